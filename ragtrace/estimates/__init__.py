@@ -1,5 +1,13 @@
 """Estimates of mean scores from a sample of the calls, with 95 % intervals; baselines of score distributions."""
 
+from ragtrace.estimates.agreement import (
+    Agreement,
+    Interval,
+    Threshold,
+    agreement,
+    krippendorff_alpha,
+    recommend_threshold,
+)
 from ragtrace.estimates.baseline import (
     CALLS,
     NOT_LEARNED,
@@ -8,6 +16,16 @@ from ragtrace.estimates.baseline import (
     BaselineLearner,
     CollectedScores,
     MetricBaseline,
+)
+from ragtrace.estimates.calibration import (
+    LABEL_SUMS,
+    NOT_CALIBRATED,
+    CalibrationKey,
+    Calibrations,
+    JudgeCalibration,
+    find_calibration,
+    read_calibrations,
+    write_calibration,
 )
 from ragtrace.estimates.distribution import Distribution
 from ragtrace.estimates.estimate import Estimate, difference, estimate_mean, missing_estimate
@@ -23,25 +41,39 @@ from ragtrace.estimates.moments import (
 )
 
 __all__ = [
+    "Agreement",
     "Baseline",
     "BaselineKey",
     "BaselineLearner",
     "CALLS",
+    "CalibrationKey",
+    "Calibrations",
     "CollectedScores",
     "Distribution",
     "Estimate",
+    "Interval",
+    "JudgeCalibration",
+    "LABEL_SUMS",
     "Method",
     "MetricAssignment",
     "MetricBaseline",
     "Moments",
     "NAMES",
+    "NOT_CALIBRATED",
     "NOT_LEARNED",
     "RunningMoments",
     "SeriesKey",
     "Target",
+    "Threshold",
+    "agreement",
     "difference",
     "estimate_mean",
+    "find_calibration",
     "judged_moments",
+    "krippendorff_alpha",
     "missing_estimate",
+    "read_calibrations",
+    "recommend_threshold",
     "unjudged_moments",
+    "write_calibration",
 ]

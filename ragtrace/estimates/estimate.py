@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import html_table
 from ragtrace.estimates.formulas import Floats, Method, Target, interval_bounds
 from ragtrace.estimates.moments import NAMES, Moments
 
+Correction: TypeAlias = Literal["", "labels", "rogan_gladen"]
 CONFIDENCE: Final = 0.95
 NOTHING_JUDGED: Final = "nothing_judged"
 _FLOATS: Final = Floats()
@@ -43,12 +44,18 @@ class Estimate:
     evaluator: str = ""
     """Id of the evaluator that gave the scores."""
     reason: str | None = None
+    corrected: Correction = ""
+    """How human labels corrected the judge's mean: by `labels` of this traffic, or by the `rogan_gladen` estimator from
+    labels of other traffic; empty: not at all."""
+    stale: str = ""
+    """Why the calibration that corrected the estimate does not hold for its judge; empty: it does, or there is none."""
 
     def __str__(self) -> str:
         name = f"{self.metric} " if self.metric else ""
+        stale = f" (stale calibration: {self.stale})" if self.stale else ""
         if self.value is None or self.low is None or self.high is None:
-            return f"{name}unknown ({self.reason})"
-        return f"{name}{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+            return f"{name}unknown ({self.reason}){stale}"
+        return f"{name}{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]{stale}"
 
     def _repr_html_(self) -> str:
         """Return the estimate as an HTML table of one row, for notebooks."""

@@ -153,6 +153,17 @@ class Floats:
         return a / b if b > least else otherwise
 
 
+class RecordedFloats(Floats):
+    """Operations of the formulas on plain floats that keep the value of every named step, for tests of the rules."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, float] = {}
+
+    def let(self, name: str, value: float) -> float:
+        self.named[name] = value
+        return value
+
+
 @dataclass(frozen=True, slots=True)
 class IntervalBounds(Generic[Q]):
     """Estimated mean with the ends of its 95 % interval, all of them floats or all of them PromQL expressions."""
@@ -199,7 +210,7 @@ def interval_bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, tar
     """
     ruled, rest = _strata(sums, a)
     sample = _sample_statistics(rest, a)
-    low, high = _wilson(sample.mean, sample.effective, "plain", a)
+    low, high = wilson_interval(sample.mean, sample.effective, a, "plain")
     if method == "weighted":
         weight, saved = rest["w"] * 0.0, rest["w"] * 0.0
     else:
@@ -264,7 +275,7 @@ def _combine_strata(
         about = ruled["yy"] - 2.0 * centre * ruled["y"] + centre * centre * ruled[""]
         number = a.maximum(ruled[""], 1.0) * (ruled[""] + 2.0 * PSEUDO)
         effective = centre * (1.0 - centre) * number / (about + _pseudo_spread(centre, ruled[""] * 0.0 + PSEUDO))
-        low, high = _wilson(mean, a.let("ruled_effective", effective), "ruled", a)
+        low, high = wilson_interval(mean, a.let("ruled_effective", effective), a, "ruled")
         below, above = share * (mean - low), share * (high - mean)
     between = a.let("between", (Z * Z) * apart * apart * spread)
     value = a.let("value", share * mean + rest_share * other.value)
@@ -387,13 +398,24 @@ def _squared_deviations(sums: Mapping[str, Q], power: Literal["", "w"], centre: 
     return sums[f"{power}wyy"] - 2.0 * centre * sums[f"{power}wy"] + centre * centre * sums[f"{power}w"]
 
 
-def _wilson(mean: Q, e: Q, name: str, a: Arithmetic[Q]) -> tuple[Q, Q]:
-    """Return the low and the high end of the Wilson score interval of *mean*, for an effective sample of *e* calls."""
-    z = a.let(f"{name}_z", Z * (1.0 + SMALL / e))
+def wilson_interval(
+    mean: Q, e: Q, a: Arithmetic[Q], name: str = "wilson", *, small: float = SMALL, continuity: float = CONTINUITY
+) -> tuple[Q, Q]:
+    """Return the low and the high end of the Wilson score interval of *mean*, for an effective sample of *e* calls.
+
+    Args:
+        mean: mean of values in [0, 1].
+        e: effective number of values.
+        a: arithmetic that computes with them.
+        name: prefix of the names of the steps.
+        small: see `SMALL`; 0 for the interval as Wilson defined it.
+        continuity: continuity correction, in values; 0 for none.
+    """
+    z = a.let(f"{name}_z", Z * (1.0 + small / e))
     z2 = a.let(f"{name}_z2", z * z)
     ends: list[Q] = []
     for sign, end in ((-1.0, f"{name}_low"), (1.0, f"{name}_high")):
-        u = a.let(f"{end}_shifted", _clamped(mean + (sign * CONTINUITY) / e, a))
+        u = a.let(f"{end}_shifted", _clamped(mean + (sign * continuity) / e, a))
         half = z * a.sqrt(u * (1.0 - u) / e + z2 / (4.0 * e * e))
         ends.append(a.let(end, _clamped((u + z2 / (2.0 * e) + sign * half) / (1.0 + z2 / e), a)))
     return a.minimum(ends[0], mean), a.maximum(ends[1], mean)

@@ -12,7 +12,14 @@ from typing import Final
 
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
-from ragtrace.estimates.formulas import Method, Target, interval_bounds
+from ragtrace.estimates.calibration import (
+    LABEL_SUMS,
+    LEAST_INFORMATION,
+    informedness,
+    label_rates,
+    transported_bounds,
+)
+from ragtrace.estimates.formulas import IntervalBounds, Method, Target, interval_bounds
 from ragtrace.estimates.moments import NAMES, OLDEST
 
 RECORD: Final = "ragtrace:{}:{}"
@@ -110,6 +117,9 @@ LABELS: Final = tuple(
     prometheus_name(name) for name in (semconv.EVALUATION_NAME, semconv.WORKFLOW_NAME, semconv.EVALUATOR_ID)
 )
 """Labels of the exported moments. An estimate over fewer labels covers more calls."""
+LABEL_MOMENT: Final = prometheus_name(semconv.METRIC_LABEL_MOMENT)
+CALIBRATION_HOLDS: Final = prometheus_name(semconv.METRIC_CALIBRATION_HOLDS) + "_ratio"
+"""Names of the gauges of a calibration in Prometheus."""
 
 
 def recording_rules(
@@ -160,4 +170,35 @@ def recording_rules(
     judged = dict(sums)
     judged["w"] = steps.let("judged", Expression(f"{sums['w'].text} > 0"))
     interval_bounds(judged, steps, method, of)
+    return steps.rules
+
+
+def corrected_rules(name: str, *, labels: Sequence[str] = LABELS) -> list[RecordingRule]:
+    """Return the Prometheus recording rules that correct an estimate by the calibration of its judge.
+
+    The results are `ragtrace:NAME_corrected:value`, `:low` and `:high`, for metrics whose processes have a calibration
+    that holds in all of them; of the others there is no series. Replicas with different calibrations, as during a
+    rollout, count with the mean of both.
+
+    Args:
+        name: name of the estimate, whose rules come before these (see `recording_rules`).
+        labels: labels of the estimate.
+    """
+    steps = RecordingRules(f"{name}_corrected")
+    on = ", ".join(label for label in labels if label != LABELS[1])
+    estimated = RECORD.format(name, "value")
+    judge = steps.let("judge", Expression(f"({estimated} unless on ({on}) ({CALIBRATION_HOLDS} == 0))"))
+    moment = prometheus_name(semconv.MOMENT)
+    sums = {
+        each: steps.let(
+            each,
+            judge * 0.0 + Expression(f'on ({on}) group_left () avg by ({on}) ({LABEL_MOMENT}{{{moment}="{each}"}})'),
+        )
+        for each in LABEL_SUMS
+    }
+    known = label_rates(sums, steps)
+    informed = informedness(sums, known, steps)
+    usable = steps.let("usable", Expression(f"(({informed.text} > {LEAST_INFORMATION!r}) * 0.0)"))
+    value, low, high = (usable + Expression(RECORD.format(name, end)) for end in ("value", "low", "high"))
+    transported_bounds(IntervalBounds(value, low, high, usable), sums, known, steps)
     return steps.rules

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, time
 from typing import Final
 
+from ragtrace.core.feedback import Feedback
 from ragtrace.core.score_sink import Refusal
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.history.schema import history_file, prepare
@@ -27,6 +28,7 @@ BATCH_SECONDS: Final = 0.5
 """Longest time for which a call waits for others to be written with it."""
 _MOST_CALLS: Final = 10_000
 _MOST_BYTES: Final = 32 * 2**20
+_FEEDBACK_BYTES: Final = 600
 _TRIES: Final = 3
 _DAY_SECONDS: Final = 86_400.0
 _CLOSE_SECONDS: Final = 0.03
@@ -66,7 +68,7 @@ class History:
         self._clock, self._passed = clock, passed
         self._writer: HistoryWriter | None = None
         self._reset_file()
-        self._outbox = Outbox(
+        self._outbox: Outbox[QueuedCall | Feedback] = Outbox(
             self,
             capacity=_MOST_CALLS,
             most_bytes=_MOST_BYTES,
@@ -102,6 +104,11 @@ class History:
         """Queue a finished call with its evaluations to be stored, without waiting."""
         offered = QueuedCall(call, tuple(evaluations), getattr(decision, "reason", None), self._clock())
         self._outbox.offer(offered, size=offered.memory_bytes)
+
+    def add_feedback(self, feedback: Feedback) -> None:
+        """Queue *feedback* to be stored, without waiting; the call that it is about may be stored before or later."""
+        texts = len(feedback.comment or "") + len(feedback.correction or "")
+        self._outbox.offer(feedback, size=_FEEDBACK_BYTES + texts)
 
     def flush(self, timeout: float) -> bool:
         """Wait until every queued call is stored; return False if *timeout* seconds were too few or calls were lost."""
@@ -141,8 +148,8 @@ class History:
         """Name of the history file, for log lines."""
         return f"the history {self.path!r}"
 
-    def send(self, batch: Sequence[QueuedCall], timeout: float) -> Mapping[int, Refusal]:
-        """Write a batch of queued calls to the history file in one transaction.
+    def send(self, batch: Sequence[QueuedCall | Feedback], timeout: float) -> Mapping[int, Refusal]:
+        """Write a batch of queued calls and feedback to the history file in one transaction.
 
         Returns:
             The refusals: of the whole batch, to be tried again, if the file cannot be written; of calls that cannot be

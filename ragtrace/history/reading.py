@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ragtrace.estimates import NOT_LEARNED, Baseline, BaselineKey, CollectedScores
+from ragtrace.history.labels import Label, Pick, read_labels, read_picks
 from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
 
@@ -90,6 +91,29 @@ class CallTexts:
     """By the number of the evaluator."""
     labels: Mapping[int, str]
     """By the number of the series."""
+
+
+class StoredResult(NamedTuple):
+    """Result of one metric for one stored call: a score, or the reason why there is none."""
+
+    number: int
+    """Row number of the call."""
+    series: int
+    score: float | None
+    reason: str | None
+    label: str | None
+
+
+class StoredFeedback(NamedTuple):
+    """Feedback on one call, as the history has it."""
+
+    identity: bytes
+    at: float
+    name: str
+    score: float | None
+    label: str | None
+    comment: str | None
+    correction: str | None
 
 
 class HistoryReader:
@@ -188,6 +212,71 @@ class HistoryReader:
             chosen,
         ).fetchall()
 
+    def results(self, first: int, last: int, metric: str | None = None) -> Iterator[StoredResult]:
+        """Yield the results of stored calls, with or without a score.
+
+        Args:
+            first: row number of the first call.
+            last: row number of the last call.
+            metric: of this metric alone; None: of all.
+        """
+        rows = self._database.execute(
+            "SELECT number, series, score, reason, label FROM results WHERE number BETWEEN ?1 AND ?2"
+            " AND (?3 IS NULL OR series IN (SELECT id FROM series WHERE metric = ?3))",
+            (first, last, metric),
+        )
+        return map(StoredResult._make, rows)
+
+    def bodies(self, numbers: Iterable[int]) -> dict[int, Mapping[str, Any]]:
+        """Return the stored bodies of calls (texts, documents, usage) by row number, without their evidence."""
+        found: dict[int, Mapping[str, Any]] = {}
+        for number in numbers:
+            row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
+            if row is not None:
+                found[number] = json.loads(row[0])
+        return found
+
+    def evidence(self, number: int) -> dict[int, Mapping[str, Any]]:
+        """Return the evidence of the stored call with that row number, by the number of the evaluator."""
+        rows = self._database.execute("SELECT evaluator, body FROM evidence WHERE number = ?", (number,))
+        return {evaluator: json.loads(body) for evaluator, body in rows}
+
+    def errors(self, first: int, last: int) -> dict[int, str]:
+        """Return the exception type of each stored call that an exception ended, by row number.
+
+        Args:
+            first: row number of the first call.
+            last: row number of the last call.
+        """
+        rows = self._database.execute("SELECT number, body FROM bodies WHERE number BETWEEN ? AND ?", (first, last))
+        found = {number: json.loads(body).get("error") for number, body in rows if '"error": null' not in body}
+        return {number: str(error) for number, error in found.items() if error}
+
+    def identities(self) -> dict[int, bytes]:
+        """Return the identity of each stored call that has one, by row number."""
+        return dict(self._database.execute("SELECT number, identity FROM calls WHERE identity IS NOT NULL").fetchall())
+
+    def labels(self) -> list[Label]:
+        """Return the labels that people gave to calls; none if the history has no table of labels yet."""
+        return read_labels(self._database) if self._has_table("labels") else []
+
+    def picks(self, metric: str) -> list[Pick]:
+        """Return the calls that were picked to be labelled for *metric*; none if the history has no such table yet."""
+        return read_picks(self._database, metric) if self._has_table("picks") else []
+
+    def feedback(self) -> list[StoredFeedback]:
+        """Return the feedback on calls, oldest first; none if an older release has made the history."""
+        if not self._has_table("feedback"):
+            return []
+        rows = self._database.execute(
+            "SELECT identity, at, name, score, label, comment, correction FROM feedback ORDER BY at"
+        )
+        return [StoredFeedback(*row) for row in rows]
+
+    def _has_table(self, name: str) -> bool:
+        found = self._database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,))
+        return found.fetchone() is not None
+
     def baseline(self, start: float, end: float, *, release: str | None, calls: int, least: int) -> Baseline:
         """Compute a baseline from the stored scores between two times: what an application's scores usually are.
 
@@ -204,10 +293,7 @@ class HistoryReader:
         probability = {
             (call, columns.evaluators[evaluator]): chance
             for call, evaluator, chance in zip(
-                columns.evaluation_call.tolist(),
-                columns.evaluator.tolist(),
-                columns.probability.tolist(),
-                strict=True,
+                columns.evaluation_call.tolist(), columns.evaluator.tolist(), columns.probability.tolist(), strict=True
             )
         }
         rows = zip(columns.scored_call.tolist(), columns.scored_series.tolist(), columns.score.tolist(), strict=True)
@@ -225,7 +311,7 @@ class HistoryReader:
             mine = found.setdefault(key, [])
             if len(mine) < calls:
                 mine.append((call, score, probability.get((call, evaluator), 1.0)))
-        questions = self._questions({int(columns.number[call]) for mine in found.values() for call, *_ in mine})
+        questions = self.questions({int(columns.number[call]) for mine in found.values() for call, *_ in mine})
         begun = {
             key: CollectedScores.concat(
                 CollectedScores.single(
@@ -244,13 +330,55 @@ class HistoryReader:
             {key: mine for key, mine in begun.items() if len(mine) < least},
         )
 
-    def _questions(self, numbers: Iterable[int]) -> dict[int, str | None]:
+    def body(self, number: int) -> Mapping[str, Any]:
+        """Return the stored texts and usage of the call with that row number; empty if there is no such call."""
+        row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
+        found: Mapping[str, Any] = {} if row is None else json.loads(row[0])
+        return found
+
+    def judged_calls(self, evaluator: str, metrics: Mapping[str, str]) -> set[int]:
+        """Return the row numbers of the calls that have results of one judge for all of some metrics.
+
+        Args:
+            evaluator: id@version of the judge.
+            metrics: versions of the metrics, by name.
+        """
+        name, _, version = evaluator.rpartition("@")
+        named = [f"{metric}@{of_metric}" for metric, of_metric in metrics.items()]
+        rows = self._database.execute(
+            "SELECT number FROM results WHERE series IN (SELECT id FROM series WHERE evaluator IN (SELECT id FROM"
+            " evaluators WHERE name = ? AND version = ?) AND metric || '@' || version IN"
+            f" ({', '.join('?' * len(named))})) GROUP BY number HAVING count(*) >= ?",
+            (name, version, *named, len(named)),
+        )
+        return {number for (number,) in rows}
+
+    def served_models(self, evaluator: str) -> dict[int, str]:
+        """Return the model that a judge's server ran for each stored call, by row number; *evaluator* is id@version.
+
+        Calls of which it is not known are left out.
+        """
+        name, _, version = evaluator.rpartition("@")
+        rows = self._database.execute(
+            "SELECT number, body FROM evidence WHERE evaluator IN (SELECT id FROM evaluators WHERE name = ? AND"
+            " version = ?) AND instr(body, '\"served_model\": ') > 0",
+            (name, version),
+        )
+        found = ((number, json.loads(body).get("served_model")) for number, body in rows)
+        return {number: model for number, model in found if isinstance(model, str)}
+
+    def questions(self, numbers: Iterable[int]) -> dict[int, str | None]:
         """Return the queries of stored calls, by row number; None where the history has no texts."""
         found: dict[int, str | None] = {}
         for number in sorted(numbers):
             row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
             found[number] = None if row is None else json.loads(row[0]).get("query") or None
         return found
+
+    def workflow(self, number: int) -> str:
+        """Return the workflow of the stored call with that row number."""
+        (found,) = self._database.execute("SELECT workflow FROM calls WHERE number = ?", (number,)).fetchone()
+        return str(found)
 
     def texts(self, numbers: Iterable[int]) -> dict[int, CallTexts]:
         """Return the texts and the evidence of stored calls, by row number.

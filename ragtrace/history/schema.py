@@ -40,6 +40,17 @@ CREATE TABLE IF NOT EXISTS results (
 CREATE TABLE IF NOT EXISTS evidence (number INTEGER NOT NULL, evaluator INTEGER NOT NULL, body TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS evidence_number ON evidence (number);
 """
+FEEDBACK_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS feedback (
+    id TEXT PRIMARY KEY, identity BLOB NOT NULL, at REAL NOT NULL, name TEXT NOT NULL, score REAL, label TEXT,
+    comment TEXT, correction TEXT, user TEXT
+) WITHOUT ROWID
+"""
+"""Table of what people said about calls, by the identity of the call, which may not be stored (yet).
+
+It is created when a history is opened for writing: histories that older releases have made get it then, and older
+releases still read them.
+"""
 OF_A_CALL: Final = ("results", "evaluations", "evidence", "bodies", "calls")
 """Tables whose rows belong to a call, by `number`; the table of the calls comes last."""
 IN_A_BODY: Final = ("query", "answer", "reference", "conversation_id", "error", "cut_chars", "streamed", "abandoned")

@@ -82,11 +82,9 @@ def decode(text: str) -> UnscoredCall:
         ValueError, TypeError, KeyError: *text* does not come from `encode`.
     """
     record = json.loads(text)
-    given: dict[str, Any] = {name: _READERS.get(name, _unchanged)(value) for name, value in record["call"].items()}
-    known = {each.name for each in fields(RagCall)}
-    call = RagCall(
-        **{name: value for name, value in given.items() if name in known}, span=_span_from_record(record["span"])
-    )
+    found = {name: value for name, value in record["call"].items() if name in _OF_A_CALL}
+    found |= {name: read(found[name]) for name, read in _READERS.items() if name in found}
+    call = RagCall(**found, span=_span_from_record(record["span"]))
     return UnscoredCall(call, tuple(record["open"]), record["response_id"], record["probability"])
 
 
@@ -107,10 +105,6 @@ def _span_from_record(record: Mapping[str, Any] | None) -> SpanContext | None:
         trace_flags=TraceFlags(record["flags"]),
         trace_state=TraceState.from_header([record["state"]] if record["state"] else []),
     )
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 def _reader_of_one(kind: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -137,6 +131,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "contexts": _reader_of_many(Document),
     "reference_contexts": _reader_of_many(Document),
     "turns": _reader_of_many(Turn),
+    "earlier_turns": _reader_of_many(Turn),
     "parts": _reader_of_many(CitedPart),
     "runs": _as_tuple,
     "timing": _reader_of_one(Timing),

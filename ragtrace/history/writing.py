@@ -7,16 +7,21 @@ import os
 import sqlite3
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
+from ragtrace.core.cost import Cost
+from ragtrace.core.feedback import Feedback
 from ragtrace.core.labels import Claim
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.history.schema import IN_A_BODY, OF_A_CALL, history_file
+from ragtrace.history.schema import FEEDBACK_TABLE, IN_A_BODY, OF_A_CALL, history_file
 from ragtrace.history.source import CallOrigin
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import ForkSafeConnection, transaction
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
 
 _PRUNED_AT_ONCE: Final = 500
 """Calls deleted in one transaction: no other writer waits for more."""
@@ -82,6 +87,7 @@ class HistoryWriter:
         if before is None or _file_identity(self._path) != before:
             database.close()
             raise sqlite3.OperationalError("the file was deleted or replaced while it was opened")
+        database.execute(FEEDBACK_TABLE)
         self._file = before
         self._ids.clear()
         return database
@@ -90,8 +96,8 @@ class HistoryWriter:
         """Close the history file."""
         self._kept.close()
 
-    def write(self, calls: Sequence[QueuedCall]) -> int:
-        """Store a batch of calls in one transaction; return how many of them could not be stored as rows.
+    def write(self, calls: Sequence[QueuedCall | Feedback]) -> int:
+        """Store a batch of calls and feedback in one transaction; return how many of them could not be stored as rows.
 
         If the file was deleted or renamed since it was opened, a new one is created.
         """
@@ -119,13 +125,16 @@ class HistoryWriter:
         )
         return True
 
-    def _write_batch(self, calls: Sequence[QueuedCall]) -> int:
+    def _write_batch(self, calls: Sequence[QueuedCall | Feedback]) -> int:
         unreadable = 0
         with self._transaction() as database:
             for call in calls:
                 database.execute("SAVEPOINT one")
                 try:
-                    self._write(database, call)
+                    if isinstance(call, Feedback):
+                        _write_feedback(database, call, texts=self._texts)
+                    else:
+                        self._write(database, call)
                 except Exception as error:
                     if isinstance(error, sqlite3.Error) and not isinstance(error, _OF_THE_VALUES):
                         raise
@@ -136,6 +145,29 @@ class HistoryWriter:
                     unreadable += 1
                 database.execute("RELEASE one")
         return unreadable
+
+    def add_evaluation(self, number: int, evaluation: Evaluation) -> bool:
+        """Store the *evaluation* of a stored call, beside those of other evaluators; return False if the call is gone.
+
+        Of an earlier evaluation by the same evaluator, the probability stays, and its cost is added.
+
+        Args:
+            number: row number of the call.
+            evaluation: the evaluation.
+        """
+        with self._transaction() as database:
+            if database.execute("SELECT 1 FROM calls WHERE number = ?", (number,)).fetchone() is None:
+                return False
+            row = database.execute(
+                "SELECT probability, n_calls, input_tokens, output_tokens, cost_usd FROM evaluations WHERE number = ?"
+                " AND evaluator IN (SELECT id FROM evaluators WHERE name = ? AND version = ? AND type = ?)",
+                (number, *_storable_texts((evaluation.evaluator, evaluation.version, evaluation.type))),
+            ).fetchone()
+            if row is not None:
+                total = Cost.from_report(evaluation) + Cost(*row[1:])
+                evaluation = replace(evaluation, probability=row[0], **asdict(total))
+            self._insert_evaluation(database, number, evaluation, is_new=False)
+            return True
 
     def _write(self, database: sqlite3.Connection, offered: QueuedCall) -> None:
         number, is_new = self._insert_call(database, offered)
@@ -152,7 +184,7 @@ class HistoryWriter:
         """
         call, decision, span = offered.call, _storable_text(offered.decision), offered.call.span
         # With the same trace and span ids, a call that is scored in two processes is one row.
-        key = None if span is None else span.trace_id.to_bytes(16, "big") + span.span_id.to_bytes(8, "big")
+        key = None if span is None else _identity(span)
         source = self._row_id(database, "sources", ("body",), (self._source,))
         cursor = database.execute(
             "INSERT OR IGNORE INTO calls (identity, at, source, workflow, model, decision) VALUES (?, ?, ?, ?, ?, ?)",
@@ -215,6 +247,7 @@ class HistoryWriter:
         Returns:
             How many calls that were not old were deleted because of the size.
         """
+        self._delete_old_feedback(before)
         for _ in range(_MOST_ROUNDS):
             if not self._delete("SELECT number FROM calls WHERE at < ? ORDER BY at LIMIT ?", (before, _PRUNED_AT_ONCE)):
                 break
@@ -248,12 +281,21 @@ class HistoryWriter:
             )
         return int((pages - free) * each)
 
+    def _delete_old_feedback(self, before: float) -> None:
+        """Delete feedback that is older than the time *before*: its call, if it was ever stored, is older still."""
+        with self._kept.use() as database:
+            if database.execute("SELECT 1 FROM feedback WHERE at < ? LIMIT 1", (before,)).fetchone():
+                with self._transaction():
+                    database.execute("DELETE FROM feedback WHERE at < ?", (before,))
+
     def _delete(self, which: str, values: tuple[object, ...]) -> int:
         with self._kept.use() as database:
             numbers = database.execute(which, values).fetchall()
             if not numbers:  # the usual case: no transaction is begun, so that no other writer has to wait
                 return 0
             with self._transaction():
+                of_these = "identity = (SELECT identity FROM calls WHERE number = ?)"
+                database.executemany(f"DELETE FROM feedback WHERE {of_these}", numbers)
                 for table in OF_A_CALL:
                     database.executemany(f"DELETE FROM {table} WHERE number = ?", numbers)
             return len(numbers)
@@ -267,6 +309,25 @@ class HistoryWriter:
             except BaseException:
                 self._ids.clear()  # they may belong to rows that are rolled back
                 raise
+
+
+def _identity(span: SpanContext) -> bytes:
+    """Return the identity of the call whose root span is *span*: its trace id and its span id."""
+    return span.trace_id.to_bytes(16, "big") + span.span_id.to_bytes(8, "big")
+
+
+def _write_feedback(database: sqlite3.Connection, feedback: Feedback, *, texts: bool) -> None:
+    """Store *feedback*, in place of older feedback with the same id."""
+    said = _storable_text(feedback.comment), _storable_text(feedback.correction)
+    database.execute(
+        "INSERT INTO feedback VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at, "
+        "score = excluded.score, label = excluded.label, comment = excluded.comment, "
+        "correction = excluded.correction WHERE excluded.at >= at",
+        (
+            feedback.id, _identity(feedback.span), feedback.time_ns / 1e9, encodable(feedback.name), feedback.score,
+            _storable_text(feedback.label), *(said if texts else (None, None)), _storable_text(feedback.user),
+        ),
+    )  # fmt: skip
 
 
 def _file_identity(path: str) -> tuple[int, int] | None:
@@ -300,26 +361,20 @@ def _call_json(call: RagCall, *, texts: bool) -> str:
 
 
 def _evidence_json(evaluation: Evaluation, *, texts: bool) -> str | None:
-    """Return what explains the scores (the answer's claims, explanations) as JSON; None if there is nothing."""
+    """Return what explains the scores as JSON (claims, explanations, served model); None if there is nothing."""
     results = evaluation.results
     claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
     explained = {name: r.explanation[:_TEXT_CHARS] for name, r in results.items() if r.explanation and texts}
-    if not claims and not explained:
+    served = {"served_model": evaluation.served_model} if evaluation.served_model else {}
+    if not claims and not explained and not served:
         return None
     kept = [_claim_fields(claim, texts=texts) for claim in claims[:_MOST_CLAIMS]]
-    return json.dumps({"claims": kept, "explanations": explained})
+    return json.dumps({"claims": kept, "explanations": explained, **served})
 
 
 def _claim_fields(claim: Claim, *, texts: bool) -> Mapping[str, Any]:
-    record: dict[str, Any] = {
-        "start": claim.start,
-        "end": claim.end,
-        "support": claim.support,
-        "checkable": claim.checkable,
-        "unsupported": claim.unsupported,
-        "evidence": claim.evidence,
-        "score": claim.score,
-    }
+    names = ("start", "end", "support", "checkable", "unsupported", "evidence", "score")
+    record: dict[str, Any] = {name: getattr(claim, name) for name in names}
     if texts:
         record |= {"text": claim.text[:_TEXT_CHARS], "quote": (claim.quote or "")[:_TEXT_CHARS]}
     return record

@@ -14,6 +14,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.estimates import Baseline
 from ragtrace.history.reading import CallColumns, CallTexts, HistoryReader
+from ragtrace.report.calibration import corrected_rates
 from ragtrace.report.comparison import (
     MOST_ROWS,
     ComparedGroups,
@@ -24,8 +25,10 @@ from ragtrace.report.comparison import (
     recent_change,
     release_names,
 )
+from ragtrace.report.grouping import group_bad_calls
 from ragtrace.report.model import (
     MOST_POINTS,
+    CorrectedRate,
     EvaluatorCost,
     MetricReport,
     Period,
@@ -93,8 +96,18 @@ def build_report(
         chosen = columns.at >= period.start
         groups = compared_groups(columns, compare, period)
         series_of = {series.key: series for series in score_series(columns)}
+        corrections = corrected_rates(reader, columns, chosen)
         items = [
-            _metric_report(columns, series, chosen, period, oldest, groups, unscored.get(series.key, {}))
+            _metric_report(
+                columns,
+                series,
+                chosen,
+                period,
+                oldest,
+                groups,
+                unscored.get(series.key, {}),
+                corrections.get(series.key),
+            )
             for series in series_of.values()
         ]
         items.sort(key=lambda item: _metric_sort_key(item, series_of[item.metric, item.evaluator]))
@@ -106,8 +119,10 @@ def build_report(
         of_grade = ([s for s in series_of.values() if s.estimated and s.metric == grade] for grade in grades)
         ranked_by = next(filter(None, of_grade), list[ScoreSeries]())
         labelling = {series.evaluator for series in series_of.values() if series.metric in STATEMENT_METRICS}
+        main = None if headline is None else series_of[headline.metric, headline.evaluator]
+        relevance = next((each for each in series_of.values() if each.metric == "context_relevance"), None)
+        grouping = None if main is None else group_bad_calls(reader, columns, main, chosen, relevance)
         problems = _worst_answers(reader, columns, ranked_by, chosen, worst, labelling=labelling)
-    series = None if headline is None else series_of[headline.metric, headline.evaluator]
     in_order = [series_of[item.metric, item.evaluator] for item in items]
     sources = [columns.sources[number] for number in np.unique(columns.source[chosen]).tolist()]
     return Report(
@@ -122,13 +137,14 @@ def build_report(
         headline=headline,
         measured=tuple(measured),
         comparison=None if groups is None else compare_metrics(columns, in_order, groups),
-        recent=None if series is None else recent_change(columns, series, period),
-        latest=None if series is None else latest_estimate(columns, series, period),
+        recent=None if main is None else recent_change(columns, main, period),
+        latest=None if main is None else latest_estimate(columns, main, period),
         problems=problems,
         spent=_costs(columns, chosen),
         decisions=_sampling_decisions(columns, chosen),
         notes=(*_notes(columns, chosen, measured, groups, period, oldest), *_baseline_notes(path, workflow, now)),
         rollouts=_rollouts(columns, chosen),
+        grouping=grouping,
     )
 
 
@@ -140,6 +156,7 @@ def _metric_report(
     oldest: float | None,
     groups: ComparedGroups | None,
     unscored: Mapping[str, int],
+    corrected: CorrectedRate | None,
 ) -> MetricReport:
     estimated = series.estimated and bool((series.eligible[chosen] > 0).any())
     # Where models are compared, a model has no earlier self to be compared with.
@@ -155,6 +172,7 @@ def _metric_report(
         by_model=estimate_by_group(series, columns.model, columns.models, chosen, model_groups) if estimated else (),
         box=series.spread(chosen),
         unscored=unscored,
+        corrected=corrected,
     )
 
 
@@ -363,7 +381,9 @@ def _worst_answer(
         for claim in evidence.get("claims", ())
         if claim.get("checkable", True) and claim.get("support") not in ("supported", None)
     ]
-    marks = tuple(merge_ranges(_unsupported_ranges(unsupported), len(answer)))
+    # Where the unsupported words of a statement are not known, the whole statement is marked.
+    ranges = [span for claim in unsupported for span in claim.get("unsupported") or [(claim["start"], claim["end"])]]
+    marks = tuple(merge_ranges([(int(start), int(end)) for start, end in ranges], len(answer)))
     return WorstAnswer(
         at=float(columns.at[at]),
         metric=series.metric,
@@ -383,18 +403,6 @@ def _worst_answer(
         among=among,
         compared=bool(marks) and series.evaluator not in labelling,
     )
-
-
-def _unsupported_ranges(claims: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Return the character ranges of an answer's words that no retrieved chunk supports.
-
-    Where the words of a statement are unknown, the range is that of the whole statement.
-    """
-    return [
-        (int(start), int(end))
-        for claim in claims
-        for start, end in claim.get("unsupported") or [(claim["start"], claim["end"])]
-    ]
 
 
 def _chunks(body: Mapping[str, Any], claims: Iterable[Mapping[str, Any]]) -> tuple[RetrievedChunk, ...] | None:

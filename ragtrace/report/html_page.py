@@ -5,18 +5,26 @@ Jinja2 escapes what the template shows, so that no new line of the template can 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.report import charts, wording
 from ragtrace.report.model import BreakdownRow, Report, RetrievedChunk, WorstAnswer
+from ragtrace.report.tables import (
+    corrected_table,
+    grouping_tables,
+)
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
+
     from ragtrace.estimates import Estimate
 
 
-def render_html(report: Report) -> str:
-    """Return the report as a complete HTML document.
+@cache
+def template_environment() -> Environment:
+    """Return the Jinja2 environment of the report's templates, which keeps compiled ones: compiling takes 0.1 s.
 
     Raises:
         SettingsError: Jinja2 is not installed.
@@ -34,6 +42,16 @@ def render_html(report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.filters["thousands"] = "{:,}".format
+    return environment
+
+
+def render_html(report: Report) -> str:
+    """Return the report as a complete HTML document.
+
+    Raises:
+        SettingsError: Jinja2 is not installed.
+    """
+    environment = template_environment()
     item = report.headline
     row = report.compared(item)
     breakdowns = _breakdowns(report)
@@ -55,6 +73,8 @@ def render_html(report: Report) -> str:
         breakdown_scale=charts.common_scale(estimates),
         breakdown_changed=any(each.moved for each in shown),
         whole=_overall_now(report),
+        tables=grouping_tables(report),
+        corrected=corrected_table(report),
         wording=wording,
         charts=charts,
         first_chunks=_split_chunks,

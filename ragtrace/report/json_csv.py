@@ -11,7 +11,8 @@ from typing import Final
 
 from ragtrace.estimates import Estimate
 from ragtrace.offline.score_rows import without_formula
-from ragtrace.report.model import Change, MetricReport, Report
+from ragtrace.report import wording
+from ragtrace.report.model import Change, Grouping, MetricReport, Report
 
 COLUMNS: Final = (
     "part", "metric", "evaluator", "name", "start", "end", "calls", "scored", "estimate", "low", "high", "effective_n",
@@ -41,6 +42,8 @@ def _rows(report: Report) -> Iterator[dict[str, object]]:
     groups = report.comparison
     for item in report.measured:
         yield from _metric_rows(item, report)
+    if report.grouping is not None:
+        yield from _group_rows(report.grouping)
     if groups is None:
         return
     for row in groups.rows:
@@ -55,6 +58,10 @@ def _metric_rows(item: MetricReport, report: Report) -> Iterator[dict[str, objec
     period: dict[str, object] = {"start": report.period.start, "end": report.period.end}
     if item.overall is not None:
         yield {"part": "all", **key, **period, "scored": item.judged, **_estimate(item.overall)}
+    if item.corrected is not None:
+        basis = f"{item.corrected.labels} labels; {item.corrected.estimate.stale}".removesuffix("; ")
+        corrected = _estimate(item.corrected.estimate)
+        yield {"part": "corrected", **key, **period, **corrected, "note": f"{basis} {corrected['note']}".strip()}
     for point in item.timeline:
         when = {"start": point.period.start, "end": point.period.end}
         yield {"part": "time", **key, **when, "scored": point.judged, **_estimate(point.estimate)}
@@ -70,6 +77,16 @@ def _metric_rows(item: MetricReport, report: Report) -> Iterator[dict[str, objec
             yield {"part": "quantile", **key, "name": name, **period, "scored": box.n, "estimate": value}
     for reason, count in item.unscored.items():
         yield {"part": "unscored", **key, "name": reason, **period, "calls": count}
+
+
+def _group_rows(found: Grouping) -> Iterator[dict[str, object]]:
+    key: dict[str, object] = {"metric": found.metric, "evaluator": found.evaluator}
+    for row in found.worse:
+        named = {**key, "name": wording.group_name(row)}
+        yield {"part": "group", **named, "scored": row.judged, **_estimate(row.estimate)}
+        yield {"part": "group difference", **named, **_change(row.change)}
+    for each in found.defects:
+        yield {"part": "defect", **key, "name": each.kind, "scored": each.judged, **_estimate(each.share)}
 
 
 def _change(found: Change) -> dict[str, object]:

@@ -8,7 +8,14 @@ from typing import Final
 
 from ragtrace.report import wording
 from ragtrace.report.model import Report, WorstAnswer
-from ragtrace.report.tables import Table, breakdown_tables, closing_tables, metrics_table
+from ragtrace.report.tables import (
+    Table,
+    breakdown_tables,
+    closing_tables,
+    corrected_table,
+    grouping_tables,
+    metrics_table,
+)
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:@^=/])")
 _FIGURE: Final = re.compile(r"(?<=\d)\\(?=[.-]\d)|\\(?=[+-]\d)")
@@ -43,6 +50,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from (f"{escaped(sentence)}\n" for sentence in sentences if sentence)
     yield from (f"> {escaped(note)}\n" for note in report.notes)
     yield from _table(metrics_table(report))
+    yield from _table(corrected_table(report))
     if item is not None:
         for table in breakdown_tables(report, item):
             yield from _table(table)
@@ -50,6 +58,8 @@ def _lines(report: Report) -> Iterator[str]:
             (wording.format_time(point.period.start), wording.format_estimate(point.estimate), f"{point.judged:,}")
             for point in item.timeline
         ]
+        for table in grouping_tables(report):
+            yield from _table(table)
         head = ("From", "Estimate (95% interval)", "Scored")
         yield from _table(Table(f"{wording.metric_title(item.metric)} over time", head, points))
     if report.problems:

@@ -98,6 +98,16 @@ class ScoreSpread:
 
 
 @dataclass(frozen=True, slots=True)
+class CorrectedRate:
+    """Rate that human labels would show, in place of the judge's."""
+
+    estimate: Estimate
+    """Corrected estimate; `corrected` says how, and `stale` why the labels are of another judge."""
+    labels: int
+    """Number of labelled calls behind it."""
+
+
+@dataclass(frozen=True, slots=True)
 class MetricReport:
     """Everything that a report says about one metric as scored by one evaluator."""
 
@@ -115,6 +125,8 @@ class MetricReport:
     """None if there is no score."""
     unscored: Mapping[str, int]
     """Number of calls by unscored reason."""
+    corrected: CorrectedRate | None = None
+    """The same, corrected by human labels; None if there are none of the metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +207,49 @@ class WorstAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRate:
+    """Group of calls in which a metric is clearly worse than in all other calls."""
+
+    kind: str
+    """What the calls share: workflow, model, release, retrieval, chunk, or word of the query."""
+    name: str
+    judged: int
+    estimate: Estimate
+    others: Estimate
+    """Estimate of all calls outside the group."""
+    change: Change
+    """Difference of the group to the others."""
+    alike: tuple[str, ...] = ()
+    """Other groups of almost the same calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """Kind of defect that some of the bad calls have, with its share of the bad calls."""
+
+    kind: str
+    meaning: str
+    judged: int
+    share: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """What the bad calls of a metric share: groups that are clearly worse, and kinds of defects."""
+
+    metric: str
+    evaluator: str
+    judged: int
+    read: int
+    """Number of the judged calls that were looked at."""
+    examined: int
+    """Number of groups that were compared."""
+    worse: tuple[GroupRate, ...]
+    """Groups with the most bad calls too many first."""
+    defects: tuple[Defect, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluatorCost:
     """Cost of one evaluator: its requests, tokens, dollars and time."""
 
@@ -246,6 +301,8 @@ class Report:
     notes: tuple[str, ...]
     rollouts: tuple[Rollout, ...] = ()
     """Rollouts in the order of their times."""
+    grouping: Grouping | None = None
+    """What the bad calls of the headline metric share."""
 
     @property
     def changes(self) -> bool:

@@ -66,6 +66,15 @@ class ScoreSeries:
         Args:
             group: index of each call's group; -1: the call is in none.
         """
+        sums = self.moments(group, count)
+        return [estimate_mean(moments, metric=self.metric, evaluator=self.evaluator) for moments in sums]
+
+    def moments(self, group: Ints, count: int) -> list[Moments]:
+        """Return the `Moments` of the calls in each of *count* groups.
+
+        Args:
+            group: index of each call's group; -1: the call is in none.
+        """
         chosen = group >= 0
         group = group[chosen]
         w, n, f = self.weight[chosen], self.eligible[chosen], self.screen_score[chosen]
@@ -78,9 +87,7 @@ class ScoreSeries:
         terms.append(w * w * w)
         terms += [r, r * y, r * f, r * y * y, r * y * f, r * f * f]
         rows = np.array([np.bincount(group, weights=term, minlength=count) for term in terms])
-        return [
-            estimate_mean(Moments(*column), metric=self.metric, evaluator=self.evaluator) for column in rows.T.tolist()
-        ]
+        return [Moments(*column) for column in rows.T.tolist()]
 
     def estimate(self, chosen: Mask) -> Estimate:
         """Return the estimated mean score of the *chosen* calls."""

@@ -42,6 +42,21 @@ def metrics_table(report: Report) -> Table:
     return Table("What changed", ("Metric", groups.before, groups.after, "Difference (95% interval)"), changes)
 
 
+def corrected_table(report: Report) -> Table:
+    """Return the table of the rates that human labels correct, beside the judge's; empty if no metric has labels."""
+    rows = [
+        (
+            wording.metric_by_evaluator(item),
+            wording.format_estimate(item.overall),
+            wording.format_estimate(item.corrected.estimate),
+            wording.correction_basis(item.corrected),
+        )
+        for item in report.measured
+        if item.overall is not None and item.corrected is not None
+    ]
+    return Table("Corrected by human labels", ("Metric", "By the judge", "Corrected (95% interval)", "Labels"), rows)
+
+
 def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
     """Return the tables of a metric's estimates by workflow and by model, with their changes if there are any."""
     tables: list[Table] = []
@@ -75,6 +90,35 @@ def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
     return tables
 
 
+def grouping_tables(report: Report) -> list[Table]:
+    """Return the tables of what the bad calls share and of what is wrong with them."""
+    found = report.grouping
+    if found is None:
+        return []
+    title = wording.metric_title(found.metric)
+    worse = [
+        (
+            wording.group_name(row),
+            wording.format_estimate(row.estimate),
+            wording.format_share(row.others.value),
+            wording.format_change(row.change),
+            f"{row.judged:,}",
+        )
+        for row in found.worse[: wording.MOST_SHOWN_ROWS]
+    ]
+    more = wording.grouping_sentence(found)
+    head = ("Shared by the calls", "Estimate (95% interval)", "Others", "Difference (95% interval)", "Scored")
+    defects = [
+        (f"{each.kind}: {each.meaning}", wording.format_estimate(each.share), f"{each.judged:,}")
+        for each in found.defects
+    ]
+    tables = [
+        Table(f"{title}: what the bad calls share", head, worse, more),
+        Table(f"{title}: what is wrong with the bad calls", ("Defect", "Share of the bad calls", "Scored"), defects),
+    ]
+    return [table for table in tables if table.rows]
+
+
 def closing_tables(report: Report) -> list[Table]:
     """Return the tables at the end of a report: distribution of scores, calls without score, cost of judging."""
     spread = [
@@ -104,9 +148,7 @@ def closing_tables(report: Report) -> list[Table]:
         Table("How the scores are spread", quantiles, spread),
         Table("Not scored", ("Metric", "Reason", "Calls"), unscored),
         Table(
-            "What judging cost",
-            ("Evaluator", "Calls", "Failed", "Requests", "Tokens in", "Tokens out", "Cost"),
-            costs,
+            "What judging cost", ("Evaluator", "Calls", "Failed", "Requests", "Tokens in", "Tokens out", "Cost"), costs
         ),
     ]
     return [table for table in tables if table.rows]

@@ -14,7 +14,14 @@ from rich.text import Text
 
 from ragtrace.report import wording
 from ragtrace.report.model import MetricReport, Report, Rollout, WorstAnswer
-from ragtrace.report.tables import Table, breakdown_tables, closing_tables, metrics_table
+from ragtrace.report.tables import (
+    Table,
+    breakdown_tables,
+    closing_tables,
+    corrected_table,
+    grouping_tables,
+    metrics_table,
+)
 
 _WIDEST: Final = 100
 _NARROWEST: Final = 40
@@ -63,7 +70,10 @@ def _report_parts(report: Report) -> Iterator[RenderableType]:
     if item is not None:
         yield from _timeline(item, report.rollouts)
     yield from _table(metrics_table(report))
+    yield from _table(corrected_table(report))
     for table in breakdown_tables(report, item) if item is not None else ():
+        yield from _table(table)
+    for table in grouping_tables(report):
         yield from _table(table)
     if report.problems:
         yield ""

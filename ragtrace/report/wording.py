@@ -12,7 +12,10 @@ from ragtrace.estimates import Estimate
 from ragtrace.report.model import (
     BreakdownRow,
     Change,
+    CorrectedRate,
     EvaluatorCost,
+    Grouping,
+    GroupRate,
     MetricComparison,
     MetricReport,
     Report,
@@ -247,10 +250,35 @@ def comparison_basis(report: Report, item: MetricReport) -> str:
     return f"release {before} before, {after} after; {judge}"
 
 
+def correction_basis(corrected: CorrectedRate) -> str:
+    """Return in words which human labels correct a rate, and why they are of another judge if they are stale."""
+    which = "calls of this time" if corrected.estimate.corrected == "labels" else "calls of all times"
+    labels = f"{corrected.labels:,} labelled {which}" if corrected.labels else "none"
+    return f"{labels}; STALE: {corrected.estimate.stale}" if corrected.estimate.stale else labels
+
+
 def judged_calls_phrase(item: MetricReport) -> str:
     """Return in words how many calls a metric was scored on, and by which evaluator."""
     of = "" if item.overall is None else f" of {item.overall.n:,}"
     return f"{item.judged:,}{of} calls scored by {replace_control_characters(item.evaluator)}"
+
+
+def group_name(row: GroupRate) -> str:
+    """Return the name of a group of calls, with the groups that have almost the same calls."""
+    alike = f" (the same calls: {', '.join(map(display_name, row.alike))})" if row.alike else ""
+    return f"{row.kind} {display_name(row.name)}{alike}" if row.kind != "retrieval" else f"{row.name}{alike}"
+
+
+def grouping_sentence(found: Grouping) -> str:
+    """Return in words how many groups of calls were compared, and how chance is kept out of those that are shown."""
+    rest = len(found.worse) - MOST_SHOWN_ROWS
+    more = f"{rest:,} more. " if rest > 0 else ""
+    read = "" if found.read == found.judged else f", in {found.read:,} of {found.judged:,} scored calls"
+    return (
+        f"{more}{found.examined:,} groups were compared with all other calls{read}; shown are those that are worse by "
+        "the procedure of Benjamini and Yekutieli, by which at most 5% of the groups shown are expected to be there by "
+        "chance. Groups overlap."
+    )
 
 
 def omitted_rows_sentence(rows: Sequence[BreakdownRow]) -> str:

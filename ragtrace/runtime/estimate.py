@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ragtrace.core.errors import UnknownMetricError
-from ragtrace.estimates import Estimate, Method, Target, estimate_mean, missing_estimate
+from ragtrace.estimates import NOT_CALIBRATED, Estimate, Method, Target, estimate_mean, missing_estimate
 from ragtrace.runtime.current_runtime import current
 
 
@@ -15,6 +17,7 @@ def estimate(
     window: float | None = None,
     method: Method = "tuned",
     of: Target = "rate",
+    corrected: bool = False,
 ) -> Estimate:
     """Estimate the mean score of a metric over this process's calls so far, with a 95 % confidence interval.
 
@@ -29,9 +32,14 @@ def estimate(
         method: `tuned` (default), `fixed` or `weighted`: how far the screen is used. `weighted` uses the judge alone.
         of: `rate` (default): what the application does in the long run; `traffic`: the mean of the very calls that
             happened, whose interval shrinks to a point when all of them were judged.
+        corrected: correct the judge's mean by human labels, with the calibration of `configure(calibration=...)`: the
+            mean that the labels would have, if the judge errs as often here as on the labelled calls (estimator of
+            Rogan and Gladen). Its interval counts the errors of both. `stale` says why a calibration does not hold.
 
     Returns:
-        The estimate, without unit; its value is None, with a reason, when nothing was judged or nothing is configured.
+        The estimate, without unit; its value is None, with a reason, when nothing was judged, or nothing is
+        configured; corrected, also when there is no calibration (`not_calibrated`), or none that can correct
+        (`one_kind_labelled`, `judge_uninformative`).
 
     Raises:
         UnknownMetricError: neither screen nor judge gives that metric in [0, 1].
@@ -50,4 +58,11 @@ def estimate(
             f"no estimate of {metric!r}: neither screen nor judge gives such a metric in [0, 1]; estimated now: {known}"
         )
     moments = runtime.moments.sum(metric, workflow=workflow, window=window, model=model)
-    return estimate_mean(moments, method=method, of=of, metric=metric, workflow=workflow, evaluator=evaluator)
+    found = estimate_mean(moments, method=method, of=of, metric=metric, workflow=workflow, evaluator=evaluator)
+    if not corrected:
+        return found
+    entry, stale = runtime.calibrations.find(metric) or (None, "")
+    if entry is None:
+        missing = missing_estimate(NOT_CALIBRATED, method, of, metric=metric, workflow=workflow)
+        return replace(missing, n=found.n, evaluator=evaluator)
+    return entry.correct(found, stale)

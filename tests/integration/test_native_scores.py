@@ -195,6 +195,24 @@ def test_phoenix_shows_the_applications_latency(phoenix_server: Phoenix, project
     assert node["spans"]["edges"][0]["node"]["trace"]["latencyMs"] <= asked_ms + 1 < JUDGING_S * 1000
 
 
+def test_phoenix_shows_feedback_as_a_persons(phoenix_server: Phoenix, project: str) -> None:
+    """On the trace of the call; another opinion takes the place of the first."""
+    ragtrace.configure(service="guide-service", exporter="phoenix", metrics=["answered"])
+    token = _ask_for_id()
+    assert ragtrace.feedback(True, call=token, comment="fine")
+    assert ragtrace.flush(timeout=15.0)
+    _annotations(phoenix_server, project, 2)
+    assert ragtrace.feedback(False, call=token, comment="no, wrong")
+    assert ragtrace.flush(timeout=15.0)
+
+    def given() -> list[Any]:
+        return [each for each in _annotations(phoenix_server, project, 2) if each["name"] == "user_feedback"]
+
+    (shown,) = _await(given, lambda seen: [each["result"]["score"] for each in seen] == [0.0])
+    assert shown["annotator_kind"] == "HUMAN"
+    assert (shown["result"]["label"], shown["result"]["explanation"]) == ("thumbs_down", "no, wrong")
+
+
 # --- MLflow ----------------------------------------------------------------------------------------------------------
 
 
@@ -282,3 +300,30 @@ def test_mlflow_shows_the_applications_latency(mlflow_server: str, experiment: s
     assert ragtrace.flush(timeout=15.0)
     trace = _assessed(mlflow_server, experiment, len(METRICS))
     assert float(trace["execution_duration"].removesuffix("s")) <= asked_s + 0.002 < JUDGING_S
+
+
+def test_mlflow_shows_feedback_as_a_persons(mlflow_server: str, experiment: str) -> None:
+    """As an assessment of the trace; another opinion takes the place of the first."""
+    ragtrace.configure(service="guide-service", exporter="mlflow", metrics=["answered"])
+    token = _ask_for_id()
+    assert ragtrace.feedback(4, scale=(1, 5), call=token, user="u-17")
+    assert ragtrace.flush(timeout=15.0)
+    _assessed(mlflow_server, experiment, 2)
+    assert ragtrace.feedback(2, scale=(1, 5), call=token, user="u-17", comment="less")
+    assert ragtrace.flush(timeout=15.0)
+
+    def given() -> list[Any]:
+        assessments = _assessed(mlflow_server, experiment, 2)["assessments"]
+        return [each for each in assessments if each["assessment_name"] == "user_feedback"]
+
+    (shown,) = _await(given, lambda seen: [each["feedback"]["value"] for each in seen] == [0.25])
+    assert shown["source"] == {"source_type": "HUMAN", "source_id": "u-17"}
+    assert shown["rationale"] == "less"
+
+
+@ragtrace.trace(name="guide")
+def _ask_for_id() -> str:
+    ask(QUESTION)
+    token = ragtrace.call_id()
+    assert token is not None
+    return token

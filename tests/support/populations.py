@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from ragtrace.estimates.corrected import Arrays
 from ragtrace.estimates.formulas import IntervalBounds, Method, Target, interval_bounds
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -22,25 +23,6 @@ quarters. `logistic`: y is 0 or 1 with a probability that rises with f, and so d
 
 LEVELS = 24
 Z = 1.959963984540054
-
-
-class Arrays:
-    """Arithmetic of the estimates on arrays, one entry a replicate."""
-
-    def let(self, name: str, value: Any) -> Any:
-        return value
-
-    def sqrt(self, value: Any) -> Any:
-        return np.sqrt(value)
-
-    def minimum(self, a: Any, b: Any) -> Any:
-        return np.minimum(a, b)
-
-    def maximum(self, a: Any, b: Any) -> Any:
-        return np.maximum(a, b)
-
-    def ratio(self, a: Any, b: Any, least: Any, otherwise: float) -> Any:
-        return np.where(b > least, a / np.where(b > least, b, 1.0), otherwise)
 
 
 @dataclass(frozen=True)

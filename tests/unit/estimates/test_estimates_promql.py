@@ -12,9 +12,21 @@ from pathlib import Path
 import pytest
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.estimates import NAMES, Estimate, Method, Moments, Target, estimate_mean, judged_moments, unjudged_moments
+from ragtrace.estimates import (
+    NAMES,
+    CalibrationKey,
+    Estimate,
+    JudgeCalibration,
+    Method,
+    Moments,
+    Target,
+    estimate_mean,
+    judged_moments,
+    unjudged_moments,
+)
+from ragtrace.estimates.calibration import label_sums
 from ragtrace.estimates.moments import OLDEST
-from ragtrace.estimates.promql import LABELS, RecordingRule, recording_rules
+from ragtrace.estimates.promql import LABELS, RecordingRule, corrected_rules, recording_rules
 from tests.support.populations import Cell, simulate
 
 PROMTOOL = shutil.which("promtool")
@@ -108,6 +120,66 @@ def test_prometheus_computes_the_same(tmp_path: Path, method: Method, target: Ta
     rules = recording_rules("bot", f"{MINUTES}m", method=method, of=target)
     done = promtool(tmp_path, rules, {"interval": "1m", "input_series": inputs, "promql_expr_test": expectations})
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+CALIBRATIONS = {
+    "good": ((40, 10, 20, 180), 4.0, 1),
+    "certain": ((50, 0, 0, 150), 1.0, 1),
+    "one_kind": ((0, 0, 9, 91), 1.0, 1),
+    "guesses": ((5, 5, 50, 50), 1.0, 1),
+    "stale": ((40, 10, 20, 180), 4.0, 0),
+}
+"""Calls found bad and not, of those labelled bad and good; their weight; whether the calibration holds."""
+
+
+def calibrated(metric: str) -> tuple[JudgeCalibration, list[dict[str, str]]]:
+    """A calibration of two replicas, and its series."""
+    counts, weight, holds = CALIBRATIONS[metric]
+    kinds = zip(((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)), counts, strict=True)
+    sums = label_sums((z, y, weight) for (z, y), number in kinds for _ in range(number))
+    lines = []
+    for replica in range(2):
+        labels = f'{LABELS[0]}="{metric}", {LABELS[2]}="judge", instance="{replica}"'
+        held = f"{holds}x{2 * MINUTES}"
+        lines.append({"series": f"ragtrace_eval_calibration_holds_ratio{{{labels}}}", "values": held})
+        for name, value in sums.items():
+            gauge = f'ragtrace_eval_label_moment{{{labels}, ragtrace_moment="{name}"}}'
+            lines.append({"series": gauge, "values": f"{value!r}x{2 * MINUTES}"})
+    key = CalibrationKey(metric, "1", "judge", "1")
+    return JudgeCalibration(key, 0.0, sum(counts), False, None, sums), lines
+
+
+@needs_promtool
+def test_prometheus_corrects_as_the_library_does(tmp_path: Path) -> None:
+    """By workflow, with one calibration of the metric; no series where it is stale or corrects nothing."""
+    inputs, expectations = [], []
+    moments = {name: each for name, each in samples().items() if name in ("none_bad", "rate_0_1_0", "rate_0_5_0")}
+    for metric in CALIBRATIONS:
+        calibration, lines = calibrated(metric)
+        inputs += lines
+        for workflow, each in moments.items():
+            inputs += [
+                {**line, "series": line["series"].replace("hallucination", metric)}
+                for line in series(workflow, each, 2)
+            ]
+            found = calibration.correct(estimate_mean(each))
+            for what in ("value", "low", "high"):
+                rule = f'ragtrace:bot_corrected:{what}{{{LABELS[0]}="{metric}", {LABELS[1]}="{workflow}"}}'
+                value = getattr(found, what)
+                missing = metric == "stale" or value is None
+                expectations.append(
+                    {
+                        "expr": rule if missing else f"count(abs({rule} - {value!r}) <= 1e-6)",
+                        "eval_time": f"{2 * MINUTES}m",
+                        "exp_samples": [] if missing else [{"labels": "{}", "value": 1}],
+                    }
+                )
+    rules = [*recording_rules("bot", f"{MINUTES}m"), *corrected_rules("bot")]
+    assert len({rule.record for rule in rules}) == len(rules)
+    tests = {"interval": "1m", "input_series": inputs, "promql_expr_test": expectations}
+    done = promtool(tmp_path, rules, tests)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(expectations) == len(CALIBRATIONS) * len(moments) * 3 == 45
 
 
 @needs_promtool

@@ -24,7 +24,7 @@ from ragtrace.estimates import Moments, difference, estimate_mean, judged_moment
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import QueuedCall
 from ragtrace.offline.score_rows import FORMULA_STARTS
-from ragtrace.report import wording
+from ragtrace.report import html_page, wording
 from ragtrace.report.analysis import build_report
 from ragtrace.report.html_page import render_html
 from ragtrace.report.json_csv import to_csv, to_json
@@ -703,6 +703,7 @@ def test_html_form_without_jinja2_says_what_to_install(
 ) -> None:
     """Without Jinja2, the HTML form is refused with what to install, and no file is left."""
     regression(path)
+    html_page.template_environment.cache_clear()  # that of an earlier test
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert run(path, "--out", str(tmp_path / "r.html")) == 2
     assert "ragtrace-otel[cli]" in capsys.readouterr().err

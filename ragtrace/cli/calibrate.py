@@ -1,0 +1,230 @@
+"""Command `ragtrace calibrate`: picks calls to be labelled by people, and compares the labels with the judge."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Any, Final
+
+from ragtrace.cli.options import add_command, add_json_option, report_failure, whole_number
+from ragtrace.system.atomic_file import write_atomically
+from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
+
+if TYPE_CHECKING:
+    from ragtrace.estimates import Agreement
+    from ragtrace.report.calibration import Calibration
+
+_CALIBRATE: Final = """\
+`ragtrace calibrate pick HISTORY.db` draws judged calls to be labelled by people, and records in the history with which
+probability each was drawn. `ragtrace labels export` writes them to a file for the reviewers, `ragtrace labels import`
+reads their labels.
+
+`ragtrace calibrate fit HISTORY.db` then says how far judge and labels agree, and which rate of bad calls the labels
+would show on all calls, with its 95 % interval. --out writes the calibration file, with which
+configure(calibration=FILE) corrects the rates of a running process.
+"""
+_NOTES: Final = """\
+examples:
+  ragtrace calibrate pick history.db -n 100 --metric hallucinated
+  ragtrace labels export history.db --out to_label.csv
+  ragtrace labels import history.db labelled.csv --reviewer ada
+  ragtrace calibrate fit history.db --metric hallucinated --out calibration.json
+
+keys of the JSON object:
+  pick  metric, evaluator, judged (calls to choose from), picked
+  fit   metric, evaluator, key (of the calibration file), higher_is_better, stale (what the newest calls have
+        differently: judge, or version of the metric), picked, labelled, unsure,
+        elsewhere (labels that count nowhere: their call was not picked, or its scores are deleted), reviewers, alpha
+        (Krippendorff's, between reviewers), agreement (n, agree, kappa, sensitivity, specificity: each value, low,
+        high; constant), judge, labels and corrected (value, low, high: rate of bad calls by the judge, by the labels
+        alone, and by both), threshold (badness, error: as agreement, cross-fitted), score_threshold (the same as a
+        score), disagreements (worst first: call, badness, label, weight)
+
+exit status: 0 done, 1 the history cannot be read or written, or nothing was judged or labelled, 2 wrong usage,
+130 interrupted
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command `ragtrace calibrate` to the parser of the command line."""
+    parser = add_command(commands, "calibrate", run, "hold a judge against human labels", _CALIBRATE, _NOTES)
+    parser.add_argument("action", choices=["pick", "fit"], help="draw calls to label, or compare the labels")
+    parser.add_argument("history", metavar="HISTORY.db", help="the history that configure(store=PATH) keeps")
+    parser.add_argument("--metric", default="hallucinated", metavar="M", help="metric (default hallucinated)")
+    parser.add_argument("--evaluator", metavar="ID@VERSION", help="the judge (default: the one with the most scores)")
+    parser.add_argument("-n", type=whole_number(1), default=60, metavar="N", help="pick: about N calls (default 60)")
+    parser.add_argument("--seed", type=whole_number(0), metavar="S", help="pick: seed of the random numbers")
+    parser.add_argument("--again", action="store_true", help="pick: replace an earlier pick, whose labels stay unused")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="fit: write the calibration into FILE (JSON)")
+    parser.add_argument("--report", type=Path, metavar="PAGE.html", help="fit: write a page with plots")
+    parser.add_argument(
+        "--most-false-alarms",
+        type=float,
+        metavar="R",
+        help="fit: recommend a threshold beyond which at most this share of the good calls is (default: the threshold "
+        "with the best balanced accuracy)",
+    )
+    add_json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command `ragtrace calibrate`, and return the exit status."""
+    import sqlite3
+
+    from ragtrace.core.errors import SettingsError
+    from ragtrace.system.sqlite_files import SQLiteFileError
+
+    try:
+        return _pick(options) if options.action == "pick" else _fit(options)
+    except BrokenPipeError:
+        raise
+    except (SettingsError, SQLiteFileError, sqlite3.Error, OSError) as error:
+        return report_failure(error, "history")
+
+
+def _pick(options: argparse.Namespace) -> int:
+    from ragtrace.history.labels import LabelStore
+    from ragtrace.history.reading import HistoryReader
+    from ragtrace.report.calibration import judged_calls, pick_calls
+
+    with closing(LabelStore(options.history)) as store:
+        before = store.picks(options.metric)
+        if before and not options.again:
+            print_error(
+                f"{len(before)} calls are picked for {options.metric!r} already; label these, or pick others with "
+                "--again (the labels of those that are not picked again count nowhere)"
+            )
+            return USAGE
+        with closing(HistoryReader(options.history)) as reader:
+            columns = reader.columns(0.0, float("inf"))
+        calls = judged_calls(columns, store.identities(), options.metric, options.evaluator)
+        picks = pick_calls(calls, options.n, options.seed)
+        if not picks:
+            print_error(f"no call can be picked: none of those judged for {options.metric!r} has a trace id")
+            return FAILURE
+        store.replace_picks(options.metric, picks, time())
+    known = {"metric": options.metric, "evaluator": calls.series.evaluator, "judged": int(calls.judged.sum())}
+    if options.json:
+        sys.stdout.write(f"{json.dumps({**known, 'picked': len(picks)})}\n")
+    else:
+        sys.stdout.write(
+            f"picked {len(picks)} of {known['judged']:,} calls that {known['evaluator']} judged for {options.metric}; "
+            f"next: ragtrace review {options.history}\n"
+        )
+    return OK
+
+
+def _fit(options: argparse.Namespace) -> int:
+    from ragtrace.report.calibration import calibrate
+
+    found = calibrate(
+        options.history,
+        options.metric,
+        evaluator=options.evaluator,
+        most_false_alarms=options.most_false_alarms,
+    )
+    if options.json:
+        sys.stdout.write(f"{json.dumps(_record(found))}\n")
+    else:
+        sys.stdout.write("\n".join(_lines(found)) + "\n")
+    if not found.labelled:
+        print_error("no picked call is labelled yet; `ragtrace labels import` reads labels")
+        return FAILURE
+    if options.report is not None:
+        from ragtrace.report.calibration_page import render_calibration
+
+        write_atomically(options.report, [render_calibration(found).encode("utf-8", "backslashreplace")])
+        print_error(f"page written to {options.report}")
+    if options.out is not None:
+        found.save(options.out)
+        print_error(f"calibration written to {options.out}; use it with configure(calibration={str(options.out)!r})")
+    return OK
+
+
+def _record(found: Calibration) -> dict[str, Any]:
+    from ragtrace.history.labels import call_of_identity
+
+    record = asdict(found)
+    del record["points"]
+    record |= {"key": found.key._asdict(), "threshold": None, "score_threshold": found.score_threshold}
+    if found.threshold is not None:
+        record["threshold"] = {"badness": found.threshold.value, "error": _agreement_record(found.threshold.error)}
+    for name in ("judge", "labels", "corrected"):
+        estimate = getattr(found, name)
+        record[name] = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    if found.agreement is not None:
+        record["agreement"] = _agreement_record(found.agreement)
+    for each, shown in zip(found.disagreements, record["disagreements"], strict=True):
+        shown["call"] = call_of_identity(each.identity)
+        del shown["identity"]
+    return record
+
+
+def _agreement_record(agreement: Agreement) -> dict[str, Any]:
+    named = asdict(agreement)
+    return {name: value._asdict() if hasattr(value, "_asdict") else value for name, value in named.items()}
+
+
+def _lines(found: Calibration) -> list[str]:
+    from ragtrace.history.labels import call_of_identity
+    from ragtrace.system.faults import printable
+
+    unsure = f", {found.unsure} unsure" if found.unsure else ""
+    lines = [
+        f"{found.metric} by {found.evaluator}: {found.labelled} of {found.picked} picked calls labelled{unsure}; "
+        f"reviewers: {', '.join(map(printable, found.reviewers)) or 'none'}",
+        *(
+            [f"STALE: the newest calls are judged by {found.stale}, of which these labels say nothing; pick again"]
+            if found.stale
+            else []
+        ),
+        "rate of bad calls, with 95 % intervals",
+        f"  by the judge, uncorrected  {_rate(found.judge)}",
+        f"  by the labels alone        {_rate(found.labels)}",
+        f"  corrected by the labels    {_rate(found.corrected)}",
+    ]
+    if found.labelled + found.unsure < found.picked:
+        missing = found.picked - found.labelled - found.unsure
+        lines.append(f"  {missing} picked calls have no label: the rates hold if these are like the others")
+    if found.elsewhere:
+        lines.append(f"  {found.elsewhere} labels count nowhere: their call was not picked, or its scores are deleted")
+    if found.agreement is not None:
+        each = found.agreement
+        lines += [
+            f"agreement of judge and labels in {each.n} calls",
+            f"  the same           {each.agree}; the best constant verdict: {each.constant:.3g}",
+            f"  Cohen's kappa      {each.kappa or 'unknown: all the same'}",
+            f"  sensitivity        {each.sensitivity or 'unknown: no call is labelled bad'}",
+            f"  specificity        {each.specificity or 'unknown: no call is labelled good'}",
+        ]
+    if found.threshold is not None:
+        error = found.threshold.error
+        side = "at most" if found.higher_is_better else "at least"
+        lines += [
+            f"threshold that the labels recommend: bad with a score of {side} {found.score_threshold:.3g}",
+            f"  sensitivity        {error.sensitivity}, on questions that did not choose it (cross-fitted)",
+            f"  specificity        {error.specificity}",
+        ]
+    if len(found.reviewers) > 1:
+        alpha = "unknown: no call with two different labels or more" if found.alpha is None else f"{found.alpha:.3g}"
+        lines.append(f"  between reviewers  Krippendorff's alpha {alpha}")
+    if found.disagreements:
+        lines.append(f"judge and label differ in {len(found.disagreements)} calls; the worst come first:")
+        for differing in found.disagreements:
+            said = "bad" if differing.label > 0.5 else "good"
+            lines.append(
+                f"  {call_of_identity(differing.identity)}  labelled {said}, judge {differing.badness:.2f} (1 is bad), "
+                f"stands for {differing.weight:,.0f} calls"
+            )
+    return lines
+
+
+def _rate(estimate: Any) -> str:
+    if estimate.value is None:
+        return f"unknown ({estimate.reason})"
+    return f"{estimate.value:.2%} [{estimate.low:.2%}, {estimate.high:.2%}]"

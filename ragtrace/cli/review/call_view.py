@@ -1,0 +1,171 @@
+"""Contents of the page of one call: its statements, chunks and earlier turns, and what judges said about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ragtrace.history.labels import Label, Review
+from ragtrace.history.reading import HistoryReader
+from ragtrace.history.review_queue import ReviewQueue, Verdict
+from ragtrace.judges.lexical.statements import sentences
+from ragtrace.report.wording import merge_ranges, split_at_marks
+
+_SUPPORT: Final = {
+    "supported": "supported", "partial": "supported in part", "not_found": "in no chunk", "contradicted": "contradicted"
+}  # fmt: skip
+_WORST_FIRST: Final = ("contradicted", "not_found", "partial", "supported")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Statement of an answer, which is one of its sentences."""
+
+    start: int
+    """Offset of the first character in the answer."""
+    end: int
+    pieces: Sequence[tuple[str, bool]]
+    """The text in pieces, each with whether a judge marks it as unsupported."""
+    label: str
+    """Label of the reviewer; empty: none yet."""
+    judged: str
+    """What the judge says about the statement, in words; empty: nothing, or hidden."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Retrieved chunk of a call."""
+
+    rank: int
+    """From 1."""
+    id: str
+    text: str
+    is_held_against: bool
+    """Whether a judge compared an unsupported statement with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """Contents of the page of one call."""
+
+    identity: bytes
+    at: float
+    workflow: str
+    model: str
+    query: str
+    has_texts: bool
+    statements: Sequence[Statement]
+    chunks: Sequence[Chunk] | None
+    """None: retrieval was not captured."""
+    earlier: Sequence[tuple[str, str]]
+    """Query and answer of earlier calls of the conversation."""
+    error: str
+    cut_chars: int
+    """Characters that `Redact(max_chars=...)` took off the texts."""
+    review: Review
+    others: Sequence[Label]
+    """Labels of other reviewers; empty as long as they are hidden."""
+    is_revealed: bool
+    """Whether the page shows what judges and other reviewers said."""
+    marked_by: str
+    """id@version of the evaluator whose marks the statements show; empty: none."""
+    verdicts: Sequence[tuple[Verdict, str]]
+    """Scores with their explanations; empty as long as they are hidden."""
+
+
+def statement_ranges(answer: str) -> list[tuple[int, int]]:
+    """Return the character ranges of the statements of *answer*: its sentences, and what text lies between them."""
+    found: list[tuple[int, int]] = []
+    end = 0
+    for start, stop in [*sentences(answer), (len(answer), len(answer))]:
+        between = answer[end:start]
+        if between.strip():
+            begin = end + len(between) - len(between.lstrip())
+            found.append((begin, begin + len(between.strip())))
+        if stop > start:
+            found.append((start, stop))
+        end = max(end, stop)
+    return found
+
+
+def read_call(
+    path: str, queue: ReviewQueue, number: int, review: Review, labels: Sequence[Label], *, is_blind: bool
+) -> CallView:
+    """Return the contents of the page of the call with that row number.
+
+    Args:
+        path: the history file.
+        queue: the review queue of the same file.
+        number: row number of the call.
+        review: what the reviewer has said about the call.
+        labels: labels of all reviewers of the call for the metric.
+        is_blind: hide what judges and other reviewers said until the reviewer has given a label.
+    """
+    with closing(HistoryReader(path)) as reader:
+        texts = reader.texts([number])[number]
+    body, is_revealed = texts.body, review.label is not None or not is_blind
+    answer = str(body.get("answer") or "")
+    verdicts = queue.verdicts(number, review.metric) if is_revealed else []
+    evidence = [texts.evidence.get(each.evaluator_number, {}) for each in verdicts]
+    marking = next((at for at, each in enumerate(evidence) if each.get("claims")), None)
+    found = () if marking is None else evidence[marking]["claims"]
+    claims = [claim for claim in found if claim.get("checkable", True)]
+    unsupported = [claim for claim in claims if claim.get("support") not in ("supported", None)]
+    marks = merge_ranges(
+        [
+            (int(a), int(b))
+            for claim in unsupported
+            for a, b in claim.get("unsupported") or [(claim["start"], claim["end"])]
+        ],
+        len(answer),
+    )
+    given = {(each.get("start"), each.get("end")): str(each.get("label", "")) for each in review.statements}
+    held = {rank for claim in unsupported for rank in claim.get("evidence", ())}
+    contexts: Sequence[Mapping[str, Any]] | None = body.get("contexts")
+    conversation = body.get("conversation_id")
+    earlier = queue.earlier_bodies(number, str(conversation)) if conversation else []
+    statements: list[Statement] = []
+    for start, end in statement_ranges(answer):
+        pieces, label = _pieces(answer, start, end, marks), given.get((start, end), "")
+        statements.append(Statement(start, end, pieces, label, _judged(claims, start, end)))
+    at, workflow, model = queue.described(number)
+    return CallView(
+        identity=review.identity,
+        at=at,
+        workflow=workflow,
+        model=model,
+        query=str(body.get("query") or ""),
+        has_texts=bool(body) and not body.get("without_texts"),
+        statements=statements,
+        chunks=None
+        if contexts is None
+        else [
+            Chunk(rank + 1, str(each.get("id") or ""), str(each.get("text") or ""), rank in held)
+            for rank, each in enumerate(contexts)
+        ],
+        earlier=[(str(each.get("query") or ""), str(each.get("answer") or "")) for each in earlier],
+        error=str(body.get("error") or ""),
+        cut_chars=int(body.get("cut_chars") or 0),
+        review=review,
+        others=[each for each in labels if each.reviewer != review.reviewer] if is_revealed else [],
+        is_revealed=is_revealed,
+        marked_by="" if marking is None else verdicts[marking].evaluator,
+        verdicts=[
+            (verdict, str(each.get("explanations", {}).get(review.metric, "")))
+            for verdict, each in zip(verdicts, evidence, strict=True)
+        ],
+    )  # fmt: skip
+
+
+def _pieces(answer: str, start: int, end: int, marks: Sequence[tuple[int, int]]) -> list[tuple[str, bool]]:
+    """Return the text of one statement in pieces, each with whether it is marked."""
+    own = [(max(first, start) - start, min(last, end) - start) for first, last in marks if first < end and last > start]
+    return split_at_marks(answer[start:end], own, end - start)
+
+
+def _judged(claims: Sequence[Mapping[str, Any]], start: int, end: int) -> str:
+    """Return in words the worst of what a judge says about the claims in one statement; empty: nothing."""
+    said = {claim.get("support") for claim in claims if claim["start"] < end and claim["end"] > start}
+    return next((_SUPPORT[each] for each in _WORST_FIRST if each in said), "")

@@ -1,0 +1,378 @@
+"""Calibration file: what human labels say about a judge, kept to correct the judge's rates on other traffic.
+
+A calibration belongs to one `CalibrationKey`. It holds sums over the labelled calls, each of which counts by its weight
+v, the inverse of the probability with which it was judged and labelled; y is the judge's score and z the label, both in
+the direction of the metric:
+    w, wz, wy, wzy     sums of the weights and of their products with labels and scores
+    ww, wwz, wwzz      sums of the squared weights and of their products with labels
+
+**Corrected rate.** The judge's mean score is s = wzy / wz over the calls whose label is 1 and q = (wy - wzy) / (w - wz)
+over the others (sensitivity, and 1 - specificity, where the scores are 0 and 1). A mean score Y of the judge elsewhere
+becomes (Y - q) / (s - q). It holds where s and q are the same there; labels of that very traffic need no such
+assumption: `corrected_rate`. The interval counts the labels by their effective numbers (wz)^2 / wwzz and
+(w - wz)^2 / (ww - 2 wwz + wwzz).
+
+Source: Rogan and Gladen 1978, American Journal of Epidemiology 107:71; Lang and Reiczigel 2014, Preventive Veterinary
+Medicine 113:13 (the interval, with adjusted counts).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple, cast
+
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
+from ragtrace.estimates.estimate import Estimate, missing_estimate
+from ragtrace.estimates.formulas import Arithmetic, Floats, IntervalBounds, Q, Z
+from ragtrace.system.atomic_file import write_atomically
+from ragtrace.system.faults import faults
+
+LABEL_SUMS: Final[tuple[str, ...]] = ("w", "wz", "wy", "wzy", "ww", "wwz", "wwzz")
+"""Names of the sums over labelled calls: the values of their attribute on the wire."""
+UNINFORMATIVE: Final = "judge_uninformative"
+"""Reason why there is no estimate: the judge marks good calls about as often as bad ones."""
+ONE_KIND_LABELLED: Final = "one_kind_labelled"
+"""Reason why there is no estimate: all labels are good, or all are bad."""
+NOT_CALIBRATED: Final = "not_calibrated"
+"""Reason why there is no corrected estimate: there is no calibration of the metric."""
+LEAST_INFORMATION: Final = 0.1
+"""Difference of the judge's mean scores of bad and good calls from which a rate is corrected by them."""
+_FORMAT: Final = "ragtrace-calibration"
+_VERSION: Final = 1
+_KIND: Final = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+class CalibrationKey(NamedTuple):
+    """Key of a calibration: it corrects the scores of exactly this judge for exactly this metric."""
+
+    metric: str
+    metric_version: str
+    evaluator: str
+    """Id of the judge."""
+    evaluator_version: str
+    prompt_hash: str = ""
+    """Hash of the judge's prompts; empty: it has none, or it is not known."""
+    served_model: str = ""
+    """Model that the judge's server said had answered; empty: not known."""
+
+    def differences(self, other: CalibrationKey) -> str:
+        """Return what *other* has differently, as text; empty: the calibration holds for it.
+
+        A prompt hash or a served model that is not known on one of the two sides is not compared.
+        """
+        found: list[str] = []
+        for name, mine, theirs in zip(self._fields, self, other, strict=True):
+            known = bool(mine and theirs) or name not in ("prompt_hash", "served_model")
+            if known and mine != theirs:
+                found.append(f"{name.replace('_', ' ')} {theirs or 'unknown'} instead of {mine or 'unknown'}")
+        return ", ".join(found)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCalibration:
+    """What human labels say about one judge and one metric: one entry of a calibration file."""
+
+    key: CalibrationKey
+    made_at: float
+    """Seconds since the epoch."""
+    labels: int
+    """Number of labelled calls."""
+    higher_is_better: bool
+    threshold: float | None
+    """Score that the labels recommend as the bound between good and bad calls; None: too few labels."""
+    sums: Mapping[str, float]
+    """`LABEL_SUMS` by name, in the direction of the metric."""
+
+    def correct(self, judge: Estimate, stale: str = "") -> Estimate:
+        """Return the judge's estimate of a mean score, corrected by the labels, with its 95 % interval.
+
+        Args:
+            judge: the judge's estimate.
+            stale: why the calibration does not hold for that judge; empty: it does.
+        """
+        if judge.value is None or judge.low is None or judge.high is None:
+            return replace(judge, corrected="rogan_gladen", stale=stale)
+        reason = self.unusable
+        if reason:
+            missing = missing_estimate(reason, judge.method, judge.of, metric=judge.metric, workflow=judge.workflow)
+            return replace(missing, n=judge.n, evaluator=judge.evaluator, corrected="rogan_gladen", stale=stale)
+        bounds = IntervalBounds(judge.value, judge.low, judge.high, judge.weight)
+        found = transported_bounds(bounds, self.sums, label_rates(self.sums, Floats()), Floats())
+        return replace(
+            judge, value=found.value, low=found.low, high=found.high, corrected="rogan_gladen", stale=stale
+        )  # fmt: skip
+
+    @property
+    def unusable(self) -> str:
+        """Why the labels cannot correct any rate, as a reason of an `Estimate`; empty: they can."""
+        if min(self.sums["wz"], self.sums["w"] - self.sums["wz"]) <= 1e-9 * self.sums["w"]:
+            return ONE_KIND_LABELLED
+        known = label_rates(self.sums, Floats())
+        return UNINFORMATIVE if informedness(self.sums, known, Floats()) <= LEAST_INFORMATION else ""
+
+    def judge_bound(self, bound: float, *, above: bool) -> float:
+        """Return the bound on the judge's mean score that stands for a *bound* on the rate that labels would show.
+
+        It is the one-sided 95 % limit towards fewer alarms, because the labels know the judge's errors only so well.
+
+        Args:
+            bound: rate by human labels, in (0, 1).
+            above: whether rates above it are wanted; else those below it.
+        """
+        known = label_rates(self.sums, Floats())
+        value = known.otherwise + bound * (known.labelled - known.otherwise)
+        error = 1.6449 * math.sqrt(bound**2 * known.of_labelled + (1.0 - bound) ** 2 * known.of_otherwise)
+        return min(1.0 - 1e-6, max(1e-6, value + error if above else value - error))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRates(Generic[Q]):
+    """Judge's mean score by label with its variance, from label counts to which one of each kind is added."""
+
+    labelled: Q
+    """Mean score of the calls whose label is 1."""
+    otherwise: Q
+    of_labelled: Q
+    """Variance of `labelled`."""
+    of_otherwise: Q
+
+
+def label_rates(sums: Mapping[str, Q], a: Arithmetic[Q]) -> LabelRates[Q]:
+    """Return the judge's mean score by label, from `LABEL_SUMS` by name, of labelled calls of both kinds."""
+    rest = sums["w"] - sums["wz"]
+    rates: list[Q] = []
+    variances: list[Q] = []
+    for name, number, hits in (
+        ("labelled", sums["wz"] * sums["wz"] / sums["wwzz"], sums["wzy"] / sums["wz"]),
+        (
+            "otherwise",
+            rest * rest / (sums["ww"] - 2.0 * sums["wwz"] + sums["wwzz"]),
+            (sums["wy"] - sums["wzy"]) / rest,
+        ),
+    ):
+        count = a.let(f"{name}_count", number)
+        rate = a.let(f"{name}_rate", (count * hits + 1.0) / (count + 2.0))
+        rates.append(rate)
+        variances.append(a.let(f"{name}_variance", rate * (1.0 - rate) / (count + 2.0)))
+    return LabelRates(*rates, *variances)
+
+
+def informedness(sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]) -> Q:
+    """Return by how much the judge's mean scores of the two kinds of labelled calls differ (Youden's J).
+
+    The lesser of the plain difference and of that with adjusted counts (*known*).
+    """
+    rest = sums["w"] - sums["wz"]
+    plain = sums["wzy"] / sums["wz"] - (sums["wy"] - sums["wzy"]) / rest
+    return a.let("informedness", a.minimum(plain, known.labelled - known.otherwise))
+
+
+def transported_bounds(
+    judge: IntervalBounds[Q], sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]
+) -> IntervalBounds[Q]:
+    """Return the rate that labels would show where the judge's mean score is *judge*, with its 95 % interval.
+
+    Args:
+        judge: the judge's mean score with its interval.
+        sums: `LABEL_SUMS` by name, of labelled calls of both kinds, with an `informedness` above 0.
+        known: the judge's mean score by label, of the same calls.
+        a: arithmetic that computes with them.
+    """
+    rest = sums["w"] - sums["wz"]
+    otherwise = a.let("otherwise", (sums["wy"] - sums["wzy"]) / rest)
+    rate = (judge.value - otherwise) / (sums["wzy"] / sums["wz"] - otherwise)
+    middle = (judge.low + judge.high) * 0.5
+    half = (judge.high - judge.low) * (0.5 / Z)
+    return rogan_gladen_bounds(rate, middle, half * half, known, a)
+
+
+def rogan_gladen_bounds(rate: Q, share: Q, variance: Q, known: LabelRates[Q], a: Arithmetic[Q]) -> IntervalBounds[Q]:
+    """Return a corrected *rate* with the 95 % interval of Lang and Reiczigel.
+
+    Args:
+        rate: the corrected rate.
+        share: the judge's mean score, adjusted as for a Wilson interval.
+        variance: its variance.
+        known: the judge's mean score by label.
+        a: arithmetic that computes with them.
+    """
+    informed = known.labelled - known.otherwise
+    centre = a.let("centre", (share - known.otherwise) / informed)
+    shift = (2.0 * Z * Z) * (centre * known.of_labelled - (1.0 - centre) * known.of_otherwise)
+    spread = variance + (1.0 - centre) * (1.0 - centre) * known.of_otherwise + centre * centre * known.of_labelled
+    half = a.let("half", Z * a.sqrt(spread) / informed)
+    value = a.let("value", a.minimum(a.maximum(rate, 0.0), 1.0))
+    low = a.let("low", a.minimum(a.maximum(centre + shift - half, 0.0), value))
+    high = a.let("high", a.maximum(a.minimum(centre + shift + half, 1.0), value))
+    return IntervalBounds(value, low, high, value * 0.0)
+
+
+def label_sums(calls: Iterable[tuple[float, float, float]]) -> dict[str, float]:
+    """Return the `LABEL_SUMS` of labelled calls, each given as label, judge's score and weight."""
+    found: dict[str, float] = {}
+    for z, y, w in calls:
+        v = w * w
+        for name, value in zip(LABEL_SUMS, (w, w * z, w * y, w * z * y, v, v * z, v * z * z), strict=True):
+            found[name] = found.get(name, 0.0) + value
+    return found or dict[str, float].fromkeys(LABEL_SUMS, 0.0)
+
+
+def read_calibrations(path: str | os.PathLike[str]) -> tuple[JudgeCalibration, ...]:
+    """Read the calibrations in the file at *path*.
+
+    Raises:
+        SettingsError: the file is missing, unreadable or no calibration file; says what is wrong.
+    """
+    try:
+        return _decode(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsError(
+            f"the calibration cannot be read: {error}, got {os.fspath(path)!r}; name the file that "
+            "`ragtrace calibrate fit --out` made, or make it anew"
+        ) from error
+
+
+def write_calibration(path: str | os.PathLike[str], calibration: JudgeCalibration) -> None:
+    """Write *calibration* into the file at *path*; one with the same key is replaced, others are kept.
+
+    Raises:
+        SettingsError: the file is there, and no calibration file.
+        OSError: it cannot be written.
+    """
+    kept = read_calibrations(path) if Path(path).exists() else ()
+    entries = [*(each for each in kept if each.key != calibration.key), calibration]
+    record = {"format": _FORMAT, "version": _VERSION, "calibrations": [_fields(each) for each in entries]}
+    write_atomically(Path(path), [(json.dumps(record, indent=2) + "\n").encode()])
+
+
+def _fields(calibration: JudgeCalibration) -> dict[str, Any]:
+    record = asdict(calibration)
+    return {**calibration.key._asdict(), **{name: value for name, value in record.items() if name != "key"}}
+
+
+def _decode(text: str) -> tuple[JudgeCalibration, ...]:
+    found: object = json.loads(text)
+    record: dict[str, Any] = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if record.get("format") != _FORMAT:
+        raise ValueError("it is no calibration file of ragtrace")
+    if record.get("version") != _VERSION:
+        raise ValueError(f"it is of version {record.get('version')!r}, this ragtrace knows version {_VERSION}")
+    try:
+        return tuple(_calibration(each) for each in record["calibrations"])
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"it is damaged ({type(error).__name__}: {error})") from error
+
+
+def _calibration(record: Mapping[str, Any]) -> JudgeCalibration:
+    key = CalibrationKey(*(_checked(record, name, str) for name in CalibrationKey._fields))
+    given = record["sums"]
+    sums = {name: _checked(given, name, float) for name in LABEL_SUMS}
+    # By the inequality of Cauchy and Schwarz no calls have other sums; z and y are in [0, 1].
+    slack = 1e-9 * max(1.0, sums["w"])
+    fitting = (
+        sums["w"] > 0.0
+        and sums["ww"] > 0.0
+        and sums["wzy"] - slack <= min(sums["wz"], sums["wy"])
+        and max(sums["wz"], sums["wy"]) <= sums["w"] + slack
+        and sums["wwzz"] <= sums["wwz"] * (1 + 1e-9)
+        and sums["wwz"] <= sums["ww"] * (1 + 1e-9)
+    )
+    threshold = record["threshold"]
+    if not fitting or not all(0.0 <= value < math.inf for value in sums.values()):
+        raise ValueError(f"it is damaged (the sums for {key.metric!r} cannot be those of labelled calls)")
+    return JudgeCalibration(
+        key,
+        _checked(record, "made_at", float),
+        _checked(record, "labels", int),
+        _checked(record, "higher_is_better", bool),
+        None if threshold is None else _checked(record, "threshold", float),
+        sums,
+    )
+
+
+def _checked(record: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = record[name]
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not kind:
+        raise ValueError(f"it is damaged ({name} must be {_KIND[kind]}, got {value!r})")
+    return value
+
+
+def find_calibration(
+    calibrations: Sequence[JudgeCalibration], key: CalibrationKey
+) -> tuple[JudgeCalibration, str] | None:
+    """Return the newest calibration for the judge and metric of *key*, with what is different if it is stale.
+
+    Returns:
+        The calibration, and an empty text if it holds, else what *key* has differently; None if there is none of the
+        metric.
+    """
+    of_metric = sorted((each for each in calibrations if each.key.metric == key.metric), key=lambda each: -each.made_at)
+    for each in of_metric:
+        if not each.key.differences(key):
+            return each, ""
+    return (of_metric[0], of_metric[0].key.differences(key)) if of_metric else None
+
+
+class Calibrations:
+    """Calibrations of a process's evaluators, which knows which of them hold. Observer of finished calls; thread-safe.
+
+    Args:
+        entries: the calibrations in the calibration file.
+        keys: metric and evaluator of each estimated metric, by name of the metric.
+    """
+
+    def __init__(self, entries: Sequence[JudgeCalibration] = (), keys: Mapping[str, CalibrationKey] | None = None):
+        self._entries, self._keys = tuple(entries), dict(keys or {})
+        self._served: dict[str, str] = {}
+        for metric in self._keys:
+            self._warn_if_stale(metric)
+
+    def __bool__(self) -> bool:
+        """Whether there is a calibration of any metric that the process estimates."""
+        return any(self.find(metric) for metric in self._keys)
+
+    def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:
+        """Note which model the judge's server ran for a finished *call*: a calibration holds for that model alone."""
+        for evaluation in evaluations:
+            served = evaluation.served_model
+            if served and self._served.get(evaluation.evaluator) != served:
+                self._served[evaluation.evaluator] = served
+                for metric, key in self._keys.items():
+                    if key.evaluator == evaluation.evaluator:
+                        self._warn_if_stale(metric)
+
+    def find(self, metric: str) -> tuple[JudgeCalibration, str] | None:
+        """Return the calibration of *metric*, with what differs if it is stale (else an empty text); None: no such."""
+        key = self._keys.get(metric)
+        if key is None:
+            return None
+        return find_calibration(self._entries, key._replace(served_model=self._served.get(key.evaluator, "")))
+
+    def current(self, metric: str) -> JudgeCalibration | None:
+        """Return the calibration of *metric* that alerts may use; None: there is none, it is stale, or useless."""
+        entry, stale = self.find(metric) or (None, "")
+        return None if entry is None or stale or entry.unusable else entry
+
+    def rows(self) -> list[tuple[JudgeCalibration, bool]]:
+        """Return the calibration of each metric that has one, and whether alerts and rules may use it, for export."""
+        found = ((metric, self.find(metric)) for metric in self._keys)
+        return [(entry[0], self.current(metric) is not None) for metric, entry in found if entry is not None]
+
+    def _warn_if_stale(self, metric: str) -> None:
+        entry, stale = self.find(metric) or (None, "")
+        if entry is not None and stale:
+            faults.warn_once(
+                f"stale calibration of {metric}: {stale}",
+                "the calibration of %s is stale (%s): corrected estimates say so, and no alert uses it. Label calls of "
+                "the new judge: ragtrace calibrate pick",
+                metric,
+                stale,
+            )

@@ -1,0 +1,81 @@
+"""What canaries have shown of a judge, in the history file: shared by all processes that use that file."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any, Final, TypeVar
+
+from ragtrace.history.schema import history_file
+from ragtrace.system.sqlite_files import delay_forks, transaction
+
+T = TypeVar("T")
+_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS canaries (
+    metric TEXT NOT NULL, evaluator TEXT NOT NULL, canaries TEXT NOT NULL, body TEXT NOT NULL,
+    PRIMARY KEY (metric, evaluator, canaries)
+) WITHOUT ROWID
+"""
+"""Table of the states of canary monitors. Histories of older releases get it when canaries are first judged, and older
+releases still read the file."""
+
+
+class CanaryStore:
+    """States of canary monitors in one history file, by metric, judge and canaries.
+
+    Every method opens the file and closes it again, as canaries are judged rarely, and may raise `sqlite3.Error`,
+    `OSError` or `SQLiteFileError`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = history_file(path)
+
+    def read(self, metric: str, evaluator: str, canaries: str) -> Mapping[str, Any] | None:
+        """Return the stored state; None: there is none.
+
+        Args:
+            metric: name of the metric.
+            evaluator: id@version of the judge.
+            canaries: hash of the canaries and their labels.
+        """
+        with delay_forks(), closing(self._connect()) as database:
+            return _body(database, (metric, evaluator, canaries))
+
+    def update(
+        self,
+        metric: str,
+        evaluator: str,
+        canaries: str,
+        change: Callable[[Mapping[str, Any] | None], tuple[Mapping[str, Any], T]],
+    ) -> T:
+        """Replace the stored state by what *change* makes of it, in one transaction.
+
+        Args:
+            metric: name of the metric.
+            evaluator: id@version of the judge.
+            canaries: hash of the canaries and their labels.
+            change: returns, for the stored state (None: there is none), the new state and any result.
+
+        Returns:
+            The result of *change*.
+        """
+        key = metric, evaluator, canaries
+        with delay_forks(), closing(self._connect()) as database, transaction(database):
+            state, result = change(_body(database, key))
+            database.execute("INSERT OR REPLACE INTO canaries VALUES (?, ?, ?, ?)", (*key, json.dumps(state)))
+        return result
+
+    def _connect(self) -> sqlite3.Connection:
+        database = self._file.connect()
+        database.execute(_TABLE)
+        return database
+
+
+def _body(database: sqlite3.Connection, key: tuple[str, str, str]) -> Mapping[str, Any] | None:
+    row = database.execute(
+        "SELECT body FROM canaries WHERE metric = ? AND evaluator = ? AND canaries = ?", key
+    ).fetchone()
+    found: Mapping[str, Any] | None = None if row is None else json.loads(row[0])
+    return found

@@ -1,0 +1,269 @@
+"""Human labels in the history file: which calls were picked to be labelled, and what reviewers say about them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from ragtrace.core.feedback import decode_call_id
+from ragtrace.core.text import encodable
+from ragtrace.history.schema import history_file
+from ragtrace.system.sqlite_files import transaction
+
+LabelValue: TypeAlias = Literal["bad", "good", "unsure"]
+LABELS: Final[tuple[LabelValue, ...]] = get_args(LabelValue)
+STATEMENT_LABELS: Final = ("supported", "not", "unsure")
+_TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS picks (
+    identity BLOB NOT NULL, metric TEXT NOT NULL, evaluator TEXT NOT NULL, probability REAL NOT NULL, at REAL NOT NULL,
+    PRIMARY KEY (identity, metric)
+) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS labels (
+    identity BLOB NOT NULL, metric TEXT NOT NULL, reviewer TEXT NOT NULL, label TEXT NOT NULL, comment TEXT,
+    statements TEXT, at REAL NOT NULL, PRIMARY KEY (identity, metric, reviewer)
+) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS label_drafts (
+    identity BLOB NOT NULL, metric TEXT NOT NULL, reviewer TEXT NOT NULL, comment TEXT, statements TEXT,
+    at REAL NOT NULL, PRIMARY KEY (identity, metric, reviewer)
+) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS label_changes (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, identity BLOB NOT NULL, metric TEXT NOT NULL, reviewer TEXT NOT NULL,
+    before TEXT NOT NULL, at REAL NOT NULL
+)""",
+    "CREATE INDEX IF NOT EXISTS label_changes_reviewer ON label_changes (reviewer, metric, number)",
+)
+"""Tables of labels. Histories of older releases get them when labels are first used, and older releases still read the
+file. Labels are kept when the call that they are about is deleted for its age: they are the work of people."""
+_NAMES: Final = ("picks", "labels", "label_drafts", "label_changes_reviewer")
+"""Names of tables, and of the index that is created last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Call that was picked to be labelled, with the probability with which it was picked."""
+
+    identity: bytes
+    """Trace id and span id of the root span."""
+    metric: str
+    evaluator: str
+    """id@version of the judge whose calls were picked from."""
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Label that one reviewer gave to one call for one metric."""
+
+    identity: bytes
+    metric: str
+    reviewer: str
+    label: LabelValue
+    comment: str | None = None
+    statements: tuple[Mapping[str, Any], ...] = ()
+    """Labels of the answer's statements: `label` (supported, not, unsure), and what tells the statement."""
+    at: float = 0.0
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """Review of one call by one reviewer for one metric: a `Label`, or a draft of one as long as `label` is None."""
+
+    identity: bytes
+    metric: str
+    reviewer: str
+    label: LabelValue | None = None
+    comment: str | None = None
+    statements: tuple[Mapping[str, Any], ...] = ()
+    """Labels of the answer's statements, as in `Label`."""
+    at: float = 0.0
+    """Seconds since the epoch."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the reviewer has given neither a label nor a comment."""
+        return self.label is None and not self.comment and not self.statements
+
+
+class ReviewChangedError(Exception):
+    """Raised when a review cannot be undone because it was changed by other means, such as an import of labels."""
+
+
+def call_of_identity(identity: bytes) -> str:
+    """Return the call id of the call with that identity, as `ragtrace.call_id` returns it."""
+    return f"00-{identity[:16].hex()}-{identity[16:].hex()}-01"
+
+
+def identity_of_call(call: str) -> bytes | None:
+    """Return the identity of the call whose call id is *call*; None: *call* is no call id."""
+    span = decode_call_id(call)
+    return None if span is None else span.trace_id.to_bytes(16, "big") + span.span_id.to_bytes(8, "big")
+
+
+def read_labels(database: sqlite3.Connection, metric: str | None = None) -> list[Label]:
+    """Return the labels in the history *database*, of one *metric* or of all."""
+    rows = database.execute(
+        "SELECT identity, metric, reviewer, label, comment, statements, at FROM labels "
+        "WHERE ?1 IS NULL OR metric = ?1 ORDER BY at, identity, reviewer",
+        (metric,),
+    )
+    return [
+        Label(identity, of, reviewer, label, comment, tuple(json.loads(statements or "[]")), at)
+        for identity, of, reviewer, label, comment, statements, at in rows
+    ]
+
+
+def read_picks(database: sqlite3.Connection, metric: str | None = None) -> list[Pick]:
+    """Return the picked calls in the history *database*, of one *metric* or of all."""
+    rows = database.execute(
+        "SELECT identity, metric, evaluator, probability FROM picks WHERE ?1 IS NULL OR metric = ?1", (metric,)
+    )
+    return [Pick(*row) for row in rows]
+
+
+class LabelStore:
+    """Picks and labels of one history file, which must exist.
+
+    Raises:
+        SQLiteFileError: it is no history.
+        sqlite3.Error: it cannot be read or written.
+    """
+
+    def __init__(self, path: str) -> None:
+        file = history_file(path)
+        with closing(file.connect_to_read()):  # checks what file it is
+            pass
+        self._database = file.connect()
+        tables = "SELECT count(*) FROM sqlite_master WHERE name IN (?, ?, ?, ?)"
+        if self._database.execute(tables, _NAMES).fetchone() == (len(_NAMES),):
+            return  # without a transaction, which would wait for other writers
+        with transaction(self._database):
+            for table in _TABLES:
+                self._database.execute(table)
+
+    def close(self) -> None:
+        """Close the history file."""
+        self._database.close()
+
+    def replace_picks(self, metric: str, picks: Sequence[Pick], at: float) -> None:
+        """Store *picks* as the calls to be labelled for *metric*, in place of those that were picked before."""
+        with transaction(self._database):
+            self._database.execute("DELETE FROM picks WHERE metric = ?", (metric,))
+            self._database.executemany(
+                "INSERT INTO picks VALUES (?, ?, ?, ?, ?)",
+                [(pick.identity, pick.metric, pick.evaluator, pick.probability, at) for pick in picks],
+            )
+
+    def picks(self, metric: str | None = None) -> list[Pick]:
+        """Return the picked calls, of one *metric* or of all."""
+        return read_picks(self._database, metric)
+
+    def add(self, labels: Iterable[Label]) -> None:
+        """Store *labels* in one transaction; a label replaces the one of the same call, metric and reviewer."""
+        with transaction(self._database):
+            self._database.executemany(
+                "INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (
+                        each.identity, each.metric, encodable(each.reviewer), each.label,
+                        None if each.comment is None else encodable(each.comment),
+                        json.dumps(list(each.statements)) if each.statements else None, each.at,
+                    )
+                    for each in labels
+                ],
+            )  # fmt: skip
+
+    def labels(self, metric: str | None = None) -> list[Label]:
+        """Return the labels, of one *metric* or of all."""
+        return read_labels(self._database, metric)
+
+    def labels_of_call(self, identity: bytes, metric: str) -> list[Label]:
+        """Return the labels of one call for *metric*, in the order of their reviewers' names."""
+        rows = self._database.execute(
+            "SELECT reviewer, label, comment, statements, at FROM labels WHERE identity = ? AND metric = ?"
+            " ORDER BY reviewer",
+            (identity, metric),
+        )
+        return [
+            Label(identity, metric, reviewer, label, comment, tuple(json.loads(statements or "[]")), at)
+            for reviewer, label, comment, statements, at in rows
+        ]
+
+    def review(self, identity: bytes, metric: str, reviewer: str) -> Review:
+        """Return the review of a call by *reviewer*, which is empty if the reviewer has not begun."""
+        key = (identity, metric, reviewer)
+        for what in ("label, comment, statements, at FROM labels", "NULL, comment, statements, at FROM label_drafts"):
+            row = self._database.execute(
+                f"SELECT {what} WHERE identity = ? AND metric = ? AND reviewer = ?", key
+            ).fetchone()
+            if row is not None:
+                label, comment, statements, at = row
+                return Review(*key, label, comment, tuple(json.loads(statements or "[]")), at)
+        return Review(*key)
+
+    def save_review(self, review: Review) -> None:
+        """Store *review* in one transaction, in place of the former one, which is kept for `undo_review`.
+
+        A review without a label becomes a draft, which counts as no label.
+        """
+        with transaction(self._database):
+            before = self.review(review.identity, review.metric, review.reviewer)
+            if replace(before, at=review.at) == review:
+                return
+            said = json.dumps([before.label, before.comment, list(before.statements), before.at])
+            self._database.execute(
+                "INSERT INTO label_changes (identity, metric, reviewer, before, at) VALUES (?, ?, ?, ?, ?)",
+                (review.identity, review.metric, review.reviewer, said, review.at),
+            )
+            self._write_review(review)
+
+    def undo_review(self, metric: str, reviewer: str) -> Review | None:
+        """Undo the latest change that *reviewer* made by `save_review`, and return the review as it was before.
+
+        None: there is no change to undo.
+
+        Raises:
+            ReviewChangedError: the label was replaced by other means since; it is left as it is.
+        """
+        with transaction(self._database):
+            row = self._database.execute(
+                "SELECT number, identity, before, at FROM label_changes WHERE metric = ? AND reviewer = ? "
+                "ORDER BY number DESC LIMIT 1",
+                (metric, reviewer),
+            ).fetchone()
+            if row is None:
+                return None
+            number, identity, before, at = row
+            self._database.execute("DELETE FROM label_changes WHERE number = ?", (number,))
+            now = self.review(identity, metric, reviewer)
+            label, comment, statements, before_at = json.loads(before)
+            review = Review(identity, metric, reviewer, label, comment, tuple(statements), before_at)
+            undone = now.at == at or (now.is_empty and not now.at)
+            if undone:
+                self._write_review(review)
+        if not undone:
+            raise ReviewChangedError("the label of that call was replaced since, so it was left as it is")
+        return review
+
+    def _write_review(self, review: Review) -> None:
+        """Write *review* as a label or as a draft, and delete the other one, inside a transaction."""
+        key = (review.identity, review.metric, review.reviewer)
+        for table in ("labels", "label_drafts"):
+            self._database.execute(f"DELETE FROM {table} WHERE identity = ? AND metric = ? AND reviewer = ?", key)
+        if review.is_empty:
+            return
+        statements = json.dumps(list(review.statements)) if review.statements else None
+        if review.label is None:
+            values: tuple[object, ...] = (*key, review.comment, statements, review.at)
+            self._database.execute("INSERT INTO label_drafts VALUES (?, ?, ?, ?, ?, ?)", values)
+        else:
+            values = (*key, review.label, review.comment, statements, review.at)
+            self._database.execute("INSERT INTO labels VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+    def identities(self) -> dict[int, bytes]:
+        """Return the identity of each stored call that has one, by row number."""
+        return dict(self._database.execute("SELECT number, identity FROM calls WHERE identity IS NOT NULL").fetchall())

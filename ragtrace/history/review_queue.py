@@ -1,0 +1,352 @@
+"""Queue of the calls that a reviewer labels: found page by page in a history of any size, each page in bounded time."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from ragtrace.history.schema import history_file
+
+Source: TypeAlias = Literal["picked", "judged", "all"]
+SOURCES: Final[tuple[Source, ...]] = get_args(Source)
+Status: TypeAlias = Literal["unlabelled", "labelled", "unsure", "disputed", "all"]
+STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+_WINDOW: Final = 2_000
+"""Calls that one query looks at, which takes some milliseconds."""
+_SECONDS: Final = 0.04
+"""Time after which a search returns what it has found so far."""
+_EARLIER_CALLS: Final = 2_000
+"""Calls before a call among which earlier turns of its conversation are looked for."""
+_TEXT_WINDOW: Final = 500
+"""Calls that one query looks at where it searches texts."""
+_PICKS: Final = 100
+"""Picked calls after which a search looks at the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFilter:
+    """Filter that selects the calls of a review queue."""
+
+    metric: str
+    reviewer: str
+    source: Source = "all"
+    """Calls that `ragtrace calibrate pick` picked for the metric; calls that have a score of it; or all calls."""
+    status: Status = "all"
+    """By the labels of the reviewer; `disputed`: labelled by the reviewer, and reviewers say both good and bad."""
+    workflow: str | None = None
+    text: str = ""
+    """Text that occurs in the query or in the answer, in upper or lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedReview:
+    """Call in a review queue."""
+
+    key: str
+    """Position in the queue, after which `ReviewQueue.page` continues."""
+    identity: bytes
+    number: int
+    """Row number of the call."""
+    at: float
+    """Seconds since the epoch."""
+    workflow: str
+    picked: bool
+    query: str
+    has_texts: bool
+    label: str | None
+    """Label of the reviewer."""
+    n_labels: int
+    """Number of labels of all reviewers for the metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePage:
+    """Page of a review queue."""
+
+    calls: tuple[QueuedReview, ...]
+    after: str | None
+    """Position after which the next page begins; None: the queue ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of one reviewer for one metric."""
+
+    picked: int
+    """Calls that are picked for the metric and still stored."""
+    picked_labelled: int
+    """Those of them that the reviewer has labelled."""
+    labelled: int
+    """All calls that the reviewer has labelled."""
+    calls: int
+    """Stored calls."""
+    without_identity: int
+    """Stored calls that cannot be labelled because they have no trace id."""
+
+
+@dataclass(frozen=True, slots=True)
+class DisputedCall:
+    """Call that some reviewers label good and others bad."""
+
+    identity: bytes
+    number: int | None
+    """Row number; None: the call is deleted."""
+    labels: Mapping[str, str]
+    """Label by reviewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Score that one evaluator gave to one call for one metric."""
+
+    evaluator: str
+    """id@version."""
+    evaluator_number: int
+    """Its number in the history file, by which `CallTexts.evidence` is found."""
+    score: float | None
+    reason: str
+    """Reason why there is no score."""
+
+
+class ReviewQueue:
+    """Reader of the calls to review in one history file, which must have the tables of labels (`LabelStore`).
+
+    Raises:
+        SQLiteFileError: it is no history.
+        sqlite3.Error: it cannot be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._database = history_file(path).connect_to_read()
+
+    def close(self) -> None:
+        """Close the history file."""
+        self._database.close()
+
+    def metrics(self) -> list[str]:
+        """Return the names of the metrics that calls were picked for, or that the history has scores of."""
+        rows = self._database.execute("SELECT metric FROM picks UNION SELECT metric FROM series ORDER BY 1")
+        return [metric for (metric,) in rows]
+
+    def picked_metrics(self) -> list[str]:
+        """Return the names of the metrics that calls were picked for, the latest picked first."""
+        rows = self._database.execute("SELECT metric FROM picks GROUP BY metric ORDER BY max(at) DESC")
+        return [metric for (metric,) in rows]
+
+    def workflows(self) -> list[str]:
+        """Return the names of the workflows of all stored calls."""
+        rows = self._database.execute("SELECT DISTINCT workflow FROM calls ORDER BY workflow")
+        return [workflow for (workflow,) in rows]
+
+    def progress(self, metric: str, reviewer: str) -> Progress:
+        """Return how many calls *reviewer* has labelled for *metric*, and how many there are."""
+        select = self._database.execute
+        picked, picked_labelled = select(
+            "SELECT count(*), count(l.identity) FROM picks p JOIN calls c ON c.identity = p.identity LEFT JOIN labels l"
+            " ON l.identity = p.identity AND l.metric = p.metric AND l.reviewer = ?2 WHERE p.metric = ?1",
+            (metric, reviewer),
+        ).fetchone()
+        (labelled,) = select(
+            "SELECT count(*) FROM labels WHERE metric = ? AND reviewer = ?", (metric, reviewer)
+        ).fetchone()
+        (calls,) = select("SELECT count(*) FROM calls").fetchone()
+        (without,) = select("SELECT count(*) FROM calls WHERE identity IS NULL").fetchone()
+        return Progress(picked, picked_labelled, labelled, calls, without)
+
+    def number(self, identity: bytes) -> int | None:
+        """Return the row number of the call with that identity; None: it is not stored."""
+        row = self._database.execute("SELECT number FROM calls WHERE identity = ?", (identity,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def verdicts(self, number: int, metric: str) -> list[Verdict]:
+        """Return the scores for *metric* of the call with that row number, those of judges before those of others."""
+        rows = self._database.execute(
+            "SELECT e.name || '@' || e.version, e.id, r.score, coalesce(r.reason, '') FROM results r"
+            " JOIN series s ON s.id = r.series JOIN evaluators e ON e.id = s.evaluator"
+            " WHERE r.number = ? AND s.metric = ? ORDER BY e.type = 'llm_judge' DESC, e.id DESC",
+            (number, metric),
+        )
+        return [Verdict(*row) for row in rows]
+
+    def described(self, number: int) -> tuple[float, str, str]:
+        """Return time, workflow and model of the call with that row number."""
+        at, workflow, model = self._database.execute(
+            "SELECT at, workflow, model FROM calls WHERE number = ?", (number,)
+        ).fetchone()
+        return float(at), str(workflow), str(model)
+
+    def key(self, identity: bytes, number: int, metric: str) -> str:
+        """Return the position of a call in the queue of *metric*."""
+        picked = self._database.execute(
+            "SELECT 1 FROM picks WHERE identity = ? AND metric = ?", (identity, metric)
+        ).fetchone()
+        return f"p{identity.hex()}" if picked else f"n{number}"
+
+    def page(self, chosen: QueueFilter, after: str = "", limit: int = 20) -> QueuePage:
+        """Return the next calls of the queue: picked calls in random order, then the other calls, newest first.
+
+        A search that finds few calls ends after a fraction of a second: the page then has fewer calls than *limit*, or
+        none, and `after` says where to continue.
+
+        Args:
+            chosen: which calls.
+            after: position after which the page begins; empty: at the beginning.
+            limit: most calls of the page.
+        """
+        deadline = monotonic() + _SECONDS
+        found: list[QueuedReview] = []
+        for last, call in self._search(chosen, after):
+            if call is not None:
+                found.append(call)
+                if len(found) == limit:
+                    return QueuePage(tuple(found), call.key)
+            elif monotonic() > deadline:
+                return QueuePage(tuple(found), last)
+        return QueuePage(tuple(found), None)
+
+    def _search(self, chosen: QueueFilter, after: str) -> Iterator[tuple[str, QueuedReview | None]]:
+        """Yield the calls of the queue with their positions; a position without a call after each part searched."""
+        if not after.startswith("n"):
+            last = _pick_order(bytes.fromhex(after.removeprefix("p")))
+            picks = self._database.execute("SELECT identity FROM picks WHERE metric = ?", (chosen.metric,)).fetchall()
+            remaining = sorted((each for (each,) in picks if _pick_order(each) > last), key=_pick_order)
+            for place, identity in enumerate(remaining, 1):
+                yield from self._rows(chosen, picked=True, condition="AND c.identity = :identity", identity=identity)
+                if place % _PICKS == 0:
+                    yield f"p{identity.hex()}", None
+        if chosen.source == "picked":
+            return
+        least, most = self._database.execute("SELECT min(number), max(number) FROM calls").fetchone()
+        if least is None:
+            return
+        end = int(after[1:]) if after.startswith("n") else most + 1
+        window = _TEXT_WINDOW if chosen.text else _WINDOW
+        while end > least:
+            begin = max(least, end - window)
+            yield from self._rows(
+                chosen, picked=False, condition="AND c.number >= :begin AND c.number < :end", begin=begin, end=end
+            )
+            end = begin
+            yield f"n{end}", None
+
+    def _rows(
+        self, chosen: QueueFilter, *, picked: bool, condition: str, **values: object
+    ) -> Iterator[tuple[str, QueuedReview]]:
+        """Yield the calls of one part of the queue, those that are picked for the metric or the others."""
+        label = "FROM labels l WHERE l.identity = c.identity AND l.metric = :metric"
+        mine = f"{label} AND l.reviewer = :reviewer"
+        where = {
+            "unlabelled": f"NOT EXISTS (SELECT 1 {mine})",
+            "labelled": f"EXISTS (SELECT 1 {mine})",
+            "unsure": f"EXISTS (SELECT 1 {mine} AND l.label = 'unsure')",
+            "disputed": f"EXISTS (SELECT 1 {mine}) AND EXISTS (SELECT 1 {label} AND l.label = 'good') "
+            f"AND EXISTS (SELECT 1 {label} AND l.label = 'bad')",
+            "all": "1",
+        }[chosen.status]
+        if chosen.workflow is not None:
+            where += " AND c.workflow = :workflow"
+        if chosen.source == "judged":
+            where += (
+                " AND EXISTS (SELECT 1 FROM results r WHERE r.number = c.number AND r.score IS NOT NULL"
+                " AND r.series IN (SELECT id FROM series WHERE metric = :metric))"
+            )
+        if _sql_needle(chosen.text):  # before the JSON of the body is read, which takes longer
+            where += " AND instr(lower(b.body), :needle) > 0"
+        pick = "SELECT 1 FROM picks p WHERE p.identity = c.identity AND p.metric = :metric"
+        if not picked:
+            where += f" AND c.identity IS NOT NULL AND NOT EXISTS ({pick})"
+        rows = self._database.execute(
+            f"SELECT c.number, c.identity, c.at, c.workflow, b.body, (SELECT l.label {mine}), (SELECT count(*) {label})"
+            f" FROM calls c LEFT JOIN bodies b ON b.number = c.number WHERE {where} {condition} ORDER BY c.number DESC",
+            {
+                "metric": chosen.metric,
+                "reviewer": chosen.reviewer,
+                "workflow": chosen.workflow,
+                "needle": _sql_needle(chosen.text),
+                **values,
+            },
+        )
+        for number, identity, at, workflow, body, label_given, n_labels in rows:
+            texts: Mapping[str, Any] = json.loads(body) if body else {}
+            if chosen.text and not _has_text(texts, chosen.text):
+                continue
+            key = f"p{identity.hex()}" if picked else f"n{number}"
+            has_texts = bool(texts) and not texts.get("without_texts")
+            query = str(texts.get("query") or "")
+            yield (
+                key,
+                QueuedReview(key, identity, number, at, workflow, picked, query, has_texts, label_given, n_labels),
+            )
+
+    def disputed(self, metric: str, after: bytes = b"", limit: int = 50) -> list[DisputedCall]:
+        """Return calls that some reviewers label good and others bad, in the order of their identities.
+
+        Args:
+            metric: metric of the labels.
+            after: identity after which the calls begin.
+            limit: most calls to return.
+        """
+        rows = self._database.execute(
+            "SELECT identity, (SELECT number FROM calls c WHERE c.identity = l.identity) FROM labels l"
+            " WHERE metric = ? AND identity > ? AND label IN ('good', 'bad') GROUP BY identity"
+            " HAVING count(DISTINCT label) > 1 ORDER BY identity LIMIT ?",
+            (metric, after, limit),
+        ).fetchall()
+        return [
+            DisputedCall(
+                identity,
+                number,
+                dict(
+                    self._database.execute(
+                        "SELECT reviewer, label FROM labels WHERE identity = ? AND metric = ? ORDER BY reviewer",
+                        (identity, metric),
+                    ).fetchall()
+                ),
+            )
+            for identity, number in rows
+        ]
+
+    def earlier_bodies(self, number: int, conversation_id: str, most: int = 3) -> list[Mapping[str, Any]]:
+        """Return the bodies of the latest calls of a conversation before one call, oldest first.
+
+        Args:
+            number: row number of the call; only some thousand calls before it are looked at.
+            conversation_id: the conversation.
+            most: most calls to return.
+        """
+        # Only a key of the body can hold this text: a quotation mark inside a value has a backslash before it.
+        needle = f'"conversation_id": {json.dumps(conversation_id)}'
+        rows = self._database.execute(
+            "SELECT body FROM bodies WHERE number < ? AND number >= ? AND instr(body, ?) > 0"
+            " ORDER BY number DESC LIMIT ?",
+            (number, number - _EARLIER_CALLS, needle, most),
+        ).fetchall()
+        return [json.loads(body) for (body,) in reversed(rows)]
+
+
+def _pick_order(identity: bytes) -> tuple[bytes, bytes]:
+    """Return the sort key of a picked call.
+
+    Span ids are random, so the calls that are labelled before a reviewer stops are a random sample of the picks.
+    """
+    return identity[16:], identity
+
+
+def _sql_needle(text: str) -> str:
+    """Return a part of *text* that SQLite finds in each body with *text*, in lower case; empty: there is none.
+
+    SQLite knows upper and lower case of ASCII alone, and the JSON of a body escapes all other characters.
+    """
+    longest = max(re.findall(r"[\x20-\x7e]+", text), key=len, default="")
+    if not longest and text.upper() == text.lower():  # a script without upper and lower case
+        longest = text
+    return json.dumps(longest.lower())[1:-1]
+
+
+def _has_text(body: Mapping[str, Any], text: str) -> bool:
+    """Return whether *text* occurs in the query or the answer of a stored call, in upper or lower case."""
+    return any(text.casefold() in str(body.get(name) or "").casefold() for name in ("query", "answer"))

@@ -1,0 +1,517 @@
+"""Picking of judged calls to be labelled by people, and comparison of the labels with the judge."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from time import time
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import numpy as np
+
+from ragtrace.core.errors import SettingsError
+from ragtrace.estimates import (
+    NOT_CALIBRATED,
+    Agreement,
+    CalibrationKey,
+    Estimate,
+    JudgeCalibration,
+    Threshold,
+    agreement,
+    estimate_mean,
+    krippendorff_alpha,
+    missing_estimate,
+    recommend_threshold,
+    write_calibration,
+)
+from ragtrace.estimates.calibration import label_sums
+from ragtrace.estimates.corrected import LabelledCall, corrected_rate
+from ragtrace.history.labels import Label, LabelStore, Pick
+from ragtrace.history.reading import HistoryReader
+from ragtrace.judges.llm.prompts import prompt_hash_of
+from ragtrace.report.model import CorrectedRate
+from ragtrace.report.series import ScoreSeries, score_series
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
+
+    from ragtrace.history.reading import CallColumns
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+BAD: Final = 0.5
+"""Badness from which a verdict of the judge, or the mean of several labels, counts as bad."""
+DEFAULT_METRIC: Final = "hallucinated"
+_SCREEN: Final = "consistency"
+FEWEST_LABELS: Final = 20
+"""Fewest labelled calls of a report's period that correct its rate: with fewer, those of all times do better."""
+_ALIKE: Final = 0.5
+"""Share of the picks that is spread over all calls alike; the rest is spread evenly over the strata."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCalls:
+    """Judged calls of a history, with what picking and fitting need; one element per call."""
+
+    columns: CallColumns
+
+    series: ScoreSeries
+    """Scores in the direction of badness: 1 is bad."""
+    identity: Sequence[bytes | None]
+    judged: NDArray[np.bool_]
+    """Whether the call was judged and can be told by its identity."""
+    metric_version: Sequence[str]
+    """Version of the metric in each call; empty where this judge did not score it."""
+    newest_evaluator: str
+    """id@version of the judge of the newest judged call; another one than that of `series` makes labels stale."""
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which calls can be told by their identity: others cannot be labelled, and are no part of the rate."""
+        return np.array([identity is not None for identity in self.identity], dtype=bool)
+
+
+def judged_calls(
+    columns: CallColumns, identities: Mapping[int, bytes], metric: str, evaluator: str | None = None
+) -> JudgedCalls:
+    """Return the calls of *columns* that were judged for *metric*.
+
+    Args:
+        columns: calls and scores of the history.
+        identities: identity of each call by row number.
+        metric: name of the metric, with scores in [0, 1].
+        evaluator: id@version of the judge; None: the one with the most scores.
+
+    Raises:
+        SettingsError: the history has no estimated scores of that metric.
+    """
+    found = [each for each in score_series(columns) if each.unit and each.estimated]
+    of_metric = [each for each in found if each.metric == metric and evaluator in (None, each.evaluator)]
+    if not of_metric:
+        known = ", ".join(sorted({each.metric for each in found})) or "none"
+        by = "" if evaluator is None else f" by {evaluator}"
+        raise SettingsError(f"the history has no judged calls for the metric {metric!r}{by}; it has: {known}")
+    series = max(of_metric, key=lambda each: int((each.weight > 0).sum()))
+    newest = max(
+        (each for each in found if each.metric == metric), key=lambda each: columns.at[each.weight > 0].max(initial=0.0)
+    )
+    if series.higher_is_better:
+        series = replace(series, score=1.0 - series.score, screen_score=1.0 - series.screen_score)
+    identity = [identities.get(number) for number in columns.number.tolist()]
+    can = np.array([each is not None for each in identity], dtype=bool)
+    versions = [""] * len(columns)
+    for call, number in zip(columns.scored_call.tolist(), columns.scored_series.tolist(), strict=True):
+        stored = columns.series[number]
+        if stored.metric == metric and columns.evaluators[stored.evaluator] == series.evaluator:
+            versions[call] = stored.version
+    return JudgedCalls(columns, series, identity, can & (series.weight > 0), versions, newest.evaluator)
+
+
+def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None) -> list[Pick]:
+    """Draw about *number* judged calls to be labelled, and record with which probability each was drawn.
+
+    Half of them are spread over all judged calls alike, half evenly over the strata, which are the combinations of
+    workflow, verdict of the judge and score of the screen (below its median or not). So no judged call has the
+    probability 0.
+
+    Args:
+        calls: the judged calls.
+        number: calls to pick; all of them if there are no more.
+        seed: seed of the random numbers; None: another each time.
+    """
+    columns, positions = calls.columns, np.flatnonzero(calls.judged)
+    if not len(positions):
+        return []
+    screen = next((each for each in score_series(columns) if each.metric == _SCREEN), None)
+    seen = np.zeros(len(columns)) if screen is None else np.nan_to_num(screen.score)
+    keys = np.stack(
+        [
+            columns.workflow[positions],
+            calls.series.score[positions] >= BAD,
+            seen[positions] < np.median(seen[positions]),
+        ]
+    )
+    _, stratum, size = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
+    stratum = stratum.ravel()
+    share = _ALIKE / len(positions) + (1.0 - _ALIKE) / len(size) / size[stratum]
+    probability = _scaled(share, min(number, len(positions)))
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(positions))
+    # Systematic sampling in a random order: each call is drawn with exactly its probability.
+    reached = np.floor(np.cumsum(probability[order]) + random.random())
+    drawn = np.sort(order[np.diff(reached, prepend=0.0) > 0])
+    series = calls.series
+    return [
+        Pick(identity, series.metric, series.evaluator, float(probability[at]))
+        for at in drawn.tolist()
+        if (identity := calls.identity[int(positions[at])]) is not None
+    ]
+
+
+def _scaled(share: Floats, total: float) -> Floats:
+    """Return probabilities in proportion to *share*, none above 1, that add up to *total*."""
+    probability: Floats = np.minimum(1.0, share * total / share.sum())
+    for _ in range(50):
+        free = probability < 1.0
+        missing = total - probability.sum()
+        if missing < 1e-9 * total or not free.any():
+            break
+        probability[free] = np.minimum(1.0, probability[free] * (1.0 + missing / probability[free].sum()))
+    return probability
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Call of which judge and label differ."""
+
+    identity: bytes
+    badness: float
+    """The judge's score in the direction of badness."""
+    label: float
+    weight: float
+    """Number of calls of the traffic that the call stands for."""
+
+
+class LabelledPoint(NamedTuple):
+    """Labelled call as plots and calibration files need it."""
+
+    badness: float
+    """The judge's score in the direction of badness."""
+    label: float
+    """Mean of the reviewers' labels: 1 is bad."""
+    weight: float
+    """Number of calls of the traffic that the call stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Comparison of a judge with human labels, and the rate that the labels would show on all calls."""
+
+    metric: str
+    evaluator: str
+    picked: int
+    stale: str
+    """What judged the newest calls, if it is something else than what judged the labelled ones: id@version of a judge,
+    with the version of the metric or the model that its server ran where only these differ; else empty."""
+    key: CalibrationKey
+    """What the calibration belongs to: the judge and the metric of the labelled calls."""
+    higher_is_better: bool
+    labelled: int
+    """Picked calls with a label of good or bad."""
+    unsure: int
+    """Picked calls with labels of `unsure` alone."""
+    elsewhere: int
+    """Labels of calls that were not picked, or whose scores the history does not hold: they count nowhere."""
+    reviewers: tuple[str, ...]
+    alpha: float | None
+    """Krippendorff's alpha between the reviewers."""
+    agreement: Agreement | None
+    judge: Estimate
+    labels: Estimate
+    corrected: Estimate
+    threshold: Threshold | None
+    """Threshold of badness that the labels recommend; None: too few bad or good labels."""
+    points: tuple[LabelledPoint, ...]
+    disagreements: tuple[Disagreement, ...]
+    """Those in which judge and label are furthest apart first; of equal ones that which stands for the most calls."""
+
+    @property
+    def score_threshold(self) -> float | None:
+        """The recommended threshold as a score of the metric: for a metric of which higher is better, 1 - badness."""
+        if self.threshold is None:
+            return None
+        return 1.0 - self.threshold.value if self.higher_is_better else self.threshold.value
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the calibration in the file at *path*, beside those of other metrics and judges that are there.
+
+        Raises:
+            SettingsError: no call is labelled, or the file is there and no calibration file.
+            OSError: it cannot be written.
+        """
+        if not self.points:
+            raise SettingsError("no picked call is labelled yet, so there is nothing to save; label the picked calls")
+        up, sums = self.higher_is_better, _sums(self.points, self.higher_is_better)
+        write_calibration(path, JudgeCalibration(self.key, time(), self.labelled, up, self.score_threshold, sums))
+
+
+class _RatedCalls(NamedTuple):
+    """Picked calls with labels, by their positions among the judged calls."""
+
+    given: Mapping[int, Sequence[Label]]
+    calls: Mapping[int, LabelledCall]
+    """Those with a label other than unsure, in the direction of badness."""
+    elsewhere: int
+    """Number of labels of other calls."""
+
+
+def _rated_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Label]) -> _RatedCalls:
+    """Return the picked calls with labels; where reviewers differ, the mean of their labels counts."""
+    series = calls.series
+    chance = {pick.identity: pick.probability for pick in picks}
+    position = {identity: at for at, identity in enumerate(calls.identity) if identity and calls.judged[at]}
+    given: dict[int, list[Label]] = {}
+    elsewhere = 0
+    for label in labels:
+        if label.identity in chance and label.identity in position:
+            given.setdefault(position[label.identity], []).append(label)
+        else:
+            elsewhere += 1
+    rated: dict[int, LabelledCall] = {}
+    for at, mine in given.items():
+        sure = [float(label.label == "bad") for label in mine if label.label != "unsure"]
+        if sure:
+            badness, screen = (float(np.clip(scores[at], 0.0, 1.0)) for scores in (series.score, series.screen_score))
+            chosen = chance[mine[0].identity]
+            rated[at] = LabelledCall(
+                math.fsum(sure) / len(sure), badness, 1.0 / float(series.weight[at]), chosen, screen
+            )
+    return _RatedCalls(given, rated, elsewhere)
+
+
+def _point(call: LabelledCall) -> LabelledPoint:
+    return LabelledPoint(call.score, call.label, 1.0 / (call.judged * call.labelled))
+
+
+def corrected_rates(
+    reader: HistoryReader, columns: CallColumns, chosen: NDArray[np.bool_]
+) -> dict[tuple[str, str], CorrectedRate]:
+    """Return what human labels say about the *chosen* calls, for each labelled metric and its judge (id@version).
+
+    Where `FEWEST_LABELS` of the chosen calls are labelled, these labels correct the judge's rate. Where there are
+    fewer, all labels of the history do, as labels of other traffic (estimator of Rogan and Gladen).
+
+    Args:
+        reader: the history.
+        columns: calls of the history.
+        chosen: which of them are meant.
+    """
+    labels = reader.labels()
+    if not labels:
+        return {}
+    identities, found = reader.identities(), dict[tuple[str, str], CorrectedRate]()
+    for series in score_series(columns):
+        picks = reader.picks(series.metric) if series.unit and series.estimated else []
+        mine = [label for label in labels if label.metric == series.metric]
+        if not mine or not picks or not (series.weight[chosen] > 0).any():
+            continue
+        judged_by = picks[0].evaluator
+        if judged_by != series.evaluator:
+            none = missing_estimate(NOT_CALIBRATED, "tuned", "rate", metric=series.metric)
+            stale = f"the labels are of calls that {judged_by} judged"
+            found[series.key] = CorrectedRate(replace(none, evaluator=series.evaluator, stale=stale), 0)
+            continue
+        found[series.key] = _corrected_rate(reader, columns, series, chosen, identities, picks, mine)
+    return found
+
+
+def _corrected_rate(
+    reader: HistoryReader,
+    columns: CallColumns,
+    series: ScoreSeries,
+    chosen: NDArray[np.bool_],
+    identities: Mapping[int, bytes],
+    picks: Sequence[Pick],
+    labels: Sequence[Label],
+) -> CorrectedRate:
+    """Return the judge's rate of the *chosen* calls, corrected by the labels of the picked calls."""
+    metric, evaluator = series.metric, series.evaluator
+    calls = judged_calls(columns, identities, metric, evaluator)
+    rated = {at: call for at, call in _rated_calls(calls, picks, labels).calls.items() if chosen[at]}
+    served = reader.served_models(evaluator)
+    if len(rated) >= FEWEST_LABELS:
+        (moments,) = calls.series.moments(np.where(chosen & calls.known, 0, -1), 1)
+        estimate = corrected_rate(list(rated.values()), moments, metric=metric, evaluator=evaluator)
+        if series.higher_is_better:
+            estimate = _complement(estimate)
+        return CorrectedRate(replace(estimate, stale=_validity(calls, list(rated), served)[1]), len(rated))
+    everything = judged_calls(reader.columns(0.0, math.inf), identities, metric, evaluator)
+    rated = dict(_rated_calls(everything, picks, labels).calls)
+    key, stale = _validity(everything, list(rated), served)
+    points = list(map(_point, rated.values()))
+    known = JudgeCalibration(
+        key, 0.0, len(rated), series.higher_is_better, None, _sums(points, series.higher_is_better)
+    )
+    if not points:
+        none = missing_estimate(NOT_CALIBRATED, "tuned", "rate", metric=metric)
+        return CorrectedRate(replace(none, evaluator=evaluator), 0)
+    return CorrectedRate(known.correct(series.estimate(chosen), stale), len(rated))
+
+
+def _complement(estimate: Estimate) -> Estimate:
+    """Return the estimate of 1 minus the mean that *estimate* is of."""
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return estimate
+    return replace(estimate, value=1.0 - estimate.value, low=1.0 - estimate.high, high=1.0 - estimate.low)
+
+
+def _sums(points: Iterable[LabelledPoint], higher_is_better: bool) -> dict[str, float]:
+    """Return the `LABEL_SUMS` of labelled calls in the direction of the metric."""
+    return label_sums(
+        (1.0 - each.label, 1.0 - each.badness, each.weight)
+        if higher_is_better
+        else (each.label, each.badness, each.weight)
+        for each in points
+    )
+
+
+class CallReader(Protocol):
+    """Interface of the history that fitting reads besides the columns."""
+
+    def questions(self, numbers: Iterable[int]) -> Mapping[int, str | None]: ...
+    def served_models(self, evaluator: str) -> Mapping[int, str]: ...
+
+
+def fit(
+    calls: JudgedCalls,
+    picks: Sequence[Pick],
+    labels: Sequence[Label],
+    history: CallReader,
+    most_false_alarms: float | None = None,
+) -> Calibration:
+    """Compare the labels of the picked calls with the judge, and correct the judge's rate by them.
+
+    Where reviewers differ, the mean of their labels counts (0 is good, 1 is bad).
+
+    Args:
+        calls: the judged calls.
+        picks: the calls that were picked for the metric.
+        labels: the labels for the metric.
+        history: the history that the calls come from.
+        most_false_alarms: largest wanted share of good calls beyond the recommended threshold; None: the threshold
+            with the best balanced accuracy.
+    """
+    series = calls.series
+    rated = _rated_calls(calls, picks, labels)
+    differing: list[Disagreement] = []
+    compared: list[tuple[bool, bool, float]] = []
+    positions: list[int] = []
+    """Positions of the calls in `compared`."""
+    for at, call in rated.calls.items():
+        point = _point(call)
+        if call.label != BAD:
+            compared.append((call.label > BAD, call.score >= BAD, point.weight))
+            positions.append(at)
+            identity = calls.identity[at]
+            if compared[-1][0] != compared[-1][1] and identity is not None:
+                differing.append(Disagreement(identity, *point))
+    (moments,) = series.moments(np.where(calls.known, 0, -1), 1)
+    metric, evaluator = series.metric, series.evaluator
+    asked = history.questions(calls.columns.number[positions].tolist())
+    groups = [_question_of(asked, int(calls.columns.number[at])) for at in positions]
+    threshold = None
+    if compared:
+        threshold = recommend_threshold(
+            [label for label, _, _ in compared],
+            [float(np.clip(series.score[at], 0.0, 1.0)) for at in positions],
+            [weight for _, _, weight in compared],
+            groups,
+            most_false_alarms,
+        )
+    key, stale = _validity(calls, rated.given, history.served_models(evaluator))
+    return Calibration(
+        metric=metric,
+        evaluator=evaluator,
+        picked=len(picks),
+        stale=stale,
+        key=key,
+        higher_is_better=series.higher_is_better,
+        labelled=len(rated.calls),
+        unsure=len(rated.given) - len(rated.calls),
+        elsewhere=rated.elsewhere,
+        reviewers=tuple(sorted({label.reviewer for mine in rated.given.values() for label in mine})),
+        alpha=krippendorff_alpha(
+            [None if each.label == "unsure" else each.label for each in mine] for mine in rated.given.values()
+        ),
+        agreement=agreement(*(list(column) for column in zip(*compared, strict=True))) if compared else None,
+        judge=estimate_mean(moments, metric=metric, evaluator=evaluator),
+        labels=corrected_rate(list(rated.calls.values()), metric=metric, evaluator=evaluator),
+        corrected=corrected_rate(list(rated.calls.values()), moments, metric=metric, evaluator=evaluator),
+        threshold=threshold,
+        points=tuple(map(_point, rated.calls.values())),
+        disagreements=tuple(sorted(differing, key=lambda each: (-abs(each.badness - each.label), -each.weight))),
+    )
+
+
+def _question_of(questions: Mapping[int, str | None], number: int) -> Hashable:
+    """Return what calls with the same question have in common; a call without texts has a question of its own."""
+    question = questions.get(number)
+    return number if question is None else " ".join(question.casefold().split())
+
+
+def _validity(calls: JudgedCalls, labelled: Iterable[int], served: Mapping[int, str]) -> tuple[CalibrationKey, str]:
+    """Return the key of a calibration, and how the newest judged calls differ from it; empty: they do not.
+
+    Of several versions of the metric, or served models, among the labelled calls that of the newest one counts.
+
+    Args:
+        calls: the judged calls.
+        labelled: positions of the labelled ones.
+        served: models that the judge's server ran, by row number of the call.
+    """
+    series, at = calls.series, calls.columns.at
+    judged = np.flatnonzero(series.weight > 0)
+    newest = int(judged[np.argmax(at[judged])])
+    mine = sorted(labelled, key=lambda position: float(at[position])) or [newest]
+    models = [served.get(int(calls.columns.number[position]), "") for position in (*mine, newest)]
+    version = calls.metric_version[mine[-1]]
+    model = next(filter(None, reversed(models[:-1])), "")
+    judge, _, judge_version = series.evaluator.rpartition("@")
+    key = CalibrationKey(series.metric, version, judge, judge_version, prompt_hash_of(judge_version), model)
+    if calls.newest_evaluator != series.evaluator:
+        return key, calls.newest_evaluator
+    other_versions = {calls.metric_version[position] for position in (*mine, newest)} - {version}
+    if other_versions:
+        return key, f"{series.evaluator} with version {min(other_versions)} of the metric"
+    other_models = set(models) - {model, ""} if model else set[str]()
+    return key, f"{series.evaluator} served by {min(other_models)}" if other_models else ""
+
+
+def calibrate(
+    history: str | os.PathLike[str],
+    metric: str = DEFAULT_METRIC,
+    *,
+    evaluator: str | None = None,
+    most_false_alarms: float | None = None,
+) -> Calibration:
+    """Compare a judge with the human labels in a history, and correct the judge's rate of bad calls by them.
+
+    `ragtrace calibrate pick` draws the calls to label, `ragtrace review` and `ragtrace labels import` add labels.
+
+    Args:
+        history: file that `configure(store=...)` keeps.
+        metric: name of the metric, with scores in [0, 1].
+        evaluator: id@version of the judge; default: the one whose calls were picked.
+        most_false_alarms: largest wanted share of good calls beyond the recommended threshold, in (0, 1); default: the
+            threshold with the best balanced accuracy.
+
+    Returns:
+        The calibration: agreement, rates, recommended threshold and disagreements; `save` writes the calibration file
+        that `configure(calibration=...)` reads.
+
+    Raises:
+        SettingsError: no calls were picked for that metric and judge, or an argument is wrong.
+        SQLiteFileError: the file is no history.
+        sqlite3.Error: it cannot be read.
+    """
+    if most_false_alarms is not None and not 0.0 < most_false_alarms < 1.0:
+        raise SettingsError(
+            f"most_false_alarms must be more than 0 and less than 1, got {most_false_alarms!r}; for 5% write 0.05"
+        )
+    path = os.fspath(history)
+    with closing(LabelStore(path)) as store:
+        picks, labels, identities = store.picks(metric), store.labels(metric), store.identities()
+    if not picks:
+        raise SettingsError(f"no calls are picked for {metric!r}; begin with `ragtrace calibrate pick`")
+    if evaluator not in (None, picks[0].evaluator):
+        raise SettingsError(
+            f"the calls were picked from those of {picks[0].evaluator}, not {evaluator}; pick again for that one"
+        )
+    with closing(HistoryReader(path)) as reader:
+        calls = judged_calls(reader.columns(0.0, float("inf")), identities, metric, picks[0].evaluator)
+        return fit(calls, picks, labels, reader, most_false_alarms)

@@ -1,0 +1,100 @@
+"""Calibration of a judge as one self-contained HTML page: rates, agreement, labels by score, and disagreements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from ragtrace.estimates import Interval, agreement
+from ragtrace.history.labels import call_of_identity
+from ragtrace.report import charts, wording
+from ragtrace.report.calibration import BAD, Calibration, LabelledPoint
+from ragtrace.report.html_page import template_environment
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from ragtrace.estimates import Estimate
+
+    Row: TypeAlias = tuple[str, "Estimate | Interval", str]
+
+_BINS: Final = 5
+_FROM_0_TO_1: Final = charts.Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
+
+
+def render_calibration(found: Calibration) -> str:
+    """Return the calibration as a complete HTML document.
+
+    Raises:
+        SettingsError: Jinja2 is not installed.
+    """
+    estimates = (found.judge, found.labels, found.corrected)
+    names = ("By the judge, uncorrected", "By the labels alone", "Corrected by the labels")
+    rates: list[Row] = [
+        (name, estimate, wording.format_interval(estimate)) for name, estimate in zip(names, estimates, strict=True)
+    ]
+    plots = [
+        ("Rate of bad calls", "Dot: the estimate. Bar: its 95% interval.", rates, charts.common_scale(estimates)),
+        (
+            "Labels by the judge's score",
+            "Share of the calls that are labelled bad, by the judge's badness (1 is bad), each call weighted by the "
+            "calls that it stands for. A judge that can be trusted has shares that rise from 0% to 100%.",
+            list(_labels_by_score(found)),
+            _FROM_0_TO_1,
+        ),
+    ]
+    return (
+        template_environment()
+        .get_template("calibration.html")
+        .render(
+            found=found,
+            figures=list(_figures(found)),
+            plots=plots,
+            wording=wording,
+            call_of_identity=call_of_identity,
+            # What the macros of the report use besides.
+            report=None, row=None, whole=None, charts=charts,
+        )
+    )  # fmt: skip
+
+
+def _figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
+    """Yield the key figures at the top of the page, each with name, value and 95 % interval."""
+    known = found.agreement
+    if known is not None:
+        yield _figure("Agreement", known.agree)
+        yield "Best constant verdict", f"{known.constant:.1%}", "a judge that is not clearly better adds nothing"
+        yield _figure("Cohen's kappa", known.kappa, share=False)
+        yield _figure("Sensitivity", known.sensitivity)
+        yield _figure("Specificity", known.specificity)
+    if found.alpha is not None:
+        yield "Krippendorff's alpha", f"{found.alpha:.2f}", "between reviewers"
+    if found.threshold is not None:
+        side = "at most" if found.higher_is_better else "at least"
+        sensitivity, specificity = found.threshold.error.sensitivity, found.threshold.error.specificity
+        error = f"sensitivity {_percent(sensitivity)}, specificity {_percent(specificity)}, cross-fitted"
+        yield "Recommended threshold", f"{side} {found.score_threshold:.2f} is bad", error
+
+
+def _figure(name: str, interval: Interval | None, *, share: bool = True) -> tuple[str, str, str]:
+    if interval is None:
+        return name, "unknown", "the labels are of one kind"
+    form = ".1%" if share else ".2f"
+    return name, f"{interval.value:{form}}", f"{interval.low:{form}} to {interval.high:{form}}"
+
+
+def _percent(interval: Interval | None) -> str:
+    return "unknown" if interval is None else f"{interval.value:.1%}"
+
+
+def _labels_by_score(found: Calibration) -> Iterator[Row]:
+    """Yield the share of calls labelled bad for each range of the judge's score that has labelled calls."""
+    bins: dict[int, list[LabelledPoint]] = {}
+    for point in found.points:
+        bins.setdefault(min(_BINS - 1, int(point.badness * _BINS)), []).append(point)
+    for number, points in sorted(bins.items()):
+        labels, weights = [point.label > BAD for point in points], [point.weight for point in points]
+        # The agreement with a verdict of bad on every call is the share of bad labels.
+        share = agreement(labels, [True] * len(labels), weights).agree
+        name = f"badness {number / _BINS:.1f} to {(number + 1) / _BINS:.1f}"
+        yield name, share, f"{share.low:.1%} to {share.high:.1%} · {len(points)} labelled calls"

@@ -1,0 +1,312 @@
+"""Datasets: calls of a history that a filter selects, without duplicates, as cases for tests."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ragtrace.capture.redact import Redact
+from ragtrace.core.unscored_reasons import status_of
+from ragtrace.history.call_filter import CallFilter
+from ragtrace.history.labels import Label, call_of_identity
+from ragtrace.history.reading import CallColumns, HistoryReader, StoredFeedback, StoredResult
+from ragtrace.report.model import Period
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_WORDS: Final = re.compile(r"\w+")
+_NO_TEXT: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Cases that were made of a history's calls, and how many calls were left out for which reason."""
+
+    cases: tuple[dict[str, Any], ...]
+    """Newest first; each is a line of a JSON Lines file that `ragtrace score` and the pytest plugin read."""
+    calls: int
+    """Calls of the period."""
+    matched: int
+    unknown: int
+    """Calls that lack a value which the filter compares: they match neither the filter nor its opposite."""
+    duplicates: int
+    """Matching calls with the same query and contexts as a newer one."""
+    no_content: int
+    """Matching calls without a stored query."""
+    left_out: int
+    """Matching calls beyond the number wanted."""
+
+
+def build_dataset(
+    path: str,
+    where: CallFilter | None,
+    period: Period,
+    *,
+    one_per_query: bool = False,
+    most: int | None = None,
+    redact: Redact | None = None,
+) -> Dataset:
+    """Make cases of the calls in the history at *path*.
+
+    Args:
+        path: file of the history.
+        where: which calls; None: all.
+        period: time of the calls.
+        one_per_query: whether calls with the same query are duplicates whatever their contexts are.
+        most: most cases; None: no limit.
+        redact: rules for the texts, in addition to those that the application redacted them by.
+
+    Raises:
+        SettingsError: the filter names a metric of which the calls have no results.
+        SQLiteFileError: there is no history.
+        sqlite3.Error: it cannot be read.
+    """
+    with closing(HistoryReader(path)) as reader:
+        columns = reader.columns(period.start, period.end)
+        facts = _CallFacts(reader, columns)
+        every = np.ones(len(columns), dtype=bool)
+        chosen, other = (every, ~every) if where is None else where.select(facts)
+        matching = np.flatnonzero(chosen)
+        newest_first = matching[np.argsort(-columns.at[matching], kind="stable")].tolist()
+        cases: dict[tuple[object, ...], dict[str, Any]] = {}
+        no_content = duplicates = left_out = 0
+        for at in newest_first:
+            number = int(columns.number[at])
+            body = reader.texts([number])[number].body
+            query = body.get("query")
+            if not isinstance(query, str) or not query.strip():
+                no_content += 1
+                continue
+            workflow = columns.workflows[int(columns.workflow[at])]
+            key = (workflow, normalized(query), None if one_per_query else _contexts_key(body))
+            if key in cases:
+                duplicates += 1
+                cases[key]["duplicates"] += 1
+            elif most is not None and len(cases) >= most:
+                left_out += 1
+            else:
+                cases[key] = facts.case(at, body, redact)
+        selected_by = [] if where is None else where.metrics
+        for case in cases.values():
+            case["selected_by"] = selected_by
+    return Dataset(
+        tuple(cases.values()),
+        calls=len(columns),
+        matched=len(matching),
+        unknown=int((~chosen & ~other).sum()),
+        duplicates=duplicates,
+        no_content=no_content,
+        left_out=left_out,
+    )
+
+
+def normalized(query: str) -> str:
+    """Return the words of *query* in a form in which near-identical queries are equal.
+
+    Case, punctuation, whitespace and the width of characters make no difference.
+    """
+    text = unicodedata.normalize("NFKC", query).casefold()
+    return " ".join(_WORDS.findall(text)) or " ".join(text.split())
+
+
+def _contexts_key(body: Mapping[str, Any]) -> frozenset[str] | None:
+    contexts: Sequence[Mapping[str, Any]] | None = body.get("contexts")
+    return None if contexts is None else frozenset(" ".join(str(each.get("text")).split()) for each in contexts)
+
+
+class _CallFacts:
+    """Facts about the calls of a period: what a filter compares, and what a case says about its call."""
+
+    def __init__(self, reader: HistoryReader, columns: CallColumns) -> None:
+        self._reader, self._columns = reader, columns
+        self._position = {number: at for at, number in enumerate(columns.number.tolist())}
+        self._first, self._last = min(self._position, default=0), max(self._position, default=-1)
+
+    # --- what a filter compares ---------------------------------------------------------------------------------------
+
+    def metrics(self) -> Sequence[str]:
+        """Return the names of the metrics that the history has results of."""
+        return sorted({series.metric for series in self._columns.series.values()})
+
+    def numbers(self, field: str) -> NDArray[np.float64]:
+        """Return the score of the metric *field*, or the lowest feedback, of each call; NaN where there is none."""
+        found = np.full(len(self._columns), np.nan)
+        if field == "feedback":
+            for at, given in self._feedback.items():
+                found[at] = min((each.score for each in given if each.score is not None), default=np.nan)
+            return found
+        for at, result in self._results_of(field).items():
+            found[at] = np.nan if result.score is None else result.score
+        return found
+
+    def texts(self, field: str) -> Sequence[frozenset[str]]:
+        """Return the texts that each call has in *field*."""
+        columns, (metric, _, part) = self._columns, field.rpartition(".")
+        if field in ("workflow", "model"):
+            codes, names = (
+                (columns.workflow, columns.workflows) if field == "workflow" else (columns.model, columns.models)
+            )
+            return [_texts(names[int(code)]) for code in codes]
+        if field in ("release", "service"):
+            of_source = {number: _texts(getattr(source, field)) for number, source in columns.sources.items()}
+            return [of_source[number] for number in columns.source.tolist()]
+        if field == "status":
+            failed = self._reader.errors(self._first, self._last)
+            return [_texts("error" if number in failed else "ok") for number in columns.number.tolist()]
+        if field == "label" or metric == "label":
+            return [
+                frozenset(each.label for each in self._labels.get(at, ()) if field == "label" or each.metric == part)
+                for at in range(len(columns))
+            ]
+        results = self._results_of(metric)
+        return [_texts(self._part(results[at], part)) if at in results else _NO_TEXT for at in range(len(columns))]
+
+    def _part(self, result: StoredResult, part: str) -> str:
+        if part == "evaluator":
+            return self._evaluator(result)
+        if part == "status":
+            return _status(result)
+        return (result.reason if part == "reason" else result.label) or ""
+
+    def _results_of(self, metric: str) -> dict[int, StoredResult]:
+        """Return each call's result of *metric*, by the position of the call: that of the judge, else of the screen."""
+        found: dict[int, StoredResult] = {}
+        for result in self._reader.results(self._first, self._last, metric):
+            at = self._position.get(result.number)
+            if at is not None and (at not in found or self._rank(at, result) < self._rank(at, found[at])):
+                found[at] = result
+        return found
+
+    def _rank(self, at: int, result: StoredResult) -> tuple[bool, int, int]:
+        """Return how late a result comes in the choice of the one that counts for a call."""
+        source, evaluator = self._columns.sources[int(self._columns.source[at])], self._evaluator(result)
+        preferred = (source.estimated_by(self._columns.series[result.series].metric), source.judge, source.screen)
+        return (
+            result.score is None,
+            preferred.index(evaluator) if evaluator in preferred else len(preferred),
+            -result.series,
+        )
+
+    def _evaluator(self, result: StoredResult) -> str:
+        return self._columns.evaluators[self._columns.series[result.series].evaluator]
+
+    # --- what people said ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _identity(self) -> dict[int, bytes]:
+        found = self._reader.identities()
+        return {at: found[number] for number, at in self._position.items() if number in found}
+
+    @cached_property
+    def _labels(self) -> dict[int, list[Label]]:
+        return self._by_call(self._reader.labels())
+
+    @cached_property
+    def _feedback(self) -> dict[int, list[StoredFeedback]]:
+        return self._by_call(self._reader.feedback())
+
+    def _by_call(self, given: Sequence[Any]) -> dict[int, list[Any]]:
+        position = {identity: at for at, identity in self._identity.items()}
+        found: dict[int, list[Any]] = {}
+        for each in given:
+            if each.identity in position:
+                found.setdefault(position[each.identity], []).append(each)
+        return found
+
+    # --- the case of a call -------------------------------------------------------------------------------------------
+
+    def case(self, at: int, body: Mapping[str, Any], redact: Redact | None) -> dict[str, Any]:
+        """Return the case of the call at a position: its texts, its scores and what people said about it.
+
+        Args:
+            at: position of the call among the columns.
+            body: its stored texts.
+            redact: rules for the texts.
+        """
+        columns = self._columns
+        text = _redacted_by(redact)
+        contexts: Sequence[Mapping[str, Any]] | None = body.get("contexts")
+        feedback = self._feedback.get(at, [])
+        corrections = [each.correction for each in feedback if each.correction]
+        identity = self._identity.get(at)
+        return {
+            "id": None if identity is None else call_of_identity(identity),
+            "query": text(body.get("query")),
+            "contexts": None
+            if contexts is None
+            else [
+                {"text": text(each.get("text")), "id": text(each.get("id")), "score": each.get("score")}
+                for each in contexts
+            ],
+            "answer": text(body.get("answer")),
+            # What a person wrote instead of the answer is the best reference there is.
+            "reference": text(corrections[-1] if corrections else body.get("reference")),
+            "workflow": columns.workflows[int(columns.workflow[at])],
+            "model": columns.models[int(columns.model[at])] or None,
+            "release": columns.sources[int(columns.source[at])].release,
+            "at": float(columns.at[at]),
+            "error": body.get("error"),
+            "scores": self._scores(at),
+            "labels": [
+                {
+                    "metric": each.metric,
+                    "label": each.label,
+                    "reviewer": each.reviewer,
+                    "comment": text(each.comment),
+                }
+                for each in self._labels.get(at, ())
+            ],
+            "feedback": [
+                {"name": each.name, "score": each.score, "label": each.label, "comment": text(each.comment)}
+                for each in feedback
+            ],
+            "duplicates": 0,
+        }
+
+    def _scores(self, at: int) -> dict[str, dict[str, Any]]:
+        """Return the results of the call at a position by metric."""
+        number = int(self._columns.number[at])
+        best: dict[str, StoredResult] = {}
+        for result in self._reader.results(number, number):
+            metric = self._columns.series[result.series].metric
+            if metric not in best or self._rank(at, result) < self._rank(at, best[metric]):
+                best[metric] = result
+        return {metric: dict(self._score_fields(result)) for metric, result in sorted(best.items())}
+
+    def _score_fields(self, result: StoredResult) -> Iterator[tuple[str, Any]]:
+        if result.score is None:
+            yield from (("status", _status(result)), ("reason", result.reason))
+        else:
+            yield "score", result.score
+        if result.label is not None:
+            yield "label", result.label
+        yield "evaluator", self._evaluator(result)
+        yield "version", self._columns.series[result.series].version
+
+
+def _texts(text: str) -> frozenset[str]:
+    return frozenset({text}) if text else _NO_TEXT
+
+
+def _status(result: StoredResult) -> str:
+    if result.score is not None:
+        return "scored"
+    try:
+        return status_of(result.reason or "")
+    except ValueError:  # the reason of another release, or of a metric of the application's own
+        return "unscored"
+
+
+def _redacted_by(redact: Redact | None) -> Callable[[str | None], str | None]:
+    def redacted(text: str | None) -> str | None:
+        return text if text is None or redact is None else redact.text(text).text
+
+    return redacted

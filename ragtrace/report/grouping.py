@@ -1,0 +1,262 @@
+"""What bad calls share: groups of calls by workflow, model, release, retrieval, chunk and words, with their rates.
+
+**Rates.** Each group's mean score is estimated from its judged calls alone, weighted by the inverse of the probability
+with which each was judged, and compared with that of all other judged calls.
+
+**Many comparisons.** With hundreds of groups, some look bad by chance. A group is reported if it is worse by the
+procedure of Benjamini and Yekutieli, which keeps the expected share of false ones among those reported at 5 % whatever
+the dependence between the groups, which overlap. The p-value is one-sided and normal, with the arm of the difference's
+interval that points to 0 for the standard error. The intervals that are shown are plain 95 % intervals.
+
+**Sources.** Benjamini and Yekutieli 2001, The Annals of Statistics 29:1165; `estimates.difference` for the interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from ragtrace.estimates import Estimate, difference, estimate_mean
+from ragtrace.history.reading import CallColumns, HistoryReader
+from ragtrace.judges.lexical.words import ENGLISH
+from ragtrace.report.comparison import change_between
+from ragtrace.report.dataset import normalized
+from ragtrace.report.model import Defect, Grouping, GroupRate
+from ragtrace.report.series import ScoreSeries
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ragtrace.report.series import Mask
+
+FALSE_DISCOVERY_RATE: Final = 0.05
+BAD: Final = 0.5
+"""Badness (0 is good, 1 is bad) from which a call counts as bad."""
+_MOST_READ: Final = 5_000
+_MOST_GROUPS: Final = 200
+"""Chunks, and words, that are compared: the most frequent ones."""
+_FEWEST: Final = 5
+"""Judged calls that a group, and all others, must have."""
+_COMMON: Final = 0.8
+"""Share of the queries above which a word tells nothing."""
+_SHORTEST_WORD: Final = 3
+_ALIKE: Final = 0.8
+"""Share of the calls of two groups that both have, from which the two are one."""
+_NAME_CHARS: Final = 80
+_Z: Final = 1.959963984540054
+_DEFECTS: Final = (
+    ("missing context", "nothing relevant was retrieved"),
+    ("contradicting", "a statement contradicts the retrieved chunks"),
+    ("invented", "a statement is in none of the retrieved chunks"),
+    ("overstated", "a statement is supported in part only"),
+    ("not known", "no statement is marked"),
+)
+
+
+class _Group(NamedTuple):
+    kind: str
+    name: str
+    member: Mask
+
+
+def group_bad_calls(
+    reader: HistoryReader, columns: CallColumns, series: ScoreSeries, chosen: Mask, relevance: ScoreSeries | None
+) -> Grouping | None:
+    """Return the groups of calls in which *series* is clearly worse than elsewhere; None if nothing was judged.
+
+    Args:
+        reader: the history.
+        columns: its calls.
+        series: scores of the main metric.
+        chosen: the calls that are looked at.
+        relevance: scores of `context_relevance`, if there are any.
+    """
+    judged = np.flatnonzero(chosen & (series.weight > 0))
+    if not len(judged):
+        return None
+    # Evenly spread over the time, so that no part of it is left out.
+    positions = judged[np.unique(np.linspace(0, len(judged) - 1, min(_MOST_READ, len(judged))).astype(np.int64))]
+    part = _part_of(series, positions)
+    bodies = reader.bodies(columns.number[positions].tolist())
+    found = [bodies.get(number, {}) for number in columns.number[positions].tolist()]
+    groups = [
+        group
+        for group in (*_groups_by_name(columns, positions), *_groups_by_content(found))
+        if min(group.member.sum(), (~group.member).sum()) >= _FEWEST
+    ]
+    return Grouping(
+        metric=series.metric,
+        evaluator=series.evaluator,
+        judged=len(judged),
+        read=len(positions),
+        examined=len(groups),
+        worse=tuple(_worse_groups(part, groups)),
+        defects=tuple(_defects(reader, columns, part, positions, found, relevance)),
+    )
+
+
+def _part_of(series: ScoreSeries, positions: NDArray[np.int64]) -> ScoreSeries:
+    names = ("score", "weight", "eligible", "screen_score", "always_judged")
+    return replace(series, **{name: getattr(series, name)[positions] for name in names})
+
+
+def _estimate(series: ScoreSeries, member: Mask) -> Estimate:
+    (moments,) = series.moments(np.where(member, 0, -1), 1)
+    return estimate_mean(moments, method="weighted", metric=series.metric, evaluator=series.evaluator)
+
+
+# --- the groups -------------------------------------------------------------------------------------------------------
+
+
+def _groups_by_name(columns: CallColumns, positions: NDArray[np.int64]) -> Iterator[_Group]:
+    releases = {number: source.release for number, source in columns.sources.items()}
+    for kind, codes, names in (
+        ("workflow", columns.workflow, dict(enumerate(columns.workflows))),
+        ("model", columns.model, dict(enumerate(columns.models))),
+        ("release", columns.source, releases),
+    ):
+        here = codes[positions]
+        for name in sorted({names[code] for code in np.unique(here).tolist()} - {""}):
+            yield _Group(kind, name, np.isin(here, [code for code, each in names.items() if each == name]))
+
+
+def _groups_by_content(bodies: Sequence[Mapping[str, Any]]) -> Iterator[_Group]:
+    """Yield groups by what was retrieved and by the words of the query."""
+    contexts: list[Sequence[Mapping[str, Any]] | None] = [body.get("contexts") for body in bodies]
+    yield _Group("retrieval", "nothing was retrieved", np.array([each is not None and not each for each in contexts]))
+    scores = [[c["score"] for c in each or () if isinstance(c.get("score"), (int, float))] for each in contexts]
+    best = np.array([max(each, default=math.nan) for each in scores], dtype=np.float64)
+    if (~np.isnan(best)).sum() >= 4 * _FEWEST:
+        quarter = float(np.nanquantile(best, 0.25))
+        yield _Group("retrieval", f"best retrieval score at most {quarter:.3g}", best <= quarter)
+    chunks = [{_chunk_name(each) for each in of_call or () if each.get("text")} for of_call in contexts]
+    yield from _groups_by_element("chunk", chunks)
+    words = [
+        {
+            word
+            for word in normalized(str(body.get("query") or "")).split()
+            if len(word) >= _SHORTEST_WORD and word not in ENGLISH
+        }
+        for body in bodies
+    ]
+    yield from _groups_by_element("word of the query", words, most=_COMMON)
+
+
+def _chunk_name(chunk: Mapping[str, Any]) -> str:
+    return str(chunk.get("id") or " ".join(str(chunk["text"]).split())[:_NAME_CHARS])
+
+
+def _groups_by_element(kind: str, elements: Sequence[set[str]], most: float = 1.0) -> Iterator[_Group]:
+    """Yield a group for each of the most frequent elements, such as the words of queries.
+
+    Args:
+        kind: kind of the elements.
+        elements: elements of each call.
+        most: share of the calls above which an element makes no group.
+    """
+    calls: dict[str, list[int]] = {}
+    for at, mine in enumerate(elements):
+        for element in mine:
+            calls.setdefault(element, []).append(at)
+    frequent = sorted(
+        (name for name, at in calls.items() if _FEWEST <= len(at) <= most * len(elements)),
+        key=lambda name: (-len(calls[name]), name),
+    )
+    for name in frequent[:_MOST_GROUPS]:
+        member = np.zeros(len(elements), dtype=bool)
+        member[calls[name]] = True
+        yield _Group(kind, name, member)
+
+
+# --- which of them are worse ------------------------------------------------------------------------------------------
+
+
+def _worse_groups(series: ScoreSeries, groups: Sequence[_Group]) -> list[GroupRate]:
+    """Return the groups that are clearly worse than all other calls, those with the most bad calls too many first."""
+    rated: list[tuple[float, float, _Group, GroupRate]] = []
+    for group in groups:
+        inside, outside = _estimate(series, group.member), _estimate(series, ~group.member)
+        change = change_between(outside, inside, higher_is_better=series.higher_is_better)
+        if change is None:
+            continue
+        excess = abs(change.value) * float(series.weight[group.member].sum())
+        rate = GroupRate(group.kind, group.name, int(group.member.sum()), inside, outside, change)
+        rated.append((_p_value(inside, outside, higher_is_better=series.higher_is_better), excess, group, rate))
+    limit = _largest_p_value([p for p, *_ in rated])
+    chosen = sorted((each for each in rated if each[0] <= limit), key=lambda each: -each[1])
+    kept: list[tuple[Mask, GroupRate]] = []
+    for _, _, group, rate in chosen:
+        for at, (member, other) in enumerate(kept):
+            if (member & group.member).sum() >= _ALIKE * (member | group.member).sum():
+                kept[at] = member, replace(other, alike=(*other.alike, f"{group.kind} {group.name}"))
+                break
+        else:
+            kept.append((group.member, rate))
+    return [rate for _, rate in kept]
+
+
+def _p_value(inside: Estimate, outside: Estimate, *, higher_is_better: bool) -> float:
+    """Return the one-sided p-value of the group being no worse than all other calls."""
+    found = difference(inside, outside)
+    if found is None:
+        return 1.0
+    value, low, high = found if not higher_is_better else (-found[0], -found[2], -found[1])
+    arm = value - low
+    if value <= 0.0 or arm <= 0.0 or high < low:
+        return 1.0
+    return 0.5 * math.erfc(_Z * value / arm / math.sqrt(2.0))
+
+
+def _largest_p_value(values: Sequence[float]) -> float:
+    """Return the largest of the p-values that the procedure of Benjamini and Yekutieli rejects; -1: it rejects none."""
+    count = len(values)
+    share = FALSE_DISCOVERY_RATE / (count * sum(1.0 / rank for rank in range(1, count + 1))) if count else 0.0
+    passed = [p for rank, p in enumerate(sorted(values), start=1) if p <= rank * share]
+    return max(passed, default=-1.0)
+
+
+# --- what is wrong with the bad calls ---------------------------------------------------------------------------------
+
+
+def _defects(
+    reader: HistoryReader,
+    columns: CallColumns,
+    series: ScoreSeries,
+    positions: NDArray[np.int64],
+    bodies: Sequence[Mapping[str, Any]],
+    relevance: ScoreSeries | None,
+) -> Iterator[Defect]:
+    """Yield what is wrong with the bad calls, as shares of the bad calls."""
+    badness = 1.0 - series.score if series.higher_is_better else series.score
+    bad = badness >= BAD
+    if not bad.any():
+        return
+    kinds = np.full(len(positions), "", dtype=object)
+    for at in np.flatnonzero(bad).tolist():
+        irrelevant = relevance is not None and float(relevance.score[positions[at]]) < BAD  # NaN is not
+        evidence = reader.evidence(int(columns.number[positions[at]]))
+        claims = [
+            claim
+            for number, of_evaluator in evidence.items()
+            if columns.evaluators.get(number) == series.evaluator
+            for claim in of_evaluator.get("claims", ())
+        ]
+        kinds[at] = _defect_of(bodies[at], claims, irrelevant=irrelevant)
+    for kind, meaning in _DEFECTS:
+        of_kind = replace(series, score=(kinds == kind).astype(np.float64), higher_is_better=False)
+        count = int((kinds == kind).sum())
+        if count:
+            yield Defect(kind, meaning, count, _estimate(of_kind, bad))
+
+
+def _defect_of(body: Mapping[str, Any], claims: Iterable[Mapping[str, Any]], *, irrelevant: bool) -> str:
+    """Return what is wrong with one bad call: the first of its defects."""
+    if irrelevant or body.get("contexts") == []:
+        return "missing context"
+    support = {claim.get("support") for claim in claims if claim.get("checkable", True)}
+    order = (("contradicted", "contradicting"), ("not_found", "invented"), ("partial", "overstated"))
+    return next((kind for label, kind in order if label in support), "not known")
