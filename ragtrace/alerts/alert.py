@@ -48,10 +48,11 @@ class Alert:
     alarm. A baseline of 500 calls knows its mean with an error; the number of calls
     between false alarms then is a mean over all baselines that might have been learned.
 
-    The states are ok, spiking, recovering, no_data, judge_failing and no_baseline. A spike ends when the last calls are
-    within the bound again; where there are no calls any more, or no scores, it does not. Every alert goes to the log
-    and, as an event, to the OpenTelemetry logs; `notify=` adds others. One fault often raises several alerts about
-    whether answers rest on the contexts: the second one for the same calls and notifiers goes to the log alone.
+    The states are ok, spiking, recovering, no_data, judge_failing, no_baseline and no_calibration. A spike ends when
+    the last calls are within the bound again; where there are no calls any more, or no scores, it does not. Every alert
+    goes to the log and, as an event, to the OpenTelemetry logs; `notify=` adds others. One fault often raises several
+    alerts about whether answers rest on the contexts: the second one for the same calls and notifiers goes to the log
+    alone.
 
     Args:
         metric: name of a metric with range [0, 1] that the judge or the screen computes; of both, the judge's scores
@@ -70,6 +71,10 @@ class Alert:
         per: "workflow" or "model": watch each separately; default: all calls together, with a baseline each workflow.
         repeat_every: seconds after which a problem that goes on is notified again; None: never.
         name: default: metric, direction and bound.
+        corrected: whether the bound is one of the rate that human labels would show, by the calibration of
+            `configure(calibration=...)`: the alert watches the judge's scores, with the bound that stands for it at
+            the judge's sensitivity and specificity. Of these the limit towards fewer alarms is used (one-sided 95 %).
+            While there is no calibration that holds, the state is no_calibration and there is no alarm.
 
     Raises:
         SettingsError: if a value is wrong.
@@ -87,6 +92,7 @@ class Alert:
     per: Per | None = None
     repeat_every: float | None = 4 * 3600.0
     name: str | None = None
+    corrected: bool = False
 
     def __post_init__(self) -> None:
         _check_text("metric", self.metric, "write for instance 'hallucinated'")
@@ -108,6 +114,11 @@ class Alert:
             )
         if self.against_baseline and self.per == "model":
             raise SettingsError("per='model' and a baseline exclude each other: a baseline is of a workflow; drop per=")
+        if self.against_baseline and self.corrected:
+            raise SettingsError(
+                "corrected=True and a baseline exclude each other: a baseline is of the judge's scores; give the bound "
+                "as a number, for instance 0.05"
+            )
         object.__setattr__(self, "notify", tuple(map(_as_notifier, _as_sequence(self.notify))))
 
     def _check_bound(self) -> None:
@@ -139,7 +150,8 @@ class Alert:
     @property
     def rule(self) -> str:
         """Condition of the alert as text, made of metric, direction and bound: `hallucinated above 0.05`."""
-        return f"{self.metric} {self.direction} {self.bound if isinstance(self.bound, str) else f'{self.bound:g}'}"
+        bound = self.bound if isinstance(self.bound, str) else f"{self.bound:g}"
+        return f"{self.metric} {self.direction} {bound}{' (corrected)' if self.corrected else ''}"
 
     @property
     def group_by(self) -> Per | None:

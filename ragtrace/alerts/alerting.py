@@ -11,7 +11,8 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ragtrace.alerts.alert import Alert
-from ragtrace.alerts.evaluator import STATES, AlertEvaluator, AlertScope, ClockReading, State
+from ragtrace.alerts.canary_drift import Counts, Drift
+from ragtrace.alerts.evaluator import STATES, AlertEvaluator, AlertScope, ClockReading, State, drift_notice
 from ragtrace.alerts.notice import Notice
 from ragtrace.alerts.notifiers.notifier import (
     EventNotifier,
@@ -24,7 +25,7 @@ from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
-from ragtrace.estimates import BaselineKey, Distribution, MetricAssignment
+from ragtrace.estimates import BaselineKey, Calibrations, Distribution, MetricAssignment
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.export.outbox import Outbox
 
@@ -142,6 +143,7 @@ class Alerting:
     Args:
         logger: OpenTelemetry logger that gets an event for each notification; None: there are no events.
         baseline: returns the distribution of the earlier scores of a key; None: not known (yet).
+        calibrations: calibrations of the metrics, for alerts on corrected rates.
         release: `service.version` of the application.
 
     Raises:
@@ -157,12 +159,14 @@ class Alerting:
         logger: Logger | None = None,
         *,
         baseline: Callable[[BaselineKey], Distribution | None] = lambda key: None,
+        calibrations: Calibrations | None = None,
         release: str = "",
         clock: Callable[[], float] = monotonic,
         wall: Callable[[], float] = time,
     ) -> None:
         check_alerts(alerts, plan)
         self._settings, self._baseline, self._clock, self._wall = settings, baseline, clock, wall
+        self._calibrations = calibrations or Calibrations()
         self._host, self._release = socket.gethostname(), release
         common: tuple[Notifier, ...] = (LogNotifier(), *(() if logger is None else (EventNotifier(logger),)))
         self._common = tuple(map(_outbox, common))
@@ -252,7 +256,9 @@ class Alerting:
             key = (name, workflow, model)
         service, evaluator_id = self._settings.service, watched.evaluator
         scope = AlertScope(service, workflow, model, evaluator_id, watched.sampled, self._host, self._release)
-        return self._evaluators.setdefault(key, AlertEvaluator(alert, scope, self._settings, self._baseline))
+        return self._evaluators.setdefault(
+            key, AlertEvaluator(alert, scope, self._settings, self._baseline, self._calibrations.current)
+        )
 
     def _send(self, watched: _WatchedAlert, notices: Iterable[Notice]) -> None:
         for notice in notices:
@@ -286,6 +292,26 @@ class Alerting:
             if follower.leader is None:
                 everywhere.append((follower.notice, follower.watched.outboxes))
         return everywhere
+
+    def report_drift(self, evaluator: str, metric: str, drift: Drift, latest: Counts, *, resolved: bool) -> None:
+        """Queue a notification that a judge agrees with labelled calls less often than before, or as before again.
+
+        It goes to the log, to the events and to the notifiers of all alerts.
+
+        Args:
+            evaluator: id of the judge.
+            metric: name of the metric.
+            drift: the fall of the agreement.
+            latest: the latest judgements of canaries with the label that the fall was seen on.
+            resolved: whether the agreement is as before again.
+        """
+        scope = AlertScope(
+            self._settings.service, evaluator=evaluator, judged=True, host=self._host, release=self._release
+        )
+        notice = drift_notice(scope, metric, drift, latest, self._wall(), resolved=resolved)
+        with self._lock:
+            for outbox in self._outboxes:
+                outbox.offer(notice)
 
     def _now(self) -> ClockReading:
         return ClockReading(self._clock(), self._wall())

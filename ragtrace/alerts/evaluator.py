@@ -10,17 +10,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from ragtrace.alerts.alert import Alert
+from ragtrace.alerts.canary_drift import MEAN_JUDGEMENTS, Counts, Drift
 from ragtrace.alerts.detector import HEAD_START, Detector
 from ragtrace.alerts.notice import Example, Notice, Problem, trace_id_hex
 from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.estimates import BaselineKey, Distribution, Estimate, Moments, estimate_mean, judged_moments
+from ragtrace.estimates import (
+    BaselineKey,
+    Distribution,
+    Estimate,
+    JudgeCalibration,
+    Moments,
+    estimate_mean,
+    judged_moments,
+)
 
 if TYPE_CHECKING:
     from ragtrace.core.settings import Settings
 
 Condition: TypeAlias = Literal["ok", "spiking", "recovering"]
 DataProblem: TypeAlias = Literal["no_data", "judge_failing"]
-State: TypeAlias = Literal["ok", "spiking", "recovering", "no_data", "judge_failing", "no_baseline"]
+State: TypeAlias = Literal["ok", "spiking", "recovering", "no_data", "judge_failing", "no_baseline", "no_calibration"]
 STATES: Final[tuple[State, ...]] = get_args(State)
 
 _RECENT_SHARE: Final = 5
@@ -184,18 +193,32 @@ class AlertEvaluator:
         scope: AlertScope,
         settings: Settings,
         baseline: Callable[[BaselineKey], Distribution | None],
+        calibration: Callable[[str], JudgeCalibration | None] = lambda metric: None,
     ) -> None:
         self._alert, self._scope, self._settings, self._find_baseline = alert, scope, settings, baseline
+        self._find_calibration = calibration
+        self._calibration: JudgeCalibration | None = None
         self._spike: SpikeState | None = None
-        """State of the comparison with the bound; None: there is no bound yet, as there is no baseline."""
+        """State of the comparison with the bound; None: there is no bound, as there is no baseline or calibration."""
         self._baseline: Distribution | None = None
         self._data = ScoreAvailability(alert.window)
         self._calls = self._notices = 0
         self._recent: deque[_Observation] = deque(maxlen=_KEPT_CALLS)
         self._examples: deque[tuple[int, Example]] = deque(maxlen=_KEPT_EXAMPLES)
         self._open: dict[Problem, _OpenProblem] = {}
-        if not isinstance(alert.bound, str):
+        if alert.corrected:
+            self._calibrate()
+        elif not isinstance(alert.bound, str):
             self._set_bound(alert.bound)
+
+    def _calibrate(self) -> None:
+        """Set the bound that stands for that of the alert by the calibration that holds now, or none without one."""
+        known = self._find_calibration(self._alert.metric)
+        if known is self._calibration:
+            return
+        self._calibration, self._spike = known, None
+        if known is not None and not isinstance(self._alert.bound, str):
+            self._set_bound(known.judge_bound(self._alert.bound, above=self._alert.direction == "above"))
 
     def _set_bound(self, bound: float) -> None:
         alert, self._bound = self._alert, bound
@@ -219,7 +242,9 @@ class AlertEvaluator:
             failed = result.status in ("judge_error", "judge_suspect")
             self._data.add(now.monotonic, scored=False, failed=failed)
             return self.due_notices(now, trace_id_hex(call))
-        if self._spike is None:
+        if self._alert.corrected:
+            self._calibrate()
+        elif self._spike is None:
             key = BaselineKey(
                 self._scope.workflow or "", self._alert.metric, f"{evaluation.evaluator}@{evaluation.version}"
             )
@@ -251,7 +276,9 @@ class AlertEvaluator:
 
     @property
     def _alert_state(self) -> State:
-        return "no_baseline" if self._spike is None else self._spike.condition
+        if self._spike is None:
+            return "no_calibration" if self._alert.corrected else "no_baseline"
+        return self._spike.condition
 
     # --- notices -----------------------------------------------------------------------------------------------------
 
@@ -263,6 +290,8 @@ class AlertEvaluator:
             trace: trace id of the call that was just added; empty: there is none.
         """
         problems: list[Problem] = ["spiking"] if self._alert_state in ("spiking", "recovering") else []
+        if self._alert_state == "no_calibration" and "spiking" in self._open:
+            problems.append("spiking")  # a calibration that became stale is no sign that the spike is over
         if (data_problem := self._data.reportable_problem(now.monotonic)) is not None:
             problems.append(data_problem)
         ended: list[Problem] = [problem for problem in self._open if problem not in problems]
@@ -309,7 +338,7 @@ class AlertEvaluator:
             alert=alert.title,
             metric=alert.metric,
             direction=alert.direction,
-            bound=0.0 if self._spike is None else self._bound,
+            bound=alert.bound if alert.corrected and not isinstance(alert.bound, str) else self._watched_bound,
             problem=problem,
             status="resolved" if resolved else "firing",
             at=now.epoch,
@@ -326,6 +355,10 @@ class AlertEvaluator:
             **scope._asdict(),
         )
 
+    @property
+    def _watched_bound(self) -> float:
+        return 0.0 if self._spike is None else self._bound
+
     def _mean_before(self, calls: int) -> float | None:
         """Return the mean score from before the last *calls* calls; None if too few earlier calls are known.
 
@@ -341,9 +374,10 @@ class AlertEvaluator:
         for each in observations:
             total += judged_moments(each.score, each.probability, seen=1.0)
         scope = self._scope
-        return estimate_mean(
+        found = estimate_mean(
             total, method="weighted", metric=self._alert.metric, workflow=scope.workflow, evaluator=scope.evaluator
         )
+        return found if self._calibration is None else self._calibration.correct(found)
 
 
 def baseline_bound(baseline: Distribution, direction: Literal["above", "below"]) -> float:
@@ -357,6 +391,42 @@ def baseline_bound(baseline: Distribution, direction: Literal["above", "below"])
     limit = baseline.mean_bound(_BASELINE_Z, "upper" if direction == "above" else "lower")
     found = max(limit, one_more) if direction == "above" else min(limit, one_more)
     return min(1.0 - _EDGE, max(_EDGE, found))
+
+
+def drift_notice(scope: AlertScope, metric: str, drift: Drift, latest: Counts, at: float, *, resolved: bool) -> Notice:
+    """Return the notification that a judge agrees with the labels of canaries less often than before, or as before.
+
+    Args:
+        scope: service, evaluator, host and release.
+        metric: name of the metric.
+        drift: the fall of the agreement.
+        latest: the latest judgements of canaries with the label that the fall was seen on.
+        at: present time, in seconds since the epoch.
+        resolved: whether the agreement is as before again.
+    """
+    total = Moments()
+    for agrees in [0.0] * latest.errors + [1.0] * (latest.judgements - latest.errors):
+        total += judged_moments(agrees, 1.0, seen=1.0)
+    usual = drift.usual.agreement
+    key = _hash_of(scope.service, "canaries", metric, drift.label)
+    return Notice(
+        id=_hash_of(key, repr(at), str(resolved)),
+        key=key,
+        alert=f"canaries of {metric}",
+        metric=metric,
+        direction="below",
+        bound=0.0 if usual is None else usual,
+        problem="judge_drift",
+        status="resolved" if resolved else "firing",
+        at=at,
+        since=drift.since,
+        mean_calls_between_false_alarms=MEAN_JUDGEMENTS,
+        calls=latest.judgements,
+        estimate=estimate_mean(total, method="weighted", metric=metric, evaluator=scope.evaluator),
+        before=usual,
+        canary_label=drift.label,
+        **scope._asdict(),
+    )
 
 
 def _hash_of(*parts: str) -> str:

@@ -12,7 +12,7 @@ from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.estimates import Distribution, Estimate
 from ragtrace.system.faults import printable
 
-Problem: TypeAlias = Literal["spiking", "no_data", "judge_failing"]
+Problem: TypeAlias = Literal["spiking", "no_data", "judge_failing", "judge_drift"]
 Status: TypeAlias = Literal["firing", "resolved"]
 
 SCHEMA: Final = 2
@@ -20,6 +20,10 @@ _VERBS: Final[dict[Problem, tuple[str, str]]] = {
     "spiking": ("is {direction} {bound}", "is back within {bound}"),
     "no_data": ("has no scores any more", "has scores again"),
     "judge_failing": ("is not known: the evaluator fails", "is known again: the evaluator works"),
+    "judge_drift": (
+        "is judged in agreement with human labels less often than before",
+        "is judged in agreement with human labels as often as before again",
+    ),
 }
 _VERDICTS: Final = frozenset(
     {"hallucinated", "hallucination", "faithfulness", "contradiction", "suspicious", "answered"}
@@ -36,6 +40,8 @@ _NEXT: Final[dict[Problem, str]] = {
     "(release, prompt, model, index)",
     "no_data": "next: is the application up, and does it have traffic? Run: ragtrace doctor",
     "judge_failing": "next: run ragtrace doctor, which shows what the evaluator said",
+    "judge_drift": "next: run ragtrace doctor, which shows the models that answered the judge; hold the judge against "
+    "human labels again (ragtrace calibrate)",
 }
 
 
@@ -159,6 +165,8 @@ class Notice:
     """Baseline that `bound` was computed from; None: the user gave the bound."""
     part_of: str | None = None
     """Name of the alert that has already notified of the same event; this notification then goes to the log alone."""
+    canary_label: str = ""
+    """Label (bad or good) of the canaries on which the judge errs more often than before; empty for other problems."""
 
     @property
     def where(self) -> str:
@@ -187,7 +195,8 @@ class Notice:
             interval = f"95 % interval {low:.3f} to {high:.3f}"
             was = "" if self.before is None else f"{self.before:.3f} before, "
             now = "now " if firing else ""
-            yield f"{self._measured_value}: {was}{now}{estimate.value:.3f} ({interval}, {self.calls} scored calls)"
+            of = "canary judgements" if self.problem == "judge_drift" else "scored calls"
+            yield f"{self._measured_value}: {was}{now}{estimate.value:.3f} ({interval}, {self.calls} {of})"
         known = self.baseline
         if known is not None and self.problem == "spiking":
             of = f" of release {', '.join(known.versions)}" if known.versions else ""
@@ -213,11 +222,18 @@ class Notice:
             over = f"over all baselines of this size, {condition}" if self.baseline else condition
             calls = f"{self.mean_calls_between_false_alarms:,.0f}"
             yield f"false alarms: at most one in {calls} scored calls in the mean, {over}"
+        if self.problem == "judge_drift" and firing:
+            calls = f"{self.mean_calls_between_false_alarms:,.0f}"
+            yield f"false alarms: at most one in {calls} canary judgements in the mean, while the judge does not change"
 
     @property
     def _measured_value(self) -> str:
+        if self.problem == "judge_drift":
+            return f"agreement on calls that people have labelled {self.canary_label}"
         who = "judge" if self.judged else "screen"
-        return f"share of the {who}'s verdicts" if self.metric in _VERDICTS else f"mean score by the {who}"
+        corrected = self.estimate is not None and self.estimate.corrected
+        by = " corrected by human labels" if corrected else ""
+        return f"share of the {who}'s verdicts{by}" if self.metric in _VERDICTS else f"mean score by the {who}{by}"
 
     def as_dict(self) -> dict[str, object]:
         """Return the notification as a dict for JSON: all fields, with times also as ISO 8601."""

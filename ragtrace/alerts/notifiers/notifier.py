@@ -7,7 +7,7 @@ import contextvars
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import BuiltinMethodType, MethodType
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
@@ -91,7 +91,7 @@ class FunctionNotifier:
             try:
                 result = self.function(notice)
                 if inspect.isawaitable(result):
-                    asyncio.run(asyncio.wait_for(_awaited(result), timeout))
+                    asyncio.run(asyncio.wait_for(result, timeout))
             except Exception as error:
                 raised.append(error)
             except BaseException as error:  # sys.exit() in a notifier ends nothing
@@ -110,10 +110,6 @@ class FunctionNotifier:
             raise UndeliveredError("timeout", f"the notifier did not return within {timeout:g} s")
         if raised:
             raise raised[0]
-
-
-async def _awaited(result: Awaitable[object]) -> None:
-    await result
 
 
 def have_same_receiver(one: object, other: object) -> bool:

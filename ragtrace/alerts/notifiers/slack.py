@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 _SECTION_CHARS: Final = 3_000
 """Most characters that Slack accepts in one block of text."""
-_FIRING: Final = {"spiking": ":rotating_light:", "no_data": ":hourglass:", "judge_failing": ":warning:"}
+_FIRING: Final = {
+    "spiking": ":rotating_light:", "no_data": ":hourglass:", "judge_failing": ":warning:", "judge_drift": ":warning:"
+}  # fmt: skip
 _RESOLVED: Final = ":white_check_mark:"
 
 

@@ -1,0 +1,97 @@
+"""The models that answer the judges' requests, as their servers name them; another one than before is reported."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from time import time_ns
+from typing import TYPE_CHECKING, Final
+
+from opentelemetry._logs import SeverityNumber
+
+from ragtrace.core import semconv
+from ragtrace.core.types import Evaluation, RagCall
+from ragtrace.system.faults import guarded, log_safely
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
+
+_MOST_KNOWN: Final = 50
+"""Most models that are remembered of one judge; further ones are counted, and reported by no event."""
+
+
+class ServedModels:
+    """Observer of evaluations that notes which models answer the judges' requests.
+
+    A server may send requests to several configurations of a model by turns: a change is a model or fingerprint that
+    has not answered this judge before, in this process.
+
+    Args:
+        logger: gets an event for each change; None: there are no events.
+    """
+
+    def __init__(self, logger: Logger | None) -> None:
+        self._logger = logger
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all models and changes after a fork: they belong to the parent process."""
+        self._known: dict[str, dict[str, None]] = {}
+        self._changes: Counter[str] = Counter()
+
+    def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object) -> None:
+        """Note the models that answered for the evaluations of one call."""
+        for evaluation in evaluations:
+            self.note(evaluation)
+
+    def note(self, evaluation: Evaluation) -> None:
+        """Note the model that answered for one evaluation, and report it if another one answered before."""
+        served = evaluation.served_model
+        if not served or evaluation.cached:
+            return
+        known = self._known.setdefault(f"{evaluation.evaluator}@{evaluation.version}", {})
+        if served in known:
+            return
+        previous = next(reversed(known), None)
+        if len(known) < _MOST_KNOWN:
+            known[served] = None
+        if previous is not None:
+            self._changes[evaluation.evaluator] += 1
+            if served in known:
+                self._report(evaluation, previous)
+
+    def _report(self, evaluation: Evaluation, previous: str) -> None:
+        log_safely(
+            logging.WARNING,
+            "the model that answers judge %s is %s now, and was %s before: scores from before and after may differ for "
+            "that reason; canaries and ragtrace calibrate show whether they do",
+            evaluation.evaluator,
+            evaluation.served_model,
+            previous,
+        )
+        if self._logger is None:
+            return
+        with guarded("event of a changed model"):
+            self._logger.emit(
+                timestamp=time_ns(),
+                severity_number=SeverityNumber.WARN,
+                event_name=semconv.EVENT_MODEL_CHANGE,
+                attributes={
+                    semconv.EVALUATOR_ID: evaluation.evaluator,
+                    semconv.EVALUATOR_VERSION: evaluation.version,
+                    semconv.RESPONSE_MODEL: evaluation.served_model,
+                    semconv.PREVIOUS_MODEL: previous,
+                },
+            )
+
+    def of(self, evaluator: str) -> tuple[str, ...]:
+        """Return the models that have answered the judge *evaluator* (id@version), in the order of their first answer.
+
+        Each is the model's name, with its fingerprint behind it where the server sends one.
+        """
+        return tuple(self._known.get(evaluator, {}).copy())
+
+    def changes(self) -> Mapping[str, int]:
+        """Return how often another model answered than before, by the judge's id."""
+        return self._changes.copy()
