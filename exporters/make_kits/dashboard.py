@@ -152,6 +152,7 @@ _STATES: Final = (
     ("pending", "light-yellow"),
     ("recovering", "yellow"),
     ("no baseline", "light-blue"),
+    ("no calibration", "light-purple"),
     ("no data", "blue"),
     ("judge failing", "purple"),
     ("firing", "orange"),
@@ -172,35 +173,29 @@ def estimates_now() -> Panel:
         "estimate": f"sum by ({rules.BY}) ({value})",
         "95 % low": f"sum by ({rules.BY}) (ragtrace:${{window}}:low{{{_SHOWN}}})",
         "95 % high": f"sum by ({rules.BY}) (ragtrace:${{window}}:high{{{_SHOWN}}})",
+        "corrected": f"sum by ({rules.BY}) (ragtrace:${{window}}_corrected:value{{{_SHOWN}}})",
         "objective": objective,
         "scored calls": counted,
     }
     panel = table.Panel().title("Now: last $window, with 95 % intervals").datasource(SOURCE).span(14).height(6)
     panel = panel.description(
         "Estimates for all calls of the window. The true value is between low and high in 95 of 100 cases. objective: "
-        "the upper limit of hallucinated and answered_without_context, the lower limit of faithfulness. scored "
+        "the upper limit of hallucinated and answered_without_context, the lower limit of faithfulness. corrected: the "
+        "rate that human labels would show, where the application has a calibration that holds. scored "
         "calls: the number of scores behind the estimate; calls without a verdict are not counted. Empty: nothing "
         "was scored in this window."
     ).no_value("nothing scored")
-    names = {f"Value #{chr(65 + number)}": name for number, name in enumerate(columns)}
+    values = [f"Value #{chr(65 + number)}" for number in range(len(columns))]
+    names = dict(zip(values, columns, strict=True))
     names |= {rules.JOB: "service", rules.METRIC: "metric", rules.WORKFLOW: "workflow", rules.EVALUATOR: "scored by"}
     for number, (name, expr) in enumerate(columns.items()):
         target = prometheus.Dataquery().expr(expr).legend_format("__auto").ref_id(chr(65 + number)).datasource(SOURCE)
         panel = panel.with_target(target.instant().format(PromQueryFormat.TABLE))
         unit = {"unit": "percentunit", "decimals": 1} if name != "scored calls" else {"unit": "short", "decimals": 0}
         panel = panel.override_by_name(name, style(**unit))
-    order = [
-        rules.METRIC,
-        *(f"Value #{chr(65 + number)}" for number in range(len(columns))),
-        rules.WORKFLOW,
-        rules.EVALUATOR,
-        rules.JOB,
-    ]
-    organized = {
-        "excludeByName": {"Time": True},
-        "indexByName": {name: number for number, name in enumerate(order)},
-        "renameByName": names,
-    }
+    order = [rules.METRIC, *values, rules.WORKFLOW, rules.EVALUATOR, rules.JOB]
+    index = {name: number for number, name in enumerate(order)}
+    organized = {"excludeByName": {"Time": True}, "indexByName": index, "renameByName": names}
     panel = panel.with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
     return panel.with_transformation(model.DataTransformerConfig(id_val="organize", options=organized))
 
@@ -213,11 +208,15 @@ def _with_interval(
     panel = lines(
         title,
         f"{description} Every point covers the last $window, so a change needs $window to show in full. Shaded: a spike, by "
-        "the Prometheus rules or by the application's own alert.",
+        "the Prometheus rules or by the application's own alert. corrected by labels: the rate that human labels would show, with its interval.",
         query(estimate.replace("{}", "value"), "mean"),
         query(estimate.replace("{}", "low"), "95 % low", ref="B"),
         query(estimate.replace("{}", "high"), "95 % high", ref="C"),
         query(objective, compared_with, ref="D"),
+        *(
+            query(estimate.replace("}:{}", f"}}_corrected:{end}"), f"corrected by labels: {end}", ref=ref)
+            for end, ref in (("value", "E"), ("low", "F"), ("high", "G"))
+        ),
         unit="percentunit",
     ).legend(legend("lastNotNull"))
     band = {"custom__lineWidth": 0, "color": fixed("blue")}
@@ -301,11 +300,10 @@ def alert_states(timing: rules.Timing) -> Panel:
         "alerts that the application configured: the name is the condition, and every call is checked. Losses: calls that "
         "were dropped, or scores that a backend did not accept. Blank: there were no data; quality is unknown."
     )
-    name, workflow, of_model = (
-        label_name(each) for each in (semconv.ALERT_NAME, semconv.WORKFLOW_NAME, semconv.REQUEST_MODEL)
-    )
+    name, workflow, of_model = map(label_name, (semconv.ALERT_NAME, semconv.WORKFLOW_NAME, semconv.REQUEST_MODEL))
     estimated = "group(ragtrace:{}:value{{" + HERE + "}})"
-    asked = f"group({rules.CALLS}{{{SERVICE}}})"
+    asked, fresh = f"group({rules.CALLS}{{{SERVICE}}})", f"group({rules.FRESH}{{{HERE}}})"
+    losses = "RagtraceCallsDropped|RagtraceScoresNotPosted"
     of_state = f'{rules.ALERT_STATE}{{{SERVICE}, {label_name(semconv.ALERT_STATE)}="{{}}"}} == 1'
     codes = {name.replace(" ", "_"): number for name, number in _CODE.items() if name not in ("pending", "firing")}
     states = [f"({of_state.replace('{}', name)}) * {number}" for name, number in codes.items()]
@@ -319,16 +317,10 @@ def alert_states(timing: rules.Timing) -> Panel:
         ),
         (f"rule: spike ({timing.spike})", _rule("RagtraceSpike", "spiking", estimated.format(timing.spike), HERE)),
         (f"rule: slow burn ({timing.slow})", _rule("RagtraceSlowBurn", "firing", estimated.format(timing.slow), HERE)),
-        (
-            f"rule: no data ({timing.quiet})",
-            _rule("RagtraceNoData", "no data", f"group({rules.FRESH}{{{HERE}}})", HERE),
-        ),
+        (f"rule: no data ({timing.quiet})", _rule("RagtraceNoData", "no data", fresh, HERE)),
         (f"rule: judge failing ({timing.trouble})", _rule("RagtraceJudgeFailing", "judge failing", asked, SERVICE)),
         (f"circuit breaker: {{{{{rules.EVALUATOR}}}}}", f"max by ({rules.EVALUATOR}) ({' or '.join(breakers)})"),
-        (
-            f"rule: losses ({timing.trouble})",
-            _rule("RagtraceCallsDropped|RagtraceScoresNotPosted", "firing", asked, SERVICE),
-        ),
+        (f"rule: losses ({timing.trouble})", _rule(losses, "firing", asked, SERVICE)),
     ]
     for number, (title, expr) in enumerate(rows):
         panel = panel.with_target(query(expr, title, ref=chr(65 + number)))
@@ -388,9 +380,8 @@ def call_panels() -> list[Panel]:
 def judge_panels() -> list[Panel]:
     """Return the panels of the judge: time, work, tokens, cost and failures."""
     kind = label_name(semconv.TOKEN_TYPE)
-    failed = (
-        f'sum by ({rules.EVALUATOR}, {rules.REASON}) (rate({rules.CALLS}{{{SERVICE}, {rules.OUTCOME}="failed"}}{RATE}))'
-    )
+    failed = f'{SERVICE}, {rules.OUTCOME}="failed"'
+    failed = f"sum by ({rules.EVALUATOR}, {rules.REASON}) (rate({rules.CALLS}{{{failed}}}{RATE}))"
     one = f'{SERVICE}, {rules.EVALUATOR}="$evaluator"'
     judging = f'sum by (le) (rate({rules.JUDGE_SECONDS}{{{one}, {rules.CACHED}=""}}{RATE}))'
     fresh, cached = (f'{rules.JUDGED}{{{one}, {rules.CACHED}{sign}""}}' for sign in ("=", "!="))
@@ -443,17 +434,17 @@ def judge_panels() -> list[Panel]:
 def application_panels() -> list[Panel]:
     """Return the panels of the application: answer times, and calls that wait for scores."""
     kind = label_name(semconv.OPERATION_NAME)
-    whole = f"sum by (le, {rules.WORKFLOW}) (rate({rules.WORKFLOW_SECONDS}_bucket{{{HERE}}}{RATE}))"
+    of_whole = f"rate({rules.WORKFLOW_SECONDS}_{{}}{{{{{HERE}}}}}{RATE})"
+    whole = f"sum by (le, {rules.WORKFLOW}) ({of_whole.format('bucket')})"
     step = f"sum by (le, {kind}) ({_of_steps('bucket')})"
+    mean_whole = " / ".join(f"sum by ({rules.WORKFLOW}) ({of_whole.format(end)})" for end in ("sum", "count"))
     mean_step = " / ".join(f"sum by ({kind}) ({_of_steps(end)})" for end in ("sum", "count"))
     return [
         lines(
             "Mean answer time, and of its steps",
             "Mean time of the whole call, by workflow, and of one retrieval and one generation (chat). If each step "
             "runs once and one after the other, the steps plus the application's own time add up to the whole.",
-            query(
-                _mean(rules.WORKFLOW_SECONDS, rules.WORKFLOW, HERE), f"{{{{{rules.WORKFLOW}}}}} (whole)", exemplars=True
-            ),
+            query(mean_whole, f"{{{{{rules.WORKFLOW}}}}} (whole)", exemplars=True),
             query(mean_step, f"one {{{{{kind}}}}}", ref="B"),
             unit="s",
         ),
@@ -474,10 +465,6 @@ def application_panels() -> list[Panel]:
             query(f"sum({rules.HELD}{{{SERVICE}}})", "spans held", ref="B"),
         ),
     ]
-
-
-def _mean(seconds: str, by: str, where: str) -> str:
-    return " / ".join(f"sum by ({by}) (rate({seconds}_{end}{{{where}}}{RATE}))" for end in ("sum", "count"))
 
 
 def _of_steps(end: str) -> str:

@@ -6,24 +6,16 @@ from typing import Any, Final
 
 from exporters.make_kits import rules
 from ragtrace.estimates import NAMES, Moments, judged_moments, unjudged_moments
-from ragtrace.estimates.formulas import Floats, interval_bounds
+from ragtrace.estimates.calibration import informedness, label_rates, label_sums, transported_bounds
+from ragtrace.estimates.formulas import RecordedFloats, interval_bounds
+from ragtrace.estimates.promql import CALIBRATION_HOLDS, LABEL_MOMENT
 
 Test = dict[str, Any]
 _Scenario = tuple[list[dict[str, str]], list[Test]]
 """Input series, and the checks of what the rules make of them."""
 _TIMING: Final = rules.Timing()
+_LABELLED: Final = label_sums([(1.0, 1.0, 2.0), (1.0, 0.0, 2.0), (0.0, 1.0, 1.0), (0.0, 0.0, 9.0)])
 _MINUTES: Final = {_TIMING.spike: 30, _TIMING.slow: 360}
-
-
-class _Steps(Floats):
-    """Arithmetic that records the value of every named step, which the rule of that name must give."""
-
-    def __init__(self) -> None:
-        self.named: dict[str, float] = {}
-
-    def let(self, name: str, value: float) -> float:
-        self.named[name] = value
-        return value
 
 
 def of(metric: str = "hallucinated", workflow: str = "ask", job: str = "bot") -> str:
@@ -54,18 +46,25 @@ def recorded() -> Test:
     for window, minutes in _MINUTES.items():
         for workflow, moments in (("ask", _sampled()), ("guide", rate(0.1))):
             sums = {name: value * minutes for name, value in zip(NAMES, moments.values(), strict=True)}
-            steps = _Steps()
-            interval_bounds(sums, steps, "tuned", "rate")
-            for name, value in {**sums, "judged": sums["w"], **steps.named}.items():
-                expected.append((f"ragtrace:{window}:{name}", workflow, value))
+            steps, corrected = RecordedFloats(), RecordedFloats()
+            judge, known = interval_bounds(sums, steps, "tuned", "rate"), label_rates(_LABELLED, corrected)
+            informedness(_LABELLED, known, corrected)
+            transported_bounds(judge, _LABELLED, known, corrected)
+            steps.named |= {**sums, "judged": sums["w"]}
+            corrected.named |= {**_LABELLED, "judge": judge.value, "usable": 0.0}
+            for name, each in ((window, steps), (f"{window}_corrected", corrected)):
+                expected += [(f"ragtrace:{name}:{step}", workflow, value) for step, value in each.named.items()]
         records = {rule["record"] for group in rules.estimates(_TIMING) for rule in group["rules"]}
         judged_only = records - {f"ragtrace:{window}:{name}" for name in NAMES}
-        expected += [(n, "idle", None) for n in sorted(judged_only) if n.startswith(f"ragtrace:{window}:")]
+        expected += [(n, "idle", None) for n in sorted(judged_only) if n.startswith(f"ragtrace:{window}")]
+    gauges = {f'{LABEL_MOMENT}{{{of()}, {rules.MOMENT}="{name}"}}': value for name, value in _LABELLED.items()}
+    gauges[f"{CALIBRATION_HOLDS}{{{of()}}}"] = 1
     inputs = [("ask", _sampled()), ("guide", rate(0.1)), ("idle", unjudged_moments(0.5))]
     return {
         "name": "estimates",
         "interval": "1m",
-        "input_series": [line for workflow, each in inputs for line in _phases(of(workflow=workflow), (each, 421))],
+        "input_series": [line for workflow, each in inputs for line in _phases(of(workflow=workflow), (each, 421))]
+        + [{"series": name, "values": f"{value!r}x420"} for name, value in gauges.items()],
         "promql_expr_test": [_asked(*each) for each in expected],
     }
 
@@ -250,12 +249,12 @@ def week() -> Test:
 
 
 def alert_tests() -> Test:
-    """Return the test file of alerts and their states, evaluated every other minute: promtool takes its time."""
+    """Return the test file of alerts and their states, evaluated every five minutes: promtool takes its time."""
     tests = [
         {"name": name, "interval": "1m", "input_series": inputs, "promql_expr_test": checks}
         for name, (inputs, checks) in scenarios().items()
     ]
-    return _test_file("2m", tests)
+    return _test_file("5m", tests)
 
 
 def record_tests() -> Test:

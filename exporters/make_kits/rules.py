@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ragtrace.core import semconv
-from ragtrace.estimates.promql import recording_rules
+from ragtrace.estimates.promql import corrected_rules, recording_rules
 from ragtrace_exporters.openmetrics.snapshot import label_name
 
 JOB: Final = "job"
@@ -96,12 +96,15 @@ def objectives() -> Rule:
 
 
 def estimates(timing: Timing) -> list[Rule]:
-    """Return a group for each window: `ragtrace:30m:value`, `:low` and `:high`, after the steps of their algebra."""
+    """Return a group for each window: `ragtrace:30m:value`, `:low` and `:high` (`30m_corrected`: by human labels)."""
     return [
         {
             "name": f"ragtrace-estimates-{window}",
             "interval": timing.interval,
-            "rules": [{"record": r.record, "expr": r.expr} for r in recording_rules(window, window, labels=SERIES)],
+            "rules": [
+                {"record": r.record, "expr": r.expr}
+                for r in (*recording_rules(window, window, labels=SERIES), *corrected_rules(window, labels=SERIES))
+            ],
         }
         for window in (timing.spike, timing.slow)
     ]

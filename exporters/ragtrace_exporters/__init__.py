@@ -6,5 +6,5 @@ only when called. It, or its module, may have `endpoints(environ)`, by which `ra
 signal goes.
 
 `otlp` and `console` are for any backend and for none; the others are presets (`preset` is what they share), and those
-whose backend does not read scores from OTLP add a `ragtrace.core.score_sink.ScoreSink` (`sinks`).
+whose backend does not read scores from OTLP add a `ragtrace.core.score_sink.ScoreSink` (`sinks`). PYTEST_DONT_REWRITE
 """

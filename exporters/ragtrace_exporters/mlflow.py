@@ -16,6 +16,8 @@ from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace_exporters.preset import OPENINFERENCE, Backend, Environ, client, preset, text, url
 from ragtrace_exporters.score_api import UNKNOWN_TRACE, ScoreApi, metadata_of, post_each
 
+_REPLACED: Final = "feedback,rationale,metadata"
+"""Fields of an assessment that new feedback replaces."""
 _SOURCE: Final = {"LLM": "LLM_JUDGE", "CODE": "CODE", "HUMAN": "HUMAN"}
 
 
@@ -42,8 +44,9 @@ class MlflowScores(ScoreApi):
 
     `POST /api/3.0/mlflow/traces/{trace}/assessments`, one a request. A trace that has not arrived yet is a 404: the
     score waits for it. An assessment goes by an id that we give, so a repeat breaks a constraint of the database and
-    adds nothing. Source: MLflow's tracking server (3.17.2: mlflow/protos/assessments.proto, mlflow/store/tracking/
-    sqlalchemy_store.py, `create_assessment`; also observed).
+    adds nothing; feedback, which people change, then replaces the assessment (`PATCH`). Source: MLflow's tracking
+    server (3.17.2: mlflow/protos/assessments.proto, mlflow/server/handlers.py, `_update_assessment`,
+    mlflow/store/tracking/sqlalchemy_store.py, `create_assessment`; also observed).
     """
 
     name, most_at_once = "mlflow", 20
@@ -65,9 +68,12 @@ class MlflowScores(ScoreApi):
             return UNKNOWN_TRACE
         # Perhaps the server failed because it has this assessment already.
         repeated = reply.status >= 400 and "constraint" in reply.text.lower()
-        if repeated and self._client.send("GET", f"{path}/{assessment['assessment_id']}", timeout).ok:
-            return None
-        return self._client.refusal(reply)
+        path = f"{path}/{assessment['assessment_id']}"
+        if repeated and self._client.send("GET", path, timeout).ok:
+            if score.annotator != "HUMAN":
+                return None
+            reply = self._client.send("PATCH", path, timeout, {"assessment": assessment, "update_mask": _REPLACED})
+        return None if reply.ok else self._client.refusal(reply)
 
 
 def _assessment(score: ScoreRecord) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
     Raises:
         SettingsError: a variable has a value that cannot be used.
     """
-    if _text(environ, "OTEL_SDK_DISABLED").lower() == "true":
+    if text(environ, "OTEL_SDK_DISABLED").lower() == "true":
         return []
     return [found for signal in _SIGNALS if (found := _endpoint(environ, signal)) is not None]
 
@@ -181,7 +181,7 @@ def _reader(environ: Mapping[str, str], exporter: Any) -> MetricReader:
 def _protocol(environ: Mapping[str, str], signal: Signal) -> Protocol | None:
     """Return the OTLP protocol that is configured for *signal*; None if the signal is switched off."""
     variable = f"OTEL_{signal.upper()}_EXPORTER"
-    names = [name.strip().lower() for name in _text(environ, variable).split(",") if name.strip()]
+    names = [name.strip().lower() for name in text(environ, variable).split(",") if name.strip()]
     if names == ["none"]:
         return None
     if names and "otlp" not in names:
@@ -232,12 +232,12 @@ def _compression(environ: Mapping[str, str], signal: Signal, protocol: Protocol)
 def _first(environ: Mapping[str, str], signal: Signal, part: str) -> tuple[str, str]:
     """Return name and value of the environment variable for *signal*: the signal's own, else the common one."""
     own, common = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{part}", f"OTEL_EXPORTER_OTLP_{part}"
-    value = _text(environ, own)
-    return (own, value) if value else (common, _text(environ, common))
+    value = text(environ, own)
+    return (own, value) if value else (common, text(environ, common))
 
 
 def _positive(environ: Mapping[str, str], variable: str, unit: str) -> float | None:
-    value = _text(environ, variable)
+    value = text(environ, variable)
     if not value:
         return None
     try:
@@ -249,6 +249,6 @@ def _positive(environ: Mapping[str, str], variable: str, unit: str) -> float | N
     return number
 
 
-def _text(environ: Mapping[str, str], variable: str) -> str:
-    """Return the value of *variable* without surrounding blanks; "" if it is unset, which means the same as empty."""
-    return environ.get(variable, "").strip()
+def text(environ: Mapping[str, str], *variables: str) -> str:
+    """Return the value of the first of *variables* that is set in *environ*, without blanks around it; else ""."""
+    return next((value for name in variables if (value := environ.get(name, "").strip())), "")

@@ -25,6 +25,7 @@ Environ: TypeAlias = "Mapping[str, str]"
 TRACES: Final = ("traces",)
 ALL: Final = ("traces", "metrics", "logs")
 OPENINFERENCE: Final = ("otel", "openinference")
+text: Final = otlp.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,6 @@ def client(environ: Environ, base: str, headers: Mapping[str, str]) -> JsonClien
     """Return an HTTP client for a backend's own API, with the certificate authorities of its span exporter."""
     own, common = (text(environ, f"OTEL_EXPORTER_OTLP_{part}CERTIFICATE") for part in ("TRACES_", ""))
     return JsonClient(base, headers, own or common or None)
-
-
-def text(environ: Environ, *variables: str) -> str:
-    """Return the value of the first of *variables* that is set in *environ*, without blanks around it; else ""."""
-    return next((value for name in variables if (value := environ.get(name, "").strip())), "")
 
 
 def required(environ: Environ, backend: str, variable: str, *, advice: str) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -17,14 +17,15 @@ from opentelemetry.metrics import NoOpMeter
 from ragtrace.alerts import State
 from ragtrace.core import semconv
 from ragtrace.core.settings import resolve_settings
+from ragtrace.fleet.fleet_metrics import FleetMetrics
 from ragtrace.metrics import registry
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace_exporters.openmetrics.snapshot import Kind, label_name, sample_names
-from tests.support.kits import KITS, dashboard, filled_in, panels, queries
+from tests.support.kits import KITS, dashboard, filled_in, fleet_dashboard, panels, queries
 
 PROMETHEUS: Final = KITS / "prometheus"
 RULES: Final = sorted(PROMETHEUS.glob("*.rules.yml"))
-RULE_TESTS: Final = ("tests.yml", "records.tests.yml")
+RULE_TESTS: Final = ("tests.yml", "records.tests.yml", "fleet.tests.yml", "canaries.tests.yml")
 TIMEOUT_S: Final = 300
 _WORDS: Final = frozenset(
     "by on group_left group_right and or unless sum count max min avg group increase rate clamp_min clamp_max sqrt abs"
@@ -65,7 +66,9 @@ def emitted() -> set[str]:
     """Names under which Prometheus has what the library emits."""
     meter = RecordingMeter()
     about: dict[str, Any] = {"rows": list, "moments": dict, "queued": int, "held": int, "posted": dict, "states": dict}
-    Instruments(meter, **about, alerts=list, genai_metrics="both")
+    Instruments(meter, **about, alerts=list, calibrations=list, canaries=lambda name: (), genai_metrics="both")
+    reader: Any = object()
+    FleetMetrics(lambda: None, budget=reader, workers=1).add_to(meter)
     return meter.names
 
 
@@ -82,7 +85,8 @@ def expressions() -> list[tuple[str, str]]:
     of_variables = [
         (one["name"], one["query"]["query"]) for one in dashboard()["templating"]["list"] if one["type"] == "query"
     ]
-    return [*of_rules, *queries(), *of_variables]
+    of_fleet = [(f"fleet: {title}", expr) for title, expr in queries(fleet_dashboard())]
+    return [*of_rules, *queries(), *of_fleet, *of_variables]
 
 
 def names_in(expr: str) -> tuple[set[str], set[str]]:
@@ -133,13 +137,14 @@ def test_generated_files_are_current() -> None:
     assert not old
 
 
-def test_the_dashboard_is_of_grafanas_schema() -> None:
+@pytest.mark.parametrize("made", [dashboard, fleet_dashboard])
+def test_the_dashboard_is_of_grafanas_schema(made: Callable[[], dict[str, Any]]) -> None:
     """As Grafana's own library reads it: no unknown key, no value of another type, of panels, queries and variables."""
     pytest.importorskip("grafana_foundation_sdk")
     from tests.support.grafana import faults
 
-    assert faults(dashboard()) == []
-    assert dashboard()["schemaVersion"] >= 41
+    assert faults(made()) == []
+    assert made()["schemaVersion"] >= 41
 
 
 @pytest.mark.parametrize(
@@ -245,20 +250,22 @@ def test_every_rule_is_tested_both_ways() -> None:
             assert any(not case["exp_samples"] for case in mine), f"{name} is never tested to give none"
 
 
-def test_every_panel_explains_itself() -> None:
+@pytest.mark.parametrize("made", [dashboard, fleet_dashboard])
+def test_every_panel_explains_itself(made: Callable[[], dict[str, Any]]) -> None:
     """A description, a title, an id of its own, and data that come from the chosen data source."""
-    found = list(panels())
+    found = list(panels(made()))
     assert all(len(panel["description"]) > 25 and panel["title"] for panel in found)
-    ids = [panel["id"] for panel in dashboard()["panels"]]
+    ids = [panel["id"] for panel in made()["panels"]]
     assert len(set(ids)) == len(ids)
     targets = [target for panel in found for target in panel.get("targets") or ()]
     assert {target["datasource"]["uid"] for target in targets} == {"${datasource}"}
 
 
-def test_panels_do_not_overlap() -> None:
+@pytest.mark.parametrize("made", [dashboard, fleet_dashboard])
+def test_panels_do_not_overlap(made: Callable[[], dict[str, Any]]) -> None:
     """Each has a place of its own on the grid of 24 columns."""
     taken: set[tuple[int, int]] = set()
-    for panel in dashboard()["panels"]:
+    for panel in made()["panels"]:
         at = panel["gridPos"]
         cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
         assert max(x for x, _ in cells) < 24
@@ -338,6 +345,7 @@ def test_every_kit_has_a_readme_to_begin_with() -> None:
     """Without it the command line does not list the kit."""
     assert {path.name for path in KITS.iterdir() if (path / "README.md").is_file()} == {
         "collector",
+        "fleet",
         "grafana",
         "prometheus",
     }

@@ -136,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(sent)
 
-    do_POST = do_PUT = do_GET = _serve  # noqa: N815 - the names are the standard library's
+    do_POST = do_PUT = do_PATCH = do_GET = _serve  # noqa: N815 - the names are the standard library's
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the standard library's
         pass

@@ -17,6 +17,12 @@ def dashboard() -> dict[str, Any]:
     return found
 
 
+def fleet_dashboard() -> dict[str, Any]:
+    """The Grafana dashboard of a fleet."""
+    found: dict[str, Any] = json.loads((KITS / "grafana" / "ragtrace-fleet.json").read_text(encoding="utf-8"))
+    return found
+
+
 def panels(of: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
     """Every panel that is no row, of the shipped dashboard or another."""
     for panel in (of or dashboard())["panels"]:

@@ -140,12 +140,11 @@ class PageReader(InMemoryMetricReader):
             server = _Server(self._address, partial(_Handler, self))
         except OSError as error:
             self._folder.stop_serving()
-            host, port = self._address
             faults.warn_once(
                 "prometheus port",
                 "the metrics cannot be served at %s:%d (%s): nothing of this application will be in Prometheus; end "
                 "the other program there, or set RAGTRACE_PROMETHEUS_PORT",
-                *(host, port, error),
+                *(*self._address, error),
             )
             return
         self._server = server

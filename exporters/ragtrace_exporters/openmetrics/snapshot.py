@@ -160,14 +160,12 @@ def read_metrics(data: MetricsData | None, before: Snapshot) -> tuple[Snapshot, 
     Args:
         before: the last snapshot; its exemplars stay where there are no newer ones, as the SDK returns each one once.
     """
-    found: Snapshot = {}
     resource: dict[str, str] = {}
+    families: list[Family | None] = []
     for of_resource in data.resource_metrics if data else ():
         resource |= {key: str(value) for key, value in of_resource.resource.attributes.items()}
-        for scope in of_resource.scope_metrics:
-            for family in filter(None, map(_family, scope.metrics)):
-                found[family.name] = found[family.name] + family if family.name in found else family
-    return _with_exemplars(found, before), resource
+        families += [_family(metric) for scope in of_resource.scope_metrics for metric in scope.metrics]
+    return _with_exemplars(total({family.name: family} for family in families if family), before), resource
 
 
 def _family(metric: Metric) -> Family | None:
@@ -186,11 +184,8 @@ def _family(metric: Metric) -> Family | None:
 def _series(point: Any) -> tuple[Labels, Series]:
     attributes: Mapping[str, object] = point.attributes or {}
     labels = tuple(sorted((label_name(key), str(value)) for key, value in attributes.items()))
-    if not hasattr(point, "bucket_counts"):
-        return labels, Series((float(point.value),), _exemplars(point, ()))
-    return labels, Series(
-        (*map(float, point.bucket_counts), float(point.sum)), _exemplars(point, point.explicit_bounds)
-    )
+    values = (*point.bucket_counts, point.sum) if hasattr(point, "bucket_counts") else (point.value,)
+    return labels, Series(tuple(map(float, values)), _exemplars(point, getattr(point, "explicit_bounds", ())))
 
 
 def _exemplars(point: Any, bounds: Iterable[float]) -> dict[int, Exemplar]:
@@ -206,14 +201,14 @@ def _exemplars(point: Any, bounds: Iterable[float]) -> dict[int, Exemplar]:
 
 def to_json(snapshot: Snapshot) -> list[Any]:
     """Convert *snapshot* to lists, numbers and texts that can be written as JSON."""
-    return [
-        [f.name, f.kind, f.help, f.bounds, [[labels, s.values, _rows(s)] for labels, s in f.series.items()]]
-        for f in snapshot.values()
-    ]
-
-
-def _rows(series: Series) -> list[Any]:
-    return [[bucket, *astuple(exemplar)] for bucket, exemplar in series.exemplars.items()]
+    found: list[Any] = []
+    for family in snapshot.values():
+        exemplars = {
+            key: [[n, *astuple(at)] for n, at in each.exemplars.items()] for key, each in family.series.items()
+        }
+        series = [[labels, each.values, exemplars[labels]] for labels, each in family.series.items()]
+        found.append([family.name, family.kind, family.help, family.bounds, series])
+    return found
 
 
 def from_json(families: Any) -> Snapshot:
