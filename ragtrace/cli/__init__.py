@@ -7,8 +7,22 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from ragtrace.cli import baseline, doctor, exporters, report, run, score
-from ragtrace.demo import command as demo
+from ragtrace.cli import (
+    baseline,
+    calibrate,
+    dataset,
+    doctor,
+    exporters,
+    fleet,
+    labels,
+    report,
+    run,
+    score,
+    serve,
+    worker,
+)
+from ragtrace.cli.demo import command as demo_command
+from ragtrace.cli.review import command as review_command
 from ragtrace.system.terminal import (
     INTERRUPTED,
     READER_GONE,
@@ -21,7 +35,10 @@ from ragtrace.system.terminal import (
 
 __all__ = ["main"]
 
-_COMMANDS = (demo, run, score, report, baseline, doctor, exporters)
+_COMMANDS = (
+    demo_command, run, serve, worker, fleet, score, report, baseline, calibrate, review_command, labels, dataset,
+    doctor, exporters,
+)  # fmt: skip
 """Commands in the order of the help."""
 
 

@@ -34,9 +34,11 @@ keys of the JSON object:
   problems     what is wrong, in sentences
   settings     name, value, origin (a keyword such as service=, an environment variable, or default)
   evaluators   role, id, version, metrics, state (of the circuit breaker), waits_s, in_flight, queued, asked; failures
-               (calls by cause), failing (calls in a row), said and advice (of the last failure)
+               (calls by cause), failing (calls in a row), said and advice (of the last failure), served (models that
+               have answered)
   alerts       name, rule, states, tells (names of the notifiers)
   baselines    workflow, metric, evaluator, calls, complete, told
+  canaries     agreements (metric, evaluator; by label: canaries, judgements, agreement; fallen, usual), cost, postponed
   checks       what, where, ok, seconds, seen, advice
   notes        what else is worth knowing
   queued, held, stats, spool
@@ -100,9 +102,8 @@ def _import_application(target: str) -> int:
         return OK
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if missing is not None and f"{name}.".startswith(
-            f"{missing}."
-        ):  # else it exists, but lacks an import of its own
+        # Else the module exists, but lacks an import of its own.
+        if missing is not None and f"{name}.".startswith(f"{missing}."):
             print_error(f"there is no module {name!r}; name it as in `import`, from a directory where that works")
             return USAGE
         print_error(f"{target} could not be loaded: {type(error).__name__}: {error}")

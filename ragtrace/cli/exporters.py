@@ -66,10 +66,7 @@ def add(commands: Any) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    exporters, kits = (
-        [_describe_exporter(point) for point in _entry_points()],
-        [_describe_kit(kit) for kit in _kits().values()],
-    )
+    exporters, kits = list(map(_describe_exporter, _entry_points())), list(map(_describe_kit, _kits().values()))
     for each in (*exporters, *kits):
         del each["text"]
     if options.json:
@@ -140,11 +137,8 @@ def _entry_points() -> list[EntryPoint]:
 
 
 def _describe_exporter(point: EntryPoint) -> dict[str, Any]:
-    about = {
-        "name": point.name,
-        "object": point.value,
-        "distribution": point.dist.name if point.dist else "unknown",
-    }
+    distribution = point.dist.name if point.dist else "unknown"
+    about = {"name": point.name, "object": point.value, "distribution": distribution}
     try:
         made = point.load()
     except Exception as error:  # an exporter of another distribution must not end the list

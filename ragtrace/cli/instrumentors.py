@@ -41,7 +41,7 @@ class Instrumentor:
 
     @property
     def rank(self) -> int:
-        """Place of the instrumentation's convention in `_CONVENTIONS`; behind them all if it is of no GenAI library."""
+        """Index of the instrumentation's convention in `_CONVENTIONS`; the number of conventions if it has none."""
         ranks = [rank for rank, needed in enumerate(_CONVENTIONS) if needed in self.requires]
         return min(ranks, default=len(_CONVENTIONS))
 
@@ -57,7 +57,7 @@ class Instrumentor:
 
     @property
     def targets(self) -> frozenset[str]:
-        """Names that two instrumentations of the same library have in common."""
+        """Normalized names of the instrumented libraries, equal for two instrumentations of one library."""
         names = {library.removesuffix("-core") for library in self.libraries} or {self.name}
         return frozenset(_plain(name).replace("-", "") for name in names)
 

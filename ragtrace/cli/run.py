@@ -27,7 +27,8 @@ _HOOK: Final = "OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK"
 _RUN: Final = """\
 Runs a Python program in this process as `python PROGRAM` does, with the RAG calls in it scored: ragtrace is configured
 from the environment (RAGTRACE_*, OTEL_*; evaluate_spans is on), and the installed instrumentations of GenAI libraries
-(OpenInference, OpenLLMetry, OpenTelemetry GenAI) are started, one for each library. The program keeps its arguments,
+(OpenInference, OpenLLMetry, OpenTelemetry GenAI) are started, one for each library. Frameworks that RAGTRACE_INSTRUMENT
+names (langchain, ...) are listened to by ragtrace itself. The program keeps its arguments,
 its output, its signals and its exit status.
 """
 _NOTES: Final = """\
@@ -86,13 +87,23 @@ def run(options: argparse.Namespace) -> int:
                 sys.stdout.write(f"{each.name}: {each.distribution}\n")
             return OK
         start = _program(options)
-        _configure()
+        import ragtrace
+
+        # The environment may refuse the evaluation of spans.
+        ragtrace.configure(evaluate_spans=None if os.environ.get("RAGTRACE_EVALUATE_SPANS") else True)
+        from ragtrace.runtime.frameworks import instrument_from_environment
+
+        listened_to = instrument_from_environment(os.environ)
     except (SettingsError, OSError) as error:
         print_error(str(error))
         return USAGE
     from ragtrace.runtime.current_runtime import current
 
     if current() is not None:  # else ragtrace is switched off
+        if not (chosen or listened_to):
+            print_error(
+                "no instrumentation of an installed GenAI library was found; only decorated functions are scored"
+            )
         _instrument(chosen)
     try:
         start()
@@ -105,16 +116,7 @@ def run(options: argparse.Namespace) -> int:
     return OK
 
 
-def _configure() -> None:
-    """Configure ragtrace from the environment, with the evaluation of spans unless the environment refuses it."""
-    import ragtrace
-
-    ragtrace.configure(evaluate_spans=None if os.environ.get("RAGTRACE_EVALUATE_SPANS") else True)
-
-
 def _instrument(chosen: Sequence[Instrumentor]) -> None:
-    if not chosen:
-        print_error("no instrumentation of an installed GenAI library was found; only decorated functions are scored")
     # The instrumentations of OpenTelemetry GenAI put no content on spans unless the user wants it there. They read this
     # variable when they start; the program and its children see the environment as it was.
     chose_hook = _HOOK in os.environ
@@ -128,7 +130,7 @@ def _instrument(chosen: Sequence[Instrumentor]) -> None:
 
 
 def _hide_our_frames(error: BaseException, shown: TracebackType | None) -> None:
-    """Make the interpreter print *error* with the traceback *shown*, which begins in the program.
+    """Make the interpreter print *error* with the traceback *shown*, which leaves out the frames of ragtrace.
 
     The interpreter itself ends the process: it knows how SystemExit, a signal and the program's own excepthook count.
     """
@@ -207,7 +209,7 @@ def _run_code(source: bytes, path: str, arguments: list[str], directory: str) ->
 
 
 def _new_main() -> ModuleType:
-    """Put a new, empty module in the place of `__main__`, in which ragtrace's own command line was started."""
+    """Replace the module `__main__`, which is that of the command `ragtrace`, by an empty one for the program."""
     main = ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     if sys.version_info < (3, 14):
@@ -217,7 +219,7 @@ def _new_main() -> ModuleType:
 
 
 def _set_arguments(arguments: list[str], directory: str, *, always: bool = False) -> None:
-    """Set `sys.argv`, and put *directory* in the place of the entry of `sys.path` that is of ragtrace's command.
+    """Set `sys.argv`, and replace the first entry of `sys.path`, that of the command `ragtrace`, by *directory*.
 
     Args:
         always: put *directory* there even if the interpreter was started without such an entry (python -P).

@@ -10,14 +10,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.cli.options import add_command, add_json_option, positive_seconds, whole_number
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 if TYPE_CHECKING:
-    from ragtrace.core.types import Metric
-    from ragtrace.offline.batch import MetricSummary
+    from ragtrace.cli.backfill import BackfillOutcome, Preview, StoredCalls
+    from ragtrace.core.types import Judge, Metric
+    from ragtrace.offline.batch import MetricSummary, Summary
     from ragtrace.offline.score_file import FileOutcome
 
 _SCORE = """\
@@ -26,6 +28,12 @@ Scores recorded calls: each line of CALLS.jsonl is an object with "answer" (null
 "parts", "conversation_id", "workflow", "model", and "id". The names of RAGAS (user_input, retrieved_contexts, response,
 ...) and DeepEval (input, retrieval_context, actual_output, ...) will do as well. Killed at any moment and started again
 with the same options, it goes on where it was, without judging any call twice that was finished.
+
+Instead of CALLS.jsonl, the history that configure(store=PATH) keeps: then the judge scores calls that are stored there,
+and its scores are stored beside the old ones, each at once. --preview says which calls, tokens and money that would
+take, and judges nothing. The calls are judged in random order; started again, it goes on with those that this judge has
+not judged yet. Calls whose texts are not stored (NO_CONTENT), and those without an answer, are counted and left out.
+A judge does not see earlier turns of a conversation, as they are not stored.
 
 With --format otlp the file holds spans instead: OTLP JSON, as the file exporter of the OpenTelemetry Collector writes,
 or the spans of Phoenix. The calls are put together from the spans of OpenInference, OpenTelemetry GenAI, OpenLLMetry,
@@ -58,25 +66,37 @@ keys of the JSON object:
                   generated there), duplicates (the same model call in two instrumentations), late, evicted (too many
                   unfinished); other_signals (lines of logs and metrics), unread_attributes
 
+keys of the JSON object, of a history:
+  --preview       calls (of the period), to_judge, judged (already), no_content, no_answer; estimates: n_calls,
+                  input_tokens, output_tokens, cost_usd (null: price not known), basis
+  otherwise       as above, without bad, resumed, unread_keys and spans; and in_period (calls), judged (before),
+                  no_content, no_answer, left (not judged, as --max-usd was reached), deleted (meanwhile)
+
 bounds, for continuous integration:
   --fail-under faithfulness=0.8 --fail-over hallucinated=0.05    on the mean over the scored calls; a metric without any
                   scored call is out of bounds. `ragtrace report SCORES.jsonl --calls CALLS.jsonl --out page.html` shows
                   the worst answers.
 
+examples, of a history:
+  ragtrace score history.db --since 7d --judge openai:gpt-4o-mini --preview
+  ragtrace score history.db --since 7d --judge openai:gpt-4o-mini --max-usd 2
+
 exit status: 0 all calls read and judged, 1 bad lines, judge failures or a full disk, 2 wrong usage (nothing was
 judged), 3 a mean is out of its bounds, 130 interrupted
 """
 OUT_OF_BOUNDS: Final = 3
+_SQLITE: Final = b"SQLite format 3\0"
+"""First bytes of an SQLite file, such as a history."""
 
 
 def add(commands: Any) -> None:
     """Add the command `ragtrace score` to the parser of the command line."""
     parser = add_command(commands, "score", run, "score a file of recorded calls", _SCORE, _SCORE_NOTES)
-    parser.add_argument("calls", type=Path, metavar="CALLS.jsonl")
+    parser.add_argument("calls", type=Path, metavar="CALLS.jsonl|HISTORY.db")
     parser.add_argument(
         "--format", choices=("calls", "otlp"), default="calls", help="what the file holds: calls (the default) or spans"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="SCORES.jsonl|SCORES.csv")
+    parser.add_argument("--out", type=Path, metavar="SCORES.jsonl|SCORES.csv", help="needed, but for a history")
     parser.add_argument(
         "--metrics", metavar="A,B", help="names (default: the usual ones; all: every one of one judge call)"
     )
@@ -102,8 +122,24 @@ def add(commands: Any) -> None:
             metavar="METRIC=VALUE",
             help=f"exit with {OUT_OF_BOUNDS} if the metric's mean is {side} this; may be given for several metrics",
         )
+    of_history = parser.add_argument_group("of a history")
+    of_history.add_argument("--since", metavar="TIME", help="start (default 24h, that is, 24 hours ago), or a date")
+    of_history.add_argument("--until", metavar="TIME", help="end (default now)")
+    of_history.add_argument("--workflow", metavar="NAME", help="calls of this workflow alone")
+    of_history.add_argument("--preview", action="store_true", help="say what it would take, and judge nothing")
+    of_history.add_argument("--max-usd", type=_dollars, metavar="USD", help="stop before more than this is spent")
     parser.add_argument("--restart", action="store_true", help="judge all anew, whatever an earlier run has done")
     add_json_option(parser)
+
+
+def _dollars(text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = math.nan
+    if not 0.0 < amount < math.inf:
+        raise argparse.ArgumentTypeError(f"must be an amount of US dollars above 0, got {text!r}")
+    return amount
 
 
 def _bound(text: str) -> tuple[str, float]:
@@ -119,10 +155,17 @@ def _bound(text: str) -> tuple[str, float]:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command `ragtrace score`: score the file, print the outcome and return the exit status."""
+    import sqlite3
+
     from ragtrace.core.errors import JudgeError, SettingsError
+    from ragtrace.system.sqlite_files import SQLiteFileError
 
     try:
-        outcome = _score(options)
+        of_history = _is_history(options)
+        if of_history and options.preview:
+            _print_preview(_preview(options), options)
+            return OK
+        outcome: FileOutcome | BackfillOutcome = _backfill(options) if of_history else _score(options)
     except SettingsError as error:
         print_error(str(error))
         return USAGE
@@ -134,17 +177,106 @@ def run(options: argparse.Namespace) -> int:
             f"the judge kept failing ({error}); what it had judged is kept: the same command goes on from there"
         )
         return FAILURE
-    except OSError as error:
+    except (OSError, sqlite3.Error, SQLiteFileError) as error:
         print_error(f"{error}; what was judged is kept: the same command goes on from there")
         return FAILURE
     except KeyboardInterrupt:
         print_error("what was judged is kept: the same command goes on from there")
         raise
-    crossed = _crossed(outcome, options)
+    crossed = _crossed(outcome.summary, options)
     _print(outcome, crossed, options)
     if crossed:
         return OUT_OF_BOUNDS
-    return FAILURE if outcome.bad or outcome.summary.failed else OK
+    return FAILURE if getattr(outcome, "bad", 0) or outcome.summary.failed else OK
+
+
+def _is_history(options: argparse.Namespace) -> bool:
+    """Return whether the file of calls is a history; check that the options are those of its kind.
+
+    Raises:
+        SettingsError: an option belongs to the other kind of file, or --out is missing.
+        OSError: the file cannot be read.
+    """
+    from ragtrace.core.errors import SettingsError
+
+    with options.calls.open("rb") as file:
+        found = bool(file.read(len(_SQLITE)) == _SQLITE)
+    of_history = ("since", "until", "workflow", "preview", "max_usd")
+    of_file = ("out", "restart")
+    for name in of_file if found else of_history:
+        if getattr(options, name):
+            kind = "a file of calls" if found else "a history"
+            raise SettingsError(f"--{name.replace('_', '-')} is for {kind}, and {options.calls} is not; leave it out")
+    if found and options.format != "calls":
+        raise SettingsError(f"--format is for a file of calls, and {options.calls} is a history; leave it out")
+    if not found and options.out is None:
+        raise SettingsError("--out is needed: name the file for the scores, *.jsonl or *.csv")
+    return found
+
+
+def _chosen(options: argparse.Namespace) -> tuple[StoredCalls, Judge, tuple[Metric, ...]]:
+    """Return the calls of the history that the options name, the judge, and the metrics to compute from its labels."""
+    from ragtrace.cli.backfill import select_calls
+    from ragtrace.core.errors import SettingsError
+    from ragtrace.report.model import parse_period
+
+    judge, names = _judge_and_names(options)
+    wanted = _metrics_for(options, judge, names)
+    metrics = tuple(metric for metric in wanted if metric.needs)
+    if not metrics:
+        raise SettingsError("none of these metrics is computed from a judge's labels; name others with --metrics")
+    period = parse_period(options.since or "24h", options.until or "now", time())
+    return select_calls(str(options.calls), period, options.workflow, judge, metrics), judge, metrics
+
+
+def _preview(options: argparse.Namespace) -> Preview:
+    from ragtrace.cli.backfill import preview
+
+    chosen, judge, _ = _chosen(options)
+    return preview(str(options.calls), chosen, judge)
+
+
+def _backfill(options: argparse.Namespace) -> BackfillOutcome:
+    from ragtrace.cli.backfill import backfill
+
+    chosen, judge, metrics = _chosen(options)
+    return backfill(
+        str(options.calls),
+        chosen,
+        judge=judge,
+        metrics=metrics,
+        max_usd=options.max_usd,
+        concurrency=options.concurrency,
+        timeout=options.timeout,
+        quiet=options.json,
+    )
+
+
+def _print_preview(found: Preview, options: argparse.Namespace) -> None:
+    if options.json:
+        sys.stdout.write(f"{json.dumps(asdict(found))}\n")
+        return
+    lines = [
+        _calls_line(found.calls, found.judged, found.no_content, found.no_answer),
+        f"to judge: {found.to_judge:,} calls",
+    ]
+    if found.to_judge:
+        usd = "price not known" if found.cost_usd is None else f"{found.cost_usd:.4f} USD"
+        tokens = f"{found.input_tokens:,} tokens in, {found.output_tokens:,} out"
+        lines.append(f"that takes about {found.n_calls:,} requests, {tokens}, {usd}")
+        lines.append(f"estimated from {found.basis}" if found.n_calls else found.basis)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def _calls_line(calls: int, judged: int, no_content: int, no_answer: int) -> str:
+    """Return the numbers of stored calls as one line, without those that are zero."""
+    rest = {
+        "judged already": judged,
+        "without stored texts (NO_CONTENT)": no_content,
+        "without an answer": no_answer,
+    }
+    known = [f"calls of the period: {calls:,}", *(f"{count:,} {what}" for what, count in rest.items() if count)]
+    return ", ".join(known)
 
 
 def _bounds(options: argparse.Namespace) -> list[tuple[str, str, float]]:
@@ -153,11 +285,11 @@ def _bounds(options: argparse.Namespace) -> list[tuple[str, str, float]]:
     return [(side, name, bound) for side, bounds in sides for name, bound in bounds]
 
 
-def _crossed(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
+def _crossed(summary: Summary, options: argparse.Namespace) -> list[str]:
     """Return a message for each bound of --fail-under and --fail-over that a metric's mean score violates."""
     crossed: list[str] = []
     for side, name, bound in _bounds(options):
-        metric = outcome.summary.metrics.get(name)
+        metric = summary.metrics.get(name)
         if metric is None or metric.mean is None:
             crossed.append(f"{name}: no call was scored, so it is not known to keep --fail-{side} {bound:g}")
         elif metric.mean < bound if side == "under" else metric.mean > bound:
@@ -184,20 +316,10 @@ def _check_bounds(options: argparse.Namespace, metrics: Sequence[Metric]) -> Non
 
 
 def _score(options: argparse.Namespace) -> FileOutcome:
-    from ragtrace.evaluation.metric_selection import metrics_for
-    from ragtrace.metrics import registry
-    from ragtrace.offline.judge_spec import judge_from_spec
     from ragtrace.offline.score_file import score_file
 
-    if os.getcwd() not in sys.path:  # as with `python -m`: a user's own judge is a module beside the calls
-        sys.path.insert(0, os.getcwd())
-    judge = judge_from_spec(options.judge, mode=options.mode, base_url=options.base_url)
-    names = None if options.metrics is None else [name.strip() for name in options.metrics.split(",") if name.strip()]
-    if names is None:  # metrics that only a bound names are computed as well
-        bounded = [registry.find(name) for _, name, _ in _bounds(options)]
-        offered = [metric for metric in bounded if metric is not None and judge.offers(metric)]
-        names = list(dict.fromkeys(metric.name for metric in (*metrics_for(judge, None), *offered)))
-    _check_bounds(options, metrics_for(judge, names))
+    judge, names = _judge_and_names(options)
+    _metrics_for(options, judge, names)
     return score_file(
         options.calls,
         options.out,
@@ -213,7 +335,33 @@ def _score(options: argparse.Namespace) -> FileOutcome:
     )
 
 
-def _print(outcome: FileOutcome, crossed: Sequence[str], options: argparse.Namespace) -> None:
+def _metrics_for(options: argparse.Namespace, judge: Judge, names: list[str] | None) -> tuple[Metric, ...]:
+    """Return the metrics to compute; raise `SettingsError` if a bound is on another one, or on the wrong side."""
+    from ragtrace.evaluation.metric_selection import metrics_for
+
+    metrics = metrics_for(judge, names)
+    _check_bounds(options, metrics)
+    return metrics
+
+
+def _judge_and_names(options: argparse.Namespace) -> tuple[Judge, list[str] | None]:
+    """Return the judge, and the names of the metrics; None: the usual ones."""
+    from ragtrace.evaluation.metric_selection import metrics_for
+    from ragtrace.metrics import registry
+    from ragtrace.offline.judge_spec import judge_from_spec
+
+    if os.getcwd() not in sys.path:  # as with `python -m`: a user's own judge is a module beside the calls
+        sys.path.insert(0, os.getcwd())
+    judge = judge_from_spec(options.judge, mode=options.mode, base_url=options.base_url)
+    names = None if options.metrics is None else [name.strip() for name in options.metrics.split(",") if name.strip()]
+    if names is None:  # metrics that only a bound names are computed as well
+        bounded = [registry.find(name) for _, name, _ in _bounds(options)]
+        offered = [metric for metric in bounded if metric is not None and judge.offers(metric)]
+        names = list(dict.fromkeys(metric.name for metric in (*metrics_for(judge, None), *offered)))
+    return judge, names
+
+
+def _print(outcome: FileOutcome | BackfillOutcome, crossed: Sequence[str], options: argparse.Namespace) -> None:
     if options.json:
         rest = {name: value for name, value in asdict(outcome).items() if name != "summary" and value is not None}
         sys.stdout.write(f"{json.dumps({**asdict(outcome.summary), **rest, 'out_of_bounds': crossed})}\n")
@@ -222,29 +370,43 @@ def _print(outcome: FileOutcome, crossed: Sequence[str], options: argparse.Names
         sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-def _summary_lines(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
+def _summary_lines(outcome: FileOutcome | BackfillOutcome, options: argparse.Namespace) -> list[str]:
+    from ragtrace.cli.backfill import BackfillOutcome
+
     summary = outcome.summary
     width = max((len(name) for name in summary.metrics), default=6)
     lines = [f"{'metric':<{width}}    mean  scored  unscored"]
     lines += [_metric_line(metric, width) for metric in summary.metrics.values()]
-    resumed = f" ({outcome.resumed:,} by an earlier run)" if outcome.resumed else ""
+    earlier = 0 if isinstance(outcome, BackfillOutcome) else outcome.resumed
+    resumed = f" ({earlier:,} by an earlier run)" if earlier else ""
     lines.append(f"calls: {summary.calls:,}{resumed}, {summary.failed:,} failed, in {outcome.duration_s:.1f} s")
     if summary.n_calls:
         requests = f"{summary.n_calls:,} requests, {summary.input_tokens:,} tokens in, {summary.output_tokens:,} out"
         costs = [f"{summary.cost_usd:.4f} USD"] if summary.cost_usd or not summary.unpriced else []
         costs += [f"price of {summary.unpriced:,} calls not known"] if summary.unpriced else []
         lines.append(f"judge: {requests}, {', '.join(costs)}")
+    if outcome.again:
+        lines.append(f"{outcome.again:,} calls failed for a reason that may pass: the same command judges them again")
+    if isinstance(outcome, BackfillOutcome):
+        return lines + _history_lines(outcome, options)
     if outcome.spans is not None:
         lines.append(_spans_line(outcome.spans))
     if outcome.bad:
         lines.append(f"{outcome.bad:,} bad lines were skipped")
-    if outcome.again:
-        lines.append(f"{outcome.again:,} calls failed for a reason that may pass: the same command judges them again")
     if outcome.unread_keys:
         seen = ", ".join(f"{key} (on {count:,} lines)" for key, count in outcome.unread_keys.items())
         lines.append(f"unknown keys: {seen}"[:500])
     lines.append(f"scores: {options.out}")
     return lines
+
+
+def _history_lines(outcome: BackfillOutcome, options: argparse.Namespace) -> list[str]:
+    lines = [_calls_line(outcome.in_period, outcome.judged, outcome.no_content, outcome.no_answer)]
+    if outcome.left:
+        lines.append(f"{outcome.left:,} calls are left: --max-usd was reached; the same command goes on with them")
+    if outcome.deleted:
+        lines.append(f"{outcome.deleted:,} calls were deleted from the history meanwhile")
+    return [*lines, f"scores: {options.calls}, beside those of other judges"]
 
 
 def _spans_line(counts: Mapping[str, int]) -> str:

@@ -7,14 +7,17 @@ as it is made and answered, on the `CostMeter` of the current context.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, cast
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Evaluation, Judgement
+
+TURN_TOKENS: Final = "turn_tokens"
+"""Attribute of a judgement: how many of its input tokens show earlier turns of the conversation, an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,12 @@ def record_cost(cost: Cost) -> None:
     meter = _meter.get()
     if meter is not None:
         meter.total = meter.total.add_known(cost)
+
+
+def turn_tokens(judgement: Judgement) -> int:
+    """Return how many input tokens of *judgement* show earlier turns of the conversation; 0 if it does not say."""
+    attributes: object = judgement.attributes  # a user's judge may have put anything there
+    return _count(cast("Mapping[str, object]", attributes).get(TURN_TOKENS)) if isinstance(attributes, Mapping) else 0
 
 
 def _count(value: object) -> int:

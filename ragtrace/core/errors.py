@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class RagtraceError(Exception):
     """Base class of the errors that ragtrace raises."""
@@ -53,3 +55,13 @@ class JudgeError(RagtraceError):
         self.retryable = passing if retryable is None else retryable
         self.n_calls, self.input_tokens, self.output_tokens = n_calls, input_tokens, output_tokens
         self.cost_usd = cost_usd
+        self.deferred = False
+        """Whether the failure says nothing about the call: the judge asked for a pause, or was not asked at all."""
+
+
+def spelling_hint(name: str, known: Sequence[str], label: str = "known") -> str:
+    """Return the end of an error message about the unknown *name*: the *known* name most like it, and all of them."""
+    import difflib  # only a typo needs it
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; {f'did you mean {near[0]!r}? ' if near else ''}{label}: {', '.join(known) or 'none'}"

@@ -39,9 +39,5 @@ def score_id(
 def score_id_of_result(target: SpanContext, metric: str, result: Result, evaluation: Evaluation) -> str:
     """Return the score id of *result*, the score for *metric* in *evaluation*."""
     return score_id(
-        target,
-        metric,
-        evaluation.evaluator,
-        metric_version=result.metric_version,
-        evaluator_version=evaluation.version,
+        target, metric, evaluation.evaluator, metric_version=result.metric_version, evaluator_version=evaluation.version
     )

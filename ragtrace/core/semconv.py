@@ -91,6 +91,7 @@ PROMPT_VARIABLE: Final = "gen_ai.prompt.variable."
 MCP_METHOD: Final = "mcp.method.name"
 MCP_CALL_TOOL: Final = "tools/call"
 ENDUSER_ID: Final = "enduser.id"
+USER_ID: Final = "user.id"
 # Names of older releases, which instrumentations still write.
 OLD_SYSTEM: Final = "gen_ai.system"
 OLD_USAGE_INPUT_TOKENS: Final = "gen_ai.usage.prompt_tokens"
@@ -134,6 +135,9 @@ HAYSTACK_COMPONENT_TYPE: Final = "haystack.component.type"
 HAYSTACK_COMPONENT_NAME: Final = "haystack.component.name"
 HAYSTACK_COMPONENT_INPUT: Final = "haystack.component.input"
 HAYSTACK_COMPONENT_OUTPUT: Final = "haystack.component.output"
+HAYSTACK_OUTPUT_SPEC: Final = "haystack.component.output_spec"
+HAYSTACK_PIPELINE_METADATA: Final = "haystack.pipeline.metadata"
+HAYSTACK_PIPELINE_SPANS: Final = ("haystack.pipeline.run", "haystack.async_pipeline.run")
 HAYSTACK_AGENT_SPAN: Final = "haystack.agent.run"
 HAYSTACK_AGENT_INPUT: Final = "haystack.agent.input"
 HAYSTACK_AGENT_OUTPUT: Final = "haystack.agent.output"
@@ -145,8 +149,8 @@ HAYSTACK_TOOL_ERROR: Final = "haystack.tool.error"
 HAYSTACK_TOOL_INPUT: Final = "haystack.agent.step.tool.input"
 HAYSTACK_TOOL_OUTPUT: Final = "haystack.agent.step.tool.output"
 HAYSTACK_SPANS: Final = frozenset(
-    ("haystack.component.run", "haystack.pipeline.run", "haystack.async_pipeline.run", HAYSTACK_AGENT_SPAN,
-     HAYSTACK_LLM_SPAN, "haystack.agent.step.tool")
+    ("haystack.component.run", *HAYSTACK_PIPELINE_SPANS, HAYSTACK_AGENT_SPAN, HAYSTACK_LLM_SPAN,
+     "haystack.agent.step.tool")
 )  # fmt: skip
 """Names of the spans that are steps of a call."""
 
@@ -290,6 +294,8 @@ EVAL_SCORE_ID: Final = "ragtrace.eval.score_id"
 """String of 32 hexadecimal digits on every evaluation event (carriers: `evaluations.{i}.evaluation.identifier`): the
 same for every repeat of the same score, that is, of the same trace id, span id, metric and version, evaluator and
 version."""
+FEEDBACK_CORRECTION: Final = "ragtrace.feedback.correction"
+"""Text that a person gives in place of the answer."""
 EVALUATOR_ID: Final = "ragtrace.evaluator.id"
 EVALUATOR_VERSION: Final = "ragtrace.evaluator.version"
 EVALUATOR_TYPE: Final = "ragtrace.evaluator.type"
@@ -304,6 +310,8 @@ STATUS_CALL_FAILED: Final = "call_failed"
 """The application raised before there was an answer."""
 STATUS_DROPPED: Final = "dropped"
 STATUS_ERROR: Final = "error"
+STATUS_HANDED_OVER: Final = "handed_over"
+"""A worker of the fleet judges the call: the scores follow as events, metrics and a carrier span."""
 STATUS_DEFERRED: Final = "deferred"
 """The span ended in a provider that holds nothing back: its scores follow as events, metrics and a carrier span."""
 
@@ -326,20 +334,40 @@ CACHED: Final = "ragtrace.cached"
 OVERFLOW: Final = "otel.metric.overflow"
 """Attribute of OpenTelemetry's metrics SDK (stable): true on the series that counts all series beyond the limit."""
 METRIC_JUDGE_TOKENS: Final = "ragtrace.eval.tokens"
+METRIC_JUDGE_TURN_TOKENS: Final = "ragtrace.eval.turn_tokens"
+"""Those of the input tokens of judges that show earlier turns of a conversation, an estimate by their characters."""
 METRIC_JUDGE_COST: Final = "ragtrace.eval.cost"
 METRIC_MOMENT: Final = "ragtrace.eval.moment"
 MOMENT: Final = "ragtrace.moment"
 """Attribute of that metric: name of one of the additive sums from which estimates and intervals are computed."""
+METRIC_LABEL_MOMENT: Final = "ragtrace.eval.label_moment"
+"""Gauge of the sums over the labelled calls of a calibration that holds; its attribute `MOMENT` names the sum."""
+METRIC_CALIBRATION_HOLDS: Final = "ragtrace.eval.calibration_holds"
+"""Gauge of a calibration: 1 where it holds for the evaluator, 0 where it is stale or corrects nothing."""
 METRIC_CALLS: Final = "ragtrace.calls"
 METRIC_JUDGE_STATE: Final = "ragtrace.judge.state"
 JUDGE_STATE: Final = "ragtrace.judge.state"
 """Attribute of the metric of that name: closed, open or half_open; the value is 1 for the current state, else 0."""
+METRIC_CANARY_JUDGEMENTS: Final = "ragtrace.canary.judgements"
+METRIC_CANARY_AGREEMENT: Final = "ragtrace.canary.agreement"
+METRIC_CANARY_DRIFT: Final = "ragtrace.canary.drift"
+METRIC_CANARY_TOKENS: Final = "ragtrace.canary.tokens"
+METRIC_CANARY_COST: Final = "ragtrace.canary.cost"
+"""Metrics of canaries: labelled calls that the judge judges again and again. The first counts by `CANARY_LABEL`,
+`OUTCOME` (agree, disagree, unscored, failed, postponed) and `REASON`; tokens and money are part of no other metric."""
+CANARY_LABEL: Final = "ragtrace.canary.label"
+"""Label that people gave to the call: bad or good."""
+METRIC_MODEL_CHANGES: Final = "ragtrace.judge.model_changes"
+EVENT_MODEL_CHANGE: Final = "ragtrace.judge.model_change"
+PREVIOUS_MODEL: Final = "ragtrace.judge.previous_model"
+"""Event that another model answers a judge's requests than before (`RESPONSE_MODEL`), with the earlier one."""
 METRIC_POSTED: Final = "ragtrace.sink.scores"
 SINK: Final = "ragtrace.sink"
 """Attribute of that metric: name of the score sink."""
 METRIC_ALERT_STATE: Final = "ragtrace.alert.state"
 ALERT_STATE: Final = "ragtrace.alert.state"
-"""Attribute of that metric and of the alert's event: ok, spiking, recovering, no_data, judge_failing or no_baseline."""
+"""Attribute of that metric and of the alert's event: ok, spiking, recovering, no_data, judge_failing, no_baseline or
+no_calibration."""
 ALERT_NAME: Final = "ragtrace.alert.name"
 EVENT_ALERT: Final = "ragtrace.alert"
 ALERT_STATUS: Final = "ragtrace.alert.status"
@@ -358,6 +386,23 @@ ALERT_TRACES: Final = "ragtrace.alert.traces"
 """Ids of the worst traces, worst first."""
 METRIC_QUEUE_SIZE: Final = "ragtrace.queue.size"
 METRIC_HELD_SIZE: Final = "ragtrace.held.size"
+METRIC_GATEWAY_REQUESTS: Final = "ragtrace.gateway.requests"
+METRIC_GATEWAY_SPANS: Final = "ragtrace.gateway.spans"
+METRIC_GATEWAY_IN_FLIGHT: Final = "ragtrace.gateway.in_flight.size"
+METRIC_GATEWAY_SCORING_SPANS: Final = "ragtrace.gateway.scoring.spans"
+METRIC_GATEWAY_CALLS: Final = "ragtrace.gateway.calls"
+METRIC_GATEWAY_QUEUE: Final = "ragtrace.gateway.queue.size"
+METRIC_GATEWAY_WAITING: Final = "ragtrace.gateway.waiting.spans"
+"""Metrics of `ragtrace serve`; the counters have the attributes `OUTCOME` and `REASON`."""
+METRIC_FLEET_QUEUE: Final = "ragtrace.fleet.queue.calls"
+METRIC_FLEET_QUEUE_AGE: Final = "ragtrace.fleet.queue.age"
+METRIC_FLEET_DEAD_LETTERS: Final = "ragtrace.fleet.dead_letters"
+METRIC_FLEET_WORKERS: Final = "ragtrace.fleet.workers"
+METRIC_FLEET_CLAIMS: Final = "ragtrace.fleet.claims"
+METRIC_FLEET_BUDGET: Final = "ragtrace.fleet.budget.remaining"
+"""Metrics of a fleet, from its workers and gateways; those of the broker's queues are the same in all of them."""
+FLEET_BUDGET_KIND: Final = "ragtrace.fleet.budget"
+"""Attribute of the remaining budget: requests, tokens, usd."""
 METRIC_FAULTS: Final = "ragtrace.faults"
 FAULT_KIND: Final = "ragtrace.fault.kind"
 """Attribute of that metric: place where ragtrace failed or gave something up; the keys of `ragtrace.stats().faults`."""
@@ -375,3 +420,21 @@ EXCEPTION_MESSAGE: Final = "exception.message"
 EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 EXCEPTION_ESCAPED: Final = "exception.escaped"
 SERVICE_INSTANCE: Final = "service.instance.id"
+
+# --- Instrumentation scopes of frameworks in which ragtrace has listeners of its own ---------------------------------
+LANGCHAIN_SCOPES: Final = (
+    "openinference.instrumentation.langchain",
+    "opentelemetry.instrumentation.langchain",
+    "opentelemetry.instrumentation.genai.langchain",
+)
+LLAMA_INDEX_SCOPES: Final = (
+    "openinference.instrumentation.llama_index",
+    "opentelemetry.instrumentation.llamaindex",
+    "opentelemetry.instrumentation.genai.llama_index",
+)
+HAYSTACK_SCOPES: Final = ("openinference.instrumentation.haystack", "opentelemetry.instrumentation.haystack")
+OPENAI_AGENTS_SCOPES: Final = (
+    "openinference.instrumentation.openai_agents",
+    "opentelemetry.instrumentation.openai_agents",
+    "opentelemetry.instrumentation.genai.openai_agents",
+)

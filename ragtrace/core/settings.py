@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
-from ragtrace.core.errors import SettingsError
+from ragtrace.core.errors import SettingsError, spelling_hint
 
 log = logging.getLogger("ragtrace")
 T = TypeVar("T")
@@ -31,10 +31,12 @@ _SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
 _STABILITY: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
 _LATEST: Final = "gen_ai_latest_experimental"
 _LATEST_AND_RELEASED: Final = f"{_LATEST}/dup"
-# Read by `Sampling`; by an exporter; and by the test suite and the benchmarks, not by the library.
+# Read by `Sampling`; by an exporter; by `ragtrace serve`; where ragtrace is started without code; and by the test suite
+# and the benchmarks, not by the library.
 _OTHER_VARIABLES: Final = frozenset(
     {_REPLICAS, "RAGTRACE_LABELLED_DATA", "RAGTRACE_REQUIRE_SERVICES", "RAGTRACE_SERVICES_DIR"}
-    | {"RAGTRACE_PROMETHEUS_DIR", "RAGTRACE_PROMETHEUS_HOST", "RAGTRACE_PROMETHEUS_PORT"}
+    | {"RAGTRACE_PROMETHEUS_DIR", "RAGTRACE_PROMETHEUS_HOST", "RAGTRACE_PROMETHEUS_PORT", "RAGTRACE_SERVE_TOKEN"}
+    | {"RAGTRACE_INSTRUMENT"}
 )
 
 
@@ -65,6 +67,8 @@ class Settings:
     judge_timeout: float
     """Seconds."""
     judge_concurrency: int
+    judge_turns: int
+    """Most earlier turns of the conversation that a judge is shown."""
     max_chars: int
     sample_rate: float
     """Probability with which the judge sees an ordinary call, where `sampling=` is not given."""
@@ -84,8 +88,16 @@ class Settings:
     """File that keeps the baseline of the application's scores; empty: it is kept in memory."""
     baseline_calls: int = 500
     """Calls of each workflow that it is learned from."""
+    calibration: str = ""
+    """Calibration file, by which the judge's rates are corrected; empty: there is none."""
     trace_url: str = ""
     """Address of a trace in the backend's user interface, with `{trace_id}`; empty: alerts have no links."""
+    canaries: str = ""
+    """File with labelled calls that the judge judges again and again; empty: there are none."""
+    canary_interval: float = 300.0
+    """Mean seconds between two judgements of canaries, over all replicas."""
+    fleet: str = field(default="", repr=False)
+    """URL of the broker of a fleet of judges, which may hold a password; empty: there is none."""
     genai_metrics: GenAIMetrics = "released"
     origins: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     """Where each setting came from, by its name: `service=` (the keyword), a variable, or `default`."""
@@ -149,6 +161,7 @@ def resolve_settings(keywords: Mapping[str, object], environ: Mapping[str, str])
         queue_bytes=source.read("queue_bytes", 64 << 20, _count),
         judge_timeout=source.read("judge_timeout", 30.0, _above_zero),
         judge_concurrency=source.read("judge_concurrency", 16, _count),
+        judge_turns=source.read("judge_turns", 6, _count_or_zero),
         max_chars=source.read("max_chars", 20_000, _count),
         sample_rate=source.read("sample_rate", 0.05, partial(_rate, name="sample_rate")),
         spool=source.read("spool", "", _path),
@@ -161,7 +174,11 @@ def resolve_settings(keywords: Mapping[str, object], environ: Mapping[str, str])
         evaluate_spans=source.read("evaluate_spans", False, _flag),
         baseline=_baseline(source, store),
         baseline_calls=source.read("baseline_calls", 500, _count),
+        calibration=source.read("calibration", "", _path),
         trace_url=source.read("trace_url", "", _trace_url),
+        canaries=source.read("canaries", "", _path),
+        canary_interval=source.read("canary_interval", 300.0, _above_zero),
+        fleet=_broker_url(source),
         genai_metrics=_genai_metrics(source),
         origins=source.origins,
     )
@@ -205,6 +222,13 @@ def _genai_metrics(source: _SettingsReader) -> GenAIMetrics:
     if _LATEST_AND_RELEASED in words:
         return "both"
     return "latest" if _LATEST in words else "released"
+
+
+def _broker_url(source: _SettingsReader) -> str:
+    value = source.value("fleet", "")
+    if not isinstance(value.raw, str):  # the value is not shown, as it may hold a password
+        raise SettingsError(f"expected the URL of a broker (from {value.origin}); write 'amqp://...' or 'redis://...'")
+    return value.raw.strip()
 
 
 def _text(value: _RawValue) -> str:
@@ -264,6 +288,13 @@ def _count(
     number = _number(value)
     if number < 1 or number != int(number):
         raise value.error(wanted, advice)
+    return int(number)
+
+
+def _count_or_zero(value: _RawValue) -> int:
+    number = _number(value)
+    if number < 0 or number != int(number):
+        raise value.error("expected a whole number of at least 0", "write for instance 6, or 0 for none")
     return int(number)
 
 
@@ -329,11 +360,7 @@ def check_known(value: str, known: Sequence[str], what: str, origin: str) -> str
     """
     if value in known:
         return value
-    import difflib  # only a typo needs it
-
-    near = difflib.get_close_matches(value, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise SettingsError(f"no {what} named {value!r} (from {origin}); {hint}known: {', '.join(known)}")
+    raise SettingsError(f"no {what} named {value!r} (from {origin}){spelling_hint(value, known)}")
 
 
 def _dialects(value: _RawValue) -> tuple[str, ...]:

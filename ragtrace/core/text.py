@@ -1,9 +1,9 @@
-"""Conversion of text to valid UTF-8, and regular expressions that are compiled when they are first used."""
+"""Conversion of text to valid UTF-8, detection of repeated texts, and patterns that are compiled at their first use."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 
@@ -23,6 +23,12 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def first_ranks(texts: Iterable[str]) -> dict[int, int]:
+    """Return for the rank of each text the rank of the first text with the same words; blank texts are left out."""
+    seen: dict[str, int] = {}
+    return {rank: seen.setdefault(words, rank) for rank, text in enumerate(texts) if (words := " ".join(text.split()))}
 
 
 class LazyPattern:

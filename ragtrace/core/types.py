@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from ragtrace.core.labels import (
     AnswerLabel,
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from ragtrace.core.score_sink import ScoreSink
 
 EvaluatorType: TypeAlias = Literal["llm_judge", "deterministic", "model", "human"]
+JUDGE_MODEL: Final = "judge_model"
+JUDGE_FINGERPRINT: Final = "judge_fingerprint"
+"""Attributes of a judgement: model that the judge's server says it ran, and its name for that configuration."""
 Plain: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[float, ...]"
 """A value that fits into an OpenTelemetry attribute."""
 
@@ -116,6 +119,9 @@ class RagCall:
     defect: str = ""
     """Reason why texts of a call that was read from spans cannot be judged (`contexts_without_text`,
     `contexts_ambiguous`, `texts_truncated`); empty where there is none."""
+    earlier_turns: tuple[Turn, ...] | None = None
+    """The latest turns before the query, oldest first, as a judge is shown them to understand the query; they are no
+    evidence. At most `judge_turns` of them; None: none are known, or none shall be shown."""
 
     def __repr__(self) -> str:
         contexts = "None" if self.contexts is None else f"<{len(self.contexts)}>"
@@ -178,6 +184,14 @@ class Judgement:
     output_tokens: int = 0
     cost_usd: float | None = None
     attributes: Mapping[str, Plain] = field(default_factory=_no_attributes)
+
+    @property
+    def served_model(self) -> str:
+        """Model that the judge's server says it ran, and its fingerprint, with a space between; empty: not known."""
+        given: object = self.attributes  # a user's judge may have put anything there
+        known = cast("Mapping[str, object]", given if isinstance(given, Mapping) else {})
+        parts = (known.get(JUDGE_MODEL), known.get(JUDGE_FINGERPRINT))
+        return " ".join(part for part in parts if isinstance(part, str) and part)
 
 
 _SHOWN_CHARS: Final = 300
@@ -301,6 +315,12 @@ class Evaluation:
     error: str | None = None
     """Reason of the judge's failure, None if it gave labels."""
     cached: bool = False  # the labels are those of an identical call, so the judge was not asked
+    turn_tokens: int = 0
+    """Those of the input tokens that show earlier turns of the conversation, an estimate by their characters."""
+    served_model: str = ""
+    """Model that the judge's server says it ran, and its fingerprint; empty: not known."""
+    deferred: bool = False
+    """Whether the failure says nothing about the call: the judge asked for a pause, or was not asked at all."""
 
     @property
     def failures(self) -> list[str]:

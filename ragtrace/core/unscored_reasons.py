@@ -10,6 +10,7 @@ Status: TypeAlias = Literal["not_applicable", "judge_error", "judge_suspect", "s
 NOT_APPLICABLE = frozenset(
     "empty_answer empty_query contexts_missing no_contexts no_claims no_statements no_sentences abstained no_citations"
     " no_nuggets no_vital_nuggets no_reference_claims no_intentions needs_reference needs_conversation needs_runs"
+    " query_needs_turns"
     " no_scorer no_embedder no_token_embedder not_streamed too_few_tokens no_token_usage zero_mean"
     " missing_component unscorable_script language_mismatch no_baseline answer_not_captured"
     " contexts_without_text contexts_ambiguous texts_truncated".split()

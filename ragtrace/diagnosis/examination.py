@@ -14,10 +14,11 @@ from ragtrace.core.endpoints import Page
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import DeliveryCounts, Stats
 from ragtrace.core.settings import DEFAULT, Settings, resolve_settings
-from ragtrace.diagnosis.probes import Probes, probe_files, probe_judges, probe_notifiers, probe_sinks
+from ragtrace.diagnosis.probes import Probes, probe_files, probe_fleet, probe_judges, probe_notifiers, probe_sinks
 from ragtrace.diagnosis.report import (
     AlertStatus,
     BaselineStatus,
+    CanaryStatus,
     Check,
     Diagnosis,
     EvaluatorStatus,
@@ -36,6 +37,7 @@ from ragtrace.telemetry.spans.hold import held_span_count, hold_processors
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
     from ragtrace.estimates import BaselineLearner
+    from ragtrace.pipeline.canaries import CanaryJudging
 
 _IN_CODE: Final = (
     "judges, alerts and a backend's own API for scores are configured in code, or with the exporter: --app MODULE, or "
@@ -88,6 +90,7 @@ def diagnose_environment(environ: Mapping[str, str], *, timeout: float = _SECOND
     probes, page = Probes(timeout), metrics_page(settings.exporter, environ)
     probe_endpoints(settings.exporter, environ, probes, page=page is not None)
     probe_files(settings, probes)
+    probe_fleet(settings, environ, probes)
     if page is not None:
         probe_page(page, probes, running=False)
     checks = probes.wait()
@@ -114,6 +117,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
             probe_page(page, probes, running=True)
         probe_sinks(runtime.telemetry.posters, probes)
         probe_files(runtime.settings, probes)
+        probe_fleet(runtime.settings, os.environ, probes)
         probe_notifiers(() if alerting is None else alerting.alerts, probes)
     checks, evaluators = probes.wait(), _evaluators(runtime)
     notices: Mapping[str, DeliveryCounts] = {} if alerting is None else alerting.delivery_counts()
@@ -124,12 +128,14 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
         evaluators=evaluators,
         alerts=_alerts(alerting),
         baselines=_baselines(runtime.learner),
+        canaries=_canaries(runtime.canaries),
         checks=checks,
         notes=(*_notes(runtime), *probes.notes),
         problems=(
             *_failed_checks(checks),
             *probes.problems,
             *_failing_evaluator_problems(evaluators),
+            *_drift_problems(runtime.canaries),
             *(NO_CONTEXTS % (each.calls, repr(each.workflow)) for each in seen if not each.with_contexts),
             *(NO_ANSWERS % (each.calls, repr(each.workflow)) for each in seen if not each.with_answer),
             *_full_queue_problems(runtime),
@@ -157,6 +163,10 @@ def _diagnosis(state: State, problems: tuple[str, ...] = (), **found: object) ->
 
 def _settings(settings: Settings) -> tuple[Setting, ...]:
     scalars = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "origins"}
+    if settings.fleet:
+        from ragtrace.pipeline.fleet_broker import displayed_url
+
+        scalars["fleet"] = displayed_url(settings.fleet)
     return tuple(
         Setting(name, _setting_text(value), settings.origins.get(name, DEFAULT)) for name, value in scalars.items()
     )
@@ -211,13 +221,20 @@ def _evaluators(runtime: Runtime) -> tuple[EvaluatorStatus, ...]:
     roles = zip(("stopwatch", "screen", "judge"), runtime.evaluators, strict=True)
     failures = runtime.health.failures
     return tuple(
-        _evaluator(role, evaluator, failures.get(evaluator.id) or EvaluatorFailures())
+        _evaluator(
+            role,
+            evaluator,
+            failures.get(evaluator.id) or EvaluatorFailures(),
+            runtime.served_models.of(evaluator.identity),
+        )
         for role, evaluator in roles
         if evaluator is not None
     )
 
 
-def _evaluator(role: str, evaluator: Evaluator, failures: EvaluatorFailures) -> EvaluatorStatus:
+def _evaluator(
+    role: str, evaluator: Evaluator, failures: EvaluatorFailures, served: tuple[str, ...]
+) -> EvaluatorStatus:
     judge, metrics = evaluator.judge, tuple(metric.name for metric in evaluator.metrics)
     if evaluator.judge_client.computes or isinstance(judge, LabelFreeJudge):
         return EvaluatorStatus(role, judge.id, judge.version, metrics)
@@ -228,7 +245,14 @@ def _evaluator(role: str, evaluator: Evaluator, failures: EvaluatorFailures) -> 
         failing=failures.in_a_row,
         said=failures.said,
         advice=failures.advice,
+        served=served,
     )
+
+
+def _canaries(canaries: CanaryJudging | None) -> CanaryStatus | None:
+    if canaries is None:
+        return None
+    return CanaryStatus(tuple(canaries.agreements()), canaries.cost, canaries.postponed)
 
 
 def _alerts(alerting: Alerting | None) -> tuple[AlertStatus, ...]:
@@ -297,6 +321,18 @@ def _failing_evaluator_problems(evaluators: Sequence[EvaluatorStatus]) -> Iterat
     for each in evaluators:
         if each.state not in ("", "closed"):
             yield f"{each.id} keeps failing and is left alone for another {each.waits_s:.0f} s"
+
+
+def _drift_problems(canaries: CanaryJudging | None) -> Iterator[str]:
+    for each in () if canaries is None else canaries.agreements():
+        if each.fallen is None:
+            continue
+        now, usual = each.agreement[each.fallen], each.usual
+        was = "" if usual is None else f", {usual:.0%} before"
+        yield (
+            f"{each.evaluator} agrees with human labels less often than before: for {each.metric}, on calls labelled "
+            f"{each.fallen}, in {0.0 if now is None else now:.0%} of the latest judgements{was}; calibrate it again"
+        )
 
 
 def _full_queue_problems(runtime: Runtime) -> Iterator[str]:

@@ -8,7 +8,7 @@ import re
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,9 @@ from ragtrace.core.settings import Settings
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Probed
 from ragtrace.diagnosis.report import Check
-from ragtrace.estimates import Baseline
+from ragtrace.estimates import Baseline, read_calibrations
 from ragtrace.runtime.runtime import Runtime
+from ragtrace.system.faults import hide_credentials
 from ragtrace.system.sqlite_files import delay_forks
 from ragtrace.telemetry.export.score_poster import ScorePoster
 
@@ -212,7 +213,7 @@ def _connect(address: tuple[str, int], timeout: float) -> ProbeResult:
 
 
 def probe_files(settings: Settings, probes: Probes) -> None:
-    """Start probes of the configured files: call history, spool (calls not scored yet) and baseline.
+    """Start probes of the configured files: call history, spool (calls not scored yet), baseline and calibration.
 
     They write nothing and create no file.
     """
@@ -228,6 +229,58 @@ def probe_files(settings: Settings, probes: Probes) -> None:
         origin = settings.origins.get("baseline", "")
         where = f"{settings.baseline} (from {origin})"
         probes.start("baseline", where, partial(_ask_baseline, settings.baseline, origin))
+    if settings.calibration:
+        where = f"{settings.calibration} (from {settings.origins.get('calibration', '')})"
+        probes.start("calibration", where, partial(_ask_calibration, settings.calibration))
+
+
+def probe_fleet(settings: Settings, environ: Mapping[str, str], probes: Probes) -> None:
+    """Start probes of a fleet's broker, with what its queues hold, and of the Redis that workers share beside it."""
+    from ragtrace.pipeline.fleet_broker import STORE_VARIABLE, displayed_url
+
+    if settings.fleet:
+        probes.start("fleet", displayed_url(settings.fleet), partial(_ask_broker, settings.fleet))
+    store = environ.get(STORE_VARIABLE, "")
+    if store.startswith(("redis://", "rediss://")):
+        probes.start("fleet store", displayed_url(store), partial(_ask_redis, store))
+
+
+def _ask_broker(url: str) -> ProbeResult:
+    from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, CallBroker, check_broker_url
+
+    check_broker_url(url, "fleet")
+    try:
+        lengths = CallBroker(url).lengths()
+    except Exception as error:
+        advice = "start the broker, or correct fleet= or RAGTRACE_FLEET; until then calls wait, or go into the spool"
+        return ProbeResult(False, f"{type(error).__name__}: {hide_credentials(str(error))}", advice)
+    buried = lengths[DEAD_LETTERS]
+    seen = f"{lengths[CALLS]} calls wait for a judge, {buried} dead letters"
+    return ProbeResult(True, f"{seen} (ragtrace fleet status)" if buried else seen)
+
+
+def _ask_redis(url: str) -> ProbeResult:
+    from ragtrace.pipeline.fleet_broker import CallBroker
+
+    try:
+        with CallBroker(url).redis() as client:
+            client.ping()
+    except Exception as error:
+        advice = "start it: while it does not answer, workers with a budget ask no judge"
+        return ProbeResult(False, f"{type(error).__name__}: {hide_credentials(str(error))}", advice)
+    return ProbeResult(True, "answers")
+
+
+def _ask_calibration(path: str) -> ProbeResult:
+    try:
+        known = read_calibrations(path)
+    except SettingsError as error:
+        return ProbeResult(False, str(error))
+    shown = (
+        f"{each.key.metric} by {each.key.evaluator}@{each.key.evaluator_version}: {each.labels} labels"
+        for each in known
+    )
+    return ProbeResult(True, "; ".join(shown) or "no calibration in it")
 
 
 def _ask_baseline(path: str, origin: str) -> ProbeResult:

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from html import escape
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ragtrace.core.ledger import DeliveryCounts, Stats, Tally
 from ragtrace.history.spool_codec import SpoolContents
 from ragtrace.pipeline.health import LATELY_SECONDS, CaptureCounts, RecentOutcome
 from ragtrace.system.faults import printable
+
+if TYPE_CHECKING:
+    from ragtrace.core.cost import Cost
+    from ragtrace.pipeline.canaries import CanaryAgreement
 
 State: TypeAlias = Literal["running", "switched off", "shut down", "not configured", "environment"]
 """environment: a diagnosis of the environment variables, without a process."""
@@ -39,7 +43,7 @@ class Check:
     """Result of checking one endpoint, judge, file or backend: whether it works, and what to do if not."""
 
     what: str
-    """traces, metrics, logs, the id of a judge, store, spool, page of metrics, notifier, scores for a backend ..."""
+    """traces, metrics, logs, the id of a judge, store, spool, fleet, fleet store, page of metrics, notifier ..."""
     where: str
     ok: bool
     seconds: float
@@ -71,6 +75,8 @@ class EvaluatorStatus:
     said: str = ""
     """Message of the last failure."""
     advice: str = ""
+    served: tuple[str, ...] = ()
+    """Models that have answered, as the judge's server names them, with their fingerprints; the newest last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,17 @@ class BaselineStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CanaryStatus:
+    """Status of the canaries: how often they were judged, and how far the judge agrees with their labels."""
+
+    agreements: tuple[CanaryAgreement, ...]
+    """Agreement by metric."""
+    cost: Cost
+    postponed: Mapping[str, int]
+    """Canaries that were put off, by reason: busy, unavailable or budget."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """Diagnosis of ragtrace in a process: what is configured, what is reachable, outcomes of recent calls.
 
@@ -120,6 +137,7 @@ class Diagnosis:
     alerts: tuple[AlertStatus, ...] = ()
     baselines: tuple[BaselineStatus, ...] = ()
     """Baselines by workflow, metric and evaluator."""
+    canaries: CanaryStatus | None = None
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
     queued: int = 0
@@ -158,6 +176,7 @@ class Diagnosis:
             ("Evaluators", _table(map(_evaluator, self.evaluators))),
             ("Alerts", _table(map(_alert, self.alerts))),
             ("Baselines", _table(map(_baseline, self.baselines))),
+            ("Canaries", [] if self.canaries is None else _canaries(self.canaries)),
             ("What answers, and can be written to", _table(map(_check, self.checks))),
             ("Accounts since the start", _accounts(self)),
             ("What was seen of the calls", _table(map(_capture_counts, self.seen))),
@@ -201,10 +220,14 @@ def _evaluator(evaluator: EvaluatorStatus) -> tuple[str, ...]:
     status: list[str] = []
     if evaluator.state:
         status.append(f"circuit {evaluator.state}, asked {evaluator.asked} times, {evaluator.in_flight} in flight")
+        if len(evaluator.served) > 1:
+            status.append(f"answered by {', then '.join(map(printable, evaluator.served))}")
+        elif evaluator.served:
+            status.append(f"answered by {printable(evaluator.served[0])}")
         if evaluator.waits_s > 0:
             status.append(f"left alone for another {evaluator.waits_s:.0f} s")
     if evaluator.failures:
-        status.append(f"failures: {_counts(evaluator.failures)}")
+        status.append(f"failures: {', '.join(f'{cause} {count}' for cause, count in evaluator.failures.items())}")
     return evaluator.role, f"{evaluator.id}@{evaluator.version}", ", ".join(status), ", ".join(evaluator.metrics)
 
 
@@ -215,6 +238,22 @@ def _alert(alert: AlertStatus) -> tuple[str, ...]:
 
 def _baseline(baseline: BaselineStatus) -> tuple[str, ...]:
     return printable(baseline.workflow) or "-", baseline.metric, printable(baseline.evaluator), baseline.told
+
+
+def _canaries(canaries: CanaryStatus) -> list[str]:
+    """Format the agreement of the judge with the labels of canaries, and what judging them cost, as lines of text."""
+    rows: list[tuple[str, ...]] = []
+    for each in canaries.agreements:
+        for label, agreement in each.agreement.items():
+            known = "not judged yet" if agreement is None else f"{agreement:.0%} agreement in the latest"
+            number = "" if agreement is None else f" {each.judgements[label]} judgements"
+            fallen = f", fallen from {each.usual:.0%}" if each.fallen == label and each.usual is not None else ""
+            rows.append((each.metric, f"{each.canaries[label]} labelled {label}", f"{known}{number}{fallen}"))
+    cost = canaries.cost
+    usd = "" if cost.cost_usd is None else f", {cost.cost_usd:.4f} USD"
+    spent = f"  {cost.n_calls} requests, {cost.input_tokens} tokens in, {cost.output_tokens} out{usd}"
+    late = "".join(f", {count} put off: {reason}" for reason, count in canaries.postponed.items())
+    return [*_table(rows), spent + late]
 
 
 def _check(check: Check) -> tuple[str, ...]:
@@ -242,10 +281,6 @@ def _tally(name: str, tally: Tally) -> tuple[str, ...]:
     otherwise = _counts_by({"sampled out": tally.sampled_out, "failed": tally.failed, "dropped": tally.dropped})
     numbers = (str(number) for number in (tally.offered, tally.scored, tally.partial, tally.pending))
     return (name, *numbers, ", ".join(otherwise))
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def _counts_by(outcomes: Mapping[str, Mapping[str, int]]) -> list[str]:

@@ -115,13 +115,10 @@ class BertScoreTokens:
 
     def __call__(self, texts: Sequence[str]) -> list[Any]:
         """Return a matrix of token embeddings for each text, one row a token; the first call loads the model."""
-        return [self._embed(text) for text in texts]
-
-    def _embed(self, text: str) -> Any:
         import numpy as np
 
-        pieces = [self._vectors(piece) for piece in self._pieces(text)]
-        return np.concatenate(pieces) if pieces else np.zeros((0, 0))
+        found = ([self._vectors(piece) for piece in self._pieces(text)] for text in texts)
+        return [np.concatenate(pieces) if pieces else np.zeros((0, 0)) for pieces in found]
 
     def _load(self) -> tuple[Any, Any]:
         if self._loaded is None:

@@ -47,8 +47,8 @@ def context_relevance(call: RagCall, judgement: Judgement, *, max_unjudged: floa
     Formula: mean of grade / 3 over the chunks.
     Range: [0, 1], higher is better.
     Judge calls: none beside the main reply.
-    Unscored: `empty_query`; `contexts_missing`; `no_contexts` (retrieval returned nothing); `too_many_unjudged` (over
-        20 % of the chunks have no valid label).
+    Unscored: `empty_query`; `query_needs_turns` (a follow-up of which no earlier turn is known); `contexts_missing`;
+        `no_contexts` (retrieval returned nothing); `too_many_unjudged` (over 20 % of the chunks have no valid label).
     Source: graded context relevance with the four grades of UMBRELA, arXiv:2406.06519, brought to [0, 1].
 
     The attribute `unit_scores` has one number a judged chunk, in rank order; `unjudged_ranks` (from 1) names the
@@ -108,7 +108,8 @@ def precision_at_k(
 
     Inputs: query and contexts; K = 5.
     Formula: relevant chunks among the first K / K, also when fewer than K were retrieved.
-    Unscored: `empty_query`; `contexts_missing`; `unjudged_rank` (one of the first K chunks has no valid label).
+    Unscored: `empty_query`; `query_needs_turns` (a follow-up of which no earlier turn is known); `contexts_missing`;
+        `unjudged_rank` (one of the first K chunks has no valid label).
     Source: precision at K as trec_eval computes it.
 
     With nothing retrieved it is 0, with the attribute `retrieved` 0.
@@ -124,7 +125,8 @@ def average_precision_at_k(
 
     Inputs: query and contexts; K = 5.
     Formula: sum over relevant ranks i <= K of precision at i / number of relevant chunks in the first K; 0 if none is.
-    Unscored: `empty_query`; `contexts_missing`; `unjudged_rank` (one of the first K chunks has no valid label).
+    Unscored: `empty_query`; `query_needs_turns` (a follow-up of which no earlier turn is known); `contexts_missing`;
+        `unjudged_rank` (one of the first K chunks has no valid label).
     Source: average precision, normalised by what is relevant among the retrieved, as the total is not known.
     """
     return _rank_score(call, judgement, _average_precision, threshold, k)
@@ -136,8 +138,8 @@ def reciprocal_rank(call: RagCall, judgement: Judgement, *, threshold: int = REL
 
     Inputs: query and contexts, all that were retrieved.
     Formula: 1 / rank of the first relevant chunk, from 1; 0 if none is relevant.
-    Unscored: `empty_query`; `contexts_missing`; `unjudged_rank` (a chunk before the first relevant one has no valid
-        label).
+    Unscored: `empty_query`; `query_needs_turns` (a follow-up of which no earlier turn is known); `contexts_missing`;
+        `unjudged_rank` (a chunk before the first relevant one has no valid label).
     Source: the reciprocal rank of the TREC question-answering tracks.
 
     The mean over queries is the mean reciprocal rank.
@@ -216,7 +218,7 @@ def _all_grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | U
 
     The grade of an unjudged chunk is None. A blank chunk has grade 0, and where all are blank no judge is needed.
     """
-    if reason := unmet(call, judgement, "empty_query", "contexts_missing"):
+    if reason := unmet(call, judgement, "empty_query", "query_needs_turns", "contexts_missing"):
         return Unscored(reason)
     contexts, labels = call.contexts or (), judgement.chunks
     if not any_text(contexts):

@@ -26,6 +26,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.follow_ups import QUERY_NEEDS_TURNS
 from ragtrace.core.types import Document, Judgement, Plain, RagCall, Result, Score, Unscored
 
 SLACK: Final = 1e-9
@@ -157,6 +158,7 @@ _HOLDS: Final[Mapping[str, Callable[[RagCall, Judgement], bool]]] = MappingProxy
         "contexts_missing": lambda call, _: call.contexts is None,
         "no_contexts": lambda call, _: not any_text(call.contexts),
         "needs_reference": lambda call, _: blank(call.reference),
+        QUERY_NEEDS_TURNS: lambda _, judgement: judgement.attributes.get(QUERY_NEEDS_TURNS) is True,
         "needs_conversation": lambda call, _: not call.turns,
         "abstained": lambda _, judgement: declined(judgement),
     }
@@ -167,8 +169,8 @@ def unmet(call: RagCall, judgement: Judgement, *reasons: str) -> str:
     """Return the first of *reasons* for which the call cannot have a score; "" if none of them applies.
 
     Args:
-        reasons: of `empty_answer`, `empty_query`, `contexts_missing`, `no_contexts`, `needs_reference`,
-            `needs_conversation` and `abstained`, in the order in which they are looked at.
+        reasons: of `empty_answer`, `empty_query`, `query_needs_turns`, `contexts_missing`, `no_contexts`,
+            `needs_reference`, `needs_conversation` and `abstained`, in the order in which they are looked at.
     """
     for reason in reasons:
         if _HOLDS[reason](call, judgement):

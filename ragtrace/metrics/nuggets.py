@@ -12,6 +12,7 @@ from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscor
 from ragtrace.metrics.formula import MAX_UNJUDGED, declined, formula, too_many, unmet, why_missing
 
 _NEEDS: Final = frozenset({"chunks", "nuggets"})
+_REQUIRED: Final = ("empty_answer", "empty_query", "query_needs_turns", "contexts_missing", "no_contexts")
 _VALUES: Final = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
 
 
@@ -23,8 +24,9 @@ def nugget_all(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX
     Formula: mean over the nuggets of 1 (support), 0.5 (partial support), 0 (not support).
     Judge calls: 2, after the request that grades the chunks: one writes the nuggets without seeing the answer, one says
         which of them the answer supports.
-    Unscored: `empty_answer`; `empty_query`; `contexts_missing`; `no_contexts` (none but blank ones); `no_nuggets` (no
-        chunk is related to the query, or none holds a fact); `too_many_unjudged` (over 20 % without a valid label).
+    Unscored: `empty_answer`; `empty_query`; `query_needs_turns` (a follow-up of which no earlier turn is known);
+        `contexts_missing`; `no_contexts` (none but blank ones); `no_nuggets` (no chunk is related to the query, or none
+        holds a fact); `too_many_unjudged` (over 20 % without a valid label).
     Source: the nugget evaluation of Pradeep et al. 2024, "Initial Nugget Evaluation Results for the TREC 2024 RAG
         Track", arXiv:2411.09607 (A).
 
@@ -93,7 +95,7 @@ def _mean(call: RagCall, judgement: Judgement, limit: float, *, okay: float, str
         okay: weight of an "okay" nugget (useful, not vital); 0: the vital ones alone count.
         strict: partial support counts nothing.
     """
-    if reason := unmet(call, judgement, "empty_answer", "empty_query", "contexts_missing", "no_contexts"):
+    if reason := unmet(call, judgement, *_REQUIRED):
         return Unscored(reason)
     if not judgement.nuggets:
         return Unscored(why_missing(judgement, "nuggets") if judgement.nuggets is None else "no_nuggets")

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias, get_args
 
 from ragtrace.core.labels import Entailments, Fact, FactLabel
-from ragtrace.core.types import Document, Judgement, Plain, RagCall, Result, Score, Unscored
+from ragtrace.core.text import first_ranks
+from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, f1, formula, share, too_many, unmet, why_missing
 
 _LABELS: Final[tuple[FactLabel, ...]] = get_args(FactLabel)
@@ -163,7 +164,7 @@ def _noise(call: RagCall, judgement: Judgement, max_unjudged: float, *, relevant
         return Unscored("no_claims")
     if rows is None:
         return Unscored(why_missing(judgement, "entailments"))
-    ranks = _distinct_ranks(call.contexts or ())
+    ranks = sorted(set(first_ranks(each.text for each in call.contexts or ()).values()))
     sides = ((rows.answer, facts), (rows.reference, reference))
     if not all(len(side) == len(ranks) and all(len(row) == len(claims) for row in side) for side, claims in sides):
         return Unscored("unparsable", explanation="the entailments do not fit the chunks and claims")
@@ -181,18 +182,6 @@ def _noise(call: RagCall, judgement: Judgement, max_unjudged: float, *, relevant
     if too_many(len(origins) - len(known), len(origins), max_unjudged):
         return Unscored("too_many_unjudged", attributes=attributes)
     return Score(sum(origin.noise(relevant) for origin in known) / len(known), attributes=attributes)
-
-
-def _distinct_ranks(contexts: Sequence[Document]) -> list[int]:
-    """Return the ranks of the distinct chunks, without blank ones and repetitions of earlier ones.
-
-    A repetition may differ in white space.
-    """
-    seen: dict[str, int] = {}
-    for rank, document in enumerate(contexts):
-        if text := " ".join(document.text.split()):
-            seen.setdefault(text, rank)
-    return list(seen.values())
 
 
 def _not(a: Truth) -> Truth:

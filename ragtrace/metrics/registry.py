@@ -7,7 +7,7 @@ from itertools import chain
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from ragtrace.core.errors import SettingsError, UnknownMetricError
+from ragtrace.core.errors import SettingsError, UnknownMetricError, spelling_hint
 from ragtrace.core.types import Metric
 from ragtrace.metrics import (
     chunks,
@@ -97,7 +97,7 @@ class Registry:
             return found
         point = self._entry_points().get(name)
         if point is None:
-            raise UnknownMetricError(_unknown(name, self.names()))
+            raise UnknownMetricError(f"no metric named {name!r}{spelling_hint(name, self.names())}")
         return self._metrics.setdefault(name, _load(point))
 
     def names(self) -> tuple[str, ...]:
@@ -178,14 +178,6 @@ def _load(point: EntryPoint) -> Metric:
     if metric.name != point.name:
         raise SettingsError(f"{origin} is a metric called {metric.name!r}; give the entry point that name")
     return metric
-
-
-def _unknown(name: str, known: tuple[str, ...]) -> str:
-    import difflib  # only a typo needs it
-
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"; did you mean {close[0]!r}?" if close else ";"
-    return f"no metric named {name!r}{hint} known: {', '.join(known) or 'none'}"
 
 
 registry: Final = Registry(chain.from_iterable(family.METRICS for family in FAMILIES), group="ragtrace.metrics")

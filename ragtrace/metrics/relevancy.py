@@ -23,8 +23,9 @@ def answer_relevancy(call: RagCall, judgement: Judgement, *, max_unjudged: float
 
     Inputs: query and answer; statements that cannot be checked count too.
     Formula: relevant statements / statements.
-    Unscored: `empty_answer`; `empty_query`; `abstained` (nothing checkable was said); `no_statements`;
-        `too_many_unjudged` (over 20 % of the statements have no valid label).
+    Unscored: `empty_answer`; `empty_query`; `query_needs_turns` (a follow-up of which no earlier turn is known);
+        `abstained` (nothing checkable was said); `no_statements`; `too_many_unjudged` (over 20 % of the statements have
+        no valid label).
     Source: the answer relevancy of the deepeval framework, counted by the ids of statements.
     """
     if reason := unmet(call, judgement, *_REQUIRED):
@@ -43,8 +44,9 @@ def answer_relevancy_sentences(call: RagCall, judgement: Judgement, *, max_unjud
     Inputs: query and answer, in sentences as the splitter finds them: decimals, abbreviations and addresses stay
         whole, every item of a list is one.
     Formula: relevant sentences / sentences that are not filler.
-    Unscored: `empty_answer`; `empty_query`; `abstained` (nothing checkable was said); `no_sentences` (only filler);
-        `too_many_unjudged` (over 20 % of the sentences have no valid label).
+    Unscored: `empty_answer`; `empty_query`; `query_needs_turns` (a follow-up of which no earlier turn is known);
+        `abstained` (nothing checkable was said); `no_sentences` (only filler); `too_many_unjudged` (over 20 % of the
+        sentences have no valid label).
     Source: answer relevancy by sentence, as in the RAG triad's relevancy score.
     """
     if reason := unmet(call, judgement, *_REQUIRED):
@@ -65,8 +67,8 @@ def answer_relevancy_rating(call: RagCall, judgement: Judgement) -> Result:
     Inputs: query and answer.
     Formula: rating / 3; 0 is off the question, 1 touches it, 2 answers in part or with much surplus, 3 is direct and
         complete.
-    Unscored: `empty_answer`; `empty_query`; `abstained` (nothing checkable was said); `out_of_range` (not one of the
-        four ratings).
+    Unscored: `empty_answer`; `empty_query`; `query_needs_turns` (a follow-up of which no earlier turn is known);
+        `abstained` (nothing checkable was said); `out_of_range` (not one of the four ratings).
     Source: rating the answer as a whole, here by four described labels instead of a free number.
     """
     if reason := unmet(call, judgement, *_REQUIRED):
@@ -126,7 +128,7 @@ def answered_without_context(call: RagCall, judgement: Judgement) -> Result:
     return Score(0.0 if any_text(call.contexts) else 1.0)
 
 
-_REQUIRED: Final = ("empty_answer", "empty_query", "abstained")
+_REQUIRED: Final = ("empty_answer", "empty_query", "query_needs_turns", "abstained")
 
 
 def _relevant_share(items: str, labels: Sequence[str | None], limit: float, counts: Mapping[str, int]) -> Result:

@@ -22,12 +22,7 @@ Results: TypeAlias = "Sequence[Result | float]"
 
 @formula(opt_in=True)
 def _rouge(
-    call: RagCall,
-    _: Judgement,
-    *,
-    variant: Variant = "rougeL",
-    part: Part = "f1",
-    tokens: Tokens = "unicode",
+    call: RagCall, _: Judgement, *, variant: Variant = "rougeL", part: Part = "f1", tokens: Tokens = "unicode"
 ) -> Result:
     """Mean ROUGE of the answers over all pairs of runs of one query, with the earlier of each pair as reference.
 

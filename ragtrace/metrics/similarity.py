@@ -19,7 +19,8 @@ def answer_relevancy_similarity(call: RagCall, judgement: Judgement) -> Result:
         answer declines or is non-committal.
     Range: [-1, 1], higher is better; negative values stay.
     Judge calls: 1 and an embedding call.
-    Unscored: `empty_answer`; `empty_query`; `no_embedder`; `no_questions` (the model gave none); `zero_norm` (an
+    Unscored: `empty_answer`; `empty_query`; `query_needs_turns` (a follow-up: its embedding alone says little, whatever
+        turns are known); `no_embedder`; `no_questions` (the model gave none); `zero_norm` (an
         embedding of zeros); `non_finite` (an embedding with NaN or infinity).
     Source: Es et al. 2023, "RAGAS", arXiv:2309.15217, section 3 (answer relevance).
 

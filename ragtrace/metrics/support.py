@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Final, Protocol, get_args
 
 from ragtrace.core.labels import Support
-from ragtrace.core.types import Document, Judgement, Plain, RagCall, Result, Score, Unscored
+from ragtrace.core.text import first_ranks
+from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import (
     MAX_UNJUDGED,
     Formula,
@@ -134,7 +135,10 @@ def context_contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: 
     given = replace(call, contexts=contexts) if reference else call
     if reason := unmet(given, judgement, "empty_answer", "contexts_missing", "no_contexts", "abstained"):
         return Unscored(reason, attributes=origin)
-    firsts = _first_ranks(contexts or (), marked=not reference)
+    if not (reference or any(context.duplicate for context in contexts or ())):  # retrieval has marked duplicates
+        firsts = {rank: rank for rank, context in enumerate(contexts or ()) if not blank(context.text)}
+    else:
+        firsts = first_ranks(context.text for context in contexts or ())
     verdicts = judgement.reference_contexts_contradicted if reference else _of_retrieved(call, judgement, firsts)
     if verdicts is None:
         field = "reference_contexts_contradicted" if reference else "chunks"
@@ -184,21 +188,6 @@ def _share(
         attributes["faithfulness"] = counts["supported"] / judged
     value = sum(counts[label] for label in counted) / judged
     return Score(value, attributes=attributes, claims=judgement.claims)
-
-
-def _first_ranks(contexts: Sequence[Document], *, marked: bool) -> dict[int, int]:
-    """Map the rank of each context to the rank of the first context with the same words, to find duplicates.
-
-    Blank contexts are left out.
-
-    Args:
-        marked: duplicates are marked as such, so that contexts without any mark need not be compared.
-    """
-    if marked and not any(document.duplicate for document in contexts):
-        return {rank: rank for rank, document in enumerate(contexts) if not blank(document.text)}
-    seen: dict[str, int] = {}
-    folded = ((rank, " ".join(document.text.split())) for rank, document in enumerate(contexts))
-    return {rank: seen.setdefault(text, rank) for rank, text in folded if text}
 
 
 def _of_retrieved(call: RagCall, judgement: Judgement, firsts: dict[int, int]) -> tuple[bool | None, ...] | None:

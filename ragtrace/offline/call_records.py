@@ -14,7 +14,7 @@ from ragtrace.capture import find_documents, mark_duplicates
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import CitedPart, Turn
 from ragtrace.core.types import Document, RagCall
-from ragtrace.judges.llm.json_reading import object_without_duplicates, parse_finite
+from ragtrace.judges.llm.json_reading import object_without_duplicates, parse_finite, reject_constant
 
 T = TypeVar("T")
 
@@ -35,6 +35,8 @@ ALIASES: Final[Mapping[str, str]] = {
     "expected_output": "reference",
 }
 """Keys of other evaluation libraries (RAGAS, DeepEval) that mean one of `KEYS`."""
+OF_A_CASE: Final = ("release", "at", "error", "scores", "labels", "feedback", "duplicates", "selected_by")
+"""Other keys of a test case that `ragtrace dataset` has written."""
 _DEEPEVAL: Final = ("actual_output", "retrieval_context", "expected_output")
 _ROLES: Final = ("user", "assistant")
 MOST_LINE_BYTES: Final = 64 * 2**20
@@ -259,7 +261,7 @@ class CallFile:
         if not (name is None or isinstance(name, (str, int, float))):
             raise SettingsError(f"id must be a string or a number, got {type(name).__name__}")
         for key in record:
-            if key not in KEYS and key != "id" and (key in self.unread_keys or len(self.unread_keys) < _MOST_KEYS):
+            if key not in (*KEYS, *OF_A_CASE, "id") and (key in self.unread_keys or len(self.unread_keys) < _MOST_KEYS):
                 self.unread_keys[key] += 1
         description = json.dumps({key: record[key] for key in KEYS if key in record}, sort_keys=True)
         return CallLine(number, name, call, hashlib.blake2b(description.encode(), digest_size=16).digest())
@@ -269,7 +271,7 @@ def _record(raw: bytes) -> dict[str, object]:
     try:
         text = raw.decode("utf-8")
         record: object = json.loads(
-            text, parse_constant=_reject_constant, parse_float=parse_finite, object_pairs_hook=object_without_duplicates
+            text, parse_constant=reject_constant, parse_float=parse_finite, object_pairs_hook=object_without_duplicates
         )
     except UnicodeDecodeError as error:
         raise SettingsError(f"not UTF-8 at byte {error.start}; save the file as UTF-8") from None
@@ -280,7 +282,3 @@ def _record(raw: bytes) -> dict[str, object]:
     if not isinstance(record, dict):
         raise SettingsError(f"not a JSON object, got {type(record).__name__}")
     return cast("dict[str, object]", record)
-
-
-def _reject_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON value")

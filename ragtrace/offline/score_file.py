@@ -143,11 +143,7 @@ class _ScoringRun:
     """Run of `score_file` over the lines of a file of calls; judges the calls that are not in the journal."""
 
     def __init__(
-        self,
-        lines: CallFile | SpanFileCalls,
-        journal: Journal,
-        progress: Progress,
-        complain: Callable[[str], None],
+        self, lines: CallFile | SpanFileCalls, journal: Journal, progress: Progress, complain: Callable[[str], None]
     ) -> None:
         self._lines, self._journal, self._progress, self._complain = lines, journal, progress, complain
         self._judging: dict[bytes, asyncio.Event] = {}

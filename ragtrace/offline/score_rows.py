@@ -41,10 +41,7 @@ def score_row(number: int, name: str | int | float | None, evaluation: Evaluatio
         "results": {metric: _result_fields(result) for metric, result in evaluation.results.items()},
         "unsupported": [_claim_fields(claim) for claim in claims if claim.support in _UNSUPPORTED],
         "cached": any(bool(result.attributes.get(CACHED)) for result in results),
-        "n_calls": evaluation.n_calls,
-        "input_tokens": evaluation.input_tokens,
-        "output_tokens": evaluation.output_tokens,
-        "cost_usd": evaluation.cost_usd,
+        **{name: getattr(evaluation, name) for name in ("n_calls", "input_tokens", "output_tokens", "cost_usd")},
     }
 
 

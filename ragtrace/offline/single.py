@@ -39,7 +39,8 @@ def score(
         query: what it was asked.
         reference: the right answer, for metrics that need one.
         reference_contexts: the passages a right answer rests on, like `contexts`.
-        turns: the conversation up to and including this answer: `Turn` objects or {"role": ..., "text": ...}.
+        turns: the conversation up to and including this answer: `Turn` objects or {"role": ..., "text": ...}. A judge
+            is shown the latest six before the query, to understand it.
         runs: answers of repeated runs of the same query, in order.
         parts: the answer's parts and what each cites: `CitedPart` objects or {"text": ..., "cited": [...]}; None:
             citation markers are read.

@@ -11,24 +11,24 @@ from functools import partial
 from itertools import chain
 from sys import maxsize
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from opentelemetry.trace import NonRecordingSpan
 
 from ragtrace.capture import mark_duplicates
 from ragtrace.capture.redact import FAILED, Redact, redact_evaluation, redact_step
 from ragtrace.core import semconv
-from ragtrace.core.ledger import Ledger, Outcome
+from ragtrace.core.ledger import FLEET, Ledger, Outcome
 from ragtrace.core.step import CallBuilder, Step
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.evaluation.sampling import Sampler
-from ragtrace.evaluation.scoring import Evaluators, evaluate
-from ragtrace.instrument.conversations import Conversations, needs_turns
+from ragtrace.evaluation.scoring import Evaluator, Evaluators, evaluate
 from ragtrace.pipeline.health import MOST, RecentOutcomes, failure_detail, unscored_metrics
 from ragtrace.pipeline.shutdown import AT_LEAST_SECONDS, ShutdownBudget
 from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.worker import Worker
-from ragtrace.system.faults import faults
+from ragtrace.recording.conversations import Conversations, needs_turns
+from ragtrace.system.faults import faults, guarded
 from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.telemetry.scores.instruments import Instruments
@@ -37,9 +37,14 @@ from ragtrace.telemetry.spans.hold import HoldProcessor
 from ragtrace.telemetry.spans.writer import SpanWriter
 
 if TYPE_CHECKING:
-    from ragtrace.history.spool_codec import ClaimedCall
+    from ragtrace.history.spool_codec import ClaimedCall, UnscoredCall
+    from ragtrace.pipeline.fleet_publisher import FleetPublisher
 
 _AN_INSTANT = 0.001
+_SPOOL_SECONDS: Final = 1.0
+"""Time for which storing a call that the broker does not take waits for other writers of the spool file."""
+_AVAILABLE_POLL_SECONDS: Final = 0.25
+"""Longest time between two looks whether a judge that failed is available again."""
 _STORED_AT_ONCE: Final = 128
 """Most calls that are written to the spool file in one batch."""
 _STORED_AT_LEAST: Final = 16
@@ -73,6 +78,8 @@ class WorkItem:
     """The call, once the processor has built it."""
     probability: float | None = None
     """Inclusion probability with which the judge was to see the call, once the sampler has decided."""
+    handed_over: bool = False
+    """Whether the call is in the queue of a fleet, whose workers judge it."""
     spooled: int | None = None
     """Row number in the spool file of a call that was read from there; its span has ended in another process."""
     job: Callable[[], Awaitable[None]] | None = None
@@ -81,7 +88,13 @@ class WorkItem:
     @classmethod
     def from_spooled(cls, claimed: ClaimedCall) -> WorkItem:
         """Create an item from a call of the spool file, which another process has left unscored; its span has ended."""
-        unscored = claimed.unscored
+        work = cls.from_unscored(claimed.unscored)
+        work.spooled = claimed.number
+        return work
+
+    @classmethod
+    def from_unscored(cls, unscored: UnscoredCall) -> WorkItem:
+        """Create an item from a redacted call of another process, where its span has ended."""
         step = Step()
         step.workflow = unscored.call.workflow
         step.response_id, step.ended, step.written = unscored.response_id, True, True
@@ -92,7 +105,6 @@ class WorkItem:
             pending_evaluators=set(unscored.open),
             call=unscored.call,
             probability=unscored.probability,
-            spooled=claimed.number,
         )
 
     def claim_pending_evaluators(self) -> tuple[str, ...]:
@@ -129,6 +141,16 @@ class WorkItem:
         return total
 
 
+class JudgedCall(NamedTuple):
+    """Outcome of one try to judge a call that another process has handed over."""
+
+    status: Literal["scored", "failed", "retried", "judge_unavailable"]
+    """`scored`, and `failed` at the last try: the scores were sent. `retried`: the judge failed with this call.
+    `judge_unavailable`: it was not asked about this call, as it failed with others, or it asked for a pause."""
+    reason: str
+    """Why the judge failed; empty if it did not."""
+
+
 class CallProcessor:
     """Processor of finished steps and calls: writes their spans, scores the calls, enters the outcomes in the ledger.
 
@@ -139,6 +161,7 @@ class CallProcessor:
         evaluators: "measure" computes the metrics that need no labels, "screen" and "judge" all others.
         spooling: stores unscored calls at shutdown; None if there is no spool file.
         score_head_dropped: whether calls are scored whose trace the head sampler dropped.
+        publisher: hands sampled calls over to a fleet, in place of a judge; None: there is no fleet.
     """
 
     def __init__(
@@ -156,6 +179,7 @@ class CallProcessor:
         spooling: Spooling | None,
         *,
         score_head_dropped: bool,
+        publisher: FleetPublisher | None = None,
     ) -> None:
         self._worker = worker
         self._telemetry, self._writer, self._instruments = telemetry, writer, instruments
@@ -164,10 +188,16 @@ class CallProcessor:
         self._may_be_plain = not redact.has_rules and redact.ids is None
         self._most_chars = maxsize if redact.max_chars is None else redact.max_chars
         self._measure, self._screen, self._judge = evaluators
-        self._scores = any(evaluator is not None for evaluator in evaluators)
+        self._publisher = publisher
+        self._judge_id = self._judge.id if self._judge is not None else "" if publisher is None else FLEET
+        self._scores = publisher is not None or any(evaluator is not None for evaluator in evaluators)
         self._outcomes, self._spooling, self._score_head_dropped = outcomes, spooling, score_head_dropped
         looked_at = chain.from_iterable(evaluator.metrics for evaluator in evaluators if evaluator is not None)
-        self._conversations = Conversations() if any(map(needs_turns, looked_at)) else None
+        whole = any(map(needs_turns, looked_at))
+        waiting = [each for each in evaluators if each is not None and not each.judge_client.computes]
+        turns = [each.judge_turns for each in waiting] + ([] if publisher is None else [publisher.judge_turns])
+        latest = max(turns, default=0)  # a judge that only computes asks no model
+        self._conversations = Conversations(whole=whole, latest=latest) if whole or latest else None
         self.interrupted: list[WorkItem] = []
         """Calls whose scoring the shutdown cancelled."""
 
@@ -319,6 +349,8 @@ class CallProcessor:
             decision = await self._evaluate(work, call, evaluations, holding)
             if self._skip_reason(call) == "call_failed":
                 status = semconv.STATUS_CALL_FAILED
+            elif work.handed_over:
+                status = semconv.STATUS_HANDED_OVER
         except asyncio.CancelledError:
             status = self._interrupt(work)
             raise
@@ -365,6 +397,57 @@ class CallProcessor:
                         self._spooling.mark_sent(work.spooled)
             except Exception as error:
                 faults.record("attaching scores", error)
+
+    async def judge(self, unscored: UnscoredCall, *, last_try: bool) -> JudgedCall:
+        """Have the judge score a call that another process has handed over, and send its scores.
+
+        While the judge is not available (open circuit, Retry-After), the call waits for it, for as long as judging a
+        call may take.
+
+        Args:
+            unscored: the redacted call; its own span has ended in another process.
+            last_try: whether the scores of a failed evaluation, which are reasons only, are sent.
+        """
+        work = WorkItem.from_unscored(unscored)
+        evaluator = self._judge
+        if evaluator is None:
+            raise RuntimeError("no judge is configured in this process")
+        work.pending_evaluators = {evaluator.id}
+        self._ledger.count_offered(work.pending_evaluators, work.step.workflow)
+        probability, call = unscored.probability or 1.0, unscored.call
+        try:
+            evaluation = await self._judge_when_available(evaluator, call, probability)
+            self._sampler.record_cost(evaluation.cost_usd)
+            if evaluation.error is not None and (evaluation.deferred or not last_try):
+                status: Literal["retried", "judge_unavailable"] = (
+                    "judge_unavailable" if evaluation.deferred else "retried"
+                )
+                self.count_pending_as(work, "handed_over", status)
+                return JudgedCall(status, evaluation.error)
+            evaluations: list[Evaluation] = []
+            self._count_evaluation(work, evaluation, evaluations)
+            with guarded("attaching scores"):
+                self._score_sender.send(work.step, call, evaluations, None)
+            return JudgedCall("scored" if evaluation.error is None else "failed", evaluation.error or "")
+        except asyncio.CancelledError:
+            self.count_pending_as(work, "handed_over", "shutdown")
+            raise
+        except BaseException as error:
+            faults.record("scoring of a call", error)
+            self.count_pending_as(work, *(("failed", "internal") if last_try else ("handed_over", "retried")))
+            return JudgedCall("failed" if last_try else "retried", "internal")
+
+    async def _judge_when_available(self, evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
+        """Return the evaluation of *call*, for which the judge was asked if it became available in time."""
+        client = evaluator.judge_client
+        until = monotonic() + (evaluator.timeout or 0.0)
+        while True:
+            while (waits_s := client.status.waits_s) > 0 and monotonic() < until:  # noqa: ASYNC110 - nothing announces it
+                await asyncio.sleep(min(waits_s, _AVAILABLE_POLL_SECONDS))
+            evaluation = await evaluate(evaluator, call, probability)
+            if not evaluation.deferred or monotonic() >= until:
+                return evaluation
+            await asyncio.sleep(_AVAILABLE_POLL_SECONDS)
 
     def _interrupt(self, work: WorkItem) -> str:
         """Handle the cancellation of a call's scoring: keep the call for the spool, or count it as dropped.
@@ -413,7 +496,7 @@ class CallProcessor:
                 evaluation = await evaluate(evaluator, call, begun=begun)
                 self._count_evaluation(work, evaluation, evaluations)
                 screened = evaluation if evaluator is self._screen else None
-        if self._judge is None or self._judge.id not in work.pending_evaluators:
+        if not self._judge_id or self._judge_id not in work.pending_evaluators:
             return None
         if work.probability is None:
             decision = self._sampler.decide(call, screened)
@@ -421,21 +504,53 @@ class CallProcessor:
             decision = SamplingDecision(True, work.probability, "sampled")
         if not decision.included:
             odds = decision.probability
-            self.count_outcome(work, self._judge.id, "sampled_out", decision.reason, probability=odds)
+            self.count_outcome(work, self._judge_id, "sampled_out", decision.reason, probability=odds)
             return decision
         # A call from the spool file keeps its place in the queue: it was only claimed because there was room enough.
         if work.spooled is None and not self._worker.wait_for_judge():
-            self._drop_as_queue_full(work, self._judge.id, decision)
+            self._drop_as_queue_full(work, self._judge_id, decision)
             return decision
         work.probability = decision.probability
         if work.spooled is None:
             work.emitted_evaluations = self._score_sender.send_screening_scores(
                 work.step, call, evaluations, holding, decision
             )
+        if self._judge is None:
+            await self._hand_over(work, call, decision.probability)
+            return decision
         judged = await evaluate(self._judge, call, decision.probability, begun)
         self._sampler.record_cost(judged.cost_usd)
         self._count_evaluation(work, judged, evaluations)
         return decision
+
+    async def _hand_over(self, work: WorkItem, call: RagCall, probability: float) -> None:
+        """Publish a sampled call to the fleet; while the broker is away, store the call in the spool file, if any."""
+        from ragtrace.history.spool_codec import UnscoredCall  # only where there is a fleet
+        from ragtrace.pipeline.call_message import CallMessage
+
+        if self._publisher is None:
+            return
+        unscored = UnscoredCall(call, (FLEET,), work.step.response_id, probability)
+        spoolable = self._spooling is not None and work.spooled is None
+        result = await self._publisher.publish(CallMessage.of(unscored), spoolable=spoolable)
+        if result == "away" and self._spooling is not None:
+            loop, add = asyncio.get_running_loop(), self._spooling.add
+            (stored,) = await loop.run_in_executor(None, partial(add, [unscored], _SPOOL_SECONDS))
+            if stored:
+                work.dropped = "spooled"
+                self.count_outcome(work, FLEET, "dropped", work.dropped, probability=probability)
+                return
+            result = await self._publisher.publish(CallMessage.of(unscored), spoolable=False)
+        if result == "published":
+            work.handed_over = self.count_outcome(work, FLEET, "handed_over", probability=probability)
+            return
+        work.dropped = result
+        self.count_outcome(work, FLEET, "dropped", work.dropped, probability=probability)
+        faults.warn_once(
+            "dropped: too large for the fleet",
+            "the texts of a call are too large for the queue of the fleet (4 MiB), and it is counted as dropped "
+            "(too_large) in ragtrace.stats(), as every further one is. Lower max_chars=",
+        )
 
     def _drop_as_queue_full(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
         """Count a sampled call as dropped instead of judging it, because too many calls wait for the judge."""

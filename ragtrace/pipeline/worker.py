@@ -260,7 +260,7 @@ class Handler(Protocol[T_contra]):
         ...
 
     def remaining_capacity(self) -> int:
-        """Return how many items the worker may handle before it asks again; 0 if it must wait."""
+        """Return how many items the worker may handle before it calls this method again; 0 if it must wait."""
         ...
 
     def tick(self) -> None:
@@ -306,12 +306,7 @@ class Worker(Generic[T]):
     """
 
     def __init__(
-        self,
-        handler: Handler[T],
-        *,
-        capacity: int,
-        most_bytes: int = 1 << 62,
-        patience: float = _PATIENCE_SECONDS,
+        self, handler: Handler[T], *, capacity: int, most_bytes: int = 1 << 62, patience: float = _PATIENCE_SECONDS
     ) -> None:
         self._handler, self._capacity, self._most_bytes, self._patience = handler, capacity, most_bytes, patience
         self.throttle = Throttle(lambda: self._waiting > 0 and monotonic() < self._hurried_until)

@@ -15,17 +15,24 @@ from typing import Final
 from ragtrace.system.faults import log_safely
 
 _VARIABLE: Final = "RAGTRACE_EVALUATE_SPANS"
+_INSTRUMENT: Final = "RAGTRACE_INSTRUMENT"
+"""Also in `ragtrace.runtime.frameworks`, whose import takes time that processes without it need not spend."""
 
 
 def configure_if_enabled() -> None:
-    """Configure ragtrace from the environment if RAGTRACE_EVALUATE_SPANS is set; log a failure, and never raise."""
-    if not os.environ.get(_VARIABLE):
+    """Configure ragtrace if RAGTRACE_EVALUATE_SPANS or RAGTRACE_INSTRUMENT is set; log a failure, and never raise."""
+    listens = bool(os.environ.get(_INSTRUMENT))
+    if not (listens or os.environ.get(_VARIABLE)):
         return
     try:
         from ragtrace.core.settings import resolve_settings
         from ragtrace.runtime.configure import configure
 
-        if resolve_settings({}, os.environ).evaluate_spans:
+        if listens or resolve_settings({}, os.environ).evaluate_spans:
             configure()
+        if listens:
+            from ragtrace.runtime.frameworks import instrument_from_environment
+
+            instrument_from_environment(os.environ)
     except Exception as error:
         log_safely(logging.ERROR, "not configured, so no call is scored: %s: %s", type(error).__name__, error)

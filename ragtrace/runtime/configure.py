@@ -17,7 +17,15 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import Stats
 from ragtrace.core.settings import Settings, resolve_settings
 from ragtrace.core.types import Askable, Judge, Metric, Signals
-from ragtrace.estimates import Baseline, BaselineLearner, MetricAssignment, MetricBaseline
+from ragtrace.estimates import (
+    Baseline,
+    BaselineLearner,
+    CalibrationKey,
+    Calibrations,
+    MetricAssignment,
+    MetricBaseline,
+    read_calibrations,
+)
 from ragtrace.evaluation.metric_selection import (
     ALL,
     check_type,
@@ -44,9 +52,11 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from ragtrace.alerts import Alert
+    from ragtrace.evaluation.canaries import CanarySet
     from ragtrace.history.history import History
     from ragtrace.history.source import CallOrigin
     from ragtrace.history.spool import Spool
+    from ragtrace.pipeline.fleet_publisher import FleetPublisher
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 
@@ -58,6 +68,8 @@ DEFAULT_SCREEN: Final = _DefaultScreen()
 _RECONFIGURE_SECONDS = 5.0
 _WHILE_SERVING: Final = ("ragtrace.block", "ragtrace.propagation", "ragtrace.runtime.estimate")
 """Modules that an application may first use while it serves calls."""
+_FOR_JUDGE: Final = ("ragtrace.capture.prompt_parts",)
+"""Modules that the background first uses when a judge is shown the earlier turns of a conversation."""
 _FOR_SPANS: Final = ("ragtrace.telemetry.reading.assembler",)
 """Modules that the background first uses when spans of other instrumentations have ended."""
 
@@ -80,6 +92,7 @@ def configure(
     queue_bytes: int | None = None,
     judge_timeout: float | None = None,
     judge_concurrency: int | None = None,
+    judge_turns: int | None = None,
     max_chars: int | None = None,
     enabled: bool | None = None,
     spool: str | os.PathLike[str] | None = None,
@@ -88,12 +101,16 @@ def configure(
     store_bytes: int | None = None,
     baseline: str | os.PathLike[str] | Baseline | None = None,
     baseline_calls: int | None = None,
+    calibration: str | os.PathLike[str] | None = None,
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
     logger_provider: LoggerProvider | None = None,
     set_global: bool | None = None,
     evaluate_spans: bool | None = None,
     trace_url: str | None = None,
+    canaries: str | os.PathLike[str] | None = None,
+    canary_interval: float | None = None,
+    fleet: str | None = None,
 ) -> None:
     """Start ragtrace in this process; called again, shut it down and start it with the new settings.
 
@@ -128,6 +145,8 @@ def configure(
         judge_timeout: seconds the judge (or a screen that does more than compute) has for a call, waiting and
             retries included; default 30.
         judge_concurrency: calls the judge (or such a screen) sees at a time; default 16.
+        judge_turns: most earlier turns of the conversation (messages of user and assistant) that the judge is shown to
+            understand the query; 0: none. Together they have at most 4,000 characters. Default 6.
         max_chars: characters of any one text that are kept, if `redact` is not given; default 20,000.
         enabled: False: decorated functions run as if undecorated. Also off with `OTEL_SDK_DISABLED=true`.
         spool: a file that keeps the calls which were not scored when the process ended (an SQLite database; it holds
@@ -148,6 +167,9 @@ def configure(
             as it is, whatever release comes next: remove the file to learn anew. Default: beside `store`, named
             `<store>.baseline.json`; without a store it is kept in memory, and a restart learns anew.
         baseline_calls: scored calls of each workflow that a baseline is learned from; default 500.
+        calibration: calibration file that `ragtrace calibrate fit --out` or `Calibration.save` made from human labels,
+            by which `estimate(corrected=True)`, alerts with `corrected=True` and the Prometheus rules correct the
+            judge's rates.
         tracer_provider: your own provider; wrap its exporting processor in `HoldProcessor` to get scores on spans.
         meter_provider: your own provider of metrics.
         logger_provider: your own provider of logs, which carries the evaluation events.
@@ -156,10 +178,18 @@ def configure(
             providers before or after.
         evaluate_spans: score the RAG calls in the spans of other instrumentations (OpenInference, OpenTelemetry GenAI,
             OpenLLMetry, Haystack, Pydantic AI) as well; nothing needs to be decorated. The spans are those of
-            `tracer_provider`, else of the process's provider. Where ragtrace makes its own, they become the process's,
-            as with `set_global`. Default False.
+            `tracer_provider`, else of the process's provider, also with an exporter that gets the scores alone. Where
+            the process has no provider, ragtrace's own become the process's, as with `set_global`. Default False.
         trace_url: address of a trace in your backend's user interface, with `{trace_id}` where the id goes; alerts
             then link to the worst calls. Default: they show the ids alone.
+        canaries: a file of labelled calls (JSON lines, as `ragtrace labels export` writes them; at least 30 of each
+            metric, labelled bad and good) that the judge judges again and again, at random times and within its budget.
+            When it agrees with the labels less often than before, an alert says so. With `store`, what was seen is kept
+            there for later processes. Default: none.
+        canary_interval: mean seconds between two of these judgements, over all replicas; default 300.
+
+        fleet: URL of a broker (`amqp://...` or `redis://...`): sampled calls are put into its queue, and judged by
+            `ragtrace worker` processes; then `judge` must not be given. Default: none.
 
     Raises:
         SettingsError: a value is wrong; says which, where it came from and what to write instead. Nothing is started.
@@ -169,11 +199,13 @@ def configure(
         "metrics": _metric_names(metrics),
         "dialects": dialects, "capture_content": capture_content, "evidence": evidence, "hold_seconds": hold_seconds,
         "capacity": capacity, "queue_bytes": queue_bytes, "judge_timeout": judge_timeout,
-        "judge_concurrency": judge_concurrency, "max_chars": max_chars, "enabled": enabled, "spool": spool,
+        "judge_concurrency": judge_concurrency, "judge_turns": judge_turns, "max_chars": max_chars,
+        "enabled": enabled, "spool": spool,
         "store": store, "store_days": store_days, "store_bytes": store_bytes, "set_global": set_global,
         "evaluate_spans": evaluate_spans,
         "baseline": "" if isinstance(baseline, Baseline) else baseline, "baseline_calls": baseline_calls,
-        "trace_url": trace_url,
+        "calibration": calibration, "trace_url": trace_url, "fleet": fleet,
+        "canaries": canaries, "canary_interval": canary_interval,
     }  # fmt: skip
     before = Counter(faults.counts_here())
     settings = resolve_settings(scalars, os.environ)
@@ -185,7 +217,9 @@ def configure(
     screen = embedded_judge() if isinstance(screen, _DefaultScreen) else screen
     check_type("screen", screen, Judge)
     extra = [metric for metric in metrics or () if not isinstance(metric, str)]
-    wanted_by_sampling = () if judge is None else sampling_metrics(sampling)
+    if settings.fleet:
+        _check_fleet(settings, judge)
+    wanted_by_sampling = () if judge is None and not settings.fleet else sampling_metrics(sampling)
     watched = _alerts(alerts)
     learner = BaselineLearner(baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls)
     evaluators = _evaluators(
@@ -197,13 +231,22 @@ def configure(
         from ragtrace.alerts import check_alerts
 
         check_alerts(watched, MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
+    sets = _canary_sets(settings, evaluators)
     if not settings.enabled:
         install(None, _RECONFIGURE_SECONDS, off=True)
         return
     providers = tracer_provider, meter_provider, logger_provider
     redact = redact or Redact(max_chars=settings.max_chars)
     runtime = _runtime(
-        settings, exporter, providers, evaluators, sampling=sampling, redact=redact, alerts=watched, learner=learner
+        settings,
+        exporter,
+        providers,
+        evaluators,
+        sampling=sampling,
+        redact=redact,
+        alerts=watched,
+        learner=learner,
+        canaries=sets,
     )
     faults.message_filter = redact.message  # only now: if the settings are refused, the previous ones stay in force
     faults.hides_messages = settings.capture_content == "NO_CONTENT"
@@ -220,13 +263,18 @@ def _runtime(
     redact: Redact,
     alerts: Sequence[Alert],
     learner: BaselineLearner,
+    canaries: Sequence[CanarySet],
 ) -> Runtime:
     """Build the runtime from the settings: open its files, build its telemetry and its alerts.
 
     Raises:
         SettingsError: a file cannot be used, or an exporter cannot be built.
     """
-    preload.import_modules(*_WHILE_SERVING, *(_FOR_SPANS if settings.evaluate_spans else ()))
+    asked = (evaluators.screen, evaluators.judge)
+    shows_turns = settings.judge_turns and any(each is not None and not each.judge_client.computes for each in asked)
+    preload.import_modules(
+        *_WHILE_SERVING, *(_FOR_JUDGE if shows_turns else ()), *(_FOR_SPANS if settings.evaluate_spans else ())
+    )
     if settings.store:  # checked before anything is started
         _history(settings).prepare(settings.origins["store"])
     if settings.baseline:
@@ -246,14 +294,81 @@ def _runtime(
         )
     plan = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
     learner.set_assignment(plan, version)
+    calibrations = _calibrations(settings, plan, evaluators) if settings.calibration else Calibrations()
     alerting = None
-    if alerts:
+    if alerts or canaries:
         from ragtrace.alerts import Alerting
 
-        alerting = Alerting(alerts, plan, settings, telemetry.logger, baseline=learner.find, release=version)
+        alerting = Alerting(
+            alerts, plan, settings, telemetry.logger, baseline=learner.find, calibrations=calibrations, release=version
+        )
     return Runtime(
-        settings, telemetry, evaluators, sampling=sampling, redact=redact, spool=spool, alerts=alerting, learner=learner
+        settings,
+        telemetry,
+        evaluators,
+        sampling=sampling,
+        redact=redact,
+        spool=spool,
+        alerts=alerting,
+        learner=learner,
+        canaries=canaries,
+        calibrations=calibrations,
+        publisher=_publisher(settings) if settings.fleet else None,
     )
+
+
+def _calibrations(settings: Settings, plan: MetricAssignment, evaluators: Evaluators) -> Calibrations:
+    """Read the calibration file, and find out for which judge and which metrics it is used."""
+    from ragtrace.judges.llm.prompts import prompt_hash_of
+
+    keys: dict[str, CalibrationKey] = {}
+    for evaluator in filter(None, evaluators):
+        version = evaluator.judge.version
+        for metric in evaluator.metrics:
+            if plan.evaluator_of(metric.name) == evaluator.id:
+                keys[metric.name] = CalibrationKey(
+                    metric.name, metric.version, evaluator.id, version, prompt_hash_of(version)
+                )
+    return Calibrations(read_calibrations(settings.calibration), keys)
+
+
+def _check_fleet(settings: Settings, judge: Judge | None) -> None:
+    from ragtrace.pipeline.fleet_broker import check_broker_url
+
+    check_broker_url(settings.fleet, settings.origins["fleet"])
+    if judge is not None:
+        raise SettingsError(
+            f"judge= and a fleet (from {settings.origins['fleet']}) are both given; give the judge to the workers of "
+            "the fleet, or leave the fleet out"
+        )
+
+
+def _publisher(settings: Settings) -> FleetPublisher:
+    from ragtrace.evaluation.sampling import QueueLoad
+    from ragtrace.pipeline.fleet_broker import MOST_CALLS, CallBroker
+    from ragtrace.pipeline.fleet_publisher import FleetPublisher
+
+    return FleetPublisher(CallBroker(settings.fleet), QueueLoad(MOST_CALLS), judge_turns=settings.judge_turns)
+
+
+def _canary_sets(settings: Settings, evaluators: Evaluators) -> tuple[CanarySet, ...]:
+    """Return the canaries in the file that the settings name.
+
+    Raises:
+        SettingsError: there is no judge, or the file cannot be used.
+    """
+    if not settings.canaries:
+        return ()
+    judge, origin = evaluators.judge, settings.origins["canaries"]
+    if judge is None:
+        raise SettingsError(
+            f"canaries are judged by the judge, and there is none, got {settings.canaries!r} (from {origin}); "
+            "configure judge=, or leave the canaries out"
+        )
+    from ragtrace.evaluation.canaries import read_canaries
+
+    judged = MetricAssignment.from_evaluators(None, judge).judged
+    return read_canaries(settings.canaries, judged, origin)
 
 
 def _spool(settings: Settings) -> Spool:
@@ -323,7 +438,7 @@ def stats() -> Stats:
 
 
 def shutdown(timeout: float = 10.0) -> bool:
-    """Score and export what is left within *timeout* seconds and stop ragtrace; losses are counted and logged.
+    """Score and export all pending calls within *timeout* seconds and stop ragtrace; count and log losses.
 
     An exception that a signal handler raises meanwhile (Ctrl-C, `sys.exit`) passes through after about a second, in
     which calls that were not scored are kept in the spool, or counted as lost.
@@ -338,16 +453,12 @@ def _with_objects(settings: Settings, exporter: object, sampling: Sampling | Non
     """Return a copy of *settings* that also says where its sampling settings and its exporter object came from."""
     origins = {"sampling": settings.origins["sample_rate"] if sampling is None else "sampling="}
     if exporter is not None and not isinstance(exporter, str):
-        origins["exporter object"] = _shown(exporter)
+        origins["exporter object"] = type(exporter).__name__
+    if isinstance(exporter, Signals):
+        parts = (exporter.spans, exporter.metrics, exporter.logs, exporter.scores)
+        names = [type(part).__name__ for part in parts if part is not None]
+        origins["exporter object"] = f"Signals of {', '.join(names) or 'nothing'}"
     return replace(settings, origins={**settings.origins, **origins})
-
-
-def _shown(exporter: object) -> str:
-    """Return a text that names the class of an exporter object; of `Signals`, the classes of its exporters."""
-    if not isinstance(exporter, Signals):
-        return type(exporter).__name__
-    parts = (exporter.spans, exporter.metrics, exporter.logs, exporter.scores)
-    return f"Signals of {', '.join(type(part).__name__ for part in parts if part is not None) or 'nothing'}"
 
 
 def _alerts(alerts: object) -> tuple[Alert, ...]:
@@ -421,7 +532,7 @@ def _evaluators(
         chosen.append(_evaluator(settings, candidate, offered, learner) if candidate is not None and offered else None)
     covered = {metric.name for evaluator in chosen if evaluator for metric in evaluator.metrics}
     for metric in named:
-        if metric.name not in covered:
+        if metric.name not in covered and not settings.fleet:  # the workers of a fleet have the judge, and check it
             raise SettingsError(
                 f"metric {metric.name!r} is offered by neither the screen nor the judge. {offering_judge_hint(metric)}"
                 f"Leave it out, or configure a judge that offers it. Offered now: {offered_metric_names(screen, judge)}"
@@ -433,7 +544,13 @@ def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...], le
     asked = judge.asking(metrics) if isinstance(judge, Askable) else judge
     known = MetricBaseline(learner, consistency.name, f"{asked.id}@{asked.version}")
     metrics = tuple(suspicious_against(known) if metric.name == suspicious.name else metric for metric in metrics)
-    return Evaluator(asked, metrics, settings.judge_timeout, concurrency=settings.judge_concurrency)
+    return Evaluator(
+        asked,
+        metrics,
+        settings.judge_timeout,
+        concurrency=settings.judge_concurrency,
+        judge_turns=settings.judge_turns,
+    )
 
 
 def _offered_metrics(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -11,16 +13,16 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.capture.redact import Redact
-from ragtrace.core.ledger import DeliveryCounts, Ledger, Stats
+from ragtrace.core.ledger import FLEET, DeliveryCounts, Ledger, Stats
 from ragtrace.core.settings import Settings
 from ragtrace.core.step import CallBuilder, OrphanRetrievals, Step
-from ragtrace.estimates import BaselineLearner, MetricAssignment, RunningMoments
+from ragtrace.estimates import BaselineLearner, Calibrations, MetricAssignment, RunningMoments
 from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.sampling import Sampler, Sampling
 from ragtrace.evaluation.scoring import Evaluators
-from ragtrace.instrument.recorder import mark_forked
 from ragtrace.pipeline.health import HealthMonitor, RecentOutcomes
-from ragtrace.pipeline.processor import CallProcessor, WorkItem
+from ragtrace.pipeline.processor import CallProcessor, JudgedCall, WorkItem
+from ragtrace.pipeline.served_models import ServedModels
 from ragtrace.pipeline.shutdown import (
     AT_LEAST_SECONDS,
     EXIT_SECONDS,
@@ -35,11 +37,13 @@ from ragtrace.pipeline.shutdown import (
 from ragtrace.pipeline.span_calls import SpanCalls
 from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.worker import Worker
+from ragtrace.recording.recorder import mark_forked
 from ragtrace.system import exits
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import call_in_child
 from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.telemetry import Telemetry
+from ragtrace.telemetry.scores.feedback_sender import FeedbackSender
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace.telemetry.scores.score_sender import ScoreSender
 from ragtrace.telemetry.spans.hold import clear_before_flush, held_span_count, hold_processors, set_before_flush
@@ -47,7 +51,11 @@ from ragtrace.telemetry.spans.writer import SpanWriter
 
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
+    from ragtrace.evaluation.canaries import CanarySet
     from ragtrace.history.spool import Spool
+    from ragtrace.history.spool_codec import UnscoredCall
+    from ragtrace.pipeline.canaries import CanaryJudging
+    from ragtrace.pipeline.fleet_publisher import FleetPublisher
 
 
 _MOST_DEFERRED_STEPS: Final = 8
@@ -164,16 +172,24 @@ class Runtime:
         spool: Spool | None = None,
         alerts: Alerting | None = None,
         learner: BaselineLearner | None = None,
+        canaries: Sequence[CanarySet] = (),
+        calibrations: Calibrations | None = None,
+        publisher: FleetPublisher | None = None,
     ) -> None:
+        self.publisher = publisher
         self.settings, self.telemetry = settings, telemetry
         self.sampling, self._sampler = sampling, Sampler(sampling, monotonic)
         self.outcomes, self.health = RecentOutcomes(), HealthMonitor()
         self.spooling = None if spool is None else Spooling(spool, telemetry)
         self.evaluators = evaluators
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
-        self._evaluator_ids = tuple(evaluator.id for evaluator in self._evaluators)
+        fleet = () if publisher is None else (FLEET,)
+        self._evaluator_ids = (*(evaluator.id for evaluator in self._evaluators), *fleet)
         self.ledger, self.learner, self.alerts = Ledger(), learner or BaselineLearner(), alerts
+        self.calibrations = calibrations or Calibrations()
         self.moments = RunningMoments(MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
+        self.served_models = ServedModels(telemetry.logger)
+        self.canaries = None if alerts is None or not canaries else self._canary_judging(canaries, alerts)
         self.orphans = OrphanRetrievals()
         self._deferred, self._dropped = DeferredSteps(), DroppedSpans()
         self.worker: Worker[WorkItem] = Worker(
@@ -191,6 +207,7 @@ class Runtime:
             telemetry.meter,
             rows=self.ledger.rows,
             moments=self.moments.totals,
+            calibrations=self.calibrations.rows if self.calibrations else None,
             queued=lambda: self.worker.size,
             held=held_span_count,
             posted=self._posted,
@@ -198,18 +215,32 @@ class Runtime:
             genai_metrics=settings.genai_metrics,
             faults=faults.counts,
             lost=lambda: count_losses(telemetry, self._dropped.count()),
+            canaries=None if self.canaries is None else self.canaries.values,
+            model_changes=self.served_models.changes,
             states=lambda: {evaluator: status.state for evaluator, status in self.judge_statuses().items()},
         )
         telemetry.child_renewal.on_renewal(lambda: self._instruments.bind(telemetry.meter))
-        alerting = () if alerts is None else (alerts,)
+        learning = (self.learner, self.health, self.served_models)
+        # Before the alerts: they ask which calibrations hold.
+        noting = (self.calibrations,) if self.calibrations else ()
+        alerting = noting if alerts is None else (*noting, alerts)
         score_sender = ScoreSender(
             telemetry.tracer if telemetry.carriers else None,
             telemetry.logger,
             self._instruments,
             evidence=settings.evidence,
-            observers=(self.moments, *telemetry.posters, *telemetry.histories, *alerting, self.learner, self.health),
+            observers=(self.moments, *telemetry.posters, *telemetry.histories, *alerting, *learning),
             early=(*telemetry.histories, *alerting),
             owned=telemetry.owned,
+        )
+        self.feedback = FeedbackSender(
+            telemetry.logger,
+            self._instruments,
+            telemetry.posters,
+            telemetry.histories,
+            redact,
+            texts=settings.capture_content != "NO_CONTENT",
+            renew=telemetry.child_renewal.renew,
         )
         self._processor = CallProcessor(
             self.worker,
@@ -224,7 +255,10 @@ class Runtime:
             self.outcomes,
             self.spooling,
             score_head_dropped=sampling.score_head_dropped,
+            publisher=publisher,
         )
+        if publisher is not None:
+            self._sampler.queue_load = publisher.load
         self._drain = ShutdownTask(self._shut_down, self.worker)
         self._span_calls = SpanCalls(
             self.call_ended, self.worker.throttle.yield_interpreter, most_bytes=settings.queue_bytes // 4
@@ -234,6 +268,28 @@ class Runtime:
         call_in_child(self._reset_after_fork)
         # After the providers were made, so before their own exit handlers: atexit is last in, first out.
         exits.before_exit(self._at_exit)
+
+    def _canary_judging(self, canaries: Sequence[CanarySet], alerts: Alerting) -> CanaryJudging | None:
+        judge, settings = self.evaluators.judge, self.settings
+        if judge is None:
+            return None
+        from ragtrace.pipeline.canaries import CanaryJudging
+
+        store = None
+        if settings.store:
+            from ragtrace.history.canaries import CanaryStore
+
+            store = CanaryStore(settings.store)
+        return CanaryJudging(
+            canaries,
+            judge,
+            self._sampler,
+            alerts,
+            self.served_models,
+            interval=settings.canary_interval * (self.sampling.replicas or 1),
+            places=settings.judge_concurrency,
+            store=store,
+        )
 
     # --- on the request thread ---------------------------------------------------------------------------------------
 
@@ -337,13 +393,22 @@ class Runtime:
             hold.release_expired()
         if self.spooling is not None and not self.worker.closed:
             self.spooling.tick()
-            if self.spooling.is_due():
+            if self.spooling.is_due() and not self._fleet_is_away:
                 self._score_spooled(self.spooling)
+        if self.canaries is not None and not self.worker.closed:
+            self.canaries.tick()
         self.orphans.trim(self.settings.queue_bytes // 8)
 
     async def aclose(self) -> None:
         """Close the judges, so that they release their connections."""
+        if self.canaries is not None:
+            await self.canaries.aclose()
         await self.evaluators.aclose()
+
+    @property
+    def _fleet_is_away(self) -> bool:
+        """Whether calls of the spool file would have to wait for the broker of the fleet."""
+        return self.publisher is not None and self.publisher.is_away
 
     def _queue_deferred(self) -> None:
         for builder, step in self._deferred.claim_all():
@@ -386,6 +451,32 @@ class Runtime:
         """Queue the coroutine function *job*, to run on the worker's event loop; return False if the queue is full."""
         return self.worker.offer(WorkItem(Step(), job=job), small=True)
 
+    def judge(self, unscored: UnscoredCall, *, last_try: bool) -> Future[JudgedCall]:
+        """Have the judge score a call that another process has handed over; return a future of how that ended.
+
+        Args:
+            unscored: the redacted call.
+            last_try: whether a failure of the judge is final, so that it is sent like a score.
+        """
+        judged: Future[JudgedCall] = Future()
+
+        async def judge() -> None:
+            try:
+                judged.set_result(await self._processor.judge(unscored, last_try=last_try))
+            except BaseException as error:
+                judged.set_exception(CancelledError() if isinstance(error, asyncio.CancelledError) else error)
+                raise
+
+        if not self.run_job(judge):
+            judged.set_exception(CancelledError())
+        return judged
+
+    def deliver_scores(self, timeout: float) -> bool:
+        """Deliver the scores that were sent until now; return whether that was done within *timeout* seconds."""
+        began = monotonic()
+        flushed = self.telemetry.flush(timeout, release_held=False)
+        return flushed and self.telemetry.scores_settled_until(began)
+
     # --- flush and shutdown ------------------------------------------------------------------------------------------
 
     def _wait_idle(self, timeout: float) -> bool:
@@ -395,7 +486,7 @@ class Runtime:
         return self.worker.wait_idle(deadline - monotonic())
 
     def _collect_span_calls(self, timeout: float) -> None:
-        """Queue all calls from spans whose root has ended, after the spans of decorated steps in them were written."""
+        """Queue the calls in other instrumentations' spans whose root has ended, after writing the decorated steps."""
         if self._span_calls.is_used:
             self.worker.wait_idle(timeout)
             self._span_calls.collect(everything=True)
@@ -406,23 +497,24 @@ class Runtime:
         set_before_flush(self._wait_idle)
         self._renew_for_metrics()
         scored = self._wait_idle(timeout)
-        more = self.spooling is not None
+        more = self.spooling is not None and not self._fleet_is_away
         while more and scored and self.spooling is not None:
             queued = self._score_spooled(self.spooling, budget.seconds_left())
             more = queued > 0 or (self.spooling.scores_suspect_call and self.worker.size > 0)
             scored = self.worker.wait_idle(budget.deadline - monotonic())  # for calls the worker claimed, too
         self.learner.flush(budget.seconds_left() / 4)  # its failure is counted as a fault, and does not fail this flush
         notified = self.alerts is None or self.alerts.flush(budget.seconds_left() / 2)
+        sent = self.feedback.outbox.flush(budget.seconds_left() / 2)
 
         def deliver() -> bool:
             flushed = self.telemetry.flush(budget.seconds_left())
             return self.telemetry.post_scores(budget.seconds_left()) and flushed
 
         delivered = deliver() if self.spooling is None else self.spooling.deliver_and_delete(deliver)
-        return delivered and scored and notified
+        return delivered and scored and notified and sent
 
     def shutdown(self, timeout: float) -> bool:
-        """Shut the runtime down: score and export what is left within *timeout* seconds, and log what is lost.
+        """Shut the runtime down: score and export all pending calls within *timeout* seconds, and log losses.
 
         Called again, it waits for the first shutdown to end, and returns the same.
 
@@ -452,17 +544,20 @@ class Runtime:
         with garbage_collection_disabled():
             scored = not left
             self._processor.store_or_drop(left, budget)
+            if self.publisher is not None:
+                self.publisher.close(budget.seconds_left() / 4)
             until = budget.until(reserved=budget.closing / 2)
             run_bounded(partial(end_spans, left, self._processor.drop, self.telemetry, until), until)  # it may hang
             clear_before_flush(self._wait_idle)
             self.learner.close(budget.seconds_left() / 4)
             notified = self.alerts is None or self.alerts.close(budget.seconds_left() / 2)
+            sent = self.feedback.outbox.close(budget.seconds_left() / 4)
             flushed = self.telemetry.flush(budget.seconds_left(reserved=AT_LEAST_SECONDS))
             closed = self.telemetry.shutdown(budget.seconds_left())
             if self.spooling is not None:
                 self.spooling.close(budget.deadline, delivered=flushed and closed)
             delivered = scored and flushed and closed
-            return log_losses(self.stats().dropped, self.telemetry.lost, delivered=delivered) and notified
+            return log_losses(self.stats().dropped, self.telemetry.lost, delivered=delivered) and notified and sent
 
     def _renew_for_metrics(self) -> None:
         """Renew the telemetry providers of a forked child that has counts to export but has not written a span yet."""
@@ -484,14 +579,20 @@ class Runtime:
         self._sampler.reset()
         self.outcomes.reset()
         self.health.reset()
+        self.served_models.reset()
+        if self.canaries is not None:
+            self.canaries.reset()
         if self.alerts is not None:
             self.alerts.reset()
         self.learner.reset()
+        self.feedback.outbox.reset()
         # Only now may metrics be collected again: the counts that they are read from are the child's own by now.
         self._instruments.after_fork()
         self.telemetry.after_fork()
         if self.spooling is not None:
             self.spooling.reset()
+        if self.publisher is not None:
+            self.publisher.reset()
         for evaluator in self._evaluators:
             evaluator.reset()
         self._drain.reset_after_fork()

@@ -204,13 +204,10 @@ def completion(request: dict[str, Any], content: str, reply: Reply) -> dict[str,
         ],
     }
     if reply.usage is not None:
-        body["usage"] = _usage(request, content, reply.usage)
+        counted = len(json.dumps(request)) // 4, len(content) // 4
+        read, written = reply.usage if reply.usage[0] >= 0 else counted
+        body["usage"] = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
     return body
-
-
-def _usage(request: dict[str, Any], content: str, counted: tuple[int, int]) -> dict[str, int]:
-    read, written = counted if counted[0] >= 0 else (len(json.dumps(request)) // 4, len(content) // 4)
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def _logprobs(request: dict[str, Any], content: str) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ def test_list_names_exporters_and_kits(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["exporters", "list", "--json"]) == OK
     found = json.loads(capsys.readouterr().out)
     assert {"otlp", "console", "prometheus", "langfuse"} <= {each["name"] for each in found["exporters"]}
-    assert [each["name"] for each in found["kits"]] == ["collector", "grafana", "prometheus"]
+    assert [each["name"] for each in found["kits"]] == ["collector", "fleet", "grafana", "prometheus"]
     assert all(each["summary"] for each in (*found["exporters"], *found["kits"]))
 
 

@@ -96,6 +96,7 @@ def test_every_setting_has_a_variable_that_is_read() -> None:
         "queue_bytes": ("1000000", 1_000_000),
         "judge_timeout": ("3", 3.0),
         "judge_concurrency": ("2", 2),
+        "judge_turns": ("0", 0),
         "max_chars": ("100", 100),
         "sample_rate": ("0.25", 0.25),
         "spool": ("/tmp/calls.db", "/tmp/calls.db"),
@@ -106,7 +107,11 @@ def test_every_setting_has_a_variable_that_is_read() -> None:
         "evaluate_spans": ("yes", True),
         "baseline": ("/tmp/baseline.json", "/tmp/baseline.json"),
         "baseline_calls": ("200", 200),
+        "calibration": ("/tmp/calibration.json", "/tmp/calibration.json"),
         "trace_url": ("https://h/{trace_id}", "https://h/{trace_id}"),
+        "canaries": ("/tmp/canaries.jsonl", "/tmp/canaries.jsonl"),
+        "canary_interval": ("60", 60.0),
+        "fleet": ("amqp://broker.test:5672//", "amqp://broker.test:5672//"),
     }
     assert set(values) == set(Settings.__dataclass_fields__) - {"origins", "genai_metrics"}
     settings = resolve_settings({}, {f"RAGTRACE_{name.upper()}": text for name, (text, _) in values.items()})
@@ -138,6 +143,10 @@ BAD_VALUES: list[tuple[dict[str, Any], dict[str, str], list[str]]] = [
     ({"capacity": 0}, {}, ["capacity=", "at least 1"]),
     ({"capacity": 1.5}, {}, ["capacity=", "whole number", "1.5"]),
     ({}, {"RAGTRACE_JUDGE_CONCURRENCY": "-1"}, ["RAGTRACE_JUDGE_CONCURRENCY", "'-1'"]),
+    ({"judge_turns": -1}, {}, ["judge_turns=", "at least 0", "-1"]),
+    ({"judge_turns": 2.5}, {}, ["judge_turns=", "whole number", "2.5"]),
+    ({"judge_turns": True}, {}, ["judge_turns=", "True"]),
+    ({}, {"RAGTRACE_JUDGE_TURNS": "six"}, ["RAGTRACE_JUDGE_TURNS", "'six'", "number"]),
     ({"max_chars": "many"}, {}, ["max_chars=", "'many'"]),
     ({"spool": 42}, {}, ["spool=", "path", "42"]),
     (

@@ -117,12 +117,12 @@ def test_documents_without_text_are_never_scored() -> None:
 
 def test_a_large_file_is_assembled_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call is complete when no span of its trace has come for a while, so that memory is bounded."""
-    monkeypatch.setattr(span_file_calls, "_SPANS_PER_TICK", 100)
-    monkeypatch.setattr(span_file_calls, "_MOST_SPANS", 4_000)
-    spans = [span for number in range(1, 10_001) for span in _call(number, f"good {number}")]
+    monkeypatch.setattr(span_file_calls, "_SPANS_PER_TICK", 20)
+    monkeypatch.setattr(span_file_calls, "_MOST_SPANS", 1_000)
+    spans = [span for number in range(1, 3_001) for span in _call(number, f"good {number}")]
     _write(*spans)
     calls = SpanFileCalls(Path("spans.jsonl"))
-    assert sum(isinstance(call, CallLine) for call in calls) == 10_000
+    assert sum(isinstance(call, CallLine) for call in calls) == 3_000
     assert calls.span_counts["evicted"] == 0
 
 
@@ -142,6 +142,6 @@ def test_interleaved_traces_are_kept_apart() -> None:
 def test_recorded_calls_are_those_that_the_application_logged(name: str) -> None:
     """Query, contexts and answer, in the order of the calls."""
     logged = json.loads((RECORDED / f"{name}.calls.json").read_text(encoding="utf-8"))["calls"]
-    lines = [each for each in SpanFileCalls(RECORDED / f"{name}.spans.jsonl") if isinstance(each, CallLine)]
+    lines = [each for each in SpanFileCalls(RECORDED / f"{name}.spans.jsonl.gz") if isinstance(each, CallLine)]
     found = [(line.call.query, [each.text for each in line.call.contexts or ()], line.call.answer) for line in lines]
     assert found == [(call["query"], call["contexts"], call["answer"]) for call in logged]

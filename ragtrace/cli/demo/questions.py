@@ -7,9 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ragtrace.demo.documents import Documents, Entry, Passage
-from ragtrace.demo.generator import first_sentence, is_imperative, with_full_stop
-from ragtrace.demo.search import STOP_WORDS
+from ragtrace.cli.demo.documents import Documents, Entry, Passage
+from ragtrace.cli.demo.generator import first_sentence, is_imperative, with_full_stop
+from ragtrace.cli.demo.search import STOP_WORDS
 
 WRITTEN: tuple[str, ...] = (
     "How do I copy a file and keep its metadata?",

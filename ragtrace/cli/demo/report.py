@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from ragtrace.demo.generator import ExtractiveModel
-from ragtrace.demo.outcome import Alarm, DemoCall, HalfCounts, Outcome
+from ragtrace.cli.demo.generator import ExtractiveModel
+from ragtrace.cli.demo.outcome import Alarm, DemoCall, HalfCounts, Outcome
 from ragtrace.report.wording import merge_ranges, split_at_marks
 
 if TYPE_CHECKING:

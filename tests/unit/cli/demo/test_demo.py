@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ragtrace.demo.documents import (
+from ragtrace.cli.demo.documents import (
     PASSAGE_CHARS,
     DemoError,
     Documents,
@@ -21,8 +21,8 @@ from ragtrace.demo.documents import (
     directory,
     standard_library,
 )
-from ragtrace.demo.generator import NOT_FOUND, ExtractiveModel, sentences, split_into_words, third_person
-from ragtrace.demo.outcome import (
+from ragtrace.cli.demo.generator import NOT_FOUND, ExtractiveModel, sentences, split_into_words, third_person
+from ragtrace.cli.demo.outcome import (
     Alarm,
     DemoCall,
     Destination,
@@ -33,11 +33,11 @@ from ragtrace.demo.outcome import (
     count_calls,
     read_verdict,
 )
-from ragtrace.demo.questions import WRITTEN, document_questions, library_questions
-from ragtrace.demo.regression import Invention, Release
-from ragtrace.demo.report import ReportLine, mark_unsupported, report_as_text
-from ragtrace.demo.run import Options, run
-from ragtrace.demo.search import K1, B, Index, tokens
+from ragtrace.cli.demo.questions import WRITTEN, document_questions, library_questions
+from ragtrace.cli.demo.regression import Invention, Release
+from ragtrace.cli.demo.report import ReportLine, mark_unsupported, report_as_text
+from ragtrace.cli.demo.run import Options, run
+from ragtrace.cli.demo.search import K1, B, Index, tokens
 from ragtrace.report.wording import merge_ranges
 from tests.benchmarks.demo_picture import svg
 

@@ -116,7 +116,7 @@ def chunks(text: str, limit: int = PASSAGE_CHARS) -> Iterator[str]:
     """Cut *text* into pieces of at most *limit* characters, at paragraph ends where the paragraphs fit."""
     held = ""
     for paragraph in _PARAGRAPH.split(text.strip()):
-        for piece in textwrap.wrap(paragraph, limit, replace_whitespace=False, expand_tabs=False):
+        for piece in _pieces(paragraph, limit):
             joined = f"{held}\n\n{piece}" if held else piece
             if len(joined) > limit:
                 yield held
@@ -124,6 +124,13 @@ def chunks(text: str, limit: int = PASSAGE_CHARS) -> Iterator[str]:
             held = joined
     if held:
         yield held
+
+
+def _pieces(paragraph: str, limit: int) -> list[str]:
+    """Wrap a *paragraph* that is longer than *limit* characters; `textwrap` takes long to leave a short one alone."""
+    if len(paragraph) <= limit:
+        return [short] if (short := paragraph.rstrip()) else []
+    return textwrap.wrap(paragraph, limit, replace_whitespace=False, expand_tabs=False)
 
 
 def _documents(source: str, entries: Iterable[Entry]) -> Documents:

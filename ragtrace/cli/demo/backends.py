@@ -21,8 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ragtrace.alerts import Alertmanager
-from ragtrace.demo.outcome import Backend, Outcome
-from ragtrace.demo.run import SERVICE, Destinations, Options, Progress, from_environment, running_demo
+from ragtrace.cli.demo.outcome import Backend, Outcome
+from ragtrace.cli.demo.run import SERVICE, Destinations, Options, Progress, from_environment, running_demo
 
 _START_S = 90.0
 """Phoenix takes 11 s on an idle machine, and makes its database anew."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Protocol
 
-from ragtrace.demo.documents import DemoError, Entry, Passage
-from ragtrace.demo.search import Index, tokens
+from ragtrace.cli.demo.documents import DemoError, Entry, Passage
+from ragtrace.cli.demo.search import Index, tokens
 
 NOT_FOUND = "I could not find an answer to that in the documentation."
 _ENOUGH = 0.5
@@ -184,12 +185,14 @@ def sentences(text: str) -> Iterator[str]:
         ends = [end.end() for end in _END.finditer(prose) if not _ABBREVIATION.search(prose[: end.start()])]
         for start, end in zip([0, *ends], [*ends, len(prose)], strict=True):
             sentence = prose[start:end].strip()
-            letters = sum(character.isalpha() or character.isspace() for character in sentence)
             complete = len(sentence.split()) >= 3 and sentence[-1] in ".!?)" and not _PARAMETER.match(sentence)
-            if complete and len(sentence) <= 320 and letters >= 0.8 * len(sentence):
-                yield sentence
+            if complete and len(sentence) <= 320:
+                letters = sum(character.isalpha() or character.isspace() for character in sentence)
+                if letters >= 0.8 * len(sentence):
+                    yield sentence
 
 
+@lru_cache(maxsize=20_000)  # questions and inventions both begin with those of all documents
 def first_sentence(text: str) -> str:
     """Return the first complete sentence of *text*, or "" if there is none."""
     return next(sentences(text), "")

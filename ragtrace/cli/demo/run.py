@@ -17,15 +17,15 @@ from opentelemetry.trace import get_current_span
 
 import ragtrace
 from ragtrace.alerts import Notice, Notifier
+from ragtrace.cli.demo.application import build_application
+from ragtrace.cli.demo.documents import DemoError, Passage, directory, standard_library
+from ragtrace.cli.demo.generator import ExtractiveModel, Model, ServedModel, split_into_words
+from ragtrace.cli.demo.outcome import Alarm, DemoCall, Destination, Outcome, Verdict, read_verdict
+from ragtrace.cli.demo.questions import document_questions, library_questions
+from ragtrace.cli.demo.regression import SHARE, Invention, Release
+from ragtrace.cli.demo.search import Index
 from ragtrace.core import semconv
 from ragtrace.core.types import Signals
-from ragtrace.demo.application import build_application
-from ragtrace.demo.documents import DemoError, Passage, directory, standard_library
-from ragtrace.demo.generator import ExtractiveModel, Model, ServedModel, split_into_words
-from ragtrace.demo.outcome import Alarm, DemoCall, Destination, Outcome, Verdict, read_verdict
-from ragtrace.demo.questions import document_questions, library_questions
-from ragtrace.demo.regression import SHARE, Invention, Release
-from ragtrace.demo.search import Index
 
 SERVICE = "ragtrace-demo"
 

@@ -13,11 +13,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ragtrace.cli.options import add_command, add_json_option, whole_number
 from ragtrace.system.terminal import FAILURE, OK, flush, has_rich, print_error
 
 if TYPE_CHECKING:
-    from ragtrace.demo.outcome import Outcome
-    from ragtrace.demo.run import Options
+    from ragtrace.cli.demo.outcome import Outcome
+    from ragtrace.cli.demo.run import Options
 
 _DEMO = """\
 Runs a real RAG application over real documents and shows what ragtrace sees of it: thousands of passages from the
@@ -53,22 +54,19 @@ exit status: 0 done, 1 failure, 2 wrong usage, 130 interrupted, 141 the reader o
 
 def add(commands: Any) -> None:
     """Add the command `ragtrace demo` to the parser of the command line."""
-    demo = commands.add_parser(
-        "demo",
-        help="watch a RAG application over real documents, on this machine alone",
-        description=_DEMO,
-        epilog=_DEMO_NOTES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    summary = "watch a RAG application over real documents, on this machine alone"
+    demo = add_command(commands, "demo", run, summary, _DEMO, _DEMO_NOTES)
     demo.add_argument("--docs", type=Path, metavar="DIR", help="your own .txt, .md and .rst files instead")
-    demo.add_argument("--questions", type=_count, metavar="N", help="how many to ask (default 400; with --model 40)")
+    demo.add_argument(
+        "--questions", type=whole_number(2), metavar="N", help="how many to ask (default 400; with --model 40)"
+    )
     demo.add_argument("--seed", type=int, default=7, metavar="N", help="choice of questions and inventions (default 7)")
     demo.add_argument(
         "--model",
         metavar="NAME",
         help="generate with this model behind OPENAI_BASE_URL; the simulated regression goes on top of its answers",
     )
-    demo.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_json_option(demo)
     demo.add_argument(
         "--backends",
         action="store_true",
@@ -76,19 +74,12 @@ def add(commands: Any) -> None:
     )
     demo.add_argument("--store", type=Path, metavar="PATH", help="keep the calls in this local history")
     demo.add_argument("--report", type=Path, metavar="FILE.html", help="write the report on the run's local history")
-    demo.set_defaults(run=run)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 2:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 2, got {text!r}")
-    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command `ragtrace demo`: show the outcome of the demo and return the exit status."""
+    from ragtrace.cli.demo.documents import DemoError
     from ragtrace.core.errors import RagtraceError
-    from ragtrace.demo.documents import DemoError
 
     try:
         with ExitStack() as stack:
@@ -101,9 +92,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, stack: ExitStack) -> None:
     """Run the demo as *options* say; add whatever must be closed afterwards to *stack*."""
-    from ragtrace.demo.backends import running_backends
-    from ragtrace.demo.documents import DemoError
-    from ragtrace.demo.run import Options, run
+    from ragtrace.cli.demo.backends import running_backends
+    from ragtrace.cli.demo.documents import DemoError
+    from ragtrace.cli.demo.run import Options, run
 
     report, store = cast("tuple[Path | None, Path | None]", (options.report, options.store))
     if report is not None and not report.absolute().parent.is_dir():
@@ -125,7 +116,8 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> None:
         _print_outcome(run(wanted, progress), wanted, options)
 
 
-def _no_progress(stage: str, done: int, total: int) -> None: ...
+def _no_progress(stage: str, done: int, total: int) -> None:
+    """Show nothing: standard error is no terminal, or the output is JSON."""
 
 
 def _count_on_stderr(stage: str, done: int, total: int) -> None:
@@ -135,8 +127,8 @@ def _count_on_stderr(stage: str, done: int, total: int) -> None:
 
 
 def _print_outcome(outcome: Outcome, wanted: Options, options: argparse.Namespace) -> None:
-    from ragtrace.demo import report
-    from ragtrace.demo.outcome import as_json
+    from ragtrace.cli.demo import report
+    from ragtrace.cli.demo.outcome import as_json
 
     if options.json:
         sys.stdout.write(f"{json.dumps(as_json(outcome, report.WORST))}\n")
@@ -149,9 +141,9 @@ def _print_outcome(outcome: Outcome, wanted: Options, options: argparse.Namespac
 
 def _write_report(outcome: Outcome, store: Path, file: Path) -> None:
     """Write the HTML report on the finished demo, which compares the simulated release with the calls before."""
+    from ragtrace.cli.demo.documents import DemoError
+    from ragtrace.cli.demo.run import release_name
     from ragtrace.core.errors import RagtraceError
-    from ragtrace.demo.documents import DemoError
-    from ragtrace.demo.run import release_name
     from ragtrace.report.analysis import build_report
     from ragtrace.report.html_page import render_html
     from ragtrace.report.model import Period

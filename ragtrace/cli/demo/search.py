@@ -12,7 +12,7 @@ from functools import lru_cache
 from heapq import nsmallest
 from math import log1p
 
-from ragtrace.demo.documents import Passage
+from ragtrace.cli.demo.documents import Passage
 
 K1 = 1.2
 B = 0.75

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import ragtrace
-from ragtrace.demo.documents import Passage
-from ragtrace.demo.generator import Model
-from ragtrace.demo.search import Index
+from ragtrace.cli.demo.documents import Passage
+from ragtrace.cli.demo.generator import Model
+from ragtrace.cli.demo.search import Index
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ragtrace.demo.documents import Entry, Passage
-from ragtrace.demo.generator import first_sentence, is_imperative, third_person, with_full_stop
+from ragtrace.cli.demo.documents import Entry, Passage
+from ragtrace.cli.demo.generator import first_sentence, is_imperative, third_person, with_full_stop
 
 SHARE = 0.35
 """Share of the answers in which the simulated release invents something."""

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from statistics import fmean
 
+from ragtrace.cli.demo.regression import Invention
 from ragtrace.core import semconv
-from ragtrace.demo.regression import Invention
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,193 @@
+"""`ragtrace score HISTORY.db`: another judge's scores beside the old ones, within the money, and never paid twice."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import closing
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+
+from ragtrace.cli import main
+from ragtrace.core.types import Evaluation, Score
+from ragtrace.history.reading import HistoryReader
+from ragtrace.history.writing import QueuedCall
+from ragtrace.system.terminal import FAILURE, OK, USAGE
+from tests.support.history import SOURCE, call_of, fill
+from tests.support.offline_judge import WordyJudge
+
+JUDGE = "tests.support.offline_judge:WordyJudge"
+OLD = Evaluation(
+    "judge", "2", "llm_judge", {"faithfulness": Score(0.25, "faithfulness", "1")}, 0.5,
+    n_calls=1, input_tokens=900, output_tokens=120, cost_usd=0.001,
+)  # fmt: skip
+
+
+def history(folder: Path, answers: list[str | None], *, texts: bool = True, old: Evaluation = OLD) -> Path:
+    """A history of calls of the last hour, each with the score of an earlier judge."""
+    rng, path = random.Random(1), folder / "history.db"
+    calls = [
+        QueuedCall(call_of(rng, answer), (old,), "sampled", time() - 3_600)  # type: ignore[arg-type]
+        for answer in answers
+    ]
+    fill(path, calls, SOURCE, texts=texts)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], path: Path, *options: str, status: int = OK) -> dict[str, Any]:
+    """What the command says as JSON."""
+    given = ["score", str(path), "--judge", JUDGE, "--json", *options]
+    assert main(given) == status
+    output = capsys.readouterr()
+    found: dict[str, Any] = json.loads(output.out) if output.out else {"error": output.err}
+    return found
+
+
+def scores(path: Path) -> dict[str, list[float]]:
+    """Faithfulness of the stored calls by evaluator, in the order of the calls."""
+    with closing(HistoryReader(str(path))) as reader:
+        columns = reader.columns(0.0, float("inf"))
+    found: dict[str, list[tuple[int, float]]] = {}
+    for call, series, score in zip(columns.scored_call, columns.scored_series, columns.score, strict=True):
+        if columns.series[int(series)].metric == "faithfulness":
+            by = columns.evaluators[columns.series[int(series)].evaluator]
+            found.setdefault(by, []).append((int(call), float(score)))
+    return {by: [score for _, score in sorted(pairs)] for by, pairs in found.items()}
+
+
+def distinct(number: int) -> list[str | None]:
+    """Answers that all differ: identical calls are judged once."""
+    return [f"well said {each}." for each in range(number)]
+
+
+@pytest.fixture(autouse=True)
+def _none_asked() -> None:
+    WordyJudge.asked = 0
+
+
+def test_new_scores_stand_beside_the_old(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With their cost and evidence; the old ones stay as they are."""
+    path = history(tmp_path, ["invented this.", "well said."])
+    found = run(capsys, path, "--since", "7d")
+    assert (found["calls"], found["in_period"], found["n_calls"], found["cost_usd"]) == (2, 2, 2, 1.0)
+    assert found["metrics"]["faithfulness"]["mean"] == 0.5
+    assert scores(path) == {"judge@2": [0.25, 0.25], "wordy@1": [0.0, 1.0]}
+
+
+def test_what_is_in_is_not_judged_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where a metric is added later: then the cost adds up."""
+    path = history(tmp_path, ["well said.", "well done."])
+    run(capsys, path, "--metrics", "faithfulness")
+    assert run(capsys, path, "--metrics", "faithfulness")["judged"] == 2
+    assert WordyJudge.asked == 2
+    found = run(capsys, path, "--metrics", "faithfulness,hallucination")
+    assert (found["calls"], found["judged"], WordyJudge.asked) == (2, 0, 4)
+    with closing(HistoryReader(str(path))) as reader:
+        columns = reader.columns(0.0, float("inf"))
+    [number] = [number for number, name in columns.evaluators.items() if name == "wordy@1"]
+    assert columns.cost_usd[columns.evaluator == number].tolist() == [1.0, 1.0]
+
+
+def test_a_preview_asks_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Calls, tokens and money; here from what the other judge of the history took."""
+    path = history(tmp_path, distinct(10))
+    found = run(capsys, path, "--preview")
+    assert WordyJudge.asked == 0
+    assert (found["to_judge"], found["n_calls"], found["input_tokens"], found["output_tokens"]) == (10, 10, 9000, 1200)
+    assert found["cost_usd"] is None
+    assert found["basis"] == "what judge@2 took for 10 calls of this history"
+    assert scores(path).keys() == {"judge@2"}
+
+
+def test_a_preview_goes_by_what_the_judge_itself_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its price."""
+    path = history(tmp_path, distinct(10))
+    assert run(capsys, path, "--max-usd", "2")["calls"] == 4
+    found = run(capsys, path, "--preview")
+    assert (found["to_judge"], found["judged"], found["cost_usd"]) == (6, 4, 3.0)
+    assert "wordy@1 took for 4 calls" in found["basis"]
+
+
+def test_a_preview_without_any_experience_counts_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the list price of the model."""
+    screened = Evaluation("screen", "1", "deterministic", {"faithfulness": Score(0.5, "faithfulness", "1")})
+    path = history(tmp_path, distinct(10), old=screened)
+    options = ["--judge", "openai:gpt-4o-mini", "--base-url", "https://api.openai.com/v1", "--preview"]
+    found = run(capsys, path, *options)
+    assert (found["to_judge"], found["n_calls"]) == (10, 10)
+    assert 10_000 < found["input_tokens"] < 30_000
+    assert 0.001 < found["cost_usd"] < 0.01
+    careful = run(capsys, path, *options, "--mode", "careful")
+    assert careful["n_calls"] == 20
+
+
+def test_the_money_is_not_exceeded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """However many calls are judged at a time; the next run goes on with the calls that are left."""
+    path = history(tmp_path, distinct(20))
+    found = run(capsys, path, "--max-usd", "3.4", "--concurrency", "8")
+    assert (found["calls"], found["cost_usd"], found["left"]) == (6, 3.0, 14)
+    found = run(capsys, path, "--max-usd", "100")
+    assert (found["calls"], found["judged"], found["left"]) == (14, 6, 0)
+    assert WordyJudge.asked == 20
+
+
+def test_calls_without_content_or_answer_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And not judged."""
+    path = history(tmp_path, ["well said.", None])
+    assert run(capsys, path)["no_answer"] == 1
+    (tmp_path / "other").mkdir()
+    path = history(tmp_path / "other", ["well said."] * 3, texts=False)
+    found = run(capsys, path, "--preview")
+    assert (found["no_content"], found["to_judge"]) == (3, 0)
+    assert main(["score", str(path), "--judge", JUDGE]) == OK
+    assert "3 without stored texts (NO_CONTENT)" in capsys.readouterr().out
+
+
+def test_failures_that_may_pass_are_tried_again_by_the_next_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others are stored with their reason."""
+    path = history(tmp_path, ["refused it.", "well said."])
+    found = run(capsys, path, status=FAILURE)
+    assert (found["failed"], found["again"]) == (1, 0)
+    assert run(capsys, path)["judged"] == 2
+    (tmp_path / "other").mkdir()
+    path = history(tmp_path / "other", ["away it is."])
+    assert run(capsys, path, status=FAILURE)["again"] == 1
+    assert run(capsys, path, "--preview")["to_judge"] == 1
+
+
+def test_the_sample_of_a_live_judge_is_not_spoilt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its probabilities say how estimates are made."""
+    live = Evaluation("wordy", "1", "llm_judge", {"faithfulness": Score(1.0, "faithfulness", "1")}, 0.05)
+    path = history(tmp_path, ["well said."], old=live)
+    assert "has judged a sample of these calls" in run(capsys, path, status=USAGE)["error"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--out", "scores.jsonl"], "--out is for a file of calls"),
+        (["--restart"], "--restart is for a file of calls"),
+        (["--format", "otlp"], "--format is for a file of calls"),
+        (["--since", "yesterday"], "--since must be a time"),
+        (["--metrics", "time_to_first_token_s"], "--metrics"),
+    ],
+)
+def test_wrong_options_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    """Before anything is judged."""
+    assert message in run(capsys, history(tmp_path, ["well said."]), *options, status=USAGE)["error"]
+    assert WordyJudge.asked == 0
+
+
+def test_options_of_a_history_are_refused_for_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And so is a file without --out."""
+    path = tmp_path / "calls.jsonl"
+    path.write_text('{"answer": "well said."}\n', encoding="utf-8")
+    assert "--preview is for a history" in run(capsys, path, "--preview", status=USAGE)["error"]
+    assert "--out is needed" in run(capsys, path, status=USAGE)["error"]
