@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +22,21 @@ SERVER_FILES: Final = frozenset(
     f"tests/integration/{name}.py" for name in ("test_native_scores", "test_phoenix", "test_trace_lists")
 )
 """Files whose tests share the servers of `tests/integration/conftest.py`."""
+FRAMEWORK_FILES: Final = frozenset(
+    f"tests/unit/{name}.py"
+    for name in (
+        *("capture/test_capture_real_objects", "capture/test_providers", "judges/test_prompts"),
+        *(f"recording/frameworks/test_{framework}" for framework in ("haystack", "langchain", "llama_index")),
+        *("recording/test_late_streams", "recording/test_returned_streams"),
+    )
+)
+"""Files whose tests import LlamaIndex, Haystack or LangChain, which takes seconds of processor time."""
 THREAD_EXIT_S: Final = 5.0
 """How long a thread that is already ending may take."""
+
+
+CERTIFICATES: Final = Path(__file__).parent / "files" / "certificate.pem"
+"""A single certificate: each client of HTTP reads all authorities, which takes 20 ms if they are those of the web."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,25 +47,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Let processes of the tests take Ctrl-C, which a shell's background jobs ignore; configure hypothesis."""
+    """Configure hypothesis and the certificates; let processes take Ctrl-C, which a shell's background jobs ignore."""
     register_profiles()
+    os.environ["SSL_CERT_FILE"] = str(CERTIFICATES)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let one process run the files that share servers, where one process runs each file."""
+    """Let one process run the files that share servers or large imports, where one process runs each file."""
     from xdist.scheduler import LoadFileScheduling
 
-    class ByServer(LoadFileScheduling):
-        """Scheduler of files, for which those of `SERVER_FILES` are one."""
+    class BySharedSetUp(LoadFileScheduling):
+        """Scheduler of files, for which those of `SERVER_FILES` are one, and those of `FRAMEWORK_FILES` another."""
 
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return "servers" if file in SERVER_FILES else file
+            if file in SERVER_FILES:
+                return "servers"
+            return "frameworks" if file in FRAMEWORK_FILES else file
 
-    return ByServer(config, log) if config.getoption("dist") == "loadfile" else None
+    return BySharedSetUp(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -72,6 +88,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("--timing") != "only" or collection_path.suffix != ".py":
         return None
     return True if "mark.timing" not in collection_path.read_text(encoding="utf-8") else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while modules are imported and tests are made: there is next to none."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragtrace.core.follow_ups import needs_earlier_turns
 from ragtrace.core.types import Document, RagCall, Result, Score
 from ragtrace.judges import EmbeddedJudge
 from ragtrace.metrics import registry
@@ -135,6 +136,8 @@ def report(name: str, calls: Sequence[Labelled], resamples: int) -> None:
     for kind in sorted({call.answerable for call in calls if call.answerable}):
         labels = [label(call.results["answered"]) for call in calls if call.answerable == kind]
         print(f"  answered  {kind:<23}{labels.count('abstained')} of {len(labels)} labelled abstained")
+    queries = sorted({call.call.query or "" for call in calls} - {""})
+    print(f"  follow-ups: {[query for query in queries if needs_earlier_turns(query)]} of {len(queries)} questions")
 
 
 def shares(calls: Sequence[Labelled]) -> list[str]:

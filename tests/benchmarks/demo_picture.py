@@ -13,9 +13,9 @@ from typing import Final
 
 from rich.console import Console
 
-from ragtrace.demo.outcome import Outcome
-from ragtrace.demo.report import WIDEST, print_to
-from ragtrace.demo.run import Options, run
+from ragtrace.cli.demo.outcome import Outcome
+from ragtrace.cli.demo.report import WIDEST, print_to
+from ragtrace.cli.demo.run import Options, run
 
 FONT: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
 

@@ -18,7 +18,6 @@ HEAVY = (
     "asyncio",
     "opentelemetry.exporter",
     "opentelemetry.sdk._logs",
-    "ragtrace.demo",
     "ragtrace.cli",
     "ragtrace_exporters",
 )

@@ -23,12 +23,12 @@ FLOORS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"core", "system"}),
     frozenset({"capture", "dialects", "estimates", "judges", "metrics"}),
     frozenset({"evaluation", "telemetry", "testing"}),
-    frozenset({"alerts", "history", "instrument", "offline"}),
+    frozenset({"alerts", "history", "offline", "recording"}),
     frozenset({"pipeline", "report"}),
     frozenset({"runtime"}),
     frozenset({"diagnosis"}),
     frozenset({"face"}),
-    frozenset({"demo"}),
+    frozenset({"fleet"}),
     frozenset({"cli"}),
 )
 FACE: Final = frozenset({"__init__", "block", "decorators", "propagation"})

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from tests.support import acme
+from tests.support.backends import Backend
 from tests.support.otlp import HttpReceiver
 
 pytestmark = pytest.mark.skipif(find_spec("opentelemetry.distro") is None, reason="needs opentelemetry-distro")
@@ -80,6 +81,26 @@ def test_the_calls_of_an_instrumented_library_are_scored(tmp_path: Path, receive
     assert _scores(receiver) == [1.0]
 
 
+def test_scores_go_where_a_named_exporter_sends_them(tmp_path: Path, receiver: HttpReceiver) -> None:
+    """The spans stay in the provider that the distro has set, and ragtrace reads the calls out of these."""
+    with Backend() as backend:
+        exporter = {"RAGTRACE_EXPORTER": "phoenix", "PHOENIX_COLLECTOR_ENDPOINT": backend.url}
+        found = _run(tmp_path, receiver, RAGTRACE_EVALUATE_SPANS="1", **exporter)
+        posted = [request.body["data"] for request in backend.requests if request.path == "/v1/trace_annotations"]
+    assert (found.stdout, found.stderr, found.returncode) == (ANSWER, "", 0)
+    assert {span.name for span in receiver.spans} == {"invoke_workflow acme", "retrieval acme"}
+    traces = {span.trace_id for span in receiver.spans}
+    assert {score["trace_id"] for scores in posted for score in scores} == traces
+    assert {score["name"]: score["result"]["score"] for scores in posted for score in scores}["consistency"] == 1.0
+
+
+def test_the_named_exporter_otlp_gets_the_scores(tmp_path: Path, receiver: HttpReceiver) -> None:
+    """Without a warning about providers, as nobody asked for ragtrace's own."""
+    found = _run(tmp_path, receiver, RAGTRACE_EVALUATE_SPANS="1", RAGTRACE_EXPORTER="otlp")
+    assert (found.stdout, found.stderr, found.returncode) == (ANSWER, "", 0)
+    assert _scores(receiver) == [1.0]
+
+
 def test_calls_in_a_spawned_process_are_scored(tmp_path: Path, receiver: HttpReceiver) -> None:
     """Each process is configured anew."""
     from opentelemetry.instrumentation import auto_instrumentation
@@ -106,3 +127,27 @@ def test_a_wrong_setting_is_logged_and_the_application_runs(tmp_path: Path, rece
     assert (found.stdout, found.returncode) == (ANSWER, 0)
     assert "no call is scored: SettingsError: " in found.stderr
     assert {span.name for span in receiver.spans} == {"invoke_workflow acme", "retrieval acme"}
+
+
+CHAIN: Final = """
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.output_parsers import StrOutputParser
+
+chain = FakeListChatModel(responses=["Lake Baikal is 1,642 metres deep."]) | StrOutputParser()
+print(chain.invoke("How deep is it?", {"run_name": "lakes"}))
+"""
+
+
+def test_frameworks_are_listened_to_where_the_environment_names_them(tmp_path: Path, receiver: HttpReceiver) -> None:
+    """Without any instrumentation of the framework, and without the evaluation of spans."""
+    found = _run(tmp_path, receiver, CHAIN, RAGTRACE_INSTRUMENT="langchain")
+    assert (found.stdout, found.returncode) == ("Lake Baikal is 1,642 metres deep.\n", 0)
+    assert {"invoke_workflow lakes", "chat"} <= {span.name for span in receiver.spans}
+
+
+def test_an_unknown_framework_is_logged_and_the_program_runs(tmp_path: Path, receiver: HttpReceiver) -> None:
+    """The log names the variable."""
+    found = _run(tmp_path, receiver, CHAIN, RAGTRACE_INSTRUMENT="langchian")
+    assert (found.stdout, found.returncode) == ("Lake Baikal is 1,642 metres deep.\n", 0)
+    assert "did you mean 'langchain'?" in found.stderr
+    assert "(from RAGTRACE_INSTRUMENT)" in found.stderr

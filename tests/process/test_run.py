@@ -169,6 +169,7 @@ def test_a_signal_ends_a_program_as_with_the_interpreter(folder: Path, number: s
         (["missing.py"], {}, "No such file or directory: 'missing.py'"),
         (["app.py"], {"RAGTRACE_SAMPLE_RATE": "50"}, "for 50% write 0.5"),
         (["app.py"], {"RAGTRACE_EXPORTER": "nowhere"}, "no exporter named 'nowhere'"),
+        (["app.py"], {"RAGTRACE_INSTRUMENT": "langchian"}, "did you mean 'langchain'?"),
         (["--instrument", "openaix", "app.py"], {}, "--instrument openaix: no instrumentation of that name"),
         (["--no-instrument", "openaix", "app.py"], {}, "--no-instrument openaix: no instrumentation of that name"),
     ],
@@ -244,3 +245,19 @@ def test_the_calls_of_an_instrumented_library_are_scored(folder: Path, receiver:
     assert {"invoke_workflow acme", "retrieval acme"} <= {span.name for span in receiver.spans}
     scores = [span.attributes.get("ragtrace.eval.consistency.score") for span in receiver.spans]
     assert [score for score in scores if score is not None] == [1.0]
+
+
+def test_frameworks_are_listened_to_where_the_environment_names_them(folder: Path, receiver: HttpReceiver) -> None:
+    """Without any instrumentation, and without a word about a missing one."""
+    program = """
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.output_parsers import StrOutputParser
+
+chain = FakeListChatModel(responses=["It is deep."]) | StrOutputParser()
+print(chain.invoke("How deep is it?", {"run_name": "lakes"}))
+"""
+    (folder / "app.py").write_text(program, encoding="utf-8")
+    environ = {"RAGTRACE_INSTRUMENT": "langchain", "RAGTRACE_EXPORTER": "otlp", **receiver.environ}
+    found = _run(folder, "-m", "ragtrace", "run", "--no-instrument", "*", "app.py", environ=environ)
+    assert (found.stdout, found.stderr, found.returncode) == ("It is deep.\n", "", 0)
+    assert {"invoke_workflow lakes", "chat"} <= {span.name for span in receiver.spans}

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import ragtrace
+from ragtrace.cli.demo.application import build_application
+from ragtrace.cli.demo.documents import Passage, standard_library
+from ragtrace.cli.demo.generator import ExtractiveModel
+from ragtrace.cli.demo.questions import library_questions
+from ragtrace.cli.demo.regression import Release
+from ragtrace.cli.demo.search import Index
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
-from ragtrace.demo.application import build_application
-from ragtrace.demo.documents import Passage, standard_library
-from ragtrace.demo.generator import ExtractiveModel
-from ragtrace.demo.questions import library_questions
-from ragtrace.demo.regression import Release
-from ragtrace.demo.search import Index
 
 _PAUSE_S = 0.09
 _ASKED_AGAIN = 0.15

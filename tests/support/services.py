@@ -45,11 +45,11 @@ def folder() -> Path:
 
 
 def require(program: str, package: str = "") -> str:
-    """Path of *program*: a script or a file of the Python *package* in its newest environment, else on PATH.
+    """Path of *program*: a script, a file of the Python *package* or a path in its newest environment, else on PATH.
 
     Skips the test if there is none, or fails it where the services are required.
     """
-    places = (f"bin/{program}", f"lib/python*/site-packages/{package}/{program}")
+    places = (f"bin/{program}", f"lib/python*/site-packages/{package}/{program}", program)
     environments = sorted(folder().glob(f"{package}-*"), key=_version, reverse=True) if package else []
     installed = [path for environment in environments for place in places for path in environment.glob(place)]
     found = str(installed[0]) if installed else shutil.which(program)
