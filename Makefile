@@ -1,5 +1,5 @@
 # Everything works on a fresh machine with Python >= 3.10, git and make: each target sets up .venv itself.
-#   make demo | demo-backends | test | unit | check | bench | lint | types | format | clean
+#   make demo | demo-backends | demo-fleet | test | unit | check | newest | bench | lint | types | format | clean
 #   make test ARGS="tests/unit/metrics -x"      make demo ARGS="--questions 40"
 
 SHELL := /bin/sh
@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python; do \
 PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check --retries 10 --timeout 60
 INSTALL := $(PIP) install -qq
 
-.PHONY: help demo demo-backends test unit models check lint types format bench clean setup
+.PHONY: help demo demo-backends demo-fleet test unit models check lint types format newest bench clean setup
 .DEFAULT_GOAL := help
 
 help:
@@ -46,6 +46,11 @@ $(VENV)/.backends: pyproject.toml | $(VENV)/.pip
 	@$(INSTALL) -e '.[cli,prometheus]'
 	@touch $(VENV)/.runtime $@
 
+$(VENV)/.fleet: pyproject.toml | $(VENV)/.pip
+	@echo "installing ragtrace with the gateway and the workers into $(VENV)"
+	@$(INSTALL) -e '.[cli,serve,fleet]'
+	@touch $(VENV)/.runtime $@
+
 $(VENV)/.dev: pyproject.toml | $(VENV)/.pip
 	@echo "installing ragtrace, its tools and its tests' libraries into $(VENV) (a minute or two, once)"
 	@$(INSTALL) -e '.[cli]' --group dev --group test
@@ -68,6 +73,9 @@ demo: $(VENV)/.runtime
 
 demo-backends: $(VENV)/.backends
 	@$(BIN)/ragtrace demo --backends $(ARGS)
+
+demo-fleet: $(VENV)/.fleet
+	@$(BIN)/python examples/fleet_demo.py $(ARGS)
 
 # One process more than there are processors, as many of the tests wait for processes and servers. The tests of a file
 # share imports and set-ups, so one process runs them. Not reordered: the folders with the longest files come first.
@@ -98,6 +106,11 @@ types: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Applications of the instrumented frameworks with the newest versions of all packages: what is read otherwise than with
+# the pinned ones. A word chooses what has it in its name: make newest ARGS="haystack sync".
+newest: $(VENV)/.dev
+	@$(BIN)/python tests/integration/frameworks/record_all.py --newest $(ARGS)
 
 bench: $(VENV)/.dev
 	@for script in tests/benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

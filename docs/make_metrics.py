@@ -60,6 +60,7 @@ The metric does not apply to the call (status `not_applicable`):
 | `no_intentions` | the user expressed no intention in the conversation, or withdrew all |
 | `needs_reference` | the call has no reference answer: `ragtrace.reference(text)` |
 | `needs_conversation` | the call has no earlier turns, or the conversation has more turns than are kept |
+| `query_needs_turns` | the query cannot be understood alone ("Yes.", "And its height?"), and no earlier turn is known |
 | `needs_runs` | there are fewer than three runs of the query with a score |
 | `no_scorer`, `no_embedder`, `no_token_embedder` | the judge has no scorer, or no (token) embedder was given |
 | `not_streamed` | the call has no timing: it was not streamed, or not traced |
