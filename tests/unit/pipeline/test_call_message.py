@@ -107,6 +107,7 @@ def test_a_call_that_is_too_large_is_not_written() -> None:
         (changed(call__runs=[1]), "malformed"),
         (changed(call__streamed=1), "malformed"),
     ],
+    ids=lambda value: value if len(value) < 10 else "message",
 )
 def test_a_wrong_message_is_refused_with_its_reason(text: object, reason: str) -> None:
     """Wrong types, ranges, versions, sizes and depths are named, and never raise anything else."""
