@@ -23,6 +23,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from exporters.make_kits import rules
 from ragtrace.core import semconv
+from ragtrace.estimates.promql import CALIBRATION_HOLDS, prometheus_name
 from ragtrace_exporters.openmetrics.snapshot import label_name
 
 Panel = Any
@@ -316,6 +317,10 @@ def alert_states(timing: rules.Timing) -> Panel:
             f"max by ({name}, {workflow}, {of_model}) ({' or '.join(states)})",
         ),
         (f"rule: spike ({timing.spike})", _rule("RagtraceSpike", "spiking", estimated.format(timing.spike), HERE)),
+        (
+            f"rule: corrected spike ({timing.spike})",
+            _rule("RagtraceCorrectedSpike", "spiking", estimated.format(f"{timing.spike}_corrected"), HERE),
+        ),
         (f"rule: slow burn ({timing.slow})", _rule("RagtraceSlowBurn", "firing", estimated.format(timing.slow), HERE)),
         (f"rule: no data ({timing.quiet})", _rule("RagtraceNoData", "no data", fresh, HERE)),
         (f"rule: judge failing ({timing.trouble})", _rule("RagtraceJudgeFailing", "judge failing", asked, SERVICE)),
@@ -431,6 +436,43 @@ def judge_panels() -> list[Panel]:
     ]  # fmt: skip
 
 
+def calibration_panels() -> list[Panel]:
+    """Return the panels of what labels say about the judge: whether the calibration holds, and canaries."""
+    of = f"{rules.METRIC}, {rules.EVALUATOR}"
+    series, label = f"{{{{{rules.METRIC}}}}} by {_WHO}", label_name(semconv.CANARY_LABEL)
+    agreement, drift = (
+        f"{prometheus_name(name)}_ratio" for name in (semconv.METRIC_CANARY_AGREEMENT, semconv.METRIC_CANARY_DRIFT)
+    )
+    states = {0: ("holds", "green"), 1: ("stale", "red"), 2: ("as before", "green"), 3: ("drifts", "red")}
+    results = {
+        str(number): model.ValueMappingResult(text=name, color=colour, index=number)
+        for number, (name, colour) in states.items()
+    }
+    shown = statetimeline.Panel().title("Calibration and canaries: does the judge judge as it did?").datasource(SOURCE)
+    shown = shown.span(HALF).height(8).merge_values(True).show_value(units.VisibilityMode.AUTO).legend(legend())
+    shown = shown.description(
+        "calibration: stale if the metric, the judge, its prompts or the model that its server runs is another one than on "
+        "the labelled calls, in any process, or if the labels correct nothing; then no rate is corrected: label calls "
+        "again. canaries: drifts while the judge agrees with labels less often than before (ragtrace.judge.model_changes "
+        "counts new models). Blank: no calibration, or no canaries."
+    )
+    shown = shown.row_height(0.8).fill_opacity(80).no_value("no calibration, no canaries")
+    shown = shown.mappings([model.ValueMap(options=results)])
+    shown = shown.with_target(
+        query(f"1 - min by ({of}) ({CALIBRATION_HOLDS}{{{SERVICE}}})", f"calibration: {series}")
+    ).with_target(query(f"2 + max by ({of}) ({drift}{{{SERVICE}}})", f"canaries: {series}", ref="B"))
+    agrees = lines(
+        "Agreement of the judge with canaries",
+        "Share of the latest hundred judgements of labelled calls in which the judge agrees with the label, of calls labelled "
+        "bad (sensitivity) and good (specificity); with several processes the lowest. Compare with its own past. No line: no "
+        "canaries (configure(canaries=...)).",
+        query(f"min by ({of}, {label}) ({agreement}{{{SERVICE}}})", f"{series}, labelled {{{{{label}}}}}"),
+        unit="percentunit",
+        span=HALF,
+    )
+    return [shown, agrees.max(1)]
+
+
 def application_panels() -> list[Panel]:
     """Return the panels of the application: answer times, and calls that wait for scores."""
     kind = label_name(semconv.OPERATION_NAME)
@@ -500,6 +542,7 @@ def text_of(timing: rules.Timing | None = None) -> str:
         (dashboard.Row("Single scores, and alerts"), [distribution(), alert_states(timing)]),
         (dashboard.Row("Which calls are scored"), call_panels()),
         (dashboard.Row("The judge"), judge_panels()),
+        (dashboard.Row("Labels and canaries"), calibration_panels()),
         (dashboard.Row("The application"), application_panels()),
     ]
     for row, panels in rows:

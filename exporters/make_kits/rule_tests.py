@@ -15,6 +15,7 @@ _Scenario = tuple[list[dict[str, str]], list[Test]]
 """Input series, and the checks of what the rules make of them."""
 _TIMING: Final = rules.Timing()
 _LABELLED: Final = label_sums([(1.0, 1.0, 2.0), (1.0, 0.0, 2.0), (0.0, 1.0, 1.0), (0.0, 0.0, 9.0)])
+_JUDGE: Final = f'{rules.JOB}="bot", {rules.METRIC}="hallucinated", {rules.EVALUATOR}="judge"'
 _MINUTES: Final = {_TIMING.spike: 30, _TIMING.slow: 360}
 
 
@@ -108,6 +109,16 @@ def _phases(labels: str, *phases: tuple[Moments | None, int]) -> list[dict[str, 
     return lines
 
 
+def _calibration(holds: str, minutes: int) -> list[dict[str, str]]:
+    """Return the gauges of a calibration of a judge with sensitivity and specificity 0.9, whose sums are there for *minutes*."""
+    bad, good = [(1.0, 1.0, 1.0)] * 90 + [(1.0, 0.0, 1.0)] * 10, [(0.0, 0.0, 1.0)] * 180 + [(0.0, 1.0, 1.0)] * 20
+    sums = [
+        {"series": f'{LABEL_MOMENT}{{{_JUDGE}, {rules.MOMENT}="{name}"}}', "values": f"{value!r}x{minutes}"}
+        for name, value in label_sums([*bad, *good]).items()
+    ]
+    return [*sums, {"series": f"{CALIBRATION_HOLDS}{{{_JUDGE}}}", "values": holds}]
+
+
 def scenarios() -> dict[str, _Scenario]:
     """Return the tests of alerts that fire and alerts that do not."""
     healthy, spiking = rate(0.01), rate(0.4)
@@ -149,6 +160,25 @@ def scenarios() -> dict[str, _Scenario]:
         "few calls, one of them bad": (
             _phases(of(), (rate(0.2, 0.1), 120)),
             [*_fires("RagtraceSpike", m60=False, m119=False), *_fires("RagtraceSlowBurn", m119=False)],
+        ),
+        "a judge that finds a tenth of the good answers bad: corrected, that is no spike, and a real one is": (
+            [*_phases(of(), (rate(0.11), 60), (rate(0.6), 60), (rate(0.11), 90)), *_calibration("1x300", 300)],
+            [
+                *_fires("RagtraceCorrectedSpike", m59=False, m90=True, m119=True, m205=False),
+                *_is(rules.CORRECTED_ACTIVE, "", m59=False, m119=True, m205=False),
+                *_fires("RagtraceSpike", m59=True),
+            ],
+        ),
+        "a corrected spike is not over because the calibration is stale or the application is killed": (
+            [
+                *_phases(of(), (rate(0.11), 60), (rate(0.6), 60), (rate(0.11), 40), (None, 50)),
+                *_calibration("1x99 0x60 _x60", 99),
+            ],
+            _fires("RagtraceCorrectedSpike", m59=False, m95=True, m155=True, m205=True),
+        ),
+        "a stale calibration corrects nothing": (
+            [*_phases(of(), (rate(0.6), 120)), *_calibration("0x120", 0)],
+            [*_fires("RagtraceCorrectedSpike", m119=False), *_fires("RagtraceSpike", m119=True)],
         ),
         **_of_operation(),
         "objectives": (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ragtrace.core import semconv
-from ragtrace.estimates.promql import corrected_rules, recording_rules
+from ragtrace.estimates.promql import CALIBRATION_HOLDS, corrected_rules, recording_rules
 from ragtrace_exporters.openmetrics.snapshot import label_name
 
 JOB: Final = "job"
@@ -48,6 +48,7 @@ LEAST: Final = "ragtrace:objective:least"
 FRESH: Final = "ragtrace:scores:fresh"
 KNOWN: Final = "ragtrace:scores:known"
 ACTIVE: Final = "ragtrace:spike:active"
+CORRECTED_ACTIVE: Final = "ragtrace:spike_corrected:active"
 WEEK: Final = "ragtrace:week:{}"
 """Records of `consistency` in the window of a spike against the same hours of the days before."""
 _LOWER: Final = f'{METRIC}="consistency"'
@@ -175,7 +176,19 @@ def alerts(timing: Timing) -> Rule:
         "interval": timing.interval,
         "rules": [
             *_memory(timing),
-            *(alert(timing) for alert in (_spike, _slow_burn, _fell, _no_data, _judge_failing, _dropped, _not_posted)),
+            *(
+                alert(timing)
+                for alert in (
+                    _spike,
+                    _corrected_spike,
+                    _slow_burn,
+                    _fell,
+                    _no_data,
+                    _judge_failing,
+                    _dropped,
+                    _not_posted,
+                )
+            ),
         ],
     }
 
@@ -194,10 +207,19 @@ def _memory(timing: Timing) -> list[Rule]:
     goes_on = f"{ACTIVE} and on ({BY}) ({_beyond(value, value)})"
     unseen = f"{ACTIVE} and on ({BY}) {KNOWN} unless on ({BY}) {FRESH}"
     fresh = f"group by ({BY}) (sum by ({BY}) (increase({w}[{timing.quiet}])) > 0) and on ({BY}) {w}"
+    low, high, value = (f"ragtrace:{timing.spike}_corrected:{end}" for end in ("low", "high", "value"))
+    corrected_begins = f"group by ({BY}) ({_beyond(low, high)})"
+    # A stale calibration ends nothing: the corrected rate is unknown. One that no process has any more ends it.
+    of_calibration = ", ".join(label for label in SERIES if label != WORKFLOW)
+    known = f"on ({of_calibration}) last_over_time({CALIBRATION_HOLDS}[{timing.memory}]) and on ({METRIC}) ({MOST} or {LEAST})"
+    on = f"on ({METRIC}) group_left ()"
+    back = f"({value} <= {on} {MOST} or {value} >= {on} {LEAST})"
+    stays = f"{CORRECTED_ACTIVE} and {known} unless on ({BY}) {back}"
     return [
         {"record": KNOWN, "expr": f"group by ({BY}) (last_over_time({w}[{timing.memory}]))"},
         {"record": FRESH, "expr": fresh},
         {"record": ACTIVE, "expr": f"({begins}) or ({goes_on}) or ({unseen})"},
+        {"record": CORRECTED_ACTIVE, "expr": f"({corrected_begins}) or ({stays})"},
     ]
 
 
@@ -234,6 +256,21 @@ def _spike(timing: Timing) -> Rule:
         f"Mean of the last {timing.spike}: {_interval(timing.spike)}, scored by {_WHO}. The whole interval is on the bad "
         "side of the objective, so it is not chance. Compare question, chunks and answer of the worst calls, and look for "
         "what changed: release, prompt, model, index. The alert ends when the mean is back on the good side; it does not end while no scores come in.",
+    )
+
+
+def _corrected_spike(timing: Timing) -> Rule:
+    corrected = f"{timing.spike}_corrected"
+    return _alert(
+        "RagtraceCorrectedSpike",
+        f"{CORRECTED_ACTIVE} > 0",
+        "critical",
+        f"{_WHAT}, corrected by human labels, is worse than its objective in {_WHERE}",
+        f"Rate of the last {timing.spike} that human labels would show: {_interval(corrected)}; by {_WHO} itself "
+        f"{_looked_up(f'ragtrace:{timing.spike}:value')}. The whole corrected interval, which counts the errors of judge and "
+        "labels, is on the bad side of the objective. Compare question, chunks and answer of the worst calls, and look for what "
+        "changed: release, prompt, model, index. The alert ends when the corrected rate is back on the good side; it does "
+        "not end while no scores come in, or while the calibration is stale.",
     )
 
 

@@ -236,6 +236,50 @@ def test_the_mean_time_of_steps_is_right_under_either_name(promtool: str, tmp_pa
     checked(promtool, "test", "rules", str(file))
 
 
+def test_a_stale_calibration_and_a_drifting_judge_are_shown(promtool: str, tmp_path: Path) -> None:
+    """Of several processes, one with a stale calibration makes it stale; its numbers have names in the panel."""
+    of = 'job="bot", gen_ai_evaluation_name="{}", ragtrace_evaluator_id="judge"'
+    gauges = {
+        "ragtrace_eval_calibration_holds_ratio": (
+            ("hallucinated", "a", 1),
+            ("hallucinated", "b", 0),
+            ("faithfulness", "a", 1),
+        ),
+        "ragtrace_canary_drift_ratio": (("hallucinated", "a", 1), ("faithfulness", "a", 0)),
+    }
+    series = [
+        {"series": f'{name}{{{of.format(metric)}, instance="{instance}"}}', "values": f"{value}x10"}
+        for name, values in gauges.items()
+        for metric, instance, value in values
+    ]
+    [panel] = [panel for panel in panels() if panel["title"].startswith("Calibration and canaries")]
+    named = {
+        number: each["text"] for number, each in panel["fieldConfig"]["defaults"]["mappings"][0]["options"].items()
+    }
+    wanted = (
+        {"hallucinated": "stale", "faithfulness": "holds"},
+        {"hallucinated": "drifts", "faithfulness": "as before"},
+    )
+    cases = [
+        {
+            "expr": filled_in(target["expr"], {"service": "bot"}),
+            "eval_time": "5m",
+            "exp_samples": [
+                {
+                    "labels": f'{{gen_ai_evaluation_name="{metric}", ragtrace_evaluator_id="judge"}}',
+                    "value": next(int(number) for number, text in named.items() if text == state),
+                }
+                for metric, state in states.items()
+            ],
+        }
+        for target, states in zip(panel["targets"], wanted, strict=True)
+    ]
+    file = tmp_path / "calibration.yml"
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": cases}
+    file.write_text(yaml.safe_dump({"tests": [test]}), encoding="utf-8")
+    checked(promtool, "test", "rules", str(file))
+
+
 def test_every_rule_is_tested_both_ways() -> None:
     """Each alert fires and does not; each recording rule has a value and has none, sums over nothing aside."""
     texts = [(PROMETHEUS / file).read_text(encoding="utf-8") for file in RULE_TESTS]
@@ -281,7 +325,7 @@ def test_the_dashboard_has_its_variables() -> None:
 
 def test_every_state_of_an_alert_has_a_colour() -> None:
     """A row of the alerts shows each state of an alert and of a circuit breaker as a number that has a name."""
-    (panel,) = [panel for panel in panels() if panel["type"] == "state-timeline"]
+    (panel,) = [panel for panel in panels() if panel["title"] == "Alerts and their states"]
     named = {
         int(number): each["text"] for number, each in panel["fieldConfig"]["defaults"]["mappings"][0]["options"].items()
     }

@@ -55,6 +55,8 @@ def test_one_event_is_one_page(tmp_path: Path) -> None:
         of_rule("RagtraceSlowBurn", "hallucination"),
         of_rule("RagtraceConsistencyFell", "consistency"),
         of_rule("RagtraceSpike", "faithfulness", "other"),
+        of_rule("RagtraceCorrectedSpike", "hallucinated", "labelled"),
+        of_rule("RagtraceSpike", "hallucinated", "labelled"),
         {"labels": {"alertname": "headline", "metric": "hallucinated", **own}},
         {"labels": {"alertname": "second", "metric": "faithfulness", **own}},
     ]
@@ -76,6 +78,7 @@ def test_one_event_is_one_page(tmp_path: Path) -> None:
         wanted = {
             ("RagtraceSpike", "hallucinated", "ask"),
             ("RagtraceSpike", "faithfulness", "other"),
+            ("RagtraceCorrectedSpike", "hallucinated", "labelled"),
             ("headline", "hallucinated", ""),
         }
         wait_until(lambda: paged() == wanted, 20, "the others are inhibited")
