@@ -47,7 +47,7 @@ class Cost:
         return bool(self.n_calls or self.input_tokens or self.output_tokens or self.cost_usd)
 
     def __add__(self, other: Cost) -> Cost:
-        """Return the sum of two costs; its price in dollars is known only if both prices are.
+        """Return the sum of two costs, with a price in dollars only if both prices are known.
 
         Adding an empty `Cost()` changes nothing.
         """
@@ -57,7 +57,7 @@ class Cost:
         return replace(total, cost_usd=None) if None in (self.cost_usd, other.cost_usd) else total
 
     def add_known(self, other: Cost) -> Cost:
-        """Return the sum of this cost and another; a price in dollars that is not known is left out.
+        """Return the sum of two costs, in which a price in dollars that is not known counts as nothing.
 
         The price of the sum is None if neither price is known.
         """
@@ -70,11 +70,11 @@ class Cost:
         )
 
     def set_on_judgement(self, judgement: Judgement) -> Judgement:
-        """Return a copy of *judgement*, the labels of a judge, that states this cost instead of its own."""
+        """Return a copy of *judgement*, the labels of a judge, with this cost in place of the cost that it stated."""
         return replace(judgement, **self._fields())
 
     def set_on_error(self, error: JudgeError) -> JudgeError:
-        """Return a copy of the judge's *error* that states this cost instead of its own."""
+        """Return a copy of the judge's *error* with this cost in place of the cost that it stated."""
         return JudgeError(
             error.reason, error.detail, retry_after=error.retry_after, retryable=error.retryable, **self._fields()
         )
@@ -118,7 +118,7 @@ def record_cost(cost: Cost) -> None:
 
 
 def turn_tokens(judgement: Judgement) -> int:
-    """Return how many input tokens of *judgement* show earlier turns of the conversation; 0 if it does not say."""
+    """Return how many of the judge's input tokens were earlier turns of the conversation, or 0 if that is not known."""
     attributes: object = judgement.attributes  # a user's judge may have put anything there
     return _count(cast("Mapping[str, object]", attributes).get(TURN_TOKENS)) if isinstance(attributes, Mapping) else 0
 

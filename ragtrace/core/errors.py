@@ -60,7 +60,7 @@ class JudgeError(RagtraceError):
 
 
 def spelling_hint(name: str, known: Sequence[str], label: str = "known") -> str:
-    """Return the end of an error message about the unknown *name*: the *known* name most like it, and all of them."""
+    """Return the end of an error message about an unknown *name*: the most similar known name, and all known names."""
     import difflib  # only a typo needs it
 
     near = difflib.get_close_matches(name, known, n=1)

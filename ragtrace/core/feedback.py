@@ -41,13 +41,13 @@ def encode_call_id(span: SpanContext) -> str:
 
 
 def decode_call_id(text: str) -> SpanContext | None:
-    """Return the context of the root span that the call id *text* names; None: *text* is no call id."""
+    """Return the context of the root span that the call id *text* names, or None if *text* is no call id."""
     found = _CALL_ID.fullmatch(text)
     return None if found is None else root_span(found[1], found[2], int(found[3], 16))
 
 
 def root_span(trace_id: str, span_id: str, flags: int = TraceFlags.SAMPLED) -> SpanContext | None:
-    """Return the context of the span with these ids, in hexadecimal; None if they are no valid ids."""
+    """Return the context of a call's root span from its hexadecimal ids, or None if one of the ids is invalid."""
     if not re.fullmatch("[0-9a-fA-F]{32}", trace_id) or not re.fullmatch("[0-9a-fA-F]{16}", span_id):
         return None
     span = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(flags))

@@ -99,14 +99,14 @@ def needs_earlier_turns(query: str | None) -> bool:
         return True
     if not text.endswith(_MARKS) or not words or len(words) > _MOST_WORDS:
         return False
-    if joined in _BARE_QUESTIONS or _goes_on(words):
+    if joined in _BARE_QUESTIONS or _continues_question(words):
         return True
     # "Sie" with a capital letter is the polite form of address.
     return bool(_ASKED.fullmatch(joined)) and _EXPLETIVES.isdisjoint(words) and " Sie" not in text
 
 
-def _goes_on(words: list[str]) -> bool:
-    """Return whether the question of *words* begins with "and" or the like, and is no whole question without it."""
+def _continues_question(words: list[str]) -> bool:
+    """Return whether a question begins with "and" or the like and is incomplete, such as "and in winter?"."""
     first, *others = words
     if first in _LETTER_OPENERS:
         return bool(others) and others[0] in _LETTER_OPENERS[first]

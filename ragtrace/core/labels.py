@@ -84,7 +84,7 @@ class Citation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Nugget:
-    """Nugget: a fact that a good answer should contain, and whether the answer contains it."""
+    """Fact that a good answer should contain, and whether the answer contains it."""
 
     text: str
     importance: Importance
@@ -107,7 +107,7 @@ class Fact(NamedTuple):
 
 
 class Entailments(NamedTuple):
-    """Tables of whether each retrieved chunk entails each claim of the answer and of the reference answer.
+    """Tables that say for each retrieved chunk whether it entails each claim of the answer and the reference answer.
 
     One row for every distinct chunk that is not blank, in rank order.
     """

@@ -23,7 +23,7 @@ _MOST_LEFT_OUT = 10_000
 
 
 class LedgerRow(NamedTuple):
-    """Number of calls of one workflow that had one outcome, for one reason, at one evaluator."""
+    """Number of calls that have the same workflow, evaluator, outcome and reason."""
 
     evaluator: str
     workflow: str
@@ -74,7 +74,7 @@ class DeliveryCounts:
     pending: int = 0
 
     def rows(self) -> list[tuple[str, str, int]]:
-        """Return the counts as rows of outcome, reason and number; items still pending are left out.
+        """Return the counts as rows of outcome, reason and number. Items whose delivery is pending are left out.
 
         The counts in the rows never fall, so that counter metrics can report them.
         """
@@ -111,7 +111,7 @@ class Stats:
 
     @property
     def handed_over(self) -> int:
-        """Number of evaluations that were left to the workers of a fleet."""
+        """Number of evaluations that this process handed over to the worker processes of a fleet."""
         return sum(tally.handed_over for tally in self.evaluators.values())
 
     @property
@@ -121,7 +121,7 @@ class Stats:
 
     @property
     def not_applicable(self) -> Mapping[str, int]:
-        """Number of scored evaluations to which no metric applies, by reason."""
+        """Number of evaluations without any score because no metric applies to the call, by reason."""
         return self._by_reason("not_applicable")
 
     @property
@@ -136,7 +136,7 @@ class Stats:
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """Number of evaluations that were given up, because a queue was full for instance, by reason."""
+        """Number of evaluations that were given up, for instance because a queue was full, by reason."""
         return self._by_reason("dropped")
 
     def _by_reason(self, outcome: str) -> Mapping[str, int]:
@@ -174,7 +174,7 @@ class Ledger:
     def count_not_evaluated(
         self, evaluators: tuple[str, ...], workflow: str, outcome: Outcome = "sampled_out", reason: str = HEAD_DROPPED
     ) -> None:
-        """Count a call that is left out at all of *evaluators* for the same reason, by sampling for instance.
+        """Count a call that none of *evaluators* evaluates, all for the same reason, such as sampling.
 
         Costs the application an append: it is counted when the ledger is read.
         """
@@ -192,7 +192,7 @@ class Ledger:
                 account.settled[end] += 1
 
     def count_offered(self, evaluators: Iterable[str], workflow: str) -> None:
-        """Count one call as offered to each of *evaluators* and pending there."""
+        """Count one call as offered to each of *evaluators*, and as pending there."""
         with self._lock:
             for evaluator in evaluators:
                 account = self._counts_of(evaluator, workflow)
@@ -202,7 +202,7 @@ class Ledger:
     def count_finished(
         self, evaluator: str, workflow: str, outcome: Outcome, reason: str = "", *, calls: int = 1
     ) -> None:
-        """Count a pending call of *evaluator*, or as many as *calls* says, as finished with *outcome*.
+        """Count one or more pending calls of *evaluator* as finished with *outcome*.
 
         Raises:
             ValueError: fewer calls are pending: the counts would no longer balance.

@@ -103,7 +103,7 @@ def list_price(model: str, base_url: str) -> Price | None:
 
 
 def read_usage(reply: Mapping[str, object]) -> TokenUsage | None:
-    """Return the token counts in *reply*, the JSON body of a model server; None if it has no valid ones."""
+    """Return the token counts in a model server's JSON *reply*, or None if there are no valid counts."""
     usage = reply.get("usage")
     if not isinstance(usage, dict):
         return None
@@ -133,7 +133,7 @@ def cost_of_reply(usage: TokenUsage | None, price: Price | None) -> Cost:
 
 
 def cost_of_rejection(price: Price | None) -> Cost:
-    """Return the cost of one request that the model server rejected: a request without tokens and charge.
+    """Return the cost of one request that the model server rejected: no tokens and no charge.
 
     Providers charge nothing for rejected requests.
     """

@@ -114,7 +114,7 @@ class _RawValue(NamedTuple):
 
 
 class _SettingsReader:
-    """Look-up of raw settings: in the keyword arguments, then the environment variables, then the default."""
+    """Reader of raw settings from keyword arguments, environment variables and defaults, in this order."""
 
     def __init__(self, keywords: Mapping[str, object], environ: Mapping[str, str]) -> None:
         self._keywords, self._environ = keywords, environ
@@ -185,7 +185,7 @@ def resolve_settings(keywords: Mapping[str, object], environ: Mapping[str, str])
 
 
 def _baseline(source: _SettingsReader, store: str) -> str:
-    """Return the path of the file with the baseline of the application's scores.
+    """Return the path of the file in which the baseline of the application's scores is kept.
 
     By default it is beside the file of the history, if there is one.
     """
@@ -334,7 +334,7 @@ def parse_amount(value: object, name: str) -> float:
 
 
 def resolve_replicas(value: object, environ: Mapping[str, str]) -> int:
-    """Return the number of processes that share a budget: *value*, else an environment variable, else 1.
+    """Return how many processes share a budget, from *value*, an environment variable or the default of 1.
 
     Raises:
         SettingsError: if it is not a whole number of at least 1.

@@ -58,7 +58,7 @@ class Prompt(NamedTuple):
 
 
 class DeferredReading(Protocol):
-    """Arguments and result of a decorated function's run, kept to be read in the background."""
+    """Arguments and result of a decorated function, kept until they are read in the background."""
 
     def read(self) -> None:
         """Read the kept arguments and result into the fields of the step."""
@@ -135,13 +135,13 @@ class Step:
     """On the root of a call that was assembled from spans: the reason why its texts cannot be judged, or empty."""
 
     def complete(self) -> None:
-        """Read the arguments and the result into the fields of the step, if that was deferred."""
+        """Read the function's arguments and result into the fields of the step, if reading them was deferred."""
         deferred, self.deferred = self.deferred, None
         if deferred is not None:
             deferred.read()
 
     def text_bytes(self) -> int:
-        """Return the memory that the texts of the step take, in bytes; 0 as long as the step has not ended."""
+        """Return the memory in bytes that the texts of the step take, or 0 if the step has not ended."""
         if self.bytes is None and self.ended:
             self.complete()
             documents = (*(self.documents or ()), *(self.reranked or ()), *(self.prompt_documents or ()))
@@ -151,10 +151,10 @@ class Step:
         return self.bytes or 0
 
     def is_plain(self, most_chars: int) -> bool:
-        """Return whether the texts of the step are so simple that none needs cutting or encoding.
+        """Return whether all texts of the step are short and ASCII, so that none needs cutting or encoding.
 
-        So they are in the usual case, which is found at little cost: ASCII of at most *most_chars* characters, without
-        NUL, and no error.
+        That is so in the usual case, which is found at little cost: every text is ASCII of at most *most_chars*
+        characters without NUL, and there is no error.
         """
         if self.error is not None:
             return False
@@ -172,7 +172,7 @@ class Step:
         return True
 
     def clear_texts(self) -> None:
-        """Discard all texts of a step that will not be written or scored, also those not read yet."""
+        """Discard all texts of the step, because they will not be written or scored."""
         self.query = self.answer = self.documents = self.reference = self.contexts_here = self.prompt = None
         self.reranked = self.prompt_documents = None
         self.bytes = 0
@@ -191,7 +191,7 @@ class Step:
             self.span = None
 
     def detach(self) -> bool:
-        """Detach the step, so that it no longer waits for its call to end and its span can be written now.
+        """Detach the step from its call, so that its span can be written before the call ends.
 
         Returns True to exactly one caller; False if the step does not wait, or no longer.
         """
@@ -200,11 +200,11 @@ class Step:
 
     @property
     def span_context(self) -> SpanContext | None:
-        """`SpanContext` of the step's span; None before the span began."""
+        """`SpanContext` of the step's span, or None before the span has begun."""
         return None if self.span is None else self.span.get_span_context()
 
     def enclosing(self) -> Generator[Step, None, None]:
-        """Yield the steps in which this one runs, the innermost first."""
+        """Yield the steps inside which this step runs, from the innermost to the outermost."""
         step = self.parent
         while step is not None:
             yield step
@@ -279,7 +279,7 @@ class CallBuilder:
         )
 
     def show_contexts(self) -> None:
-        """Put the retrieved contexts on the call's root step if no retrieval span shows them.
+        """Store the retrieved contexts on the call's root step if no retrieval span shows them.
 
         A reviewer must see what was judged.
         """
@@ -288,7 +288,7 @@ class CallBuilder:
             self.root.contexts_here = self.build().contexts
 
     def _contexts(self, final: Step, ended: list[Step]) -> tuple[tuple[Document, ...] | None, str]:
-        """Return the documents that the answer is based on, and where they come from; None if none were captured.
+        """Return the documents on which the answer is based, or None, and the name of their source.
 
         They are what the final generation was given, else what the root says it used, else what was retrieved or what
         tools returned, else the tools' results in the first prompt that has some, those since the question if there are
@@ -322,7 +322,7 @@ def _first(*values: str | None) -> str | None:
 
 
 def _turns(step: Step, query: str | None, answer: str | None) -> tuple[Turn, ...] | None:
-    """Return the turns of the conversation: those in the prompt of *step*, then this question and answer.
+    """Return the turns of a conversation: those in the prompt of *step*, then the current question and answer.
 
     None if there is no earlier turn, or the prompt was cut.
     """
@@ -338,7 +338,7 @@ def _turns(step: Step, query: str | None, answer: str | None) -> tuple[Turn, ...
 
 
 def _turns_before(step: Step) -> tuple[Turn, ...]:
-    """Return the turns in the prompt of *step* before its question, without messages of the system and of tools."""
+    """Return the turns of the user and the assistant before the question in the prompt of *step*."""
     prompt = step.prompt
     if prompt is None:
         return ()
@@ -350,12 +350,12 @@ def _turns_before(step: Step) -> tuple[Turn, ...]:
 
 
 def _question_index(prompt: Prompt) -> int:
-    """Return the index of the last message of the user, 0 if there is none."""
+    """Return the index of the user's last message in *prompt*, or 0 if there is none."""
     return max((at for at, message in enumerate(prompt.messages) if message.role == "user"), default=0)
 
 
 def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]:
-    """Return the documents of all retrievals and tools among *steps*, in the order in which these began.
+    """Return the documents of all retrieval and tool steps among *steps*, in the order in which the steps began.
 
     A re-ranking replaces the documents before it. A retrieval inside a retrieval is left out, as the outer one returned
     the merged result; so is a tool around or inside a retrieval, and a tool inside a tool. Of a tool in which a model
@@ -427,7 +427,7 @@ class OrphanRetrievals:
             return [step for step in steps if step.ended]
 
     def trim(self, most_bytes: int) -> None:
-        """Remove the oldest retrievals until the texts of the others take at most *most_bytes* of memory."""
+        """Remove the oldest stored retrievals until the remaining texts take at most *most_bytes* of memory."""
         if not self._by_parent:
             return
         with self._lock:

@@ -26,7 +26,7 @@ def encodable(text: str) -> str:
 
 
 def first_ranks(texts: Iterable[str]) -> dict[int, int]:
-    """Return for the rank of each text the rank of the first text with the same words; blank texts are left out."""
+    """Map the rank of each text to the rank of the first text with the same words. Blank texts are left out."""
     seen: dict[str, int] = {}
     return {rank: seen.setdefault(words, rank) for rank, text in enumerate(texts) if (words := " ".join(text.split()))}
 

@@ -57,7 +57,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a model's answer, as the provider reported them; None if it reported none."""
+    """Token counts of a model's answer as the provider reported them, each None if it was not reported."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -187,7 +187,7 @@ class Judgement:
 
     @property
     def served_model(self) -> str:
-        """Model that the judge's server says it ran, and its fingerprint, with a space between; empty: not known."""
+        """Name and fingerprint of the model that the judge's server reported, or "" if it reported none."""
         given: object = self.attributes  # a user's judge may have put anything there
         known = cast("Mapping[str, object]", given if isinstance(given, Mapping) else {})
         parts = (known.get(JUDGE_MODEL), known.get(JUDGE_FINGERPRINT))
@@ -217,7 +217,7 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _table_cells(result: Result) -> tuple[str, str, str]:
-    """Return the cells of *result* in a table: metric name, value or reason, and explanation or label."""
+    """Return the cells for *result* in a notebook's table: metric name, value or reason, and explanation or label."""
     value = f"{result.value:.4g}" if isinstance(result, Score) else result.reason
     label = result.label if isinstance(result, Score) else "unscored"
     return result.metric, value, result.explanation or label or ""
@@ -298,7 +298,7 @@ Result: TypeAlias = "Score | Unscored"
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Results that one evaluator has for one call: for each metric a score, or the reason why there is none."""
+    """Results of one evaluator for one call: for each metric a score, or the reason why there is none."""
 
     evaluator: str  # id of the judge
     version: str
@@ -391,7 +391,7 @@ class Judge(Protocol):
 
 @runtime_checkable
 class Askable(Protocol):
-    """Judge that can be restricted to the questions that the configured metrics need."""
+    """Judge that can be restricted to the labels that the configured metrics need."""
 
     def asking(self, metrics: Sequence[Metric]) -> Judge:
         """Return a judge like this one that gives only the labels that *metrics* need.
@@ -458,7 +458,7 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class SamplingDecision:
-    """Decision whether a call is sampled for the judge, with its probability and reason."""
+    """Decision whether a call is sampled for evaluation by the judge, with its probability and reason."""
 
     included: bool
     probability: float

@@ -1,4 +1,4 @@
-"""Keys of the OpenTelemetry context: the one of its current span, and the one of the running decorated function."""
+"""Keys of the OpenTelemetry context for the current span and for the running decorated function."""
 
 from __future__ import annotations
 

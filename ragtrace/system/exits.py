@@ -17,12 +17,12 @@ def before_exit(finish: Callable[[], object]) -> None:
 
 
 def cancel(finish: Callable[[], object]) -> None:
-    """Unregister the exit handler *finish*; a child process of `multiprocessing` may still call it."""
+    """Unregister the exit handler *finish*. A child process of `multiprocessing` may still call the handler."""
     atexit.unregister(finish)
 
 
 def after_fork(owner: object, finish: Callable[[], object]) -> None:
-    """Register the exit handler *finish* in a child that has just been forked, for as long as *owner* lives."""
+    """Register the exit handler *finish* in a newly forked child process, for as long as *owner* lives."""
     util: Any = sys.modules.get("multiprocessing.util")
     if util is not None:
 

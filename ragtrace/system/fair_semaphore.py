@@ -11,18 +11,18 @@ T = TypeVar("T")
 
 
 class TimeLimitError(Exception):
-    """Raised when a coroutine is not done within its time limit; it has been cancelled."""
+    """Raised when a coroutine was cancelled because it did not finish within its time limit."""
 
 
 async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine *work* and return its result, unless it takes longer than *seconds*.
+    """Run the coroutine *work* and return its result, or cancel it with a `TimeLimitError` after *seconds*.
 
     Without *seconds* there is no limit. *work* must not raise `SystemExit` or `KeyboardInterrupt`: in a task, these end
     the event loop.
 
     Raises:
-        LateError: it was not done in time, or it cancelled itself. A cancellation of the caller passes through, so the
-            two can be told apart, which `asyncio.wait_for` cannot. Work that swallows its cancellation
+        TimeLimitError: *work* was not done in time, or it cancelled itself. A cancellation of the caller passes
+            through, so the two can be told apart, which `asyncio.wait_for` cannot. Work that swallows its cancellation
             is not waited for.
     """
     task = asyncio.ensure_future(work)
@@ -47,7 +47,7 @@ def _retrieve_exception(task: asyncio.Task[Any]) -> None:
 
 
 class FairSemaphore:
-    """Semaphore for asyncio tasks, which get their places in the order in which they asked for them.
+    """Semaphore for asyncio tasks that serves waiting tasks in the order in which they asked.
 
     Unlike `asyncio.Semaphore` with `wait_for`, no place is lost when a turn and a time-out coincide.
     """
@@ -67,7 +67,7 @@ class FairSemaphore:
         return len(self._turns)
 
     async def acquire(self, timeout: float | None = None) -> bool:
-        """Acquire a place of the semaphore within *timeout* seconds; return False if none came free.
+        """Acquire the semaphore within *timeout* seconds. Return False if no place became free in time.
 
         It is given back with `release`.
         """
@@ -94,7 +94,7 @@ class FairSemaphore:
         self.release()
 
     def release(self) -> None:
-        """Give a place of the semaphore back; the task that has waited longest gets it."""
+        """Release a place of the semaphore to the task that has waited longest."""
         if self._turns:
             self._turns.popleft().set_result(None)
         else:

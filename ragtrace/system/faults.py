@@ -1,4 +1,4 @@
-"""Failures of ragtrace itself: kept away from the application, counted by part, and logged once for each part.
+"""Internal failures of ragtrace: kept away from the application, counted by component, and logged once for each.
 
 After `configure` has returned nothing of ragtrace raises into the application: code that runs on the application's
 threads goes through `guarded`, which logs a failure once per place and counts every one.
@@ -48,7 +48,7 @@ def printable(text: str, most: int = _LOGGED_CHARS) -> str:
 
 
 def log_safely(level: int, message: str, *args: object) -> None:
-    """Log *message*, with the texts and exceptions in *args* made safe for a log line. Never raises.
+    """Log *message* with its arguments, of which texts and exceptions are made safe for a log line. Never raises.
 
     A log handler or filter of the application that raises must not hurt the application through ragtrace.
     """
@@ -57,7 +57,7 @@ def log_safely(level: int, message: str, *args: object) -> None:
 
 
 class Faults:
-    """Counter of ragtrace's own failures by the part that failed; logs the first of each part."""
+    """Counter of ragtrace's internal failures by component, which logs the first failure of each component."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entrant: garbage collection can end a stream at any allocation
@@ -73,7 +73,7 @@ class Faults:
         self._told: set[str] = set()
 
     def record(self, place: str, error: BaseException) -> None:
-        """Count the exception *error* as a failure of the part *place*; log it if it is the first. Never raises.
+        """Count the exception *error* as a failure of the component *place*, and log its first failure. Never raises.
 
         The log line holds the frames of the traceback, and the error's message as `message_filter` leaves it, or none
         if `hides_messages`: an exception out of a user's function may carry the texts of a call.
@@ -103,7 +103,7 @@ class Faults:
         return "\nwhich led to:\n".join(reversed(parts))
 
     def message(self, error: BaseException) -> str:
-        """Return the message of the exception *error* for the log: redacted, or left out. Never raises."""
+        """Return the message of an exception for the log, redacted or replaced by a fixed text. Never raises."""
         if self.hides_messages:
             return LEFT_OUT
         try:
@@ -112,7 +112,7 @@ class Faults:
             return "(its message could not be redacted)"
 
     def warn_once(self, place: str, message: str, *args: object, count: int = 1) -> None:
-        """Count *count* events under *place*, and log the warning *message* the first time. Never raises."""
+        """Add *count* to the failures of the component *place*, and log a warning the first time. Never raises."""
         with self._lock:
             first = place not in self._counts
             self._count(place, count)
@@ -120,7 +120,7 @@ class Faults:
             log_safely(logging.WARNING, message, *args)
 
     def log_once(self, place: str, message: str, *args: object) -> None:
-        """Log the warning *message* only the first time for *place*; no failure is counted."""
+        """Log a warning the first time it is requested for *place*, without counting a failure."""
         with self._lock:
             first = place not in self._told
             self._told.add(place)
@@ -128,12 +128,12 @@ class Faults:
             log_safely(logging.WARNING, message, *args)
 
     def counts(self) -> Mapping[str, int]:
-        """Return the number of ragtrace's failures since the process started, by the part that failed."""
+        """Return the number of ragtrace's internal failures since the process started, by component."""
         with self._lock:
             return dict(self._counts)
 
     def counts_here(self) -> Mapping[str, int]:
-        """Return the number of ragtrace's failures on the current thread, by the part that failed."""
+        """Return the number of ragtrace's internal failures on the current thread, by component."""
         return dict(getattr(self._here, "counts", {}))
 
     def _count(self, place: str, count: int) -> None:
@@ -143,12 +143,12 @@ class Faults:
         self._here.counts[place] += count
 
     def counts_since_configure(self) -> Mapping[str, int]:
-        """Return the number of ragtrace's failures since it was last configured, by the part that failed."""
+        """Return the number of ragtrace's internal failures since it was last configured, by component."""
         with self._lock:
             return dict(self._counts - self._earlier)
 
     def end_configuration(self, of_the_next: Mapping[str, int]) -> None:
-        """Mark the end of a configuration of ragtrace, to which all failures so far belong.
+        """Assign all failures counted so far to the configuration of ragtrace that ends now.
 
         Those counted in *of_the_next* belong to the next configuration.
         """
@@ -156,7 +156,7 @@ class Faults:
             self._ended = self._counts - Counter(of_the_next)
 
     def begin_configuration(self) -> None:
-        """Mark the beginning of a configuration of ragtrace, to which later failures belong.
+        """Assign all failures from now on to the configuration of ragtrace that begins.
 
         `counts_since_configure` then counts the failures since the end of the previous one, if there was one.
         """
@@ -164,7 +164,7 @@ class Faults:
             self._earlier = self._ended
 
     def clear(self) -> None:
-        """Remove all counts of failures, so that the next failure of each part is logged again."""
+        """Remove all counts of failures, so that the next failure of each component is logged again."""
         # A fork copies the lock in the state it was in; the child's reset must not wait for a thread it does not have.
         self._lock = threading.RLock()
         self._counts, self._earlier, self._ended, self._told = Counter(), Counter(), Counter(), set()
@@ -175,7 +175,7 @@ faults = Faults()
 
 @contextmanager
 def guarded(place: str) -> Generator[None, None, None]:
-    """Catch every `Exception` in a block of ragtrace's own code, count it under *place* and log the first.
+    """Catch every `Exception` in a block of ragtrace's own code, count it for the component *place* and log the first.
 
     `KeyboardInterrupt`, `SystemExit`, `GeneratorExit` and cancellation are the application's and pass through.
     """

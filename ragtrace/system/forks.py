@@ -8,7 +8,7 @@ from weakref import WeakMethod
 
 
 def call_in_child(method: Callable[[], object]) -> None:
-    """Register *method*, bound to an object, to be called in every child process forked while the object lives.
+    """Register the bound method *method* to be called in every forked child process, while its object lives.
 
     A hook of the interpreter can never be removed again, so it must not keep the object alive. Where there are no forks
     it does nothing.

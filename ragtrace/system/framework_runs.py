@@ -1,4 +1,4 @@
-"""Look-up of the framework run in progress, as the listeners in RAG frameworks have registered it."""
+"""Look-up of the RAG framework run in progress, with functions that the frameworks' listeners register."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ span_names: frozenset[str] = frozenset()
 def set_listeners(
     find: Callable[[], Context | None] | None, of_scopes: frozenset[str], of_names: frozenset[str]
 ) -> None:
-    """Set the function that finds the run in progress, and scopes and names of the spans of the same runs."""
+    """Set how to find a framework's run in progress, and which spans of instrumentations describe the same runs."""
     global find_context, scopes, span_names
     find_context, scopes, span_names = find, of_scopes, of_names

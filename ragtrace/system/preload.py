@@ -1,4 +1,4 @@
-"""Import of modules before their first use, because an import in a forked child process may hang.
+"""Imports modules before their first use, because an import in a forked child process may hang.
 
 A fork copies the lock of a module that another thread is importing at that moment, held for ever: an import of that
 module in the child hangs. A module that is loaded already is found without its lock. So a module that may be used for

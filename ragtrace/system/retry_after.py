@@ -1,4 +1,4 @@
-"""Reading of the HTTP header Retry-After, by which a server says when to send the next request."""
+"""Parser of the HTTP header Retry-After, by which a server says when to send the next request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from time import time
 
 
 def seconds_until_retry(header: str | None) -> float | None:
-    """Return the seconds to wait according to the HTTP header Retry-After; None if it is missing or invalid.
+    """Return the seconds to wait that a Retry-After *header* states, or None if it is missing or invalid.
 
     The header holds a number of seconds or a date. Source: RFC 9110, section 10.2.3.
     """

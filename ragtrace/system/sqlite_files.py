@@ -31,7 +31,7 @@ _FORK_SECONDS: Final = 0.2
 
 
 class SQLiteFileError(Exception):
-    """Raised when a database file is missing, or belongs to another program or a later version of ragtrace."""
+    """Raised when a SQLite file is missing, or belongs to another program or a later version of ragtrace."""
 
 
 class ForkGate:
@@ -79,7 +79,7 @@ class ForkGate:
                     self._changed.notify_all()
 
     def before_fork(self) -> None:
-        """Keep threads from entering SQLite before a fork, and wait for those that are inside.
+        """Stop threads from starting to use SQLite before a fork, and wait for threads that are using it.
 
         The lock is held until `after_fork`. Open connections are closed.
         """
@@ -91,7 +91,7 @@ class ForkGate:
                 connection.close_for_fork()
 
     def after_fork(self, *, child: bool) -> None:
-        """Let threads use SQLite again after a fork.
+        """Allow threads to use SQLite again after a fork.
 
         In a *child*, only if no thread was inside and no connection is open.
         """
@@ -153,7 +153,7 @@ class ForkSafeConnection:
             self._close()
 
     def close_for_fork(self) -> None:
-        """Close the SQLite connection before a fork, on the thread that forks.
+        """Close the SQLite connection just before the process forks, on the thread that forks.
 
         No other thread uses SQLite meanwhile.
         """
@@ -317,7 +317,7 @@ def create_file(path: str) -> bool:
 
 @contextmanager
 def _creation_lock(directory: str) -> Generator[None, None, None]:
-    """Lock *directory* while a database file is created in it, so that other processes of ragtrace wait.
+    """Lock *directory* while a database file is created there, so that other processes of ragtrace wait.
 
     They wait for `_CREATE_SECONDS` at most.
     """

@@ -1,4 +1,4 @@
-"""Running of coroutines from synchronous code, also where an event loop is already running."""
+"""Runs coroutines from synchronous code, also where an event loop is already running."""
 
 from __future__ import annotations
 

@@ -43,12 +43,12 @@ def print_error(message: str) -> None:
 
 
 def flush(stream: IO[str] | None) -> None:
-    """Flush the output *stream*; None, as in a process without a console, is ignored."""
+    """Flush the output *stream*. Do nothing for None, which stands for a missing console."""
     if stream is not None:
         stream.flush()
 
 
 def discard(stream: IO[str]) -> None:
-    """Discard the buffered output of *stream*, so that the interpreter does not fail to write it at exit."""
+    """Discard the buffered output of *stream*, so that the interpreter does not try to write it at exit."""
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())

@@ -31,7 +31,7 @@ _STARTS_NONE_AT_EXIT: Final = sys.version_info >= (3, 12)
 
 
 class DaemonPool(ThreadPoolExecutor):
-    """Thread pool of at most *most* daemon threads, for which the process does not wait when it ends.
+    """Thread pool with a limited number of daemon threads, for which the process does not wait when it ends.
 
     Threads are started when they are needed; further calls wait, and may be cancelled. A `ThreadPoolExecutor` by name
     only, since an event loop takes no other.
@@ -58,17 +58,14 @@ class DaemonPool(ThreadPoolExecutor):
         self._over = False
 
     def prepare(self, threads: int = 1) -> None:
-        """Start *threads* of the pool now, if none could be started when the interpreter exits.
-
-        This depends on the version of Python.
-        """
+        """Start threads of the pool now, on Python versions that start none while the interpreter exits."""
         self._reset_after_fork()
         with self._guard, suppress(RuntimeError):  # too late, or no room: the call that needs one fails
             while _STARTS_NONE_AT_EXIT and self._started < threads:
                 self._start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Call *fn* on a thread of the pool and return its future; part of the interface of executors.
+        """Call *fn* on a thread of the pool and return a future of its result, as any executor does.
 
         Raises:
             RuntimeError: the pool has been shut down; or there is no thread, and none can be started.
@@ -116,10 +113,7 @@ class DaemonPool(ThreadPoolExecutor):
                 self._free += 1
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads of the pool when they have no more work; part of the interface of executors.
-
-        The caller does not wait for them.
-        """
+        """End the threads of the pool after they have run all calls submitted so far, without waiting for them."""
         with self._guard:
             if not self._over:
                 self._over = True
@@ -142,12 +136,12 @@ _bounded_calls = DaemonPool(1_000, "ragtrace-bounded")
 
 
 def prepare_bounded_calls() -> None:
-    """Start the threads of `run_bounded` in advance: Python 3.12 starts none while the interpreter exits."""
+    """Start the threads of `run_bounded` in advance, as Python 3.12 starts none while the interpreter exits."""
     _bounded_calls.prepare(_SPARE_THREADS)
 
 
 def run_bounded(action: Callable[[], object], deadline: float) -> bool:
-    """Run *action* on another thread and wait for it until *deadline*, in monotonic seconds, at most.
+    """Run *action* on another thread and wait for it, but no longer than until the monotonic time *deadline*.
 
     Returns:
         Whether it came back in time, and neither raised nor returned False.
@@ -156,17 +150,14 @@ def run_bounded(action: Callable[[], object], deadline: float) -> bool:
 
 
 def run_all_bounded(actions: Iterable[Callable[[], object]], deadline: float) -> bool:
-    """Run *actions* in parallel threads until *deadline*; return whether all ended in time without a failure.
-
-    *deadline* is in monotonic seconds.
-    """
+    """Run *actions* in parallel threads. Return whether all succeeded before the monotonic time *deadline*."""
     futures = [start_in_thread(action) for action in actions]
     wait(futures, max(0.0, deadline - monotonic()))
     return all(future.done() and future.result() for future in futures)
 
 
 def start_in_thread(action: Callable[[], object]) -> Future[bool]:
-    """Start *action* on another thread; return a future of whether it succeeded.
+    """Start *action* on another thread, and return a future that tells whether it succeeded.
 
     If no thread can be started, it runs on the caller's. Its failures are counted.
 
@@ -189,7 +180,7 @@ def start_in_thread(action: Callable[[], object]) -> Future[bool]:
 
 
 class NoThreadError(Exception):
-    """Raised when no thread can run a function: too many hang, or none can be started."""
+    """Raised when a function cannot run on a thread: too many threads hang, or no more can be started."""
 
 
 class BlockingCalls:
@@ -211,7 +202,7 @@ class BlockingCalls:
 
     @property
     def hung(self) -> int:
-        """Number of threads whose function has not returned although its caller has given up."""
+        """Number of threads that still run a function whose caller no longer waits."""
         self._abandoned = [future for future in self._abandoned if not future.done()]
         return len(self._abandoned)
 
