@@ -102,7 +102,7 @@ def find_answer(value: object) -> Answer | None:
 
 
 def find_tool_result(value: object) -> tuple[Document, ...] | None:
-    """Return the result of a tool as documents; None if there is no text in it. Never raises.
+    """Return the result of a tool as documents, or None if the result has no text. Never raises.
 
     Args:
         value: documents in any form that `find_documents` understands; else a text, a message or a result of MCP with
@@ -125,7 +125,7 @@ def find_tool_result(value: object) -> tuple[Document, ...] | None:
 
 
 def _read(value: object, answer: Answer, depth: int) -> bool:
-    """Read the answer in *value*, of any form, into *answer*; return False if *value* holds none."""
+    """Read the answer in *value*, whatever its form, into *answer*. Return False if *value* holds no answer."""
     answer.budget.left -= 1
     if depth > MAX_DEPTH or answer.budget.left < 0:
         return False
@@ -169,7 +169,7 @@ def _read_record(value: object, get: Get, answer: Answer, depth: int) -> bool:
 
 
 def _read_choices(choices: list[object], answer: Answer) -> bool:
-    """Read the answer from the choices of an OpenAI completion, chat or text: the first choice counts."""
+    """Read the answer from the first of the choices in an OpenAI completion, of the chat or the text API."""
     getters = [get for choice in choices if (get := getter(choice)) is not None]
     reasons = (label_of(get("finish_reason")) for get in getters)
     answer.finish_reasons = tuple(reason for reason in reasons if reason is not None)
@@ -188,7 +188,7 @@ def _read_choices(choices: list[object], answer: Answer) -> bool:
 
 
 def _read_response(get: Get, answer: Answer) -> bool:
-    """Read the answer from a response of OpenAI's Responses API: messages, function calls and status."""
+    """Read the answer from a response of OpenAI's Responses API: its messages, function calls and status."""
     _read_facts(get, answer)
     output = items_of(get("output"), _MAX_OUTPUT_ITEMS)
     if not output:
@@ -215,7 +215,7 @@ def _read_response(get: Get, answer: Answer) -> bool:
 
 
 def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
-    """Read the answer from the first field of a record that holds one under a well-known name.
+    """Read the answer from a dict or an object that holds one in a field with a well-known name.
 
     The documents beside the answer are read, too.
     """
@@ -245,7 +245,7 @@ def _read_field(found: object, name: str, answer: Answer, depth: int) -> bool:
 
 
 def _documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
-    """Return the documents that a record holds beside its answer; None if it holds none."""
+    """Return the documents that a dict or an object holds besides an answer, or None if it holds none."""
     for name in field_names.ANSWER_DOCUMENTS:
         found = get(name)
         if found is None:
@@ -258,7 +258,7 @@ def _documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
 
 
 def _read_components(value: object, answer: Answer, depth: int) -> bool:
-    """Read the answer from the results of a pipeline's components: the last answer counts."""
+    """Read the answer from the results of a pipeline's components. The last component with an answer counts."""
     understood = False
     for component in values_of(value, _MAX_COMPONENTS):
         get = getter(component) if shape_of(type(component)).kind == "dict" else None
@@ -272,7 +272,7 @@ def _read_components(value: object, answer: Answer, depth: int) -> bool:
 
 
 def _read_list(value: object, answer: Answer, depth: int) -> bool:
-    """Read the answer from a list: a conversation, the parts of a message, or the results of a component.
+    """Read the answer from a list of messages, of message parts, or of the results of a pipeline component.
 
     A list of documents is never an answer.
     """
@@ -305,7 +305,7 @@ def _read_tuple(value: object, answer: Answer, depth: int) -> bool:
 
 
 def _read_facts(get: Get, answer: Answer) -> None:
-    """Read the model, id, finish reason and token counts in a provider's reply into *answer*."""
+    """Read the model name, id, finish reason and token counts of a provider's reply into *answer*."""
     _read_own_facts(get, answer)
     for name in field_names.FACTS:
         found = get(name)
@@ -366,7 +366,7 @@ class AnswerStream:
         """Type name of the first piece that was not understood."""
 
     def add(self, piece: object) -> bool:
-        """Add one *piece* of the stream to the answer; return whether it carried text. Never raises."""
+        """Add a *piece* of a streamed answer. Return whether the piece carried text. Never raises."""
         text: str | None
         try:
             if type(piece) is str:
@@ -472,7 +472,7 @@ def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
 
 
 def _chunk_text(get: Get, choices: list[object], answer: Answer) -> str | None:
-    """Return the text in one chunk of a streamed OpenAI completion, chat or text.
+    """Return the text in one chunk of a streamed OpenAI completion, of the chat or the text API.
 
     The last chunk may hold the usage and no choice.
     """
@@ -506,7 +506,7 @@ def _delta_text(look: Get, answer: Answer) -> str | None:
 
 
 def _new_tool_calls(calls: object, name: str) -> int:
-    """Return the number of tool calls that begin in one piece of a streamed answer.
+    """Return the number of tool calls that begin in this piece of a streamed answer.
 
     Only the first piece of a tool call has the field *name*, its id or name.
     """

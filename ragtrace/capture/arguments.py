@@ -134,7 +134,7 @@ def find_prompt(value: object) -> Prompt | None:
 
 
 def _prompt(items: list[object]) -> Prompt | None:
-    """Return the prompt made of the chat messages *items*, given newest first; None if an item is no message."""
+    """Return a `Prompt` of the chat messages *items*, newest first, or None if one of them is no chat message."""
     found: list[Message] = []
     for item in items:
         get = getter(item)
@@ -168,7 +168,7 @@ def _prompt(items: list[object]) -> Prompt | None:
 
 
 class ExtractedArguments(NamedTuple):
-    """Query, documents and settings that were found in the arguments of one call; None where there are none."""
+    """Query, documents and settings found in the arguments of one call, each None if it was not found."""
 
     query: str | None = None
     documents: tuple[Document, ...] | None = None
@@ -200,7 +200,7 @@ class CallArguments(NamedTuple):
     """Number of parameters that `args` leaves out: 1 where self or cls is bound."""
 
     def value(self, parameter: Parameter) -> object:
-        """Return the value passed for *parameter*, else the default of *parameter*, else None."""
+        """Return the value passed for *parameter*, or else its default value, or else None."""
         position = parameter.position
         if position is not None and 0 <= position - self.shift < len(self.args):
             return self.args[position - self.shift]
@@ -208,7 +208,7 @@ class CallArguments(NamedTuple):
 
 
 class ArgumentSource(NamedTuple):
-    """Place of one value, such as the query, in the arguments of a call.
+    """Place in a call's arguments where a value such as the query is found.
 
     It is a parameter, a path that starts at a parameter, or found by a function of the user's.
     """
@@ -297,7 +297,7 @@ class FunctionArguments:
             return ExtractedArguments()
 
     def _source(self, argument: str, selector: object, well_known: Iterable[str]) -> ArgumentSource:
-        """Return where *argument*, such as the query, is found among the parameters of the function.
+        """Return in which parameter of the function *argument*, such as the query, is to be found.
 
         This is what the user named, else the first parameter with a well-known name.
         """
@@ -354,7 +354,7 @@ class FunctionArguments:
         return None
 
     def _find_prompt(self, call: CallArguments, query: str | None) -> Prompt | None:
-        """Return the chat messages among the arguments of *call*, the user's question included.
+        """Return the chat messages among the arguments of *call*, including the user's question.
 
         None if the order of the messages cannot be known.
         """
@@ -385,7 +385,7 @@ class FunctionArguments:
 
 
 def follow(value: Any, path: Iterable[str]) -> object:
-    """Follow *path*, a sequence of keys, indexes and attribute names, from *value*; return what is at its end.
+    """Return the value at the end of *path*, a sequence of keys, indexes and attribute names that starts at *value*.
 
     Raises:
         LookupError, TypeError: if there is no such step; other errors are the object's own.
@@ -404,7 +404,7 @@ def follow(value: Any, path: Iterable[str]) -> object:
 
 
 def unwrap(function: Any) -> Any:
-    """Return the function inside a partial, a static method or a class method."""
+    """Return the function inside a `partial`, a static method or a class method."""
     wrappers: Any = (partial, staticmethod, classmethod)
     while isinstance(function, wrappers):
         function = function.func if isinstance(function, partial) else function.__func__
@@ -422,7 +422,7 @@ def name_of(function: Any) -> str:
 
 
 def _signature_owner(function: object) -> tuple[Any, bool]:
-    """Return the callable whose signature holds for *function*, and whether its first parameter is bound."""
+    """Return the callable that has the signature of *function*, and whether its first parameter is already bound."""
     if isinstance(function, (staticmethod, classmethod)):
         return cast(Any, function).__func__, False
     if isinstance(function, MethodType):

@@ -57,7 +57,7 @@ _set_text, _set_id, _set_score, _set_duplicate, _set_cut = (
 
 
 def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[Document, ...] | None:
-    """Return the documents found in *value*, in their order and with duplicates. Never raises.
+    """Return the documents found in *value*, in the order given and with duplicates. Never raises.
 
     Args:
         value: strings; records (dicts, objects) with a text field; LangChain, LlamaIndex, Haystack and OpenAI results;
@@ -85,7 +85,7 @@ def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[D
 
 
 def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
-    """Return the documents *found*, with `duplicate` set on each whose text repeats an earlier one.
+    """Return the documents *found*, with `duplicate` set on each whose text repeats an earlier document.
 
     Texts that differ only in whitespace count as the same.
     """
@@ -114,7 +114,7 @@ def document(text: str, id_: str | None = None, score: float | None = None) -> D
 
 
 def _simple_documents(value: object) -> tuple[Document, ...] | None:
-    """Return the documents of a list of texts, records with a text field, or (document, score) pairs.
+    """Return the documents in a simple list: of texts, dicts with a text, or (document, score) pairs.
 
     None for any other value.
     """
@@ -142,7 +142,7 @@ def _simple_documents(value: object) -> tuple[Document, ...] | None:
 
 
 def _simple_passage(item: object) -> Document | None:
-    """Return the document in one item: a text, a record with a text field, or a (document, score) pair.
+    """Return the document in one list item: a text, a dict with a text field, or a (document, score) pair.
 
     None for any other item.
     """
@@ -194,7 +194,7 @@ _keys_of: Any = lru_cache(maxsize=1_024)(_find_keys)
 
 
 def _flat_record(value: object) -> Document | None:
-    """Return the document in a dict or object that holds a text in one of its own fields.
+    """Return the document in a dict or object that holds the text in one of its own fields.
 
     None for any other value.
     """
@@ -275,7 +275,7 @@ class _Search:
         """Class of that item, if reading it would have run code of the application."""
 
     def read_result(self, value: object) -> bool:
-        """Search for documents in *value*, which a function returned; return False if its form is unknown."""
+        """Search for documents in the return *value* of a function. Return False if its form is unknown."""
         kind = type(value)
         if kind is list:
             return self._read_list(value, 0)
@@ -287,7 +287,7 @@ class _Search:
         return self._read_wrapper(get, 0) or self._read_record(get, 0) or self._read_components(value)
 
     def _read_list(self, value: object, depth: int) -> bool:
-        """Search for documents in the items of a list; return False if it has items but no document."""
+        """Search for documents in the items of a list. Return False if no item holds a document."""
         items = items_of(value, MAX_DOCUMENTS + 1)
         if items is None or depth > MAX_DEPTH:
             return False
@@ -306,7 +306,7 @@ class _Search:
         return understood
 
     def _may_search(self) -> bool:
-        """Count one more record to be searched; return False if a limit of the search has been reached.
+        """Count one more record as searched. Return False if a limit of the search is reached.
 
         The limits are those of documents, of records and of time.
         """
@@ -319,7 +319,7 @@ class _Search:
         return False
 
     def _read_item(self, value: object, depth: int) -> bool:
-        """Search for documents in one item of a list: a record, a string, a pair with a score, or a list."""
+        """Search for documents in a list item: a dict or object, a string, a pair with a score, or a list."""
         self.items += 1
         if self.items % _ITEMS_AT_A_TIME == 1:
             now = thread_time()
@@ -336,7 +336,7 @@ class _Search:
         return self._read_tuple(value, depth) if issubclass(type(value), tuple) else self._read_list(value, depth)
 
     def _read_record(self, get: Get, depth: int) -> bool:
-        """Add the document that a record holds to those found; return False if it holds none."""
+        """Add the document in a dict or object to the documents found. Return False if there is none."""
         passage = self._passage(get, depth)
         if passage is None:
             return False
@@ -344,7 +344,7 @@ class _Search:
         return True
 
     def _passage(self, get: Get, depth: int) -> Document | None:
-        """Return the document that a record, or another record inside it, holds as text."""
+        """Return the document whose text a dict or object holds, itself or in a nested one."""
         text = first(get, field_names.TEXT, text_of)
         if text is not None:
             return document(text, _id(get), _score(get))
@@ -386,7 +386,7 @@ class _Search:
         return self._read_list(value, depth)
 
     def _read_scored(self, value: object, score: float, depth: int) -> bool:
-        """Add the document of a (document, score) pair with this score; return False if there is none."""
+        """Add the document of a (document, score) pair with its score. Return False if there is none."""
         if depth > MAX_DEPTH or not self._may_search():
             return False
         start = len(self.found)
@@ -400,7 +400,7 @@ class _Search:
         return True
 
     def _read_wrapper(self, get: Get, depth: int) -> bool:
-        """Search for documents in a record that holds several of them in a field with a well-known name.
+        """Search for documents in a dict or object that holds a list of them in a well-known field.
 
         Their ids and scores may be in lists beside them.
         """
@@ -415,7 +415,7 @@ class _Search:
         return False
 
     def _read_wrapped(self, value: object, name: str, depth: int) -> bool:
-        """Search for documents in *value*, the field *name* of a record that holds several of them."""
+        """Search for documents in *value*, the field *name* of a dict or object that holds several of them."""
         if (text := text_of(value)) is not None:
             if name in field_names.JOINED:
                 self.found.append(document(text))
@@ -429,7 +429,7 @@ class _Search:
         return self._read_list(value, depth + 1)
 
     def _attach(self, ids: list[object] | None, scores: list[object] | None, start: int) -> None:
-        """Set the ids and scores of the documents found since index *start*, given in separate lists.
+        """Set ids and scores, given as separate lists, on the documents found since index *start*.
 
         A list is used if it has one value for each of them.
         """
@@ -499,7 +499,7 @@ def _score(get: Get) -> float | None:
 
 
 def _metadata(get: Get) -> Get:
-    """Return a function that looks up a field by name in the metadata dictionary of a record.
+    """Return a function that looks up a field by name in the metadata dictionary of a dict or object.
 
     Without such a dictionary, the function finds nothing.
     """
@@ -512,7 +512,7 @@ def _metadata(get: Get) -> Get:
 
 
 def _first_list(get: Get, list_names: tuple[str, ...]) -> list[object] | None:
-    """Return the first list that a record holds in one of the fields *list_names*.
+    """Return the first list that a dict or object holds in one of the fields *list_names*.
 
     Of a list of lists, as Chroma returns it, the first inner list is returned.
     """

@@ -1,4 +1,4 @@
-"""Message and traceback of exceptions, as the interpreter prints them, without running code of unknown classes."""
+"""Messages and tracebacks of exceptions as Python prints them, made without running code of unknown classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Field names under which RAG applications keep texts, ids, scores, answers and questions; the first match wins."""
+"""Field names under which RAG applications keep texts, ids, scores, answers and questions, most likely first."""
 
 from __future__ import annotations
 

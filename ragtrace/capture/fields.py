@@ -1,4 +1,4 @@
-"""Reads fields of an application's objects without running its code, consuming streams or changing anything.
+"""Reads fields of an application's objects without running the objects' code or consuming streams.
 
 A class is examined once and remembered as a `Shape`. Of an instance we read its dictionary, its slots, and the
 properties of libraries we know. No code of any other class is run: it may wait for a database, never end, or belong to
@@ -111,7 +111,7 @@ _PLAIN_DESCRIPTORS = frozenset(map(id, (MemberDescriptorType, GetSetDescriptorTy
 
 
 def class_order(cls: type[Any]) -> tuple[type[Any], ...]:
-    """Return the class *cls* and its bases, in the order in which attributes are looked up."""
+    """Return the method resolution order of the class *cls*: the class itself, followed by its bases."""
     order: tuple[type[Any], ...] = _of_class["__mro__"](cls)
     return order
 
@@ -126,7 +126,7 @@ def static_attribute(cls: type[Any], name: str) -> Any:
 
 
 def _has(cls: type[Any], *names: str) -> bool:
-    """Return whether the class *cls* has any of the attributes *names*."""
+    """Return whether the class *cls* or one of its bases has any of the attributes *names*."""
     return any(static_attribute(cls, name) is not _ABSENT for name in names)
 
 
@@ -148,7 +148,7 @@ def _is_plain_descriptor(attribute: object) -> bool:
 
 
 def module_of(cls: type[Any]) -> str:
-    """Return the name of the module in which *cls* is defined; "" if it is not known."""
+    """Return the name of the module in which *cls* is defined, or "" if it is not known."""
     name: object = _of_class["__module__"](cls)
     return name if type(name) is str else ""
 
@@ -276,7 +276,7 @@ def _is_number(cls: type[Any]) -> bool:
 
 
 def _computed_fields(cls: type[Any]) -> tuple[dict[str, Any], bool]:
-    """Return the slots and properties of *cls* that can be read safely, and whether it has other properties."""
+    """Return the slots and properties of *cls* that are safe to read, and whether there are unsafe properties."""
     computed: dict[str, Any] = {}
     is_foreign = False
     known = is_known(cls)
@@ -297,7 +297,7 @@ def _computed_fields(cls: type[Any]) -> tuple[dict[str, Any], bool]:
 
 
 def _returned_path(found: property) -> tuple[str, ...] | None:
-    """Return the path of fields that a property returns, as in `return self.node.text`.
+    """Return the path of fields that a simple property returns, such as `return self.node.text`.
 
     None if the property does anything else.
     """
@@ -324,7 +324,7 @@ def _returned_path(found: property) -> tuple[str, ...] | None:
 
 
 def _object_proxy() -> Any:
-    """Return the class `ObjectProxy` of the library wrapt; None if wrapt has not been imported.
+    """Return the class `ObjectProxy` of the library wrapt, or None if wrapt has not been imported.
 
     The decorators import wrapt. Importing wrapt here would take 20 ms of `configure`, and without it no object is one
     of its proxies.
@@ -344,7 +344,7 @@ def holds_stream(value: object) -> bool:
 
 
 def is_late(value: object) -> bool:
-    """Return whether *value* is a response whose text is read from it later, by a method, as in LlamaIndex."""
+    """Return whether *value* is a response whose text is generated only when it is read, as in LlamaIndex."""
     if not shape_of(type(value)).is_late:
         return False
     get = getter(value)
@@ -352,14 +352,14 @@ def is_late(value: object) -> bool:
 
 
 def _own_dict(value: object, shape: Shape) -> dict[str, object] | None:
-    """Return the `__dict__` of the instance *value*, if it is a plain dictionary."""
+    """Return the `__dict__` of the object *value*, or None if there is none that is a plain dictionary."""
     fields: Any = object.__getattribute__(value, "__dict__") if shape.has_dict else None
     kind = cast("type[object]", type(fields))
     return fields if kind is dict else None
 
 
 def own_fields(value: object) -> dict[str, object] | None:
-    """Return the `__dict__` of the instance *value* without running code of its class; None if it has none."""
+    """Return the `__dict__` of the object *value*, or None, without running code of its class."""
     cls = type(value)
     shape = shape_of(cls)
     if not shape.has_dict and shape.kind == "closed" and _is_plain_descriptor(static_attribute(cls, "__dict__")):
@@ -368,7 +368,7 @@ def own_fields(value: object) -> dict[str, object] | None:
 
 
 def plain_fields(value: object) -> dict[str, object] | None:
-    """Return the dictionary that holds all fields of *value*: *value* itself or its `__dict__`.
+    """Return the dictionary that holds all fields of *value*: *value* itself or its `__dict__`, else None.
 
     None if *value* has fields elsewhere, too.
     """
@@ -385,7 +385,7 @@ def plain_fields(value: object) -> dict[str, object] | None:
 
 
 def getter(value: object) -> Get | None:
-    """Return a function that looks up fields of *value* by name; None if it has none that may be read."""
+    """Return a function that looks up fields of *value* by name, or None if no field is safe to read."""
     plain: Any = value
     kind = type(value)
     if kind is dict:
@@ -401,7 +401,7 @@ def getter(value: object) -> Get | None:
 
 
 def _dict_getter(fields: Any) -> Get:
-    """Return a function that looks up the values of a dictionary by key, if the key is a plain string.
+    """Return a function that looks up values of a dictionary by key, among keys that are plain strings.
 
     Other keys are left out: comparing them would run foreign code.
     """
@@ -449,7 +449,7 @@ def _object_getter(value: object, shape: Shape) -> Get | None:
 
 
 def _field(value: object, get: Get | None, computed: Mapping[str, Any], name: str) -> object:
-    """Return the field *name* of an object, from its dictionary or else from its slot or property.
+    """Return the field *name* of the object *value*, from its dictionary or else from a slot or property.
 
     *get* looks a name up in the dictionary; *computed* holds the descriptors and paths of the others.
     """
@@ -482,7 +482,7 @@ def unwrap_proxies(value: object) -> object:
 
 
 def items_of(value: object, limit: int) -> list[object] | None:
-    """Return the first *limit* items of a list or sequence; None for other values, such as iterators."""
+    """Return the first *limit* items of a list or sequence, or None for other values, such as iterators."""
     plain: Any = value
     kind = type(value)
     if kind is list or kind is tuple:
@@ -498,18 +498,18 @@ def items_of(value: object, limit: int) -> list[object] | None:
 
 
 def first_item(value: object) -> object:
-    """Return the first item of a list or sequence; None if *value* is empty or neither."""
+    """Return the first item of a list or sequence, or None if there is no item or *value* is something else."""
     return next(iter(items_of(value, 1) or ()), None)
 
 
 def is_list(value: object) -> TypeGuard[list[object]]:
-    """Return whether *value* is a plain list, and of no class derived from it."""
+    """Return whether *value* is a `list`, and not an instance of a subclass."""
     kind = type(value)
     return kind is list
 
 
 def last_items(value: object, limit: int) -> list[object] | None:
-    """Return the last *limit* items of a list or sequence in reverse order; None for other values."""
+    """Return the last *limit* items of a list or sequence in reverse order, or None for other values."""
     plain: Any = value
     kind = type(value)
     if kind is list or kind is tuple:
@@ -519,12 +519,12 @@ def last_items(value: object, limit: int) -> list[object] | None:
 
 
 def values_of(value: object, limit: int) -> list[object]:
-    """Return the first *limit* values of a dictionary; an empty list for other values."""
+    """Return the first *limit* values of a dictionary, or an empty list for other values."""
     return list(islice(_dict_values(value), limit)) if shape_of(type(value)).kind == "dict" else []
 
 
 def text_of(value: object) -> str | None:
-    """Return *value* as a plain string if it is a string, also one of a derived class; else None."""
+    """Return *value* as a plain `str` if it is a string or an instance of a subclass of `str`, else None."""
     kind = type(value)
     if kind is str:
         return cast(str, value)
@@ -533,7 +533,7 @@ def text_of(value: object) -> str | None:
 
 
 def number_of(value: object) -> float | None:
-    """Return *value* as a float if it is a finite number; else None.
+    """Return *value* as a float if it is a finite number, else None.
 
     NumPy's scalars and Decimal are numbers, truth values and tensors are not.
     """
@@ -549,12 +549,12 @@ def number_of(value: object) -> float | None:
 
 
 def whole_of(value: object) -> int | None:
-    """Return *value* if it is a whole number, at least 0; else None."""
+    """Return *value* if it is a non-negative integer, else None."""
     return value if type(value) is int and 0 <= value <= sys.maxsize else None
 
 
 def label_of(value: object) -> str | None:
-    """Return *value* as text if it is a short identifier: a string, integer, UUID or enumeration; else None."""
+    """Return *value* as text if it is a short identifier (string, integer, UUID or enumeration member), else None."""
     if type(value) is str:
         return value if 0 < len(value) <= MAX_LABEL_CHARS else None
     plain: Any = value
@@ -569,7 +569,7 @@ def label_of(value: object) -> str | None:
 
 
 def first(get: Get, names: tuple[str, ...], read: Callable[[object], T | None]) -> T | None:
-    """Return the first value that *get* finds under one of *names* and *read* understands; None if there is none."""
+    """Return the value, converted by *read*, of the first of the fields *names* that can be read, or None."""
     for name in names:
         found = get(name)
         if found is not None and (value := read(found)) is not None:
@@ -581,7 +581,7 @@ def first(get: Get, names: tuple[str, ...], read: Callable[[object], T | None]) 
 
 
 def parts_text(value: object, separator: str) -> str | None:
-    """Return the joined texts of *value*, the list of content parts of a message; None if it has no texts."""
+    """Return the joined texts of *value*, the content parts of a chat message, or None if they have no text."""
     texts: list[str] = []
     for part in items_of(value, _MAX_PARTS) or ():
         get = getter(part)
@@ -598,7 +598,7 @@ def parts_text(value: object, separator: str) -> str | None:
 
 
 def role_of(get: Get) -> str | None:
-    """Return the role of a chat message, such as "user"; libraries keep it under different names.
+    """Return the role of a chat message, such as "user", from whichever field the message's library uses.
 
     OpenAI, LlamaIndex and Haystack have a role, LangChain has a type.
     """
@@ -606,18 +606,18 @@ def role_of(get: Get) -> str | None:
 
 
 def content_of(get: Get, separator: str) -> str | None:
-    """Return the text of a chat message, joined if it is in several parts."""
+    """Return the text of a chat message, joined if the message consists of several parts."""
     return first(get, ("content", "text", "parts"), partial(text_or_parts, separator=separator))
 
 
 def text_or_parts(value: object, separator: str) -> str | None:
-    """Return *value* if it is a text, the joined texts if it is a list of content parts, else None."""
+    """Return *value* if it is a text, the joined texts if it is a list of content parts, or None."""
     text = text_of(value)
     return parts_text(value, separator) if text is None else text
 
 
 def last_message(value: object, roles: frozenset[str]) -> object | None:
-    """Return the last message of a conversation that has one of *roles*; None if there is none."""
+    """Return the last message of a conversation that has one of *roles*, or None if there is none."""
     for message in last_items(value, _MAX_MESSAGES) or ():
         get = getter(message)
         if is_role_and_text(message, roles) if get is None else role_of(get) in roles:
@@ -626,7 +626,7 @@ def last_message(value: object, roles: frozenset[str]) -> object | None:
 
 
 def is_role_and_text(message: object, roles: frozenset[str]) -> bool:
-    """Return whether *message* is a pair of one of *roles* and a text, the short form of LangChain's messages."""
+    """Return whether *message* is a (role, text) pair with one of *roles*, as LangChain accepts it."""
     items = items_of(message, 3) if shape_of(type(message)).kind == "tuple" else None
     return items is not None and len(items) == 2 and text_of(items[0]) in roles
 
@@ -635,7 +635,7 @@ def is_role_and_text(message: object, roles: frozenset[str]) -> bool:
 
 
 def describe(value: object) -> str:
-    """Return the type name of *value* for log lines; for a list or tuple, also that of its first item."""
+    """Return the type name of *value* for a log line. For a list or tuple, include the type of the first item."""
     kind = type(value)
     items: Any = value if kind is list or kind is tuple else ()
     first: object = items[0] if items else None
@@ -643,7 +643,7 @@ def describe(value: object) -> str:
 
 
 def unreadable_class(value: object) -> str | None:
-    """Return the name of the unknown class whose code would have to run to read *value*; None if there is none.
+    """Return the name of an unknown class whose code would have to run to read *value*, or None.
 
     It is the class of *value* or of its first item.
     """
@@ -657,7 +657,7 @@ def unreadable_class(value: object) -> str | None:
 
 
 def warn_unread(name: str) -> None:
-    """Count a value that was not read because it is of the unknown class *name*; log the first.
+    """Count an object of the unknown class *name* as not read, and log a warning the first time.
 
     Reading it would run code of that class.
     """

@@ -1,4 +1,4 @@
-"""Splitting of a prompt that has question and documents in one text, as applications without a framework write it."""
+"""Splits prompts that hold question and documents in one text, as applications without a framework write them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RULE: Final = re.compile(r"\n[ \t]*(?:-{3,}|={3,}|\*{3,}|#{3,})[ \t]*(?=\n|$)")
 
 
 class PromptParts(NamedTuple):
-    """Question and documents of one prompt."""
+    """Question and documents that were found in the text of one prompt."""
 
     question: str | None
     """None where it is not marked."""
@@ -50,7 +50,7 @@ class PromptParts(NamedTuple):
 
 
 def split_prompt(text: str) -> PromptParts | None:
-    """Return the question and the documents in the prompt *text*; None if it is not marked where the documents are.
+    """Return the question and the documents in the prompt *text*, or None if no documents are marked in it.
 
     Marked are parts behind a label on a line of its own ("Context:", "Question:") or in tags. The documents are split
     where each begins with a number, a tag or a bullet, or where rules or blank lines stand between them.
@@ -77,7 +77,7 @@ def split_prompt(text: str) -> PromptParts | None:
 
 
 def _tagged(text: str, opening: re.Pattern[str]) -> Iterator[str]:
-    """Yield each part of *text* between an *opening* tag, whose name is its first group, and the next closing one."""
+    """Yield each part of *text* between an XML-like tag that matches *opening* and the matching closing tag."""
     unclosed: set[str] = set()
     tag = opening.search(text)
     while tag is not None:
@@ -92,13 +92,13 @@ def _tagged(text: str, opening: re.Pattern[str]) -> Iterator[str]:
 
 
 def _with_short_end(text: str) -> str:
-    """Return *text* with one newline in place of the blank lines at its end."""
+    """Return *text* with the blank lines at its end replaced by one newline."""
     stripped = text.rstrip()
     return stripped + "\n" if "\n" in text[len(stripped) :] else stripped
 
 
 def _question_label(text: str, context: re.Match[str]) -> re.Match[str] | None:
-    """Return the label of the question: the first one before the documents, else the last one behind them.
+    """Return the match of the question's label: the first before the documents, or else the last after them.
 
     Documents may be questions with answers themselves.
     """
@@ -108,7 +108,7 @@ def _question_label(text: str, context: re.Match[str]) -> re.Match[str] | None:
 
 
 def split_documents(text: str) -> tuple[Document, ...]:
-    """Return the documents in *text*, the part of a prompt that holds them, in order."""
+    """Return the documents, in order, in *text*: the section of a prompt that lists the documents."""
     tagged = [found.strip() for found in _tagged(text, _DOCUMENT_TAG)]
     if tagged:
         return _documents(tagged)

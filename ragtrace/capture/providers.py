@@ -1,4 +1,4 @@
-"""Finds the provider of a model in the clients that a generation function uses, and in what they return.
+"""Finds which provider runs a model, from the client objects that a generation function uses or returns.
 
 The values are those of `gen_ai.provider.name`. A client or a result of a provider's own SDK tells the provider. An
 OpenAI-compatible client tells it by its host only, since many providers have that interface. Of an object of a known
@@ -94,14 +94,14 @@ def provider_of(value: object) -> str | None:
 
 
 def provider_among(values: Iterable[object]) -> str | None:
-    """Return the provider that all clients among *values* have; "" if they differ or one is unknown, None for none."""
+    """Return the provider of the clients among *values*: "" if they differ or one is unknown, None without clients."""
     clients = (value for value in values if _is_client(value))
     found = {provider for client in clients if (provider := provider_of(client)) is not None}
     return None if not found else found.pop() if len(found) == 1 else _UNKNOWN
 
 
 class ReferencedClients:
-    """Finder of the clients that a function refers to: global variables, closed-over ones and attributes of `self`.
+    """Finder of the model clients that a function uses: in globals, in its closure and in attributes of `self`.
 
     They are looked up by the names in the function's code, at each call.
 
@@ -125,7 +125,7 @@ class ReferencedClients:
         """Class of the last instance, found to have a plain dictionary."""
 
     def in_function(self) -> str | None:
-        """Return the provider of the clients in global and closed-over variables, as `provider_among` does."""
+        """Return the provider of the model clients in the function's global and closed-over variables."""
         if not self._names and not self._cells:
             return None
         variables = map(self._globals.get, self._names)
@@ -138,9 +138,9 @@ class ReferencedClients:
         return provider
 
     def of_instance(self, instance: object) -> tuple[Client, ...]:
-        """Return the clients among the attributes of *instance*, as weak references to be read in the background.
+        """Return weak references to the model clients among the attributes of *instance*.
 
-        A strong reference could end a client on the background thread that the application has let go.
+        They are read in the background: a strong reference could end a client there that the application has let go.
         """
         names, last = self._attributes
         if not names:
@@ -164,7 +164,7 @@ class ReferencedClients:
             return ()
 
     def _search(self, names: Sequence[str], fields: Mapping[str, object]) -> tuple[Client, ...]:
-        """Return the clients among the *fields* of these *names*, and note both for the next call."""
+        """Return the model clients among the attributes *names*, and remember them for the next call."""
         values = {name: fields[name] for name in names if name in fields}
         # A client that is made later is None until then.
         values = {name: value for name, value in values.items() if value is None or _is_client(value)}
@@ -198,7 +198,7 @@ def _reader_of(cls: type[Any]) -> str | Reader | None:
 
 
 def _is_client(value: object) -> bool:
-    """Return whether *value* is a client or a model of a known library: no result, such as an earlier message."""
+    """Return whether *value* is a client or model object of a known library, and not a result such as a message."""
     return _reader_of(type(value)) is not None and _RESULTS.isdisjoint(module_of(type(value)).split("."))
 
 
@@ -222,7 +222,7 @@ def _find_reader(cls: type[Any]) -> str | Reader | None:
 
 
 def _by_class_name(name: str, found: str | Reader) -> str | Reader | None:
-    """Return the provider that the name of a client's class tells, such as `AzureOpenAI`; else *found*."""
+    """Return the provider that the class name of a client shows, such as `AzureOpenAI`, or else *found*."""
     if "Azure" in name:
         return _AZURE_OPENAI
     if "Bedrock" in name:
@@ -233,7 +233,7 @@ def _by_class_name(name: str, found: str | Reader) -> str | Reader | None:
 
 
 def _field(value: object, *path: str) -> Any:
-    """Return the field at *path* in the dictionaries of *value* and the objects in it; None if there is none."""
+    """Return the value at the end of *path*, a sequence of field names that starts at *value*, or None."""
     found: Any = value
     for name in path:
         fields: Any = cast("object", found) if type(found) is dict else own_fields(found)
@@ -258,7 +258,7 @@ def _of_address(address: str) -> str:
 
 
 def _of_base_url(value: Any) -> str | None:
-    """Return the provider of an OpenAI-compatible client, a part of one or a stream from one, by the host."""
+    """Return the provider of an OpenAI-compatible client, or of its parts and streams, from the host of its URL."""
     for path in (("_base_url",), ("response", "_request", "url"), ("api_base",)):
         if (address := _field(value, *path)) is not None:
             return _of_host(address)
@@ -270,7 +270,7 @@ def _of_base_url(value: Any) -> str | None:
 
 
 def _of_own_sdk(provider: str) -> Reader:
-    """Return a reader of an SDK that is *provider*'s own, whose client may be directed at another known provider."""
+    """Return a reader for clients of a provider's own SDK, which may be directed at another known provider."""
 
     def read(value: Any) -> str:
         address = _field(value, "_base_url")
@@ -290,7 +290,7 @@ def _of_chat_message(value: Any) -> str | None:
 
 
 def _of_runnable(value: Any) -> str | None:
-    """Return the provider of the models in a LangChain sequence of steps, or in one bound to arguments."""
+    """Return the provider of the models in a LangChain runnable: a sequence, or one with bound arguments."""
     inner = [_field(value, name) for name in ("first", "last", "bound")]
     found = {each for step in (*inner, *(_field(value, "middle") or ())) if (each := provider_of(step)) is not None}
     return None if not found else found.pop() if len(found) == 1 else _UNKNOWN

@@ -34,7 +34,7 @@ class Redacted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """Redaction rules: what is removed from every query, context, answer and reference.
+    """Redaction rules: what is removed from every query, context, answer and reference of a call.
 
     Args:
         patterns: regular expressions; whatever one matches is replaced. All of them see the original text, and matches
@@ -86,7 +86,7 @@ class Redact:
 
     @property
     def has_rules(self) -> bool:
-        """Whether any pattern or function rewrites the texts.
+        """Whether any pattern or user-supplied function rewrites the texts.
 
         Without them texts are only cut and made encodable.
         """
@@ -104,7 +104,7 @@ class Redact:
             return Redacted(FAILED, cut_chars=len(text))
 
     def tail(self, text: str, limit: int) -> str:
-        """Return the last *limit* characters of *text*, redacted before they are cut. Never raises.
+        """Return the last *limit* characters of *text*, with the redaction done before the cut. Never raises.
 
         A longer *text* should come with `MARGIN_CHARS` before those characters: if there are rules these are dropped,
         as the first of them may be the rest of a match.
@@ -119,7 +119,7 @@ class Redact:
         return kept if len(text) <= limit and len(kept) <= limit else kept[max(MARGIN_CHARS, len(kept) - limit) :]
 
     def id(self, value: str) -> str:
-        """Return the conversation or user id *value* as the user's function `ids` rewrites it. Never raises."""
+        """Return the conversation or user id *value* after the user-supplied function `ids`. Never raises."""
         try:
             return encodable(value) if self.ids is None else _checked(self.ids(value))
         except Exception as error:
@@ -127,7 +127,7 @@ class Redact:
             return FAILED
 
     def message(self, error: BaseException) -> str:
-        """Return the message of the exception *error*, redacted for the log: it may quote the texts of a call."""
+        """Return the redacted message of the exception *error*, which may quote texts of a call, for the log."""
         return self._redacted(str(error)).text if self.has_rules else str(error)
 
     def documents(self, found: Sequence[Document]) -> tuple[Document, ...]:

@@ -1,1 +1,1 @@
-"""Span attribute conventions: each module writes a step (a call of a decorated function) in one of them."""
+"""Span attribute conventions: each module writes a step, one run of a decorated function, in one of them."""

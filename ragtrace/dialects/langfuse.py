@@ -1,4 +1,4 @@
-"""Attributes by which Langfuse lists a trace with its name, input and output, on the root span of a call.
+"""Attributes on the root span of a call from which Langfuse takes the name, input and output of a trace.
 
 Langfuse takes them from any span; without them it shows those of the trace's root span, which may be a web framework's.
 Source: langfuse.com/integrations/native/opentelemetry, "Property mapping".
@@ -12,17 +12,17 @@ from ragtrace.dialects.otel_genai import Attributes
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """Add nothing: the attributes of a Langfuse trace are known only when the step has ended."""
+    """Add nothing to *attributes*, because Langfuse's attributes are known only when the step has ended."""
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add the workflow to *attributes*, as the name of the Langfuse trace."""
+    """Add the step's workflow to *attributes* as the name of the Langfuse trace."""
     if _is_root(step) and step.workflow:
         attributes[semconv.LANGFUSE_TRACE_NAME] = step.workflow
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
-    """Add query and answer of a call to *attributes*, as input and output of the Langfuse trace."""
+    """Add query and answer of a call to *attributes* as input and output of the Langfuse trace."""
     if not _is_root(step):
         return
     if step.query is not None:

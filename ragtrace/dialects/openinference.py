@@ -1,4 +1,4 @@
-"""Attributes of a step (a decorated call) in the OpenInference conventions, which Phoenix, Arize and others read."""
+"""Span attributes of a step, one run of a decorated function, in the OpenInference conventions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attributes of a step (a decorated call) in the OpenTelemetry GenAI conventions."""
+"""Span attributes of a step, one run of a decorated function, in the OpenTelemetry GenAI conventions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def message_records(messages: Sequence[tuple[str, str]]) -> list[dict[str, object]]:
-    """Return *messages*, pairs of role and text, in the structure that the GenAI conventions define."""
+    """Return (role, text) pairs as records in the structure that the OpenTelemetry GenAI conventions define."""
     return [{"role": role, "parts": [{"type": "text", "content": text}]} for role, text in messages]
 
 
 def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
-    """Return *documents* in the structure that the GenAI conventions define; unknown ids and scores are left out."""
+    """Return *documents* as records in the structure of the OpenTelemetry GenAI conventions."""
     records: list[dict[str, object]] = []
     for document in documents:
         record: dict[str, object] = {}
@@ -43,12 +43,12 @@ def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
 
 
 def provider_of(step: Step) -> str | None:
-    """Return the value of `gen_ai.provider.name` for *step*; never None for an inference, which must have one."""
+    """Return the attribute `gen_ai.provider.name` for *step*, which an inference always has, or None."""
     return step.provider or (semconv.PROVIDER_UNKNOWN if step.kind == "generate" else None)
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """Add the attributes that are known when *step* starts, and that samplers see, to *attributes*."""
+    """Add the attributes to *attributes* that are known when *step* starts, so that samplers see them."""
     attributes[semconv.OPERATION_NAME] = OPERATIONS[step.kind]
     if step.kind == "trace" and step.name:
         attributes[semconv.WORKFLOW_NAME] = step.name
@@ -63,7 +63,7 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add the attributes that are known when *step* has ended, except its texts, to *attributes*."""
+    """Add the attributes to *attributes* that are known when *step* has ended, except its texts."""
     if step.conversation_id:
         attributes[semconv.CONVERSATION_ID] = step.conversation_id
     if step.kind == "retrieve" and step.top_k is not None:
@@ -87,7 +87,7 @@ def add_end(attributes: Attributes, step: Step) -> None:
 
 
 def event_attributes(step: Step) -> dict[str, Any]:
-    """Return the attributes of the event with the content of *step*: those of its span, with nested content."""
+    """Return the attributes of the OpenTelemetry event that holds the content of *step*."""
     attributes: dict[str, Any] = {}
     add_start(attributes, step)
     add_end(attributes, step)
@@ -136,7 +136,7 @@ def _add_content(
 
 
 def tool_result(documents: Sequence[Document]) -> str:
-    """Return the result of a tool as one text: a text alone as it is, documents as JSON."""
+    """Return the result of a tool as one text: a single plain text unchanged, several documents as JSON."""
     if len(documents) == 1 and documents[0].id is None and documents[0].score is None:
         return documents[0].text
     return documents_json(documents)
@@ -146,13 +146,13 @@ def tool_result(documents: Sequence[Document]) -> str:
 
 
 def messages_json(messages: Sequence[tuple[str, str]]) -> str:
-    """Return *messages*, pairs of role and text, as JSON in the structure that the GenAI conventions define."""
+    """Return (role, text) pairs as JSON in the structure that the OpenTelemetry GenAI conventions define."""
     written = [f'{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}' for role, text in messages]
     return f"[{','.join(written)}]"
 
 
 def documents_json(documents: Sequence[Document]) -> str:
-    """Return *documents* as JSON in the structure that the GenAI conventions define."""
+    """Return *documents* as JSON in the structure that the OpenTelemetry GenAI conventions define."""
     return f"[{','.join([_document_json(document) for document in documents])}]"
 
 
