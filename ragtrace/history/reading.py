@@ -134,7 +134,7 @@ class HistoryReader:
             self._database.rollback()
 
     def time_range(self) -> tuple[float, float] | None:
-        """Return the times of the oldest and the newest call in the history; None if it has no calls."""
+        """Return the times of the oldest and the newest call in the history, or None if it has no calls."""
         low, high = self._database.execute("SELECT min(at), max(at) FROM calls").fetchone()
         return None if low is None else (low, high)
 
@@ -368,7 +368,7 @@ class HistoryReader:
         return {number: model for number, model in found if isinstance(model, str)}
 
     def questions(self, numbers: Iterable[int]) -> dict[int, str | None]:
-        """Return the queries of stored calls, by row number; None where the history has no texts."""
+        """Return the queries of stored calls, by row number, or None where the history has no texts."""
         found: dict[int, str | None] = {}
         for number in sorted(numbers):
             row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()

@@ -266,7 +266,7 @@ class HistoryWriter:
 
     @property
     def newest_time(self) -> float | None:
-        """Time of the newest call in the history, in seconds since the epoch; None if it has no calls."""
+        """Time of the newest call in the history, in seconds since the epoch, or None if it has no calls."""
         with self._kept.use() as database:
             (at,) = database.execute("SELECT max(at) FROM calls").fetchone()
         return None if at is None else float(at)
@@ -331,7 +331,7 @@ def _write_feedback(database: sqlite3.Connection, feedback: Feedback, *, texts: 
 
 
 def _file_identity(path: str) -> tuple[int, int] | None:
-    """Return the device and inode numbers of the file at *path*; None if there is no file."""
+    """Return the device and inode numbers of the file at *path*, or None if there is no file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -361,7 +361,7 @@ def _call_json(call: RagCall, *, texts: bool) -> str:
 
 
 def _evidence_json(evaluation: Evaluation, *, texts: bool) -> str | None:
-    """Return what explains the scores as JSON (claims, explanations, served model); None if there is nothing."""
+    """Return what explains the scores as JSON (claims, explanations, served model), or None if there is nothing."""
     results = evaluation.results
     claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
     explained = {name: r.explanation[:_TEXT_CHARS] for name, r in results.items() if r.explanation and texts}

@@ -462,7 +462,7 @@ class CallProcessor:
         return semconv.STATUS_DEFERRED
 
     def _end_without_scores(self, call: RagCall) -> tuple[Outcome, str] | None:
-        """Return the final outcome and reason of a call that must not be scored; None if it is to be scored."""
+        """Return the final outcome and reason of a call that must not be scored, or None if it is to be scored."""
         texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
         if FAILED in texts or FAILED in [turn.text for turn in call.turns or ()]:
             return "failed", "redaction"

@@ -260,7 +260,7 @@ class Handler(Protocol[T_contra]):
         ...
 
     def remaining_capacity(self) -> int:
-        """Return how many items the worker may handle before it calls this method again; 0 if it must wait."""
+        """Return how many items the worker may handle before it calls this method again, or 0 if it must wait."""
         ...
 
     def tick(self) -> None:
@@ -545,7 +545,8 @@ class Worker(Generic[T]):
         return handled > 0 or bool(self._items)
 
     def _remaining_capacity(self) -> int:
-        """Return how many items may be handled before the handler is asked for room again; 0 if the worker must wait.
+        """Return how many items may be handled before the handler is asked for room again, or 0 if the worker must
+        wait.
 
         When the handler has had no room for longer than the worker's patience, or the queue is half full, it is 1.
         """

@@ -208,7 +208,7 @@ def settle(call: Invocation, result: Any) -> Any:
 
 
 def _observed(call: Invocation, result: Any) -> Any:
-    """Return a proxy of a returned stream or awaitable that ends *call* with it; None for any other object."""
+    """Return a proxy of a returned stream or awaitable that ends *call* with it, or None for any other object."""
     # Not isinstance, which asks the object for its class: a lazy proxy would make what it stands for.
     kind = type(unwrap_proxies(result))
     if is_mock(kind):

@@ -523,7 +523,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _frozen_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments | None:
-    """Return the arguments of a run in immutable form; None if one of them may change."""
+    """Return the arguments of a run in immutable form, or None if one of them may change."""
     kept: list[Any] = []
     for value in args:
         if type(value) is str:

@@ -59,7 +59,7 @@ class TimelineChart:
 
 
 def timeline_chart(item: MetricReport, before: Estimate | None, rollouts: Sequence[Rollout]) -> TimelineChart | None:
-    """Return the chart of a metric's estimate over time; None if fewer than two points have an estimate.
+    """Return the chart of a metric's estimate over time, or None if fewer than two points have an estimate.
 
     Args:
         before: the level that the estimate is compared with.

@@ -54,7 +54,7 @@ class ComparedGroups:
 
 
 def compared_groups(columns: CallColumns, compare: str, period: Period) -> ComparedGroups | None:
-    """Return the two groups of calls that the value of `--compare` selects; None if the value is `none`.
+    """Return the two groups of calls that the value of `--compare` selects, or None if the value is `none`.
 
     `previous` selects the period and the one before it, `A:B` two releases or two models.
 
@@ -121,7 +121,7 @@ def release_names(columns: CallColumns, chosen: Mask) -> tuple[str, ...]:
 def change_between(
     before: Estimate, after: Estimate, *, higher_is_better: bool, widening: float = 1.0
 ) -> Change | None:
-    """Return the difference of two estimates (after - before) with its 95 % interval; None if one is unknown.
+    """Return the difference of two estimates (after - before) with its 95 % interval, or None if one is unknown.
 
     Args:
         widening: factor by which the interval is widened before it decides on the direction.
@@ -149,7 +149,7 @@ def recent_change(columns: CallColumns, series: ScoreSeries, period: Period) -> 
 
 
 def latest_estimate(columns: CallColumns, series: ScoreSeries, period: Period) -> TimelinePoint | None:
-    """Return a metric's estimate over the last hour of *period*; None if no call was judged in it.
+    """Return a metric's estimate over the last hour of *period*, or None if no call was judged in it.
 
     Of a period shorter than six hours, it is the last sixth.
     """

@@ -66,7 +66,7 @@ class _Group(NamedTuple):
 def group_bad_calls(
     reader: HistoryReader, columns: CallColumns, series: ScoreSeries, chosen: Mask, relevance: ScoreSeries | None
 ) -> Grouping | None:
-    """Return the groups of calls in which *series* is clearly worse than elsewhere; None if nothing was judged.
+    """Return the groups of calls in which *series* is clearly worse than elsewhere, or None if nothing was judged.
 
     Args:
         reader: the history.

@@ -310,7 +310,7 @@ class Report:
         return self.comparison is not None and any(row.change for row in self.comparison.rows)
 
     def compared(self, item: MetricReport | None) -> MetricComparison | None:
-        """Return the before-and-after comparison for the metric and evaluator of *item*; None if there is none."""
+        """Return the before-and-after comparison for the metric and evaluator of *item*, or None if there is none."""
         if self.comparison is None or item is None:
             return None
         key = item.metric, item.evaluator

@@ -174,7 +174,7 @@ def _scores(columns: CallColumns, metric: str, evaluator: str) -> Floats:
 
 
 def _probabilities(columns: CallColumns, evaluator: str) -> Floats:
-    """Return the probability with which each call was sampled for *evaluator*; 0 if it was not sampled."""
+    """Return the probability with which each call was sampled for *evaluator*, or 0 if it was not sampled."""
     numbers = [number for number, identity in columns.evaluators.items() if identity == evaluator]
     rows = np.isin(columns.evaluator, numbers)
     probabilities = np.zeros(len(columns))

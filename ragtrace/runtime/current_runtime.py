@@ -31,7 +31,7 @@ def switched_off() -> bool:
 
 
 def final_stats() -> Stats | None:
-    """Return the final stats of the runtime that was shut down last; None if there is none, or another one runs."""
+    """Return the final stats of the runtime that was shut down last, or None if there is none, or another one runs."""
     return None if _ended is None else _ended.stats()
 
 

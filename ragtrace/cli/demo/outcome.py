@@ -146,7 +146,7 @@ class Outcome:
         return sorted(flagged, key=lambda call: call.verdict.faithfulness or 0.0)[:count]
 
     def timeline(self, columns: int) -> list[float | None]:
-        """Return the hallucination rate in *columns* equal parts of the run; None for a part without scores."""
+        """Return the hallucination rate in *columns* equal parts of the run, or None for a part without scores."""
         edges = [round(column * len(self.calls) / columns) for column in range(columns + 1)]
         return [count_calls(self.calls[start:end]).hallucination_rate for start, end in pairwise(edges)]
 

@@ -142,7 +142,7 @@ class Release:
 
 
 def _option_not_in_passages(options: Sequence[str], known: str, choice: random.Random) -> str:
-    """Return one of *options* that does not occur in the passages; "" if all of them do."""
+    """Return one of *options* that does not occur in the passages, or "" if all of them do."""
     for option in choice.sample(options, min(len(options), 20)):
         if not re.search(rf"(?<!\w){re.escape(option.lower())}(?!\w)", known):
             return option

@@ -308,7 +308,7 @@ def _given(arguments: dict[str, Any]) -> object:
 
 
 def _session_of(instance: object, arguments: dict[str, Any]) -> str | None:
-    """Return the name of the conversation that the application has given to the memory; None if it gave none.
+    """Return the name of the conversation that the application has given to the memory, or None if it gave none.
 
     LlamaIndex names a memory by a random UUID, so that a UUID of the application cannot be told from one of its own.
     """
@@ -330,7 +330,7 @@ def _tool_result(result: object) -> object:
 
 
 def _retrieved(sources: tuple[Document, ...], builder: CallBuilder) -> tuple[Document, ...] | None:
-    """Return the *sources* that were retrieved in the call; None if they equal the contexts that its steps show."""
+    """Return the *sources* that were retrieved in the call, or None if they equal the contexts that its steps show."""
     steps = [step.documents for step in builder.steps if step.kind == "retrieve" and step.documents is not None]
     known = {document.id for documents in steps for document in documents}
     found = tuple(document for document in sources if document.id in known) if steps else sources

@@ -338,7 +338,7 @@ class FrameworkRuns:
         return run_id in self._runs
 
     def recorder(self, run_id: Hashable) -> StepRecorder | None:
-        """Return the recorder of the run *run_id*, or of the innermost step around it; None if it is in no call."""
+        """Return the recorder of the run *run_id*, or of the innermost step around it, or None if it is in no call."""
         run = self._runs.get(run_id)
         return None if run is None else self._recorder_around(run)
 

@@ -1,4 +1,5 @@
-"""Renewal of connections, metrics and the process's identity in a forked child, before it exports anything.
+"""Replacement of exporters, meter provider and service instance id in a forked child, before the child exports
+anything.
 
 Two processes must not use the parent's connections or export its figures, and what the parent's metric reader had
 locked at the fork stays locked. The SDK itself gives a child empty queues and new threads and, in its newest releases,
@@ -36,9 +37,9 @@ COLLECT_MS: Final = 60_000.0
 
 
 class ChildRenewal:
-    """Replacement of the parent's exporters and meter provider in a forked child, when it first exports anything.
+    """Replacement of the exporters and the meter provider that a forked child has inherited from its parent process.
 
-    Most children export nothing, and never pay for it.
+    They are replaced when the child first exports anything. Most children export nothing, and never pay for it.
 
     Args:
         make: makes the exporters as they were made in the parent; None: they are the user's own objects, which a child
@@ -57,7 +58,7 @@ class ChildRenewal:
         self._when_done: list[Callable[[], None]] = []
 
     def on_renewal(self, action: Callable[[], None]) -> None:
-        """Register *action*, to be called when a forked child has been given its own exporters and metrics."""
+        """Register the callback *action*, to be called after a forked child has got its own exporters and metrics."""
         self._when_done.append(action)
 
     def after_fork(self) -> None:
@@ -70,7 +71,9 @@ class ChildRenewal:
             (self.meters.share_parents if self._make is None else self.meters.drop_parents)()
 
     def renew(self) -> None:
-        """Replace the parent's exporters and meter provider, if this is a forked child that still has them."""
+        """Replace the exporters and the meter provider that a forked child has inherited; do nothing in any other
+        process.
+        """
         if not self.due:
             return
         with self._lock:
@@ -115,7 +118,7 @@ def _identity(resource: Resource) -> str:
 
 
 class OwnMeters:
-    """Meter provider for ragtrace's own metrics; a forked child replaces the parent's by a new one.
+    """Meter provider for ragtrace's own metrics, which a forked child replaces by a new one.
 
     Args:
         reader: exports the metrics.
@@ -146,7 +149,9 @@ class OwnMeters:
         )
 
     def get_meter(self, name: str, release: str) -> Meter | FastMeter:
-        """Return a meter of this process's meter provider: a `FastMeter` if the metric reader can export its metrics.
+        """Return a meter for ragtrace's own metrics.
+
+        It is a `FastMeter` if the metric reader can export the metrics of one.
 
         Raises:
             RuntimeError: in a forked child that has not been renewed.
@@ -187,7 +192,7 @@ class OwnMeters:
             self._provider.shutdown()
 
     def drop_parents(self) -> None:
-        """Drop the parent's meter provider in a forked child, which will be given a new one."""
+        """Drop the parent's meter provider in a forked child, before the child creates its own."""
         self._provider = None
 
     def share_parents(self) -> None:
@@ -197,7 +202,7 @@ class OwnMeters:
         self._collection.resume()
 
     def renew(self, reader: MetricReader) -> None:
-        """Create a new meter provider in a forked child, whose metrics *reader* exports."""
+        """Create a new meter provider in a forked child, with *reader* as its metric reader."""
         now = self._current()
         # An SDK that does not renew the resource keeps the first process's for ever, also in the child of a child.
         self._resource = with_new_identity(self._resource) if _identity(now) in self._identities else now
@@ -206,7 +211,8 @@ class OwnMeters:
 
 
 class _SerialCollection:
-    """Replacement of a metric reader's `collect` that runs one collection at a time, to its end, in one process.
+    """Replacement of a metric reader's `collect` method that runs only one collection at a time and never breaks one
+    off.
 
     The SDK breaks a collection off between two instruments, and adds what it had read by then to what it reads the next
     time: a counter is exported with twice its value. And of two at a time, the older might be exported last.
@@ -220,7 +226,7 @@ class _SerialCollection:
         self.resume()
 
     def resume(self) -> None:
-        """Allow this process to collect metrics: it has made the metric reader, or shares it as a forked child."""
+        """Allow the current process to collect metrics with the reader."""
         self._turn: AbstractContextManager[object] = threading.Lock() if self._one_at_a_time else nullcontext()
         self._pid = os.getpid()
 
@@ -231,7 +237,7 @@ class _SerialCollection:
 
 
 class SharedMeters:
-    """Meter provider that other libraries get with `set_global=True`; a forked child makes its instruments anew.
+    """Meter provider for other libraries (`set_global=True`), whose instruments are created again in a forked child.
 
     It has the interface of `opentelemetry.metrics.MeterProvider`.
 
@@ -248,7 +254,7 @@ class SharedMeters:
     def get_meter(
         self, name: str, version: str | None = None, schema_url: str | None = None, attributes: Any = None
     ) -> Any:
-        """Return a meter that a forked child makes anew with its own meter provider."""
+        """Return a proxy of a meter, which creates a new meter in a forked child."""
         make = partial(self._own.shared_meter, name, version, schema_url, attributes)
         return _ForkAwareProxy(make, self._renew, self._observable)
 
@@ -258,7 +264,7 @@ class SharedMeters:
 
 
 class _ForkAwareProxy:
-    """Proxy of a meter or instrument, which makes the real one anew on its first use in a forked child."""
+    """Proxy of a meter or metric instrument, which creates the real object again on its first use in a forked child."""
 
     def __init__(self, make: Callable[[], Any], renew: Callable[[], None], observable: list[_ForkAwareProxy]) -> None:
         self._make, self._renew, self._observable = make, renew, observable
@@ -266,7 +272,9 @@ class _ForkAwareProxy:
         self.current()
 
     def current(self) -> Any:
-        """Return the real meter or instrument of this process; make it first if this is a forked child."""
+        """Return the real meter or instrument of this process, after creating it in a forked child that has none
+        yet.
+        """
         if self._pid != os.getpid():
             self._renew()
             self._pid, self._real = os.getpid(), self._make()

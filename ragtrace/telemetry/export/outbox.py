@@ -1,4 +1,6 @@
-"""Queue of items for a receiver that may be slow or unavailable: a score API, an alert notifier, a file."""
+"""Bounded delivery queue for a receiver that may be slow or unavailable, such as a score API, an alert notifier or a
+file.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,12 @@ class Receiver(Protocol[T_contra]):
 
     @property
     def what(self) -> str:
-        """Plural name of the items, for log lines: "scores", "alerts" ..."""
+        """Plural noun for the delivered items, used in log lines: "scores", "alerts" ..."""
         ...
 
     @property
     def batch_size(self) -> int:
-        """Largest number of items that one call of `send` is given."""
+        """Largest number of items in a batch for `send`."""
         ...
 
     def send(self, batch: Sequence[T_contra], timeout: float) -> Mapping[int, Refusal]:
@@ -64,13 +66,13 @@ class Receiver(Protocol[T_contra]):
         ...
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* lost items as faults of ragtrace, and log a warning at the first loss for *reason*."""
+        """Count *count* undelivered items as faults of ragtrace, and log a warning at the first loss for *reason*."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
-    """Queue entry: an item, with when it was offered and how often its delivery was tried."""
+    """Queue entry: an item to deliver, the time at which it was queued, and the number of delivery attempts so far."""
 
     item: T
     key: str
@@ -122,7 +124,9 @@ class Outbox(Generic[T]):
         self.reset()
 
     def reset(self) -> None:
-        """Empty the queue in a forked child: its items and its thread belong to the parent."""
+        """Empty the delivery queue in a forked child, where the items and the delivery thread belong to the parent
+        process.
+        """
         # Re-entrant: garbage collection may end a stream, and with it a call, at any allocation.
         self._changed = threading.Condition(threading.RLock())
         self._queue: list[tuple[float, int, _Entry[T]]] = []  # a heap: when due, order of arrival
@@ -139,11 +143,11 @@ class Outbox(Generic[T]):
 
     @property
     def name(self) -> str:
-        """Name of the receiver."""
+        """Name of the receiver that the queued items are delivered to."""
         return self._receiver.name
 
     def counts(self) -> DeliveryCounts:
-        """Return how many items were offered, delivered, lost and are pending."""
+        """Return how many items were queued, delivered and lost, and how many are pending."""
         with self._changed:
             return DeliveryCounts(
                 offered=self._offered,
@@ -192,13 +196,15 @@ class Outbox(Generic[T]):
         return False
 
     def settled_until(self, moment: float) -> bool:
-        """Return whether all items that were offered up to the time *moment* are delivered or counted as lost."""
+        """Return whether all items that were offered before the time *moment* are either delivered or counted as
+        lost.
+        """
         with self._changed:
             pending = (*self._in_hand, *(entry for _, _, entry in self._queue))
             return all(entry.settled or entry.offered_at > moment for entry in pending)
 
     def count_skipped(self, reason: str) -> None:
-        """Count an item that the caller drops on purpose for *reason*, instead of queueing it."""
+        """Count an item as dropped for *reason*, where the caller drops it on purpose instead of queueing it."""
         with self._changed:
             self._offered += 1
             self._dropped[reason] += 1
@@ -265,7 +271,10 @@ class Outbox(Generic[T]):
                 self._known.popitem(last=False)
 
     def _skip_pauses(self) -> None:
-        """Make all delayed and refused items due now; only a pause that the receiver asked for goes on."""
+        """Make all items that wait for a retry or a batch due now.
+
+        A pause that the receiver asked for is kept.
+        """
         waiting = [entry for _, _, entry in sorted(self._queue)]
         self._queue.clear()
         for entry in waiting:
@@ -284,7 +293,7 @@ class Outbox(Generic[T]):
         return batch
 
     def _mark_done(self, entry: _Entry[T]) -> bool:
-        """Mark the queue entry *entry* as no longer pending; return False if the shutdown has done so already."""
+        """Mark the queue entry *entry* as no longer pending, and return whether it was pending until now."""
         if entry.settled:
             return False
         entry.settled = True
@@ -350,7 +359,9 @@ class Outbox(Generic[T]):
     def _record_batch_result(
         self, batch: Sequence[_Entry[T]], refusals: Mapping[int, Refusal]
     ) -> Counter[tuple[str, str]]:
-        """Count each item of a sent *batch* as delivered or lost, or queue it again; return the losses, by reason."""
+        """Count each item of a sent *batch* as delivered, as lost or as queued again, and return the number of losses
+        by reason.
+        """
         losses: Counter[tuple[str, str]] = Counter()
         now = self._clock()
         split = len(batch) > 1 and len(refusals) == len(batch) and all(map(_may_concern_one_item, refusals.values()))

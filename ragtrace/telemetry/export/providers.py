@@ -1,4 +1,5 @@
-"""OpenTelemetry providers: the user's where there are some, else ragtrace's own, which other libraries do not see.
+"""Choice of the OpenTelemetry providers: the user's providers where they exist, otherwise private providers of
+ragtrace.
 
 Our own become the process's only with `set_global=True`: an application may set its own after `configure`, and what
 other libraries record is not for ragtrace to send anywhere.
@@ -55,7 +56,7 @@ def build_telemetry(
     meter_provider: MeterProvider | None,
     logger_provider: LoggerProvider | None,
 ) -> Telemetry:
-    """Build ragtrace's telemetry from the given providers, else from those of the process, else from new ones.
+    """Build the `Telemetry` object from the given providers, else from the global providers, else from new ones.
 
     Args:
         exporter: an OpenTelemetry `SpanExporter`, `Signals` or the name of an exporter; None: the one of the settings.
@@ -172,7 +173,9 @@ def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, s
 
 
 def _resource_of(settings: Settings, signals: Signals) -> Resource:
-    """Return the OpenTelemetry resource of this process: the user's and the exporter's attributes, an instance id."""
+    """Return the OpenTelemetry resource of this process, with the user's attributes, the exporter's attributes and an
+    instance id.
+    """
     from opentelemetry.sdk.resources import Resource
 
     given = Resource.create({semconv.SERVICE_NAME: settings.service} if settings.service else {})  # and OTEL_RESOURCE_*
@@ -190,14 +193,17 @@ def _flushes(tracers: object, meters: object, loggers: object) -> list[Callable[
 
 
 def _flush_metrics(flush: Callable[[float], object], timeout_millis: float) -> object:
-    """Flush metrics with a long time limit, as an interrupted collection spoils the counters of the SDK."""
+    """Flush metrics with a long time limit, because an interrupted collection spoils the counters of the SDK."""
     return flush(max(timeout_millis, COLLECT_MS))
 
 
 def _add_own_hold_processor(
     provider: OwnTracerProvider, signals: Signals, settings: Settings, renewal: ChildRenewal, limit: int
 ) -> HoldProcessor | None:
-    """Add the processor that exports spans (a `HoldProcessor`) to *provider* and return it; None if there is none."""
+    """Add a `HoldProcessor` that exports spans to *provider*, and return it.
+
+    Return None if no spans are exported.
+    """
     if signals.spans is None:
         return None
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
@@ -251,7 +257,7 @@ _made_global: dict[str, object] = {}
 
 
 def _process_provider(kind: str) -> Any:
-    """Return the global provider of *kind* ("tracer", "meter" or "logger") that the application has set; else None."""
+    """Return the global provider of *kind* ("tracer", "meter" or "logger") that the application has set, or None."""
     provider = _PROCESS[kind][0]()
     # The API's placeholders for meters and loggers have no public names to test for.
     unset = isinstance(provider, _PLACEHOLDERS) or type(provider).__module__.startswith(
@@ -261,7 +267,10 @@ def _process_provider(kind: str) -> Any:
 
 
 def _set_global(providers: Mapping[str, Any]) -> None:
-    """Set *providers*, by kind, as OpenTelemetry's global ones, which other libraries record to; None is skipped."""
+    """Set the given providers as OpenTelemetry's global ones, which other libraries record to.
+
+    A provider that is None is skipped.
+    """
     kept: list[str] = []
     for kind, provider in providers.items():
         if provider is None:

@@ -1,4 +1,4 @@
-"""Posting of finished calls' scores to a backend's own score API."""
+"""Background posting of scores to the REST API of a backend."""
 
 from __future__ import annotations
 
@@ -76,9 +76,10 @@ class ScorePoster:
             self.outbox.offer(record, size=size, key=record.id, delay=self._delay)
 
     def post_feedback(self, feedback: Feedback) -> None:
-        """Queue *feedback*, to be posted to the backend; it replaces earlier feedback with the same id there.
+        """Queue the user feedback *feedback*, to be posted to the backend.
 
-        Feedback without a score is not posted, as a backend's score needs a number.
+        It replaces earlier feedback with the same id there. Feedback without a score is not posted, as a backend's
+        score needs a number.
         """
         if feedback.score is None:
             self.outbox.count_skipped("no_score")
@@ -156,7 +157,7 @@ class ScorePoster:
         return self.sink.most_at_once
 
     def send(self, batch: Sequence[ScoreRecord], timeout: float) -> Mapping[int, Refusal]:
-        """Post the scores of *batch* to the backend; return the refused ones, by position, with the reason.
+        """Post the scores of *batch* to the backend, and return the refused scores by position, with the reason.
 
         If the sink raises, or returns anything but refusals, all scores count as refused.
         """
@@ -175,7 +176,7 @@ class ScorePoster:
         return found
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* lost scores as faults of ragtrace, and log a warning at the first loss for *reason*."""
+        """Count *count* unposted scores as faults of ragtrace, and log a warning at the first loss for *reason*."""
         faults.warn_once(
             f"scores for {self.name}: {reason}",
             "a score could not be posted to %s (%s); it is in spans, events and metrics all the same. Every further "
@@ -186,7 +187,9 @@ class ScorePoster:
 
 
 def _explanation(result: Score, *, evidence: bool) -> str | None:
-    """Return a text that says how many claims of the answer are supported; None if the score rests on no claims."""
+    """Return a sentence that says how many claims of the answer are supported, or None if the metric does not count
+    claims.
+    """
     checked = [claim for claim in result.claims if claim.checkable]
     if not checked:
         return None

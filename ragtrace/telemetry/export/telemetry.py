@@ -1,4 +1,4 @@
-"""Tracer, meter and logger that ragtrace writes to, and the export queues, in which every lost item is counted.
+"""Tracer, meter and logger of ragtrace, and export queues in front of the exporters that count every lost item.
 
 The SDK's batch processors have a bounded queue that drops its oldest item for each new one, and drop a batch when the
 exporter fails. `ExportQueueCounts` counts the items of such a queue, so that the background thread can wait for room;
@@ -64,7 +64,7 @@ _parents: list[object] = []
 
 
 class ExportQueueCounts:
-    """Counts of the spans or events in a batch processor's queue: those waiting, those being sent and those lost.
+    """Counts of the waiting, in-flight and lost spans (or log records) of a batch processor's queue.
 
     Args:
         what: plural name of the items, for counts and log lines.
@@ -92,7 +92,7 @@ class ExportQueueCounts:
         self.reset()
 
     def reset(self) -> None:
-        """Reset the counts and the lock in a forked child: the items are the parent's, which may have held the lock."""
+        """Reset the counts and the lock in a forked child, where both belong to the parent process."""
         # Re-entrant: a stream collected as garbage ends its spans wherever this thread happens to be, here included.
         self._lock = threading.RLock()
         self._queued = self._in_flight = 0
@@ -105,17 +105,17 @@ class ExportQueueCounts:
 
     @property
     def size(self) -> int:
-        """Number of items that are neither delivered nor lost."""
+        """Number of spans or log records in the queue that are neither delivered nor lost."""
         return self._queued + self._in_flight
 
     @property
     def stalled(self) -> bool:
-        """Whether the backend has not answered for so long that spans and events no longer wait for it."""
+        """Whether the backend has failed to answer for so long that scoring no longer waits for room in the queue."""
         since = self._unanswered_since
         return since is not None and self._clock() - since > self._patience
 
     def remaining_capacity(self, promised: int = 0) -> int:
-        """Return how many more items the queue has room for, apart from its reserved places.
+        """Return how many more spans or log records the export queue has room for, apart from its reserved places.
 
         Args:
             promised: number of items that will be queued later, for which room is kept.
@@ -128,7 +128,10 @@ class ExportQueueCounts:
         return left
 
     def add(self, size: int = 0) -> bool:
-        """Count an item of *size* bytes as queued; return False, and count it as lost, if the queue is full."""
+        """Count a span or log record of *size* bytes as queued, and return True.
+
+        If the queue is full or closed, count it as lost and return False.
+        """
         with self._lock:
             room = self._queued < self.limit and not self._closed
             if room:
@@ -140,7 +143,7 @@ class ExportQueueCounts:
         return room
 
     def mark_in_flight(self, count: int) -> None:
-        """Count the oldest *count* items of the queue as taken by the exporter, which is about to send them."""
+        """Count the oldest *count* entries of the export queue as in flight: the exporter is about to send them."""
         with self._lock:
             self._queued = max(0, self._queued - count)
             self._in_flight += count
@@ -150,12 +153,12 @@ class ExportQueueCounts:
                 self._bytes_in_flight += size
 
     def start_waiting(self) -> None:
-        """Note that the exporter has begun to send a batch and waits for the backend's answer."""
+        """Note the time at which the exporter began to wait for the backend's answer."""
         if self._unanswered_since is None:
             self._unanswered_since = self._clock()
 
     def record_result(self, count: int, *, delivered: bool, why: str = "export failed") -> None:
-        """Count *count* items that the exporter has sent as delivered, or else as lost for the reason *why*."""
+        """Count *count* spans or log records that were in flight as delivered, or as lost for the reason *why*."""
         with self._lock:
             counted, self._in_flight = min(count, self._in_flight), max(0, self._in_flight - count)
             self._bytes_in_flight *= self._in_flight > 0  # one batch at a time
@@ -165,13 +168,13 @@ class ExportQueueCounts:
             self.count_lost(counted, why)
 
     def close(self) -> None:
-        """Close the queue: count all undelivered items as lost, and refuse further ones."""
+        """Close the export queue: count all undelivered spans or log records as lost, and refuse further ones."""
         with self._lock:
             left, self._queued, self._in_flight, self._closed = self.size, 0, 0, True
         self.count_lost(left)
 
     def count_lost(self, count: int, why: str = "not exported before the end") -> None:
-        """Count *count* items as lost, and log the first loss for the reason *why*."""
+        """Count *count* spans or log records as lost, and log a warning at the first loss for the reason *why*."""
         if not count:
             return
         with self._lock:
@@ -185,7 +188,8 @@ class ExportQueueCounts:
 
 
 class RetryingExporter:
-    """Wrapper of a span or log exporter that retries a batch while the backend is unavailable, and counts lost items.
+    """Wrapper of a span or log exporter that retries failed batches while the backend is unavailable, and counts
+    losses.
 
     A batch whose answer did not come in time may have been stored all the same, and then arrives twice: OTLP promises
     "at least once", and backends tell spans by their ids.
@@ -211,7 +215,7 @@ class RetryingExporter:
         self._use(exporter)
 
     def replace(self, exporter: Any) -> None:
-        """Replace the parent's exporter by *exporter* in a forked child."""
+        """Replace the wrapped exporter, inherited from the parent process, by *exporter* in a forked child."""
         _parents.append(self._exporter)
         self._use(exporter)
 
@@ -220,7 +224,7 @@ class RetryingExporter:
         self._closing, self._shut = threading.Event(), False
 
     def export(self, batch: Sequence[Any]) -> Any:
-        """Export *batch*, with retries, and return the result when it is delivered or given up."""
+        """Export *batch* with retries, and return the final result: delivered or given up."""
         if self._pid != os.getpid():
             self._renew()
         if self._pid != os.getpid():  # an exporter that the user made cannot be made anew
@@ -250,11 +254,13 @@ class RetryingExporter:
 
     @property
     def _refused(self) -> bool:
-        """Whether the backend refuses the whole signal (spans or events), as far as the wrapped exporter can tell."""
+        """Whether the backend refuses every item of the signal (spans or log records), if the wrapped exporter can
+        tell.
+        """
         return getattr(self._exporter, "refused", None) is True
 
     def stop_retrying(self) -> None:
-        """Stop retries: from now on a batch is given up as soon as its current try fails."""
+        """Stop all retries: from now on a batch is given up when the current export attempt fails."""
         self._closing.set()
 
     def shutdown(self, *_: object, **__: object) -> None:
@@ -270,7 +276,7 @@ class RetryingExporter:
 
 
 def _succeeded(result: object) -> bool:
-    """Return whether *result*, which an exporter has returned, means success."""
+    """Return whether *result*, the return value of an exporter's `export` method, means success."""
     # Exporters of spans and of log records have an enumeration of results each.
     return getattr(result, "name", None) == "SUCCESS"
 
@@ -371,7 +377,7 @@ class Telemetry:
         return sum(exporter.queue.losses.total() for exporter in self.exporters.values())
 
     def remaining_capacity(self, held: int) -> int:
-        """Return how many steps and calls may be processed now, by the room that the export queues have left.
+        """Return how many steps and calls may be processed now without overfilling the export queues.
 
         Args:
             held: number of spans that wait for their scores, for which room in the export queue is kept.
@@ -382,17 +388,21 @@ class Telemetry:
         return -(-least // _ITEMS_OF_A_CALL)
 
     def remaining_span_capacity(self) -> int:
-        """Return how many more spans the export queue has room for; 0 if there is no such queue."""
+        """Return how many more spans the export queue has room for, or 0 if ragtrace exports no spans itself."""
         return self.exporters[SPANS].queue.remaining_capacity() if SPANS in self.exporters else 0
 
     def count_lost_spans(self, count: int) -> bool:
-        """Count *count* spans as lost, as they will never be ended; return False if there is no export queue."""
+        """Count *count* spans that will never be ended as lost, and return whether there is an export queue to count
+        them.
+        """
         if SPANS in self.exporters:
             self.exporters[SPANS].queue.count_lost(count)
         return SPANS in self.exporters
 
     def flush(self, timeout: float, *, release_held: bool = True) -> bool:
-        """Flush all providers within *timeout* seconds; return False if one failed or was late, or items were lost.
+        """Flush all providers within *timeout* seconds.
+
+        Return False if a provider failed or was late, or if items were lost.
 
         Args:
             release_held: whether spans that wait for their scores are exported, too, without them.
@@ -403,19 +413,23 @@ class Telemetry:
         return done and self.lost == lost
 
     def scores_settled_until(self, moment: float) -> bool:
-        """Return whether all scores that were queued up to the time *moment* are delivered or counted as lost."""
+        """Return whether all scores that were queued before the time *moment* are delivered or counted as lost."""
         stored = all(history.settled_until(moment) for history in self.histories)
         return stored and all(poster.outbox.settled_until(moment) for poster in self.posters)
 
     def post_scores(self, timeout: float) -> bool:
-        """Post and store the queued scores within *timeout* seconds; return False if some were late or lost."""
+        """Post and store the queued scores within *timeout* seconds, and return whether every score was delivered in
+        time.
+        """
         deadline = monotonic() + timeout
         flushes = [*(each.flush for each in self.histories), *(each.outbox.flush for each in self.posters)]
         done = [flush(max(0.0, deadline - monotonic())) for flush in flushes]
         return all(done)
 
     def shutdown(self, timeout: float) -> bool:
-        """Shut ragtrace's own providers, score sinks and stores down within *timeout* seconds; count the rest as lost.
+        """Shut down ragtrace's own providers, score sinks and stores within *timeout* seconds.
+
+        What cannot be delivered by then is counted as lost.
 
         Returns:
             False if something failed, was late or was lost.
@@ -431,7 +445,10 @@ class Telemetry:
         return done and all(stored)
 
     def after_fork(self) -> None:
-        """Empty all queues in a forked child, as the items are the parent's; exporters are replaced on first use."""
+        """Empty all export queues in a forked child, where the queued items belong to the parent process.
+
+        The exporters are replaced on first use.
+        """
         for exporter in self.exporters.values():
             exporter.queue.reset()
         for history in self.histories:

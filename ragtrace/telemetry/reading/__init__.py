@@ -1,1 +1,1 @@
-"""Reading of finished spans, of other instrumentations and of ragtrace, back into RAG calls."""
+"""Conversion of finished spans, from ragtrace or other instrumentations, back into RAG calls."""

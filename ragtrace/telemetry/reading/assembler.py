@@ -1,4 +1,4 @@
-"""Assembly of RAG calls from the finished spans of a trace, whichever instrumentations have made them."""
+"""Assembly of RAG calls from the finished spans of a trace, whatever instrumentation has created the spans."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _MOST_STEPS: Final = 2_000
 
 
 class AssembledCall(NamedTuple):
-    """RAG call that was put together from spans, and the spans that it was read from."""
+    """RAG call that was assembled from spans, and the steps read from the spans."""
 
     builder: CallBuilder
     readings: tuple[SpanReading, ...]
@@ -86,7 +86,9 @@ class _Trace:
 
 @dataclass(slots=True, eq=False)
 class _ModelCall:
-    """Record of a model call, by which the same call is recognised in the spans of another instrumentation."""
+    """Identifying facts of a model call, by which the same call is recognised in the spans of another
+    instrumentation.
+    """
 
     span: SpanContext
     source: tuple[str, str]
@@ -103,7 +105,7 @@ class _ModelCall:
 
     @classmethod
     def of(cls, reading: SpanReading, at: float) -> _ModelCall:
-        """Create the record of a model call from its *reading*, which came in at the monotonic time *at*."""
+        """Create the identifying record of a model call from a span *reading*, received at the monotonic time *at*."""
         span, step = reading.span, reading.step
         answer = hash(step.answer) if step.answer else None
         source, times = (span.scope, reading.convention), (span.start_ns, span.end_ns)
@@ -111,12 +113,12 @@ class _ModelCall:
 
     @property
     def keys(self) -> list[tuple[str, str]]:
-        """Keys under which the same model call is looked for."""
+        """Look-up keys of the model call: the provider's response id and the hash of the answer."""
         keys = [("id", self.response_id)] if self.response_id else []
         return keys if self.answer is None else [*keys, ("answer", str(self.answer))]
 
     def is_twin_of(self, other: _ModelCall) -> bool:
-        """Return whether *other* is the same model call, in the span of another instrumentation."""
+        """Return whether *other* is the same model call, recorded by another instrumentation."""
         if self.source == other.source or not _overlap(self.times, other.times):
             return False
         if self.response_id and other.response_id:
@@ -125,7 +127,7 @@ class _ModelCall:
 
 
 class CallAssembler:
-    """Bounded buffer of finished spans, which combines those of one RAG call when all of them have come in.
+    """Bounded buffer of finished spans, which combines the spans of a RAG call once all of them have arrived.
 
     A call begins at the topmost workflow, agent or chain, or else at a generation together with the retrievals and
     tools under the same parent span. It is closed when its root has ended and nothing below it has come in for a
@@ -166,7 +168,7 @@ class CallAssembler:
         self.reset()
 
     def reset(self) -> None:
-        """Remove all spans, at the start and in a forked child."""
+        """Remove all spans from the buffer, at the start and in a forked child."""
         self._traces: OrderedDict[int, _Trace] = OrderedDict()
         self._ended: OrderedDict[int, _Trace] = OrderedDict()
         """Traces without readings that have ended a moment ago, to recognise spans that come late."""
@@ -184,7 +186,10 @@ class CallAssembler:
     # --- spans come in ------------------------------------------------------------------------------------------------
 
     def observe(self, span: ReadableSpan) -> SpanReading | None:
-        """Take in a started or ended span of the SDK; return the reading if it has ended and is a step of a call."""
+        """Add a started or ended span of the SDK to the buffer.
+
+        Return the step that was read from it if the span has ended and is a step of a RAG call.
+        """
         context = span.context
         if context is None:
             return None
@@ -197,7 +202,9 @@ class CallAssembler:
         return None if finished is None else self.add(finished)
 
     def add(self, span: FinishedSpan) -> SpanReading | None:
-        """Take in the finished *span*; return the reading if it is a step of a call."""
+        """Add the finished *span* to the buffer, and return the step read from it, or None if the span is no step of a
+        RAG call.
+        """
         span_id = span.context.span_id
         trace = self._trace(span.context.trace_id)
         trace.parents[span_id] = 0 if span.parent is None else span.parent.span_id
@@ -228,7 +235,7 @@ class CallAssembler:
         return reading
 
     def lose(self, span: LostSpan) -> None:
-        """Take note that *span* has ended and cannot be read, so that the call which it is part of is incomplete."""
+        """Note that *span* has ended but its contents are lost, so that the RAG call it belongs to is incomplete."""
         span_id = span.context.span_id
         trace = self._trace(span.context.trace_id)
         trace.parents[span_id] = span.parent_id
@@ -253,7 +260,7 @@ class CallAssembler:
         return trace
 
     def take_left_out(self) -> list[SpanContext]:
-        """Return the ended spans that turned out to be part of no call since the last call of this method."""
+        """Return the ended spans that were found to belong to no RAG call since the previous call of this method."""
         left_out, self._left_out = self._left_out, []
         return left_out
 
@@ -268,7 +275,7 @@ class CallAssembler:
         self._spans += sign
 
     def _evict(self, trace_id: int | None = None) -> None:
-        """Remove the trace *trace_id*, or else the oldest one, and count its readings as evicted."""
+        """Remove the trace *trace_id*, or else the oldest trace, from the buffer and count its steps as evicted."""
         trace = self._traces.pop(next(iter(self._traces)) if trace_id is None else trace_id)
         self._spans -= len(trace.readings)
         self._bytes -= trace.bytes
@@ -280,7 +287,7 @@ class CallAssembler:
     # --- calls come out -----------------------------------------------------------------------------------------------
 
     def close(self, *, everything: bool = False) -> list[AssembledCall]:
-        """Remove the complete calls from the buffer and return them.
+        """Remove the RAG calls whose spans are complete from the buffer, and return them.
 
         Args:
             everything: do not wait for more spans of the calls whose root has ended.
@@ -308,7 +315,10 @@ class CallAssembler:
         return calls
 
     def _groups(self, trace: _Trace) -> list[_Group]:
-        """Return the readings of *trace* by the parent span of the topmost one above each, open spans included."""
+        """Return the steps of *trace* in groups, one for each parent span above the outermost steps.
+
+        Spans of generative AI that have not ended are counted in the groups.
+        """
         groups: dict[int, _Group] = {}
         for span_id in (*trace.readings, *(key for key, (genai, _) in trace.open.items() if genai), *trace.lost):
             top = span_id
@@ -346,7 +356,7 @@ class CallAssembler:
         return list(groups.values())
 
     def _is_complete(self, trace: _Trace, group: _Group, now: float, *, everything: bool) -> bool:
-        """Return whether *group* is complete: its spans have ended, and no further span is expected."""
+        """Return whether all spans in *group* have ended and no further span is expected."""
         quiet = now - group.seen
         if group.open or (group.open_below and quiet < _ABANDONED_SECONDS):
             return False
@@ -358,10 +368,11 @@ class CallAssembler:
     def _waits_for_spans(
         self, trace: _Trace, group: _Group, lacking: list[_Group], now: float, *, everything: bool
     ) -> bool:
-        """Return whether *group* has to wait for parent spans, its own or those of steps at the same time.
+        """Return whether *group* has to wait for missing parent spans, of its own steps or of steps at the same time.
 
-        If these have not come in after `parent_seconds`, calls at that time are incomplete, unless the missing span is
-        in another process, which may export nothing.
+        If the parents have not come in after `parent_seconds`, calls at that time are incomplete, unless If these have
+        not come in after `parent_seconds`, calls at that time are incomplete, unless the missing span is in another
+        process, which may export nothing.
 
         Args:
             lacking: the groups of the trace above which a span is missing.
@@ -375,7 +386,7 @@ class CallAssembler:
         return False
 
     def _assemble(self, trace: _Trace, group: _Group) -> list[AssembledCall]:
-        """Remove the readings of *group* from the buffer; return the calls in it."""
+        """Remove the steps of *group* from the buffer, and return the RAG calls that they form."""
         for reading in group.readings:
             span_id = reading.span.context.span_id
             del trace.readings[span_id], trace.seen[span_id]
@@ -408,7 +419,10 @@ class CallAssembler:
     def _without_twins_of_own(
         self, tops: list[SpanReading], readings: list[SpanReading]
     ) -> list[tuple[list[SpanReading], list[SpanReading]]]:
-        """Return the calls that ragtrace's own spans describe among *readings*; the whole if there is none.
+        """Return the calls that ragtrace's own spans describe, without the same steps as recorded by another
+        instrumentation.
+
+        If ragtrace itself has recorded no workflow, the call is returned unchanged.
 
         Ragtrace's listener in a framework and an instrumentation of that framework record the same steps side by side.
         What stands beside ragtrace's own workflow, inside a workflow with the same answer, is left out.
@@ -442,7 +456,7 @@ class CallAssembler:
             self._model_calls.popitem(last=False)
 
     def _forget(self, now: float) -> None:
-        """Forget the model calls and the traces that ended some time ago."""
+        """Forget the model calls and the traces that ended more than a minute ago."""
         while self._ended and (
             len(self._ended) > self._most_traces or now - next(iter(self._ended.values())).touched > _KEPT_SECONDS
         ):
@@ -454,14 +468,14 @@ class CallAssembler:
             del self._model_calls[key]
 
     def _model_calls_of(self, readings: Iterable[SpanReading]) -> Iterator[_ModelCall]:
-        """Yield the records of the model calls among *readings*."""
+        """Yield the remembered model calls that were created from the spans in *readings*."""
         for reading in readings:
             if reading.step.kind == "generate":
                 for key in _ModelCall.of(reading, 0.0).keys:
                     yield from (each for each in self._model_calls.get(key, ()) if each.span == reading.span.context)
 
     def _is_duplicate(self, readings: list[SpanReading]) -> bool:
-        """Return whether a model call in *readings* is also part of a returned or of a fuller call."""
+        """Return whether another call, already returned or with more steps, contains a model call of *readings*."""
         richness = _richness(readings)
         own = {reading.span.context.span_id for reading in readings}
         for model_call in self._model_calls_of(readings):
@@ -474,7 +488,7 @@ class CallAssembler:
         return False
 
     def _around(self, span: SpanContext) -> list[SpanReading]:
-        """Return the readings, still in the buffer, of the call that *span* will be part of; none if there is none."""
+        """Return the buffered steps of the call that *span* will be part of, or an empty list if there are none."""
         trace = self._traces.get(span.trace_id)
         reading = None if trace is None else trace.readings.get(span.span_id)
         if trace is None or reading is None:
@@ -485,7 +499,7 @@ class CallAssembler:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Readings whose topmost spans have the same parent span."""
+    """Steps read from spans whose outermost spans have the same parent span."""
 
     parent: int
     tops: list[SpanReading] = field(default_factory=list[SpanReading])
@@ -508,7 +522,7 @@ class _Group:
     """Span ids of the topmost steps above these, or of the lost ones themselves."""
 
     def has_lost_step(self, tops: Collection[SpanReading]) -> bool:
-        """Return whether a step of the call with the topmost readings *tops* was lost, or may have been.
+        """Return whether a step of the call with the outermost steps *tops* was lost, or may have been lost.
 
         A lost step without any other above it may belong to each call of the group.
         """
@@ -518,7 +532,7 @@ class _Group:
 
     @property
     def has_answer(self) -> bool:
-        """Whether a workflow has ended, or a generation after a retrieval."""
+        """Whether the group contains a finished workflow, or a retrieval followed by a generation."""
         if any(top.step.kind == "trace" for top in self.tops):
             return True
         found = any(top.step.kind in FINDING_KINDS for top in self.tops)
@@ -530,7 +544,7 @@ def _begin(reading: SpanReading) -> tuple[int, int]:
 
 
 def _adopt_orphans(trace: _Trace, groups: dict[int, _Group]) -> None:
-    """Move generations whose parent span is missing into the workflow before them that has no answer.
+    """Move generations whose parent span is missing into the preceding workflow that has no answer.
 
     Some instrumentations never end the span around a stream, so that no file has it.
     """
@@ -555,7 +569,7 @@ def _adopt_orphans(trace: _Trace, groups: dict[int, _Group]) -> None:
 
 
 def _lacks_answer(top: SpanReading, group: _Group) -> bool:
-    """Return whether the workflow *top* has neither an answer nor a generation after its last retrieval."""
+    """Return whether the workflow *top* has neither an answer nor a generation after the last retrieval in it."""
     if top.step.kind != "trace" or top.step.answer:
         return False
     readings = [each for each in group.readings if _top_of(each, group) is top]
@@ -571,7 +585,9 @@ def _is_part_of_an_answer(top: SpanReading) -> bool:
 
 
 def _is_apart(inner: SpanReading | None, outer: SpanReading) -> bool:
-    """Return whether a workflow is no part of the one above it, as it began after that one's end, or is a root itself.
+    """Return whether the workflow *inner* is a RAG call of its own, although its span lies below the workflow *outer*.
+
+    It began after the end of *outer*, or its instrumentation marks it as a root.
 
     Instrumentations that leave a context attached make the next request of a task a child of the one before. Without a
     question it is no request: the stream of an answer may be read after the workflow has returned.
@@ -584,7 +600,7 @@ def _is_apart(inner: SpanReading | None, outer: SpanReading) -> bool:
 
 
 def _above(trace: _Trace, span_id: int) -> Iterator[int]:
-    """Yield the ids of the known ancestors of a span, its parent first."""
+    """Yield the span ids of the known ancestors of a span, from its parent upwards."""
     met = {span_id}
     above = trace.parents.get(span_id, 0)
     while above and above not in met:  # hostile data may have circles
@@ -594,18 +610,22 @@ def _above(trace: _Trace, span_id: int) -> Iterator[int]:
 
 
 def _times(readings: Iterable[SpanReading]) -> tuple[int, int]:
-    """Return the start of the first of *readings* and the end of the last one, nanoseconds since the epoch."""
+    """Return the earliest start and the latest end of the spans in *readings*, in nanoseconds since the epoch."""
     spans = [reading.span for reading in readings]
     return min((each.start_ns for each in spans), default=0), max((each.end_ns for each in spans), default=0)
 
 
 def _touch(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Return whether two time spans, each given by its start and its end, overlap or meet."""
+    """Return whether two time intervals, each given by its start and its end, overlap or meet."""
     return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _missing_parent(trace: _Trace, group: _Group) -> Literal["local", "remote"] | None:
-    """Return whether the nearest missing ancestor of *group* is of this process ("local") or another; None: none is."""
+    """Return whether the nearest missing ancestor of *group* belongs to this process ("local") or another one
+    ("remote").
+
+    Return None if no ancestor is missing.
+    """
     below = group.tops[0].span.context.span_id if group.tops else group.parent
     for above in _above(trace, below):
         if above not in trace.parents:
@@ -626,7 +646,7 @@ def _top_of(reading: SpanReading, group: _Group) -> SpanReading:
 
 
 def _split(group: _Group) -> list[list[SpanReading]]:
-    """Return the topmost readings of *group* as one list for each call.
+    """Divide the outermost steps of *group* into lists, one for each RAG call.
 
     A workflow is a call of its own. Retrievals and tools belong to the generation after them; a generation before a
     retrieval, which rewrites the question, to the call after it; one that asks for tools, to the call that goes on.
@@ -653,7 +673,10 @@ def _split(group: _Group) -> list[list[SpanReading]]:
 
 
 def _joins_last(calls: list[list[SpanReading]], top: SpanReading) -> bool:
-    """Add the generation *top* to the last call if it works on the documents of that call; return whether it does."""
+    """Add the generation *top* to the last call if its prompt contains documents of that call.
+
+    Return whether it was added.
+    """
     if not calls or calls[-1][0].step.kind == "trace" or _overlaps(calls[-1][-1].span, top.span):
         return False
     retrieved = [each for each in calls[-1] if each.step.kind in FINDING_KINDS]
@@ -664,7 +687,9 @@ def _joins_last(calls: list[list[SpanReading]], top: SpanReading) -> bool:
 
 
 def _assigned_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading]]:
-    """Move retrievals of generations that ran at the same time to the generation whose prompt has their documents."""
+    """Move each retrieval to the generation whose prompt contains its documents, where several generations ran at the
+    same time.
+    """
     answering = [call for call in calls if call[-1].step.kind == "generate"]
     found = [top for call in answering for top in call if top.step.kind in FINDING_KINDS]
     overlap = any(
@@ -692,12 +717,12 @@ def _overlaps(one: FinishedSpan, other: FinishedSpan) -> bool:
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Return whether two time spans, each given by its start and its end, overlap."""
+    """Return whether two time intervals, each given by its start and its end, overlap."""
     return one[0] < other[1] and other[0] < one[1]
 
 
 def _is_in_prompt(found: SpanReading, generation: SpanReading) -> bool:
-    """Return whether the prompt of *generation* has the text of a document that *found* returned."""
+    """Return whether the prompt of *generation* contains the text of a document that the retrieval *found* returned."""
     prompt = _prompt_text(generation.step)
     return any(document.text[:_LOOK_CHARS] in prompt for document in found.step.documents or () if document.text)
 
@@ -707,7 +732,9 @@ def _prompt_text(step: Step) -> str:
 
 
 def _richness(readings: list[SpanReading]) -> tuple[int, int, int]:
-    """Return the numbers of documents, workflows and steps in *readings*, by which twins of a call are compared."""
+    """Return the numbers of documents, workflows and steps in *readings*, which decide which of two duplicate calls is
+    kept.
+    """
     documents = sum(len(each.step.documents or ()) for each in readings)
     return documents, sum(each.step.kind == "trace" for each in readings), len(readings)
 
@@ -716,7 +743,7 @@ def _richness(readings: list[SpanReading]) -> tuple[int, int, int]:
 
 
 def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> AssembledCall | None:
-    """Return the call that consists of *readings*; None if they are none.
+    """Build a RAG call from *readings*, the steps read from its spans, or return None if they form no RAG call.
 
     They are none without an answer and a generation, and where a model was called outside any workflow, without
     documents.
@@ -769,7 +796,7 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
 
 
 def _complete_from_within(readings: list[SpanReading]) -> None:
-    """Copy to a model call, retrieval or workflow without a result that of the same step nested inside it.
+    """Copy a missing result from a nested step to the step around it, where both describe the same operation.
 
     Of two instrumentations, the one around the other may have content switched off, or carry none.
     """
@@ -800,7 +827,8 @@ def _complete_from_within(readings: list[SpanReading]) -> None:
 
 
 def _is_before_documents(generation: Step, root: SpanReading, readings: list[SpanReading]) -> bool:
-    """Return whether *generation* ended before some documents were found: it wrote a search text, or ranked others.
+    """Return whether *generation* ended before some documents were retrieved, so that its output is not the final
+    answer.
 
     The model call that wrote the answer has no span here, such as that of a stream after its workflow has ended.
     """
@@ -809,7 +837,9 @@ def _is_before_documents(generation: Step, root: SpanReading, readings: list[Spa
 
 
 def _leave_out_unused(found: list[SpanReading], final: Step, readings: list[SpanReading]) -> None:
-    """Leave out the documents that no prompt behind the answer shows, if these show others, and put them in its order.
+    """Drop retrieved documents that appear in no prompt, and sort the others in the order of the prompts.
+
+    If no retrieved document is in a prompt, all are kept.
 
     What stands between the retrieval and the prompt, a re-ranker or a filter, need not have a span. The documents of a
     retrieval inside a tool stay where the prompts show the tool's result alone, which was made of them.
@@ -830,7 +860,8 @@ def _leave_out_unused(found: list[SpanReading], final: Step, readings: list[Span
 
 
 def _prompts_behind(final: Step, found: list[SpanReading], readings: list[SpanReading]) -> str:
-    """Return the prompt of the *final* generation after those of the model calls whose answers it was given.
+    """Return the prompt of the *final* generation, preceded by the prompts of earlier model calls whose answers it
+    contains.
 
     A synthesizer gives its first answer to the model together with further documents, to refine it; an agent is given
     what a tool's model wrote of the documents.
@@ -857,7 +888,9 @@ def _prompts_behind(final: Step, found: list[SpanReading], readings: list[SpanRe
 
 
 def _is_given(answer: str, step: Step, documents: list[str]) -> bool:
-    """Return whether the prompt of *step* has the *answer* of another model call elsewhere than in *documents*."""
+    """Return whether the prompt of *step* contains the *answer* of another model call outside the text of
+    *documents*.
+    """
     answer, prompt = _one_line(answer), _one_line(_prompt_text(step))
     if answer not in prompt:
         return False
@@ -867,7 +900,9 @@ def _is_given(answer: str, step: Step, documents: list[str]) -> bool:
 
 
 def _leave_out_agents(found: list[SpanReading], readings: list[SpanReading]) -> None:
-    """Leave out what a tool returned that is the answer of a model called in it, if documents were found in it, too."""
+    """Drop the result of a tool that is only the answer of a model, if the tool also contains steps that returned
+    documents.
+    """
     generations = [each for each in readings if each.step.kind == "generate"]
     around = {id(outer) for each in generations for outer in each.step.enclosing()}
     # OpenLLMetry makes the spans of an agent in a tool children of the workflow.
@@ -892,12 +927,13 @@ def _one_line(text: str) -> str:
 
 
 def _place(prompt: str, document: Document) -> int:
-    """Return the offset of *document* in *prompt*, where earlier turns come first; -1 if it does not stand there."""
+    """Return the last offset of *document* in *prompt*, or -1 if the prompt does not contain it."""
     return prompt.rfind(_one_line(document.text)[:_LOOK_CHARS]) if document.text.strip() else -1
 
 
 def _total_usage(readings: list[SpanReading]) -> Usage:
-    """Return the tokens of all model calls among *readings*, as the instrumentation says that has seen most.
+    """Return the total token counts of the model calls among *readings*, as reported by the instrumentation that saw
+    most tokens.
 
     Two instrumentations would count the same calls twice; a model call inside another one is the same.
     """
@@ -914,18 +950,20 @@ def _total_usage(readings: list[SpanReading]) -> Usage:
 
 
 def _sum(counts: list[int | None]) -> int | None:
-    """Return the sum of *counts*; None if one of them is not known."""
+    """Return the sum of *counts*, or None if one of them is unknown."""
     return None if None in counts else sum(filter(None, counts))
 
 
 def _answers(reading: SpanReading) -> bool:
-    """Return whether a generation may have given the answer: it asks for no tools, and is no part of another step."""
+    """Return whether a generation may have written the final answer: it calls no tools and is not nested in another
+    step.
+    """
     step = reading.step
     return not reading.calls_tools and not any(step.inside(kind) for kind in ("generate", "retrieve", "tool"))
 
 
 def _is_before_the_answer(generation: SpanReading, readings: list[SpanReading]) -> bool:
-    """Return whether a step that was given documents and shows no answer began after *generation* had ended.
+    """Return whether *generation* ended before a workflow with documents began that shows no answer.
 
     The generation has ranked the documents, say, and the answer is a stream that is not among the spans of the call.
     """
@@ -972,7 +1010,7 @@ def _has_tool_results(step: Step) -> bool:
 
 
 def _find_in_prompt(root: Step, final: Step, found: list[SpanReading]) -> None:
-    """Read the contexts from the final prompt if no retrieval and no tool has returned any."""
+    """Extract the contexts from the prompt of the final generation, if no retrieval and no tool has returned any."""
     if any(each.step.documents is not None or each.documents_without_text for each in found):
         return
     if root.documents or final.prompt is None or final.prompt_documents or _has_tool_results(final):
@@ -985,7 +1023,8 @@ def _find_in_prompt(root: Step, final: Step, found: list[SpanReading]) -> None:
 
 
 def _have_one_length(readings: list[SpanReading]) -> bool:
-    """Return whether the longest texts on the spans have the same length, as a limit of the provider leaves them.
+    """Return whether the longest texts on the spans all have the same length, which suggests that a length limit has
+    cut them.
 
     Documents may have been cut into passages of one length, but then other texts are longer than these.
     """

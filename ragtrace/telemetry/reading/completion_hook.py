@@ -1,4 +1,4 @@
-"""Completion hook of opentelemetry-util-genai: receives the messages of model calls that are not put on their spans.
+"""Completion hook for opentelemetry-util-genai: receives the messages of model calls that are not recorded on spans.
 
 The hook is found by the entry point `ragtrace` of the group `opentelemetry_genai_completion_hook`, and chosen by
 `OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK=ragtrace`. opentelemetry-util-genai 1.3b0 calls `on_completion` for model
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CompletionHook:
-    """Hook that keeps the messages of a model call for the reading of its span."""
+    """Hook that stores the messages of a model call until its span is read."""
 
     def on_completion(
         self,
@@ -31,7 +31,7 @@ class CompletionHook:
         span: Span | None = None,
         log_record: object = None,
     ) -> None:
-        """Keep the messages of *span*, if spans are evaluated in this process and this one is sampled."""
+        """Store the messages of *span* if the span is sampled and spans are evaluated in this process."""
         if span is None or not takes_spans() or not span.is_recording():
             return
         context = span.get_span_context()

@@ -1,4 +1,4 @@
-"""Finished span as the readers see it, whether it comes from the SDK or from a file, and what a reader found in it."""
+"""Common form of a finished span from the SDK or from a file, and the step of a RAG call that was read from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinishedSpan:
-    """Ended span of any instrumentation, with what is needed to read a step of a RAG call from it."""
+    """Ended span of any instrumentation, in the form from which steps of RAG calls are read."""
 
     context: SpanContext
     parent: SpanContext | None
@@ -41,23 +41,25 @@ class FinishedSpan:
     """Limit at which the provider cut attribute values; None: it did not, or the limit is not known."""
 
     def text(self, name: str) -> str | None:
-        """Return the attribute *name* if it is a text; None if it is missing or of another type."""
+        """Return the attribute *name* if it is a text, or None if it is missing or of another type."""
         value = self.attributes.get(name)
         return value if isinstance(value, str) else None
 
     @property
     def text_bytes(self) -> int:
-        """Memory that the texts among the attributes take, roughly."""
+        """Approximate size of the texts among the attributes, in bytes."""
         return sum(len(value) for value in self.attributes.values() if isinstance(value, str))
 
     def is_cut(self, text: str | None) -> bool:
-        """Return whether the provider has probably cut *text*, the value of an attribute, at its length limit."""
+        """Return whether *text*, the value of an attribute, was probably truncated at the length limit of the
+        provider.
+        """
         return text is not None and self.max_text_chars is not None and len(text) >= self.max_text_chars
 
 
 @dataclass(slots=True, eq=False)
 class SpanReading:
-    """One step of a RAG call, as it was read from a finished span, and what the span left out."""
+    """One step of a RAG call, as read from a finished span, and what the span did not contain."""
 
     span: FinishedSpan
     step: Step
@@ -77,7 +79,7 @@ class SpanReading:
 
 
 def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
-    """Return the view of an ended span of the OpenTelemetry SDK; None if the span has no context."""
+    """Convert an ended span of the OpenTelemetry SDK to a `FinishedSpan`, or return None if it has no span context."""
     context = span.get_span_context()
     if context is None:
         return None
@@ -102,7 +104,8 @@ def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
 
 
 def error_type_of(attributes: Attributes, events: tuple[tuple[str, Attributes], ...], *, failed: bool) -> str | None:
-    """Return the type of the exception that a span with *attributes* and *events* shows; None if it did not fail.
+    """Return the exception type that the *attributes* and *events* of a failed span show, or None if the span did not
+    fail.
 
     Args:
         failed: whether the status of the span is an error.

@@ -1,4 +1,4 @@
-"""Reader of spans of Haystack's own tracer, as opentelemetry-haystack 2.0 and the tracer of Haystack 2 write them.
+"""Reader of the spans of Haystack's own tracer, as opentelemetry-haystack 2.0 and the tracer of Haystack 2 write them.
 
 The inputs and outputs of a component are JSON, or a Python `repr` where JSON cannot hold one of them, such as a
 callback. Checked with Haystack 2.31 and 3.4.
@@ -45,7 +45,9 @@ _MOST_COMPONENTS: Final = 100
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Return the step that *span* describes; None if the span is not in the conventions of Haystack's own tracer."""
+    """Read a step of a RAG call from *span*, or return None if the span does not follow the conventions of Haystack's
+    own tracer.
+    """
     if span.name not in semconv.HAYSTACK_SPANS:
         return None
     attributes = span.attributes
@@ -74,7 +76,10 @@ def _new(span: FinishedSpan, kind: StepKind) -> SpanReading:
 
 
 def _content(span: FinishedSpan, name: str) -> Any:
-    """Return the value that the attribute *name* encodes, as JSON or as a Python `repr`; None if it is no record."""
+    """Parse the JSON text or Python `repr` in the attribute *name*.
+
+    Return None if a text is neither.
+    """
     value = parse_json(span.attributes.get(name))
     if isinstance(value, str):
         value = parse_repr(value) if value[:2] in ("{'", "{}") else None
@@ -85,7 +90,7 @@ def _content(span: FinishedSpan, name: str) -> Any:
 
 
 def _read_component(span: FinishedSpan, kind: str) -> SpanReading | None:
-    """Return the reading of a component's run; None if the component is no step of a call."""
+    """Read a step from the span of a Haystack component, or return None if the component is no step of a RAG call."""
     given = _content(span, semconv.HAYSTACK_COMPONENT_INPUT)
     returned = _content(span, semconv.HAYSTACK_COMPONENT_OUTPUT)
     get, found = getter(given), getter(returned)
@@ -115,7 +120,7 @@ def _read_component(span: FinishedSpan, kind: str) -> SpanReading | None:
 
 
 def _document(record: object) -> Document | None:
-    """Return the document in *record*, whose metadata stand beside its text; None if it has no text."""
+    """Return the document that *record* describes, without its metadata, or None if it has no text."""
     get = getter(record)
     text = text_of(record) if get is None else text_of(get("content"))
     if text is None or unmasked(text) is None:
@@ -124,7 +129,7 @@ def _document(record: object) -> Document | None:
 
 
 def _read_generation(reading: SpanReading, given: object, returned: object) -> SpanReading:
-    """Set the prompt and the reply of a generator in *reading*, and return *reading*."""
+    """Set the prompt and the reply of a Haystack generator in *reading*, and return *reading*."""
     step = reading.step
     get = getter(given)
     prompt = None if get is None else get("prompt") if get("messages") is None else get("messages")
@@ -151,7 +156,7 @@ def _read_generation(reading: SpanReading, given: object, returned: object) -> S
 
 
 def _read_tool(span: FinishedSpan) -> SpanReading:
-    """Return the reading of a tool call of an agent of Haystack 3."""
+    """Read a tool call from the span of a Haystack 3 agent."""
     reading = _new(span, "tool")
     step = reading.step
     step.name = label_of(span.attributes.get(semconv.HAYSTACK_TOOL_NAME)) or ""
@@ -166,7 +171,7 @@ def _read_tool(span: FinishedSpan) -> SpanReading:
 
 
 def _read_tool_invoker(span: FinishedSpan, found: Get | None) -> SpanReading:
-    """Return the reading of a component of Haystack 2 that ran the tools of one reply."""
+    """Read a tool call from the span of the Haystack 2 component that runs the tools of a reply."""
     reading = _new(span, "tool")
     step = reading.step
     said = None if found is None else found("tool_messages")
@@ -180,7 +185,7 @@ def _read_tool_invoker(span: FinishedSpan, found: Get | None) -> SpanReading:
 
 
 def _calls(messages: object) -> Iterator[Get]:
-    """Yield the tool calls whose results *messages* hold."""
+    """Yield the tool calls whose results are in *messages*."""
     for message in items_of(messages, _MOST_COMPONENTS) or ():
         get = getter(message)
         for part in items_of(None if get is None else get("content"), _MOST_COMPONENTS) or ():
@@ -192,7 +197,7 @@ def _calls(messages: object) -> Iterator[Get]:
 
 
 def _read_agent(span: FinishedSpan) -> SpanReading:
-    """Return the reading of the run of an agent."""
+    """Read a workflow step from the span of a Haystack agent's run."""
     reading = _new(span, "trace")
     step = reading.step
     get, found = (
@@ -213,7 +218,7 @@ def _read_agent(span: FinishedSpan) -> SpanReading:
 
 
 def _read_pipeline(span: FinishedSpan) -> SpanReading:
-    """Return the reading of a pipeline's run, the root of a call."""
+    """Read a workflow step, the root of a RAG call, from the span of a Haystack pipeline's run."""
     reading = _new(span, "trace")
     step = reading.step
     step.query = question_among_inputs(_content(span, semconv.HAYSTACK_PIPELINE_INPUT))
@@ -224,7 +229,7 @@ def _read_pipeline(span: FinishedSpan) -> SpanReading:
 
 
 def question_among_inputs(data: object) -> str | None:
-    """Return the question among the inputs of a pipeline's components; None if there are several different ones."""
+    """Return the question among the inputs of a pipeline's components, or None if there are several different ones."""
     inputs = [get for each in (data, *values_of(data, _MOST_COMPONENTS)) if (get := getter(each)) is not None]
     for name in _QUESTIONS:
         values = [value for get in inputs if (value := get(name)) is not None and getter(value) is None]

@@ -1,4 +1,4 @@
-"""Queue of the spans that other instrumentations start and end, filled by the application, read in the background."""
+"""Queue for the spans of other instrumentations, filled on the application's threads and read in the background."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _names_model_library(scope: str) -> bool:
 
 
 def is_genai(span: ReadableSpan) -> bool:
-    """Return whether *span* describes a step of generative AI, by its instrumentation scope or its attributes."""
+    """Return whether *span* describes a generative AI operation, judged by its instrumentation scope and attributes."""
     scope = span.instrumentation_scope
     if scope is not None and _names_model_library(scope.name):
         return True
@@ -75,7 +75,7 @@ def is_genai(span: ReadableSpan) -> bool:
 
 
 def span_bytes(span: ReadableSpan) -> int:
-    """Return the approximate memory of *span* in bytes: the size of its attributes' values, and of an empty span."""
+    """Return the approximate memory size of *span* and its attribute values, in bytes."""
     attributes: Any = span.attributes
     if attributes is None:
         return _SPAN_BYTES
@@ -85,7 +85,7 @@ def span_bytes(span: ReadableSpan) -> int:
 
 
 class LostSpan(NamedTuple):
-    """Ended span that did not fit into the queue: its place in the trace, without its contents."""
+    """Ended span that did not fit into the queue, reduced to its ids and its parent's id."""
 
     context: SpanContext
     parent_id: int
@@ -95,7 +95,7 @@ class LostSpan(NamedTuple):
 
 
 class SpanIntake:
-    """Bounded queue of started and ended spans, from the application's threads to the background.
+    """Bounded queue of started and ended spans, from the application's threads to the background thread.
 
     A span is queued when it starts, by a weak reference, and again when it ends. On the application's threads no more
     is done than that, and to tell which spans may be the root of a call. A span inside a decorated function becomes a
@@ -108,7 +108,9 @@ class SpanIntake:
         _intakes.append(ref(self))
 
     def reset(self) -> None:
-        """Remove all spans, at the start and in a forked child, as they belong to the parent process."""
+        """Empty the queue of spans, at the start and in a forked child, where the spans belong to the parent
+        process.
+        """
         self._spans: deque[tuple[ReadableSpan | ref[ReadableSpan], int]] = deque()
         """Started spans by reference, ended ones with their memory in bytes; 0: it was not measured."""
         self._bytes = 0
@@ -120,7 +122,9 @@ class SpanIntake:
         """Function that was called with the first span, to start the background of that runtime."""
 
     def started(self, span: ReadableSpan, context: Context | None) -> None:
-        """Queue the started *span*, and note that spans below it are no roots if it is one of generative AI.
+        """Queue the started *span*.
+
+        If it is a span of generative AI, spans below it are known to be no root of a call.
 
         Args:
             span: the span.
@@ -151,7 +155,7 @@ class SpanIntake:
             self._dropped.append(None)
 
     def _begin_step(self, span: ReadableSpan, outer: Step, builder: CallBuilder) -> None:
-        """Add a step to the call of a decorated function, inside of which the *span* has started."""
+        """Add a step for the started *span* to the call of the decorated function that it runs in."""
         if len(builder.steps) >= _MOST_STEPS:
             faults.warn_once(
                 "spans not evaluated: too many in one call",
@@ -175,10 +179,9 @@ class SpanIntake:
             self._open.pop(next(iter(self._open), 0), None)
 
     def ended(self, span: ReadableSpan) -> int:
-        """Queue the ended *span*; return its memory in bytes if it may be the root of a call, which waits for scores.
+        """Queue the ended *span*, and return its size in bytes if it may be the root span of a RAG call, else 0.
 
-        Returns:
-            0 if the span is the root of no call.
+        A span that may be a root waits for scores.
         """
         context = span.context
         if _wake is None or context is None or not context.trace_flags.sampled:
@@ -215,7 +218,7 @@ class SpanIntake:
         return True
 
     def take(self) -> ReadableSpan | None:
-        """Remove the oldest span from the queue and return it; None if the queue is empty."""
+        """Remove the oldest span from the queue and return it, or None if the queue is empty."""
         with suppress(IndexError):
             while True:
                 span, size = self._spans.popleft()
@@ -228,9 +231,9 @@ class SpanIntake:
         return None
 
     def take_dropped(self) -> list[LostSpan | None]:
-        """Return the spans that the full queue has refused since the last call of this method.
+        """Return the spans that did not fit into the queue since the previous call of this method.
 
-        Of a start, and of an end after very many others, no more is known than that there was one.
+        The entry for a started span is None, and so is that for an ended one after very many others.
         """
         dropped: list[LostSpan | None] = []
         with suppress(IndexError):
@@ -240,7 +243,7 @@ class SpanIntake:
 
 
 class _DeferredSpan:
-    """Ended span inside a decorated function, to be read into the step of the call in the background."""
+    """Ended span inside a decorated function, which is read in the background to complete its step of the call."""
 
     __slots__ = ("_span", "_step")
 
@@ -249,7 +252,10 @@ class _DeferredSpan:
         self._step = step
 
     def read(self) -> None:
-        """Read the span into the step; a step whose span describes no step of a call is marked as not ended."""
+        """Copy what the span describes into its step.
+
+        If the span describes no step of a RAG call, mark the step as not ended.
+        """
         from ragtrace.telemetry.reading.finished_span import from_sdk_span  # only where spans are read
         from ragtrace.telemetry.reading.readers import read_span
 
@@ -275,23 +281,23 @@ _wake: Callable[[], object] | None = None
 
 
 def set_wake(wake: Callable[[], object]) -> None:
-    """Let all queues accept spans, and call *wake*, which starts the background thread, at the first one."""
+    """Let all span queues accept spans, and call *wake*, which starts the background thread, at the first span."""
     global _wake
     _wake = wake
 
 
 def clear_wake(wake: Callable[[], object]) -> None:
-    """Let all queues refuse spans again, unless another function has been set since."""
+    """Let all span queues refuse spans, unless a function other than *wake* has been set since."""
     global _wake
     if _wake == wake:
         _wake = None
 
 
 def takes_spans() -> bool:
-    """Return whether a runtime of this process takes the spans of other instrumentations."""
+    """Return whether ragtrace evaluates the spans of other instrumentations in this process."""
     return _wake is not None
 
 
 def intakes() -> list[SpanIntake]:
-    """Return all queues of spans in this process, one for each processor that evaluates spans."""
+    """Return all span queues of this process, one for each span processor that evaluates spans."""
     return [intake for entry in tuple(_intakes) if (intake := entry()) is not None]

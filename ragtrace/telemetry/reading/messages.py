@@ -1,4 +1,4 @@
-"""Reading of chat messages, retrieved documents and tool results, as span attributes of several conventions hold them.
+"""Parsing of chat messages, retrieved documents and tool results in span attributes of several conventions.
 
 A message of the GenAI conventions has a role and a list of parts; older instrumentations write a field `content`.
 """
@@ -39,7 +39,7 @@ _PASSAGE_FIELDS: Final = frozenset(
 
 @dataclass(slots=True)
 class ReadMessage:
-    """Chat message that was read from a span: its role, its texts, and the tools it is about."""
+    """Chat message that was parsed from a span, with its role, texts and tool results."""
 
     role: str
     texts: list[str] = field(default_factory=list[str])
@@ -51,12 +51,14 @@ class ReadMessage:
     finish_reason: str | None = None
 
     def text(self, separator: str) -> str | None:
-        """Return the texts of the message, joined with *separator*; None if it has none."""
+        """Return the texts of the message, joined with *separator*, or None if it has none."""
         return separator.join(self.texts) if self.texts else None
 
 
 def read_messages(value: object, role: str = "user") -> list[ReadMessage]:
-    """Return the chat messages in *value*, a list or its JSON text, oldest first; [] for any other value.
+    """Parse the chat messages in *value*, a list or its JSON text, oldest first.
+
+    Any other value gives an empty list.
 
     Args:
         role: role of a message that does not name its own.
@@ -69,7 +71,9 @@ def read_messages(value: object, role: str = "user") -> list[ReadMessage]:
 
 
 def read_parts(value: object) -> str | None:
-    """Return the joined texts of a list of message parts, such as system instructions, or of its JSON text."""
+    """Return the joined texts of a list of message parts, given as a list or as JSON text, such as system
+    instructions.
+    """
     parsed = parse_json(value)
     if isinstance(parsed, str):
         return None if looks_like_json(parsed) else unmasked(parsed)
@@ -93,7 +97,7 @@ def _message(get: Get, role: str) -> ReadMessage:
 
 
 def _has_result_parts(content: object) -> bool:
-    """Return whether *content* is a list of parts about calls of tools, of Haystack or Amazon Bedrock."""
+    """Return whether *content* is a list with tool results in the format of Haystack or Amazon Bedrock."""
     getters = [getter(part) for part in items_of(content, _MAX_PARTS) or ()]
     return any(get is not None and first(get, _UNTYPED_RESULTS, getter) is not None for get in getters)
 
@@ -134,7 +138,7 @@ def _add_text(message: ReadMessage, text: str) -> None:
 
 
 def looks_like_json(text: str) -> bool:
-    """Return whether *text* begins like a JSON array or object, which is not a text that a person wrote."""
+    """Return whether *text* begins like a JSON array or object, and so was not written by a person."""
     return text.lstrip()[:2] in ("[{", "[]", '["', '{"', "{}")
 
 
@@ -142,7 +146,7 @@ def looks_like_json(text: str) -> bool:
 
 
 def prompt_of(messages: Iterable[ReadMessage], instructions: str | None = None) -> Prompt | None:
-    """Return *messages* as a prompt, with the system *instructions* before them; None if there is no text.
+    """Build a `Prompt` from *messages* and the system *instructions*, or return None if they contain no text.
 
     The result of a tool becomes a message of its own, with the role "tool".
     """
@@ -158,18 +162,18 @@ def prompt_of(messages: Iterable[ReadMessage], instructions: str | None = None) 
 
 
 def _repeats_results(message: ReadMessage) -> bool:
-    """Return whether the texts of *message* repeat the tool results that it also holds as separate parts."""
+    """Return whether the texts of *message* only repeat the tool results that the message also contains."""
     return message.role in _TOOL_ROLES and bool(message.results)
 
 
 def last_user_text(messages: Sequence[ReadMessage]) -> str | None:
-    """Return the text of the last message of the user that has a text; None if there is none."""
+    """Return the text of the last message of the user that has a text, or None if there is none."""
     texts = (message.text("\n") for message in reversed(messages) if message.role in field_names.USER)
     return next((text for text in texts if text is not None), None)
 
 
 def results_since_user(messages: Sequence[ReadMessage]) -> list[object]:
-    """Return the results of tools that *messages* hold after the last text of the user."""
+    """Return the tool results in *messages* that follow the last text of the user."""
     found: list[object] = []
     for message in messages:
         if message.role in field_names.USER and message.texts:
@@ -181,7 +185,7 @@ def results_since_user(messages: Sequence[ReadMessage]) -> list[object]:
 
 
 def documents_of_results(results: Iterable[object]) -> tuple[Document, ...] | None:
-    """Return the documents in several results of tools, in order; None if no result holds any."""
+    """Return the documents in several tool results, in order, or None if no result contains a document."""
     found = [documents for result in results if (documents := result_documents(result)) is not None]
     return tuple(document for documents in found for document in documents) if found else None
 
@@ -190,7 +194,7 @@ def documents_of_results(results: Iterable[object]) -> tuple[Document, ...] | No
 
 
 def result_documents(value: object, depth: int = 0) -> tuple[Document, ...] | None:
-    """Return the result of a tool as documents: the passages of a list, else the whole text as one document.
+    """Convert the result of a tool to documents: the passages of a list, else the whole text as one document.
 
     None if it was not captured, or is the error result of an MCP tool; () if the tool returned nothing.
     """
@@ -223,7 +227,7 @@ def _is_text_part(part: object) -> bool:
 
 
 def _is_data(value: object) -> bool:
-    """Return whether *value* is a record with a text among other fields, and no wrapper around a list of passages."""
+    """Return whether *value* is a record with a text and other fields, and not a wrapper around a list of passages."""
     if not isinstance(value, dict):
         return False
     fields = cast("dict[str, object]", value)
@@ -232,16 +236,16 @@ def _is_data(value: object) -> bool:
 
 
 def as_text(value: object) -> str:
-    """Return *value* if it is a text, else its JSON text."""
+    """Return *value* itself if it is a string, else its JSON text."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def read_documents(value: object) -> tuple[tuple[Document, ...] | None, int]:
-    """Return the documents of a list of records, or of its JSON text, and the number of records without a text.
+    """Parse the documents in a list of records, or in its JSON text, and count the records without a text.
 
-    None instead of documents if *value* is no list, or if no record of it has a text.
+    Return None in place of the documents if *value* is no list, or if no record of it has a text.
     """
     items = items_of(parse_json(value), MAX_DOCUMENTS)
     if items is None:

@@ -1,4 +1,4 @@
-"""Reader of spans in the conventions of OpenInference.
+"""Reader of spans that follow the OpenInference semantic conventions.
 
 The specification leaves much open, so the reader follows what its instrumentations write: those of LangChain 0.1.80,
 LlamaIndex 4.6.1, Haystack 0.1.46, OpenAI 0.1.66, OpenAI Agents 2.6.0 and Pydantic AI 0.1.30.
@@ -42,7 +42,9 @@ _FINAL_RESULT: Final = "final_result"
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Return the step that *span* describes; None if the span is not in the conventions of OpenInference."""
+    """Read a step of a RAG call from *span*, or return None if the span does not follow the OpenInference
+    conventions.
+    """
     kind = text_of(span.attributes.get(semconv.OI_KIND))
     reader = None if kind is None else _READERS.get(_kind(span, kind.upper()))
     if reader is None or _has_other_convention(span):
@@ -51,16 +53,17 @@ def read(span: FinishedSpan) -> SpanReading | None:
 
 
 def _has_other_convention(span: FinishedSpan) -> bool:
-    """Return whether *span* is one of ragtrace or Pydantic AI that also has the attributes of a convention of its own.
+    """Return whether *span* was created by ragtrace or Pydantic AI and has the attributes of their own conventions,
+    too.
 
-    These say more. OpenInference's span processor adds its attributes to the spans of Pydantic AI.
+    Their own attributes say more than those that OpenInference's span processor adds to the spans of Pydantic AI.
     """
     own = span.scope == semconv.SCOPE and semconv.OPERATION_NAME in span.attributes
     return own or span.scope in semconv.PYDANTIC_SCOPES
 
 
 def _kind(span: FinishedSpan, kind: str) -> str:
-    """Return the kind of operation that *span* describes.
+    """Return the OpenInference kind of the operation that *span* describes (model call, retrieval, tool, agent ...).
 
     LangChain's instrumentation marks whatever has "agent" in its name as an agent, also a tool or a model.
     """
@@ -131,7 +134,8 @@ def _read_retrieval(span: FinishedSpan) -> SpanReading | None:
 
 
 def _documents_under(reading: SpanReading, prefix: str) -> tuple[Document, ...] | None:
-    """Return the documents in the attributes `<prefix>.<index>.document.*`, those without text only counted.
+    """Return the documents in the span attributes `<prefix>.<index>.document.*`, and count those without a text in
+    *reading*.
 
     None if there are no such attributes, or no document has a text.
     """
@@ -158,7 +162,7 @@ def _documents_under(reading: SpanReading, prefix: str) -> tuple[Document, ...] 
 
 
 def _returned_documents(reading: SpanReading) -> tuple[Document, ...] | None:
-    """Return the documents in the output of a retriever, where the span has no attributes for single documents.
+    """Return the documents in the output of a retriever whose span has no attributes for single documents.
 
     That is how all instrumentations show that nothing was found.
     """
@@ -178,7 +182,7 @@ def _returned_documents(reading: SpanReading) -> tuple[Document, ...] | None:
 
 
 def _with_ids(span: FinishedSpan, documents: tuple[Document, ...]) -> tuple[Document, ...]:
-    """Return *documents* with the ids that LangChain's instrumentation shows in the output alone."""
+    """Return *documents* with their ids, which LangChain's instrumentation writes only into the output attribute."""
     found = find_documents(flatten(parse_json(span.text(semconv.OI_OUTPUT))))
     same = found is not None and [each.text for each in found] == [each.text for each in documents]
     return documents if found is None or not same else found
@@ -200,7 +204,7 @@ def _read_tool(span: FinishedSpan) -> SpanReading | None:
 
 
 def _tool_documents(reading: SpanReading) -> tuple[Document, ...] | None:
-    """Return the result of a tool as documents: the passages in a list, else the whole result as one document."""
+    """Convert the result of a tool to documents: the passages of a list, else the whole result as one document."""
     value = reading.span.attributes.get(semconv.OI_OUTPUT)
     text = str(value) if isinstance(value, (int, float)) else unmasked(text_of(value))
     if text is None:
@@ -212,7 +216,7 @@ def _tool_documents(reading: SpanReading) -> tuple[Document, ...] | None:
 
 
 def passages_in(text: str) -> tuple[Document, ...] | None:
-    """Return the passages in *text*, the result of a tool: those in a JSON list, else *text* as one document.
+    """Convert *text*, the result of a tool, to documents: the passages of a JSON list, else *text* as one document.
 
     None if *text* shows only the string form of objects.
     """
@@ -236,7 +240,7 @@ def passages_in(text: str) -> tuple[Document, ...] | None:
 
 
 def _whole_list(items: list[object]) -> tuple[Document, ...] | None:
-    """Return *items* as documents; None if one of them is no document."""
+    """Convert *items* to documents, or return None if one of them is no document."""
     found = find_documents(items)
     return found if found is not None and len(found) == len(items) else None
 
@@ -245,7 +249,7 @@ def _whole_list(items: list[object]) -> tuple[Document, ...] | None:
 
 
 class _ChatMessage(NamedTuple):
-    """One message on the span of a model call."""
+    """Chat message in the OpenInference attributes of a model call's span."""
 
     role: str | None
     text: str | None
@@ -282,12 +286,14 @@ def _read_generation(span: FinishedSpan) -> SpanReading | None:
 
 
 def _is_response(item: object) -> bool:
-    """Return whether *item* is a response of OpenAI's Responses API."""
+    """Return whether *item* is a response object of OpenAI's Responses API."""
     return isinstance(item, dict) and cast("dict[str, Any]", item).get("object") == "response"
 
 
 def _is_no_call(span: FinishedSpan) -> bool:
-    """Return whether *span*, marked as that of a model, only prepares a prompt or wraps the span of the model call."""
+    """Return whether *span* has the kind of a model call but only prepares a prompt, or wraps the model call's own
+    span.
+    """
     attributes = span.attributes
     if semconv.OI_TOKENS_PROMPT in attributes or _prompt_texts(span):
         return False
@@ -315,7 +321,7 @@ def _messages(span: FinishedSpan, prefix: str) -> list[_ChatMessage]:
 
 
 def _prompt(reading: SpanReading, given: list[_ChatMessage]) -> Prompt | None:
-    """Return the prompt of a model call as messages; None if they are missing or masked."""
+    """Return the prompt of a model call as messages, or None if the messages are missing or masked."""
     span = reading.span
     if not given:
         texts = [text for text in _prompt_texts(span) if unmasked(text) is not None]
@@ -333,7 +339,7 @@ def _prompt(reading: SpanReading, given: list[_ChatMessage]) -> Prompt | None:
 
 
 def _prompt_texts(span: FinishedSpan) -> list[str]:
-    """Return the prompts of a text completion, whose attribute is a list, or numbered in newer releases."""
+    """Return the prompts of a text completion, from an attribute with a list or from numbered attributes."""
     listed: Any = span.attributes.get(semconv.OI_PROMPTS)
     texts: list[Any] = list(cast("list[Any]", listed)) if isinstance(listed, (list, tuple)) else []
     texts += [each.get(semconv.OI_PROMPT_TEXT) for each in numbered(span.attributes, semconv.OI_PROMPTS)]
@@ -341,7 +347,9 @@ def _prompt_texts(span: FinishedSpan) -> list[str]:
 
 
 def _read_facts(reading: SpanReading, facts: Answer, response_id: str | None) -> None:
-    """Read model, tokens and settings of a model call from attributes, else from *facts*, found in its output."""
+    """Set model, tokens and settings of a model call from span attributes, else from *facts*, parsed from its
+    output.
+    """
     span, step = reading.span, reading.step
     parameters = _parsed(span, semconv.OI_INVOCATION_PARAMETERS)
     settings: Mapping[str, Any] = cast("dict[str, Any]", parameters) if isinstance(parameters, dict) else {}
@@ -375,7 +383,7 @@ def _read_facts(reading: SpanReading, facts: Answer, response_id: str | None) ->
 
 
 def _response_id_in(shown: Any) -> str | None:
-    """Return the provider's id of a reply, which LangChain and the Agents SDK keep beside the reply itself."""
+    """Return the provider's response id, which LangChain and the Agents SDK record beside the model's reply."""
     if not isinstance(shown, dict):
         return None
     record = cast("dict[str, Any]", shown)
@@ -388,7 +396,7 @@ def _response_id_in(shown: Any) -> str | None:
 
 
 def _read_written(reading: SpanReading, written: list[_ChatMessage], facts: Answer | None) -> None:
-    """Read the answer from the messages that a model wrote, and the results of tools that ran at the provider."""
+    """Set the answer from the messages that a model wrote, and add the results of tools that the model provider ran."""
     step = reading.step
     results = [message.text for message in written if message.role == "tool" and message.text is not None]
     said = [message for message in written if message.role != "tool" and (message.text is not None or message.calls)]
@@ -411,7 +419,7 @@ def _read_written(reading: SpanReading, written: list[_ChatMessage], facts: Answ
 
 
 def _read_completion(reading: SpanReading, facts: Answer | None) -> None:
-    """Read the answer of a model call whose span has no output messages."""
+    """Set the answer of a model call whose span has no output messages."""
     span, step = reading.span, reading.step
     choices = [text_of(each.get(semconv.OI_COMPLETION_TEXT)) for each in numbered(span.attributes, semconv.OI_CHOICES)]
     text = unmasked(next(iter(choices), None))
@@ -434,7 +442,7 @@ def _read_completion(reading: SpanReading, facts: Answer | None) -> None:
 
 
 def _begin(span: FinishedSpan, kind: StepKind) -> SpanReading:
-    """Return a reading of *span* as a step of *kind*, with the session and user that the span names."""
+    """Create the reading of *span* as a step of *kind*, with session id and user id."""
     step = new_step(span, kind)
     metadata = _parsed(span, semconv.OI_METADATA)
     known: Mapping[str, Any] = cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
@@ -463,7 +471,7 @@ def _output(reading: SpanReading) -> Any:
 
 
 def _json_value(reading: SpanReading, name: str, type_name: str) -> Any:
-    """Return the value of the attribute *name*: parsed and flattened if it is JSON, else the text.
+    """Return the value of the span attribute *name*: parsed and flattened if it is JSON, else the text.
 
     None if the attribute is missing, masked, JSON that was cut, or the string form of an object.
     """

@@ -1,4 +1,4 @@
-"""Reader of spans in the conventions of OpenTelemetry GenAI, released and in development, and of ragtrace's own.
+"""Reader of spans that follow the OpenTelemetry GenAI conventions, released and in development, such as ragtrace's own.
 
 Content that an instrumentation put into a log event only is not on the span: the texts of such a step stay None.
 """
@@ -60,7 +60,9 @@ _MOST_FINISH_REASONS: Final = 128
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Return the step that *span* describes; None if the span is not in the conventions of OpenTelemetry GenAI."""
+    """Read a step of a RAG call from *span*, or return None if the span does not follow the OpenTelemetry GenAI
+    conventions.
+    """
     kind = _kind(span.attributes)
     if kind is None:
         return None
@@ -137,7 +139,7 @@ def _labels(value: object) -> tuple[str, ...]:
 
 
 def _whole(value: object) -> int | None:
-    """Return *value* if it is a whole number, at least 0, also one written as a float; else None."""
+    """Return *value* as an integer if it is a non-negative whole number (an int or a float), else None."""
     return whole_of(int(value)) if isinstance(value, float) and value.is_integer() else whole_of(value)
 
 
@@ -154,7 +156,7 @@ def _read_retrieval(reading: SpanReading) -> None:
 
 
 def read_tool(reading: SpanReading, arguments_name: str, result_name: str) -> None:
-    """Set the query and the documents of a tool call from the two attributes with its arguments and its result."""
+    """Set the query and the documents of a tool call, from the attributes with its arguments and its result."""
     span, step = reading.span, reading.step
     arguments = parse_json(_content(span, arguments_name))
     if isinstance(arguments, str):
@@ -183,7 +185,7 @@ def _read_contexts(reading: SpanReading) -> None:
 
 
 class _Contents:
-    """Input and output messages of a model or agent, from the attributes of a span or from its events."""
+    """Input and output messages of a model call or agent, from the attributes or events of a span."""
 
     def __init__(self, span: FinishedSpan) -> None:
         given, returned = _content(span, semconv.INPUT_MESSAGES), _content(span, semconv.OUTPUT_MESSAGES)
@@ -200,7 +202,7 @@ class _Contents:
 def read_generation(
     reading: SpanReading, given: Sequence[ReadMessage], returned: Sequence[ReadMessage], instructions: str | None
 ) -> None:
-    """Set query, prompt, documents and answer of a model call.
+    """Set the query, prompt, documents and answer of a model call from its messages.
 
     Args:
         given: messages of the prompt.
@@ -233,7 +235,7 @@ def read_generation(
 def read_workflow(
     reading: SpanReading, given: Sequence[ReadMessage], returned: Sequence[ReadMessage], instructions: str | None
 ) -> None:
-    """Set query, prompt and answer of a workflow or agent; its texts may be the JSON text of a state.
+    """Set the query, prompt and answer of a workflow or agent from its messages, whose texts may be a state in JSON.
 
     Args:
         given: messages with which it was started, the question last.
@@ -255,7 +257,7 @@ def read_workflow(
 
 
 def _reply(message: ReadMessage) -> str | None:
-    """Return the text of a message of the model; None if it has none.
+    """Return the text of a model's message, or None if it has none.
 
     opentelemetry-instrumentation-openai-agents-v2 0.1.0 writes the Python `repr` of a response in place of its text.
     """
@@ -270,7 +272,7 @@ def _reply(message: ReadMessage) -> str | None:
 
 
 def plain_query(text: str) -> str | None:
-    """Return the question in *text*, which may be the JSON text of a state; None if there is none in the state.
+    """Extract the user's question from *text*, which is the question itself or a workflow state in JSON.
 
     LangChain starts a stream with a blank input, and says the question later.
     """
@@ -280,7 +282,7 @@ def plain_query(text: str) -> str | None:
 
 
 def plain_answer(text: str) -> str | None:
-    """Return the answer in *text*, which may be the JSON text of a state; None if there is none in the state."""
+    """Extract the answer from *text*, which is the answer itself or a workflow state in JSON."""
     parsed = parse_json(text)
     if isinstance(parsed, str) and not looks_like_json(text):
         return text
@@ -293,7 +295,7 @@ def _no_text(value: object) -> object:
 
 
 def _variables(attributes: Attributes) -> dict[str, object]:
-    """Return the variables of the prompt template, by name, without those that are masked."""
+    """Return the variables of a prompt template by name, without masked ones."""
     start = len(semconv.PROMPT_VARIABLE)
     found = {name[start:]: value for name, value in attributes.items() if name.startswith(semconv.PROMPT_VARIABLE)}
     return {name: value for name, value in found.items() if not isinstance(value, str) or unmasked(value) is not None}
@@ -315,7 +317,7 @@ def _merged(*found: tuple[Document, ...] | None) -> tuple[Document, ...] | None:
 
 
 def read_old_prompt(span: FinishedSpan) -> list[ReadMessage]:
-    """Return the messages of the prompt that a span has in the form of older releases: in events, or in one text."""
+    """Read the prompt messages of a span that follows older GenAI conventions, from events or from a single text."""
     bodies = [
         {"role": role, **_body(attributes)}
         for name, attributes in span.events
@@ -325,21 +327,21 @@ def read_old_prompt(span: FinishedSpan) -> list[ReadMessage]:
 
 
 def read_old_answer(span: FinishedSpan) -> list[ReadMessage]:
-    """Return the messages of the model that a span has in the form of older releases: in events, or in one text."""
+    """Read the model's messages from a span that follows older GenAI conventions, from events or from a single text."""
     bodies = [_choice(_body(attributes)) for name, attributes in span.events if name == semconv.OLD_EVENT_CHOICE]
     found = read_messages(bodies, "assistant")
     return found or _old_texts(span, semconv.OLD_EVENT_COMPLETION, semconv.OLD_COMPLETION, "assistant")
 
 
 def _body(attributes: Attributes) -> dict[str, Any]:
-    """Return the fields of an event: its attributes, or the record that one of them holds as JSON text."""
+    """Return the fields of a message event: its attributes, or the record that one attribute holds as JSON text."""
     get = getter(parse_json(attributes.get(semconv.OLD_EVENT_CONTENT))) or attributes.get
     names = ("role", "content", "message", "tool_calls", "finish_reason")
     return {name: parse_json(value) for name in names if (value := get(name)) is not None}
 
 
 def _choice(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the message in an event about one choice of the model."""
+    """Return the message in *body*, the fields of an event about one choice of the model."""
     message = body.pop("message", None)
     if isinstance(message, dict):
         body |= cast("dict[str, Any]", message)
@@ -360,7 +362,7 @@ def _old_texts(span: FinishedSpan, event: str, name: str, role: str) -> list[Rea
 
 
 def _content(span: FinishedSpan, name: str) -> object:
-    """Return the attribute *name* of *span*, else of a span event with the details of the inference."""
+    """Return the attribute *name* of *span*, or else of the span event with the inference details."""
     value = span.attributes.get(name)
     if value is None and span.events:
         details = (attributes for event, attributes in reversed(span.events) if event == semconv.EVENT_DETAILS)
@@ -374,7 +376,7 @@ def _text(span: FinishedSpan, name: str) -> str | None:
 
 
 def is_cut(span: FinishedSpan, value: object) -> bool:
-    """Return whether *value* was truncated: at the limit of the provider, or before the end of its JSON text."""
+    """Return whether *value* was truncated at the provider's length limit, or is JSON text that breaks off."""
     if not isinstance(value, str):
         return False
     return span.is_cut(value) or (looks_like_json(value) and isinstance(parse_json(value), str))

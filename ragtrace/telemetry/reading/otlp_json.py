@@ -1,4 +1,4 @@
-"""Reading of files of spans: OTLP JSON as the Collector's file exporter writes it, and span records of Phoenix.
+"""Parser of span files: OTLP JSON as the Collector's file exporter writes it, and span records of Phoenix.
 
 OTLP JSON: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding; files of it:
 https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/. Span records are the objects of Phoenix's REST API and
@@ -49,14 +49,14 @@ _ERROR_CODES: Final = (2, "2", "STATUS_CODE_ERROR", "ERROR")
 
 @dataclass(frozen=True, slots=True)
 class UnreadableSpan:
-    """Line of a file of spans, or one span in it, that cannot be read."""
+    """Error record for a line of a span file, or for one span in the line, that cannot be parsed."""
 
     line: int
     error: str
 
 
 class SpanFile:
-    """File of finished spans, which is read line by line while it is iterated; it can be iterated once.
+    """File of finished spans, which is parsed line by line during iteration and can be iterated once.
 
     A line is an OTLP JSON document, a span record, or a list of these. A file that is one JSON document over several
     lines is read as a whole, up to `MOST_LINE_BYTES`. The file may be compressed by gzip.
@@ -75,7 +75,7 @@ class SpanFile:
 
     @property
     def share_read(self) -> float:
-        """Share of the file that has been read so far, from 0 to 1."""
+        """Share of the span file that has been read so far, from 0 to 1."""
         return min(1.0, self._read / self._size)
 
     def __iter__(self) -> Generator[FinishedSpan | UnreadableSpan, None, None]:
@@ -87,7 +87,7 @@ class SpanFile:
     # --- file to JSON documents ---------------------------------------------------------------------------------------
 
     def _documents(self) -> Iterator[tuple[int, Any]]:
-        """Yield each line's number and JSON document; `UnreadableSpan` for a line that is no JSON."""
+        """Yield the number and the JSON document of each line, or an `UnreadableSpan` for a line that is not JSON."""
         documents = self._documents_over_lines()
         if documents is not None:
             self._read = self._size
@@ -115,7 +115,9 @@ class SpanFile:
             yield number + 1, UnreadableSpan(number + 1, f"the gzip data is cut off or damaged here: {error}")
 
     def _documents_over_lines(self) -> list[Any] | None:
-        """Return the JSON documents of a file whose documents stretch over several lines; None if it is JSON Lines."""
+        """Return the JSON documents of a file whose documents extend over several lines, or None if the file is JSON
+        Lines.
+        """
         try:
             with self._path.open("rb") as stored:
                 file = _decompressed(stored)
@@ -144,7 +146,7 @@ class SpanFile:
 
 
 class OtlpJsonReader:
-    """Reader of the spans in JSON documents: OTLP JSON, span records, or lists of these."""
+    """Parser of the spans in JSON documents: OTLP JSON, span records, or lists of either."""
 
     def __init__(self) -> None:
         self.n_other_signals = 0
@@ -153,7 +155,7 @@ class OtlpJsonReader:
         """Number of attributes left out so far because their value is none of OTLP's."""
 
     def spans_in(self, line: int, document: Any, depth: int = 0) -> Iterator[FinishedSpan | UnreadableSpan]:
-        """Yield the spans in the JSON *document* on *line*, which lies inside of *depth* wrapping objects."""
+        """Yield the spans in the JSON *document* of line number *line*, nested in *depth* wrapping objects."""
         if isinstance(document, list):
             for each in cast("list[object]", document):
                 yield from self.spans_in(line, each, depth)
@@ -220,7 +222,7 @@ class OtlpJsonReader:
         )
 
     def _record(self, span: Mapping[str, Any]) -> FinishedSpan:
-        """Return the span that a span record of Phoenix, or of the OpenTelemetry SDK's `to_json`, describes."""
+        """Parse a span record, as written by Phoenix or by the OpenTelemetry SDK's `to_json`."""
         context = cast("dict[str, Any]", span["context"])
         trace_id = _id(context.get("trace_id"), 16, "trace_id")
         parent_id = _parent_id(span.get("parent_id"))
@@ -249,7 +251,10 @@ class OtlpJsonReader:
     # --- attributes ---------------------------------------------------------------------------------------------------
 
     def _attributes(self, listed: Any) -> Attributes:
-        """Return the attributes of an OTLP list of key and value; a list value becomes a tuple, as in the SDK."""
+        """Convert an OTLP list of key-value pairs to attributes.
+
+        A list value becomes a tuple, as in the SDK.
+        """
         found: dict[str, Any] = {}
         for item in _listed(listed):
             try:
@@ -271,12 +276,12 @@ def has_remote_parent(flags: int, kind: object) -> bool:
 
 
 def _decompressed(stored: BufferedReader) -> BufferedReader | GzipFile:
-    """Return a file with the bytes of *stored*, decompressed if these are gzip's."""
+    """Return a file object with the bytes of *stored*, decompressed if they are in gzip format."""
     return GzipFile(fileobj=stored) if stored.peek(2).startswith(_GZIP) else stored
 
 
 def _parse(number: int, raw: bytes) -> Any:
-    """Return the JSON value that the line *raw* holds; `UnreadableSpan` if it holds none."""
+    """Parse the line *raw* as JSON, or return an `UnreadableSpan` if it is not JSON."""
     try:
         return json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -289,7 +294,7 @@ def _parse(number: int, raw: bytes) -> Any:
 
 
 def _value(value: Any, depth: int) -> Any:
-    """Return the Python value of an OTLP `AnyValue`; None for an empty one.
+    """Convert an OTLP `AnyValue` to a Python value, or to None if it is empty.
 
     Raises:
         ValueError: it is none of the types of OTLP, or nested too deeply.
@@ -324,7 +329,10 @@ def _value(value: Any, depth: int) -> Any:
 
 
 def _values(content: Any) -> list[Any]:
-    """Return the items of an OTLP array or key-value list; protobuf's JSON leaves `values` out of an empty one."""
+    """Return the items of an OTLP array or key-value list.
+
+    Protobuf's JSON leaves the key `values` out of an empty one.
+    """
     listed = cast("dict[str, Any]", content).get("values", []) if isinstance(content, dict) else None
     if not isinstance(listed, list):
         raise ValueError(f"not a list of OTLP: {_shown(content)}")
@@ -332,7 +340,7 @@ def _values(content: Any) -> list[Any]:
 
 
 def _flattened(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of a span record by dotted name: Phoenix nests them where another client asks for it."""
+    """Yield the attributes of a span record under dotted names, also where Phoenix nests them."""
     for name, each in ({} if value is None else _object(value)).items():
         yield from _flattened_one(f"{prefix}{name}", each, depth)
 
@@ -357,12 +365,12 @@ def _flattened_one(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any
 
 
 def _first(fields: Mapping[str, Any], *names: str) -> Any:
-    """Return the first field among *names* that is there and not null; None if there is none."""
+    """Return the first of the fields *names* that is present and not null, or None."""
     return next((fields[name] for name in names if fields.get(name) is not None), None)
 
 
 def _scoped_spans(resource: Any) -> Iterator[tuple[Any, str]]:
-    """Yield each span under a resource with the name of its instrumentation scope.
+    """Yield each span below an OTLP resource, with the name of its instrumentation scope.
 
     Raises:
         ValueError: the structure is not OTLP's.
@@ -381,7 +389,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Return a list; an empty one for null, for which protobuf's JSON may stand.
+    """Return *value* if it is a list, or an empty list if it is null, which protobuf's JSON may write instead.
 
     Raises:
         ValueError: it is neither.
@@ -394,12 +402,13 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _context(trace_id: int, span_id: int, *, is_remote: bool = False) -> SpanContext:
-    """Return the context of an exported span, which therefore was sampled: not every exporter writes the flag."""
+    """Return the span context of an exported span, with the sampled flag set, as not every exporter writes the flag."""
     return SpanContext(trace_id, span_id, is_remote=is_remote, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
 def _id(value: Any, n_bytes: int, name: str) -> int:
-    """Return the id of *n_bytes* in hexadecimal (OTLP JSON, perhaps with 0x or as a UUID) or base64 (protobuf's JSON).
+    """Parse an id of *n_bytes* bytes in hexadecimal (OTLP JSON, perhaps with 0x or as a UUID) or base64 (protobuf's
+    JSON).
 
     Raises:
         ValueError: it is neither, or zero.
@@ -421,12 +430,12 @@ def _id_or_zero(value: Any, n_bytes: int, name: str) -> int:
 
 
 def _parent_id(value: Any) -> int:
-    """Return the id of a span's parent; 0 for a missing, empty or zero one, which a root span has."""
+    """Return the parent's span id, or 0 if it is missing, empty or zero, as for a root span."""
     return _id_or_zero(value, 8, "parentSpanId") if value else 0
 
 
 def _whole(value: Any) -> int:
-    """Return a whole number, which protobuf's JSON writes as a string where it has 64 bits.
+    """Parse a whole number, which protobuf's JSON writes as a string if it has 64 bits.
 
     Raises:
         ValueError: it is none.
@@ -439,7 +448,10 @@ def _whole(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    """Return a floating-point number; protobuf's JSON writes "NaN", "Infinity" and "-Infinity" as strings."""
+    """Parse a floating-point number.
+
+    Protobuf's JSON writes "NaN", "Infinity" and "-Infinity" as strings.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, str, float)):
         raise ValueError(f"not a number: {_shown(value)}")
     return float(value)
@@ -458,7 +470,10 @@ def _time(nanoseconds: int, name: str) -> int:
 
 
 def _nanoseconds(value: Any, name: str) -> int:
-    """Return the nanoseconds since the epoch of a time in ISO 8601; without a zone it is in UTC, as Phoenix has it."""
+    """Convert an ISO 8601 time to nanoseconds since the epoch.
+
+    A time without a zone is taken as UTC, as Phoenix writes it.
+    """
     if not isinstance(value, str):
         raise ValueError(f"{name} must be a time in ISO 8601, got {_shown(value)}")
     text = f"{value[:-1]}+00:00" if value.endswith("Z") else value  # Python 3.10 does not read the Z
@@ -484,7 +499,9 @@ def _text(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return the beginning of *value* for an error message: keys of an object, so that no content is shown."""
+    """Return the beginning of *value* for an error message, with the keys of an object only, so that no content is
+    shown.
+    """
     if isinstance(value, dict):
         return f"an object with {', '.join(list(map(repr, cast('dict[str, Any]', value)))[:5]) or 'no keys'}"
     if isinstance(value, (str, list)):

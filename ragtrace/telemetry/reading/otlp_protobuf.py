@@ -1,4 +1,4 @@
-"""Reading of the spans in an OTLP export request of protobuf."""
+"""Parser of the spans in an OTLP export request in protobuf."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
 class UnreadableSpanError(ValueError):
-    """Error in a span: an id or a time is missing, or it has too many attributes or nests them too deeply."""
+    """Raised for an OTLP span without a valid id or time, or with too many or too deeply nested attributes."""
 
 
 def spans_in(
     request: ExportTraceServiceRequest, *, most_attributes: int
 ) -> Iterator[FinishedSpan | UnreadableSpanError]:
-    """Yield each span of *request*; an error for one that cannot be read.
+    """Yield each span of an OTLP export *request*, or an error in place of a span that cannot be parsed.
 
     Args:
         request: the export request.
@@ -72,13 +72,16 @@ def _finished_span(span: Span, scope: str, most_attributes: int) -> FinishedSpan
 
 
 def has_ids(span: Span) -> bool:
-    """Return whether *span* has a trace id and a span id of the right length, which are not zero."""
+    """Return whether *span* has a trace id and a span id of the right length that are not zero."""
     trace_id, span_id = span.trace_id, span.span_id
     return len(trace_id) == 16 and len(span_id) == 8 and trace_id != _NO_TRACE and span_id != _NO_SPAN
 
 
 def _attributes(listed: Iterable[KeyValue]) -> Attributes:
-    """Return the attributes of an OTLP list of key and value; a list value becomes a tuple, as in the SDK."""
+    """Convert an OTLP list of key-value pairs to attributes.
+
+    A list value becomes a tuple, as in the SDK.
+    """
     found: dict[str, Any] = {}
     for item in listed:
         given = item.value
@@ -91,7 +94,7 @@ def _attributes(listed: Iterable[KeyValue]) -> Attributes:
 
 
 def _value(value: AnyValue, depth: int) -> Any:
-    """Return the Python value of an OTLP `AnyValue`; None for an empty one.
+    """Convert an OTLP `AnyValue` to a Python value, or to None if it is empty.
 
     Raises:
         UnreadableSpanError: it is nested too deeply.

@@ -1,4 +1,4 @@
-"""Reader of spans in the conventions of Pydantic AI: those of OpenTelemetry GenAI, and attributes of its own.
+"""Reader of spans of Pydantic AI, which follow the OpenTelemetry GenAI conventions and have attributes of their own.
 
 The formats 1 to 6 of its instrumentation (`InstrumentationSettings(version=...)`) are read; checked with 2.68.
 """
@@ -29,7 +29,9 @@ _MAX_EVENTS: Final = 1_000
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Return the step that *span* describes; None if the span is not in the conventions of Pydantic AI."""
+    """Read a step of a RAG call from *span*, or return None if the span does not follow the conventions of Pydantic
+    AI.
+    """
     attributes = span.attributes
     is_run = semconv.PYDANTIC_MESSAGES in attributes or semconv.PYDANTIC_MESSAGE_EVENTS in attributes
     if not is_run and span.scope not in semconv.PYDANTIC_SCOPES:
@@ -50,7 +52,7 @@ def read(span: FinishedSpan) -> SpanReading | None:
 
 
 def _read_run(span: FinishedSpan) -> SpanReading:
-    """Return the reading of the run of an agent: its question, its result and the conversation before them."""
+    """Read a workflow step from the span of an agent's run: the question, the result and the earlier conversation."""
     attributes, step = span.attributes, new_step(span, "trace")
     reading = SpanReading(span, step, CONVENTION)
     otel_genai.add_facts(span, step)
@@ -77,7 +79,7 @@ def _read_run(span: FinishedSpan) -> SpanReading:
 
 
 def _question(messages: Sequence[ReadMessage], earlier: int) -> int | None:
-    """Return the index of the message with which the user started the run; None if there is none.
+    """Return the index of the user message that started the agent's run, or None if there is none.
 
     Later messages of the user may be results of tools, and requests to try again.
 
@@ -92,7 +94,7 @@ def _question(messages: Sequence[ReadMessage], earlier: int) -> int | None:
 
 
 def _read_tool(span: FinishedSpan) -> SpanReading | None:
-    """Return the reading of a tool call; None for a function that only shapes the agent's output."""
+    """Read a step from the span of a tool call, or return None for a function that only shapes the agent's output."""
     attributes = span.attributes
     about = (span.name, attributes.get(semconv.PYDANTIC_LOG_MESSAGE))
     if any(isinstance(each, str) and each.startswith("running output function") for each in about):
@@ -109,7 +111,7 @@ def _read_tool(span: FinishedSpan) -> SpanReading | None:
 
 
 def _messages_of_events(value: object) -> tuple[list[ReadMessage], list[ReadMessage]]:
-    """Return the input and output messages of the model, from the list of events of format 1."""
+    """Return the input and the output messages of a model call, from the event list of Pydantic AI's format 1."""
     given: list[object] = []
     returned: list[object] = []
     for event in items_of(parse_json(value), _MAX_EVENTS) or ():

@@ -1,4 +1,4 @@
-"""Reading of the `repr` of Python objects, which some instrumentations write in place of JSON.
+"""Parser of the `repr` of Python objects, which some instrumentations write in place of JSON.
 
 Nothing is evaluated: the text is parsed, and only literals, containers and calls of constructors are read.
 """
@@ -23,7 +23,7 @@ _LITERALS: Final = frozenset({"None", "True", "False"})
 
 
 def parse_repr(text: str) -> Any:
-    """Return the value that the Python `repr` *text* shows: literals, containers, and objects as dicts of their fields.
+    """Parse the Python `repr` *text* into literals, containers, and a dict of the fields for each object.
 
     `Message(_role=<Role.USER: 'user'>, text='Why?')` is `{"role": "user", "text": "Why?"}`; an object without fields,
     such as `<function f at 0x7f>`, is None. None, too, if *text* is anything else.
@@ -37,7 +37,7 @@ def parse_repr(text: str) -> Any:
 
 
 def _source(text: str) -> str:
-    """Return *text* with every `<...>` replaced by the literal in it, or by None.
+    """Return *text* with every `<...>` replaced by the literal inside it, or by None.
 
     Raises:
         ValueError: if *text* holds anything but literals, containers and calls, or is nested too deeply for the parser.
@@ -68,7 +68,9 @@ def _source(text: str) -> str:
 
 
 def _check(kind: int, string: str, before: str) -> None:
-    """Raise ValueError for a token that a `repr` does not have, or that lets the parser recurse without a bracket."""
+    """Raise ValueError for a token that does not occur in a `repr`, or that would make the parser recurse without a
+    bracket.
+    """
     if kind == tokenize.OP:
         is_chained = (string in _OPENING and before in _CLOSING) or string == "-" == before
         if string not in _OPERATORS or is_chained:
@@ -86,7 +88,7 @@ def _check(kind: int, string: str, before: str) -> None:
 
 
 def _literal(tokens: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return the literal in the tokens of `<Role.USER: 'user'>`; the token None for any other `<...>`."""
+    """Return the literal in the tokens of `<Role.USER: 'user'>`, or the token None for any other `<...>`."""
     is_member = len(tokens) == 5 and tokens[1][1] == "." and tokens[3][1] == ":"
     is_plain = is_member and tokens[4][0] in (tokenize.STRING, tokenize.NUMBER)
     return [tokens[4]] if is_plain else [(tokenize.NAME, "None")]

@@ -1,4 +1,4 @@
-"""Choice of the reader for a finished span: the first convention that recognises its attributes reads it."""
+"""Choice of the reader for a finished span, by the attribute convention that the span follows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _READERS: Final[tuple[Reader, ...]] = (
 
 
 def read_span(span: FinishedSpan) -> SpanReading | None:
-    """Return the step of a RAG call that *span* describes; None if it describes none. Never raises."""
+    """Read a step of a RAG call from *span*, or return None if it describes no step.
+
+    Never raises.
+    """
     for read in _READERS:
         try:
             reading = read(span)

@@ -1,4 +1,4 @@
-"""Flattens messages, documents and answers that frameworks serialised to JSON on spans into plain records.
+"""Conversion of messages, documents and answers that frameworks serialise to JSON on spans into plain records.
 
 LangChain writes a message as `{"lc": 1, "kwargs": {...}}` or `{"type": ..., "data": {...}}`. Haystack and LlamaIndex
 have objects without a JSON form, of which `str()` or `repr()` stands in the JSON: those of chat messages and answers
@@ -35,9 +35,10 @@ _MESSAGE_TYPES: Final = {"Human": "human", "AI": "ai", "System": "system", "Tool
 
 
 def flatten(value: object) -> Any:
-    """Return *value*, parsed JSON, with serialised messages, documents and answers in it as plain records.
+    """Convert the serialised messages, documents and answers in *value*, parsed JSON, to plain records.
 
-    Strings that are only the string form of an object are replaced by None, and a list of nothing else with them.
+    Strings Strings that are only the string form of an object are replaced by None, and a list of nothing else with
+    them.
     """
     return _flatten(value, 0)
 
@@ -80,7 +81,7 @@ def _flatten_record(record: dict[str, Any], depth: int) -> Any:
 
 
 def _part(block: object) -> object:
-    """Return a content block of LlamaIndex as a typed part of a message."""
+    """Convert a content block of LlamaIndex to a message part with a type."""
     if not isinstance(block, dict):
         return block
     part = cast("dict[str, Any]", block)
@@ -98,7 +99,7 @@ def _flatten_text(text: str) -> Any:
 
 
 def _chat_message(role: str, text: str) -> dict[str, Any]:
-    """Return the message that *text*, the string form of a Haystack chat message, shows."""
+    """Parse *text*, the string form of a Haystack chat message, into a message record."""
     parts = list(_parts(text))
     texts = [said for kind, said in parts if kind.startswith("Text" if role != "tool" else "ToolCallResult")]
     calls = [{"function": {"name": said}} for kind, said in parts if kind == "ToolCall(tool_name"]
@@ -113,7 +114,7 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _string(literal: str) -> str | None:
-    """Return the value of a Python string literal; None if the text is no such literal."""
+    """Return the value of a Python string literal, or None if the text is no such literal."""
     value = parse_repr(literal)
     return value if isinstance(value, str) else None
 
@@ -122,7 +123,7 @@ def _string(literal: str) -> str | None:
 
 
 def query_in(given: Any) -> str | None:
-    """Return the user's question in the arguments *given* to a workflow or a retriever."""
+    """Find the user's question in the arguments *given* to a workflow or a retriever."""
     if (query := find_query(given)) is not None or not isinstance(given, dict):
         return unmasked(query)
     arguments = cast("dict[str, Any]", given)
@@ -139,7 +140,7 @@ def query_in(given: Any) -> str | None:
 
 
 def argument_in(given: Any) -> str | None:
-    """Return the search text among the arguments *given* to a tool: its query, else its only text."""
+    """Find the search text in the arguments *given* to a tool: the query, else the only text."""
     if isinstance(given, str):
         arguments = parse_repr(given) if given[:1] == "{" else None  # LangChain shows arguments so
         if not isinstance(arguments, dict):
@@ -155,14 +156,14 @@ def argument_in(given: Any) -> str | None:
 
 
 def given_documents(given: Any) -> tuple[Document, ...] | None:
-    """Return the documents among the arguments *given* to a response synthesizer of LlamaIndex; None if it got none."""
+    """Find the documents in the arguments *given* to a LlamaIndex response synthesizer, or return None."""
     arguments = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     lists = (arguments.get(name) for name in ("nodes", "text_chunks"))
     return next(filter(None, (find_documents(cast("object", each)) for each in lists if isinstance(each, list))), None)
 
 
 def without_echo(returned: Any, given: Any, query: str | None) -> Any:
-    """Return the fields that a workflow has added to its state: an application's state also holds its arguments."""
+    """Return the fields that a workflow has added to its state, without the arguments that the state repeats."""
     record = cast("dict[str, Any]", returned)
     if not isinstance(returned, dict) or "role" in returned or "type" in returned:
         return record

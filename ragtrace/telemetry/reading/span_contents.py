@@ -1,4 +1,4 @@
-"""Messages that instrumentations hand over beside their spans, kept until the spans are read."""
+"""Store of messages that instrumentations report separately from their spans, until the spans are read."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _MOST_SPANS: Final = 512
 
 
 class SpanContents:
-    """Bounded table of the messages that belong to spans, by span."""
+    """Bounded store of messages by the span that they belong to."""
 
     def __init__(self) -> None:
         self.reset()
         call_in_child(self.reset)
 
     def reset(self) -> None:
-        """Remove all contents, at the start and in a forked child."""
+        """Remove all stored messages, at the start and in a forked child."""
         self._lock = threading.Lock()
         self._contents: OrderedDict[tuple[int, int], Mapping[str, Any]] = OrderedDict()
 
     def keep(self, span: SpanContext, contents: Mapping[str, Any]) -> None:
-        """Keep *contents*, by attribute name, for the *span* that they belong to, until they are taken."""
+        """Store *contents*, messages by attribute name, for *span* until the span is read."""
         with self._lock:
             self._contents[span.trace_id, span.span_id] = contents
             lost = len(self._contents) > _MOST_SPANS
@@ -43,7 +43,7 @@ class SpanContents:
             )
 
     def take(self, span: SpanContext) -> Mapping[str, Any]:
-        """Remove the contents of *span* and return them; an empty mapping if there are none."""
+        """Remove and return the stored messages of *span*, or an empty mapping if there are none."""
         if not self._contents:
             return {}
         with self._lock:

@@ -1,4 +1,4 @@
-"""Reader of spans in the conventions of OpenLLMetry (Traceloop), release 0.62.4 and older ones.
+"""Reader of spans that follow the conventions of OpenLLMetry (Traceloop), release 0.62.4 and older ones.
 
 Its spans of frameworks hold arguments and results as JSON in `traceloop.entity.input` and `traceloop.entity.output`.
 Its spans of model calls have GenAI attributes, in older releases one for each message, `gen_ai.prompt.<index>.content`.
@@ -48,7 +48,7 @@ _USER: Final = ("user_id",)
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Return the step that *span* describes; None if the span is not in the conventions of OpenLLMetry (Traceloop)."""
+    """Read a step of a RAG call from *span*, or return None if the span does not follow OpenLLMetry's conventions."""
     attributes = span.attributes
     if not any(mark in attributes for mark in _MARKS):
         return None
@@ -68,7 +68,7 @@ def read(span: FinishedSpan) -> SpanReading | None:
 
 
 def _read_entity(span: FinishedSpan, operation: str | None) -> SpanReading | None:
-    """Return the step that the span of a framework's workflow, agent, task or tool describes; None if there is none."""
+    """Read a step from the span of a framework's workflow, agent, task or tool, or return None if it is no step."""
     kind = text_of(span.attributes.get(semconv.TRACELOOP_KIND))
     name = _entity_name(span)
     if name.endswith(_NO_STEPS):
@@ -86,7 +86,7 @@ def _read_entity(span: FinishedSpan, operation: str | None) -> SpanReading | Non
 
 
 def _is_prompt(given: Any) -> bool:
-    """Return whether *given* are the arguments of LlamaIndex's methods that ask a model: messages, or a template."""
+    """Return whether *given* contains the messages or prompt of a LlamaIndex method that calls a model."""
     return (_has(given, "messages") and not _has(given, "query")) or _has(given, "prompt")
 
 
@@ -119,7 +119,7 @@ def _read_workflow(span: FinishedSpan, name: str, given: Any, returned: Any) -> 
 
 
 def _question(given: Any) -> str | None:
-    """Return the user's question in the arguments *given*: in those by name, else in the only text by position."""
+    """Find the user's question in the arguments *given*: by name, else as the only positional text."""
     query = query_in(given)
     if query is None and _has(given, "args") and isinstance(given["args"], list):
         texts = [text for each in cast("list[object]", given["args"]) if (text := query_in(each)) is not None]
@@ -158,7 +158,7 @@ def _read_tool(span: FinishedSpan, name: str, given: Any, returned: Any) -> Span
 
 
 def _tool_documents(result: Any) -> tuple[Document, ...] | None:
-    """Return the result of a framework's tool as documents: its passages, else its text as one document."""
+    """Convert the result of a framework's tool to documents: its passages, else its text as one document."""
     if _has(result, "artifact") and (found := find_documents(result["artifact"])):
         return found
     if _has(result, "tool_name", "blocks"):
@@ -169,7 +169,10 @@ def _tool_documents(result: Any) -> tuple[Document, ...] | None:
 
 
 def _read_completion(span: FinishedSpan, given: Any, raw: dict[str, Any]) -> SpanReading | None:
-    """Return the text completion of LlamaIndex, whose span has no GenAI attributes; None if it is none."""
+    """Read a text completion of LlamaIndex, whose span has no GenAI attributes.
+
+    Return None if there is no completion.
+    """
     answer = find_answer(raw)
     if answer is None or answer.text is None:
         return None
@@ -206,7 +209,7 @@ def _read_generation(span: FinishedSpan) -> SpanReading | None:
 
 
 def _numbered_messages(span: FinishedSpan, prefix: str) -> list[dict[str, Any]]:
-    """Return the messages in the attributes `<prefix>.<index>.<field>` of older releases."""
+    """Return the messages in the numbered attributes `<prefix>.<index>.<field>` of older OpenLLMetry releases."""
     messages: list[dict[str, Any]] = []
     for fields in numbered(span.attributes, prefix):
         content = fields.get("content")
@@ -219,7 +222,10 @@ def _numbered_messages(span: FinishedSpan, prefix: str) -> list[dict[str, Any]]:
 
 
 def _read_vector_search(span: FinishedSpan) -> SpanReading | None:
-    """Return the retrieval of a vector database, whose results are events; None if it is no search with results."""
+    """Read a retrieval step from the span of a vector database, whose results are span events.
+
+    Return None if there are no results.
+    """
     found = [attributes for name, attributes in span.events if name == semconv.DB_RESULT_EVENT]
     if not found:
         return None
@@ -240,7 +246,10 @@ def _read_vector_search(span: FinishedSpan) -> SpanReading | None:
 
 
 def _passage(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of one search result; a distance is no score, as the lower one is the better."""
+    """Convert the attributes of a search-result event to a document record.
+
+    A distance is not used as a score, because lower is better.
+    """
     text = text_of(attributes.get(semconv.DB_RESULT_DOCUMENT))
     record = {} if text is None else {"document": text}
     values = {
@@ -255,7 +264,7 @@ def _passage(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _begin(span: FinishedSpan, kind: StepKind) -> SpanReading:
-    """Return a reading of *span* as a step of *kind*, with model, tokens, session and user."""
+    """Create the reading of *span* as a step of *kind*, with model, tokens, session id and user id."""
     step = new_step(span, kind)
     otel_genai.add_facts(span, step)
     step.conversation_id = step.conversation_id or _association(span, _SESSION)
@@ -272,7 +281,7 @@ def _association(span: FinishedSpan, keys: tuple[str, ...]) -> str | None:
 
 
 def _entity_name(span: FinishedSpan) -> str:
-    """Return the name of the workflow, class or tool that *span* is about."""
+    """Return the name of the workflow, class or tool that *span* describes."""
     name = label_of(span.attributes.get(semconv.TRACELOOP_NAME)) or label_of(
         span.attributes.get(semconv.TRACELOOP_WORKFLOW)
     )
@@ -283,7 +292,10 @@ def _entity_name(span: FinishedSpan) -> str:
 
 
 def _value(span: FinishedSpan, name: str) -> Any:
-    """Return the value that the attribute *name* encodes as JSON, flat; None if it is missing, masked or cut."""
+    """Parse the JSON in the attribute *name* and flatten it.
+
+    Return None if it is missing, masked or truncated.
+    """
     text = unmasked(span.text(name))
     value = parse_json(text)
     if text is None or (value is text and looks_like_json(text)):
@@ -292,7 +304,7 @@ def _value(span: FinishedSpan, name: str) -> Any:
 
 
 def _mark_cut(reading: SpanReading, *names: str) -> None:
-    """Note in *reading* whether one of the attributes *names* was truncated."""
+    """Record in *reading* whether one of the attributes *names* was truncated."""
     span = reading.span
     reading.is_cut = reading.is_cut or any(otel_genai.is_cut(span, span.attributes.get(name)) for name in names)
 
@@ -302,6 +314,6 @@ def _has(value: Any, *names: str) -> bool:
 
 
 def _are_scored_nodes(value: Any) -> bool:
-    """Return whether *value* is a list of LlamaIndex's nodes with scores, as retrievers and re-rankers return it."""
+    """Return whether *value* is a list of LlamaIndex nodes with scores, the result of a retriever or re-ranker."""
     items = cast("list[object]", value) if isinstance(value, list) else []
     return bool(items) and all(_has(item, "node", "score") for item in items)

@@ -1,4 +1,4 @@
-"""Helpers that the readers share: JSON in attributes, numbered attributes, messages, documents and token counts."""
+"""Helpers shared by the span readers: JSON in attributes, numbered attributes, masked texts and token counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_MASK_CHARS: Final = 120
 
 
 def parse_json(value: object) -> Any:
-    """Return the value that the JSON text *value* encodes; anything else, and text that is no JSON, unchanged.
+    """Parse *value* if it is JSON text, and return any other value unchanged.
 
     A JSON text that is too large is returned unchanged, too.
     """
@@ -40,17 +40,17 @@ def parse_json(value: object) -> Any:
 
 
 def is_too_large(text: str) -> bool:
-    """Return whether *text* would not be parsed if it is JSON, as it has too many characters or values."""
+    """Return whether the JSON *text* has too many characters or values to be parsed."""
     return len(text) > _MOST_JSON_CHARS or text.count(",") > _MOST_JSON_COMMAS
 
 
 def unmasked(text: str | None) -> str | None:
-    """Return *text*; None if an instrumentation has put a mask such as `__REDACTED__` in place of the text."""
+    """Return *text*, or None if an instrumentation has replaced the text by a mask such as `__REDACTED__`."""
     return None if text is None or (len(text) <= _MOST_MASK_CHARS and _MASK.fullmatch(text)) else text
 
 
 def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """Return the attributes `<prefix>.<index>.<name>` as one dict for each index, in order, with the names as keys."""
+    """Group the attributes `<prefix>.<index>.<name>` into one dict for each index, in order."""
     found: dict[int, dict[str, Any]] = {}
     start = len(prefix) + 1
     for key, value in attributes.items():
@@ -62,7 +62,7 @@ def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]
 
 
 def new_step(span: FinishedSpan, kind: StepKind) -> Step:
-    """Return an ended step of *kind* with the times and the error of *span*; its texts are still to be read."""
+    """Create an ended step of *kind* with the times and the error of *span*, but without texts."""
     step = Step()
     step.kind, step.ended, step.written = kind, True, True
     step.end_ns = span.end_ns
@@ -73,7 +73,7 @@ def new_step(span: FinishedSpan, kind: StepKind) -> Step:
 
 
 def usage_of(span: FinishedSpan, input_name: str, output_name: str) -> Usage:
-    """Return the token counts under two attribute names; None for one that is missing or no whole number.
+    """Return the token counts in two span attributes, with None for a count that is missing or not a whole number.
 
     No prompt has 0 tokens: other instrumentations say so of streams, of which they know none.
     """

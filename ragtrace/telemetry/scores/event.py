@@ -92,7 +92,7 @@ def accepts_events(logger: Logger, context: Context) -> bool:
 
 
 def detail_attributes(attributes: object) -> dict[str, Detail]:
-    """Return the extra values that a metric publishes with its score (counts, a method ...) as event attributes.
+    """Return a metric's additional values (counts, a method ...) as attributes of the evaluation event.
 
     Counts of 0 and false or empty values are left out: they are the most frequent ones, and absence says the same.
 
@@ -113,7 +113,9 @@ def detail_attributes(attributes: object) -> dict[str, Detail]:
 
 @lru_cache(maxsize=1_024)
 def _detail_name(name: object) -> str:
-    """Return the event attribute for a metric's extra value *name*; "" if *name* cannot be part of one."""
+    """Return the event attribute name for a metric's additional value *name*, or "" if *name* is not suitable for
+    one.
+    """
     return semconv.eval_detail(name) if isinstance(name, str) and _NAME.fullmatch(name) else ""
 
 
@@ -134,7 +136,7 @@ def _number(value: object) -> int | float | None:
 
 
 def _of_one_type(values: tuple[object, ...]) -> tuple[str, ...] | tuple[float, ...] | None:
-    """Return *values* as a tuple of one type (text or number), as OTLP requires; None if they are of several types."""
+    """Return *values* as a tuple of one type (text or number), as OTLP requires, or None if the types differ."""
     texts = tuple(encodable(value[:MOST_CHARS]) for value in values if isinstance(value, str))
     if len(texts) == len(values):
         return texts

@@ -1,4 +1,4 @@
-"""Sending of feedback to events, metrics, score sinks and histories, on a thread of its own."""
+"""Background sending of user feedback to events, metrics, score sinks and histories."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _FEEDBACK_BYTES: Final = 600
 
 
 class FeedbackSender:
-    """Queue of feedback whose thread redacts the feedback and sends it to events, metrics, sinks and histories.
+    """Queue of user feedback, whose thread redacts each item and sends it to events, metrics, score sinks and
+    histories.
 
     Feedback that repeats earlier feedback of this process in every field is not sent again; feedback with the id of
     earlier feedback is sent again, to replace it, and is counted once in the metrics.
@@ -71,14 +72,20 @@ class FeedbackSender:
         self.outbox: Outbox[Feedback] = Outbox(self, capacity=_CAPACITY, most_bytes=_MOST_BYTES)
 
     def offer(self, feedback: Feedback) -> bool:
-        """Queue *feedback* to be sent, and return at once; feedback that does not fit is counted as lost."""
+        """Queue *feedback* and return at once.
+
+        Feedback that does not fit is counted as lost.
+        """
         texts = len(feedback.comment or "") + len(feedback.correction or "")
         return self.outbox.offer(feedback, size=_FEEDBACK_BYTES + 2 * texts)
 
     # --- as the receiver of the outbox, on its thread -----------------------------------------------------------------
 
     def send(self, batch: Sequence[Feedback], timeout: float) -> Mapping[int, Refusal]:
-        """Send all feedback of *batch*; a failure is counted as a fault, and the rest is sent all the same."""
+        """Send each feedback of *batch*.
+
+        A failure is counted as a fault and does not stop the others.
+        """
         self._renew()
         refused: dict[int, Refusal] = {}
         for position, feedback in enumerate(batch):
@@ -90,7 +97,7 @@ class FeedbackSender:
         return refused
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* lost items of feedback as faults, and log a warning at the first loss for *reason*."""
+        """Count *count* lost feedback items as faults, and log a warning at the first loss for *reason*."""
         faults.warn_once(
             f"feedback: {reason}",
             "feedback was lost (%s); every further loss is counted in ragtrace.stats().faults",
@@ -129,7 +136,7 @@ class FeedbackSender:
 
 
 def emit_feedback(logger: Logger, feedback: Feedback, context: Context) -> None:
-    """Emit *feedback* as an evaluation event of a human evaluator, unless the logger takes no events.
+    """Emit *feedback* as an evaluation event with a human evaluator, unless the logger takes no events.
 
     Args:
         context: holds the span context of the call's root span.

@@ -1,4 +1,6 @@
-"""Metric instruments of ragtrace: scores, cost of judging, durations, and counts that are read at each collection."""
+"""Metric instruments of ragtrace: scores, cost of judging, durations, and counts that are observed at each
+collection.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ Observations = Iterable[Observation]
 
 
 class SeriesAttributes(dict[str, "str | bool"]):
-    """Attributes of a metric series that is recorded often: a dictionary whose hashable key is computed once."""
+    """Attributes of a frequently recorded metric series, whose hashable key is computed only once."""
 
     __slots__ = ("key",)
 
@@ -49,7 +51,9 @@ class SeriesAttributes(dict[str, "str | bool"]):
 
 
 class AlertRow(Protocol):
-    """One value of the alert-state gauge: whether an alert is in a state, for all calls, a workflow or a model."""
+    """One data point of the alert-state gauge: whether an alert is in a given state, for all calls, a workflow or a
+    model.
+    """
 
     @property
     def alert(self) -> str: ...
@@ -114,7 +118,7 @@ class Instruments:
         self.bind(meter)
 
     def bind(self, meter: Meter | FastMeter) -> None:
-        """Create all instruments with *meter*, and record into these from now on."""
+        """Create all instruments with *meter*, and use them from now on."""
         self._silent = isinstance(meter, NoOpMeter)
         s = semconv
 
@@ -195,7 +199,7 @@ class Instruments:
             gauge(s.METRIC_ALERT_STATE, observe(_alert_states, self._alerts), "1", about)
 
     def after_fork(self) -> None:
-        """Note that this process is a forked child, so that observed metrics show the child's counts from now on."""
+        """Note that this process is a forked child, so that observed metrics show only the child's own counts."""
         self._pid = os.getpid()
 
     def _observe(
@@ -234,7 +238,7 @@ class Instruments:
             self._judge_cost.add(evaluation.cost_usd, evaluator)
 
     def record_feedback(self, feedback: Feedback, context: Context) -> None:
-        """Record the score and the label of *feedback*, with the root span of its call as exemplar."""
+        """Record the score and the label of *feedback*, with the call's root span as exemplar."""
         attributes = {semconv.EVALUATION_NAME: feedback.name, semconv.EVALUATOR_ID: HUMAN}
         if feedback.score is not None:
             self._score.record(feedback.score, attributes, context=context)
@@ -267,7 +271,10 @@ class Instruments:
             of_one.record(count, self._step_attributes(step), step.context)
 
     def _step_attributes(self, step: Step) -> SeriesAttributes:
-        """Return the metric attributes for the duration of *step*; equal ones are made once and used again."""
+        """Return the attributes of the duration metric for *step*.
+
+        Equal attributes are created once and reused.
+        """
         error = step.error.type if step.error else None
         of = (step.kind, step.name, step.provider, step.request_model, step.response_model, error)
         labels = self._known.get(of)

@@ -1,4 +1,4 @@
-"""Sending of a call's scores: onto its root span or an extra span (a carrier), and to events, metrics and observers.
+"""Sending of a call's scores to its root span or an extra span (a carrier), and to events, metrics and observers.
 
 A carrier is a span of its own, linked to the root span, for scores whose root span was exported at once or that came
 too late for it. It is never a late child: backends would add its lateness to the latency of the trace.
@@ -41,7 +41,9 @@ _ROOT: Final = Context({"ragtrace-carrier": True})
 
 
 class ScoreSender:
-    """Sender of a call's scores to its span, events, metrics and observers, even if one of these fails.
+    """Sender of a call's scores to spans, events, metrics and observers.
+
+    A failure of one does not keep the scores from the others.
 
     Args:
         carriers: makes carrier spans (extra spans with late scores); None: there are none.
@@ -70,7 +72,7 @@ class ScoreSender:
         self._early = frozenset(map(id, early))
 
     def request_hold(self, root: Step) -> list[HoldProcessor]:
-        """Ask all hold processors to keep a call's root span back from export when it ends; return these processors."""
+        """Ask all hold processors to keep a call's root span back from export, and return the processors."""
         context = root.span_context
         asked = hold_processors() if context is not None and context.trace_flags.sampled else []
         for hold in asked:
@@ -78,7 +80,7 @@ class ScoreSender:
         return asked
 
     def find_holder(self, root: Step, asked: Sequence[HoldProcessor]) -> HoldProcessor | None:
-        """Return the hold processor that now keeps the ended span of *root* back from export; None if none does.
+        """Return the hold processor that keeps the ended root span *root* back from export, or None.
 
         Args:
             asked: the processors that `request_hold` returned.
@@ -94,7 +96,8 @@ class ScoreSender:
         hold: HoldProcessor | None,
         decision: SamplingDecision | None,
     ) -> int:
-        """Send the scores of the cheap evaluator (screen) to events, metrics and observers before the judge is asked.
+        """Send the scores of the screen (the cheap evaluator) to events, metrics and observers, before the judge is
+        asked.
 
         *hold* notes them, too: it exports the call's span with them if the judge takes too long.
 
@@ -123,7 +126,8 @@ class ScoreSender:
         *,
         reason: str = "",
     ) -> None:
-        """Send the scores of *call* to events, metrics, observers and its root span, or else to an extra span.
+        """Send the scores of *call* to events, metrics and observers, and to the call's root span or else an extra
+        span.
 
         Args:
             hold: the processor that keeps the ended root span back from export; None: the span was exported at once.
@@ -162,7 +166,7 @@ class ScoreSender:
                 _send_carrier(self._carriers, target, call, evaluations, scores)
 
     def release_with_status(self, root: Step, status: str) -> None:
-        """Export the waiting span of *root* with *status* instead of scores, as its scores will not come."""
+        """Export the kept-back root span *root* with *status* in place of scores, because no scores will come."""
         for hold in hold_processors():
             hold.release_with_status(_span_id(root), status)
 
@@ -194,7 +198,9 @@ def _span_id(root: Step) -> int:
 def _send_carrier(
     tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes
 ) -> None:
-    """Export the scores of the span *target* on an extra span (a carrier), unless the head sampler drops that."""
+    """Export the scores of the span *target* on an extra span (a carrier), unless the head sampler drops the
+    carrier.
+    """
     first: Attributes = {semconv.OPERATION_NAME: semconv.OPERATION_EVALUATION, semconv.OI_KIND: semconv.OI_EVALUATOR}
     name = f"{semconv.CARRIER_OPERATION} {call.workflow}" if call.workflow else semconv.CARRIER_OPERATION
     span = tracer.start_span(name, context=_ROOT, kind=SpanKind.INTERNAL, links=[Link(target)], attributes=first)
@@ -245,7 +251,7 @@ def _openinference_scores(target: SpanContext, evaluations: Sequence[Evaluation]
 
 
 def evaluation_status(evaluations: Sequence[Evaluation]) -> str:
-    """Return the status of a call with *evaluations*: `ok`, `partial`, `error`, or `not_sampled` if there are none."""
+    """Return the evaluation status of a call: `ok`, `partial`, `error`, or `not_sampled` without *evaluations*."""
     outcomes = {evaluation.outcome[0] for evaluation in evaluations}
     if not outcomes:
         return semconv.STATUS_NOT_SAMPLED
@@ -255,7 +261,7 @@ def evaluation_status(evaluations: Sequence[Evaluation]) -> str:
 
 
 def prevailing_results(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Evaluation, Result]]:
-    """Choose the result to show for each metric, as several evaluators may have given one.
+    """Choose the result to show for each metric, where several evaluators have given one.
 
     Args:
         evaluations: in rising order of authority: where two give a metric, it is the later one's, except that the
@@ -271,7 +277,7 @@ def prevailing_results(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Eva
 
 
 def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, evidence: bool) -> Attributes:
-    """Return the attributes that show all scores of a call on its root span.
+    """Return all scores of a call as attributes for its root span.
 
     Args:
         evaluations: in rising order of authority; see `prevailing_results`. `ragtrace.eval.evaluator` and
@@ -313,7 +319,7 @@ def _identity(evaluation: Evaluation) -> str:
 
 
 def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
-    """Return the claims of an answer that its documents do not support, worst first, as a JSON list of limited length.
+    """Return the claims of an answer that its documents do not support as a JSON list of limited length, worst first.
 
     None if no metric gave claims.
 

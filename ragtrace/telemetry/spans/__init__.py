@@ -1,1 +1,3 @@
-"""Spans that cost the request thread little, and root spans that are exported when their scores are attached."""
+"""Creation of spans at low cost on the request thread, and delayed export of root spans until their scores are
+known.
+"""

@@ -1,4 +1,4 @@
-"""Fast spans: only ids and times are set on the request thread, names and attributes when the span ends.
+"""Spans that are cheap to start: the request thread sets only ids and times, and the rest is set when the span ends.
 
 A `FastSpan` is a span of the OpenTelemetry API, so other instrumentations nest below it and users can annotate it, and
 it can be read like a span of the SDK. When it ends, a `ReadableSpan` of the SDK's own is built from it. Fast spans are
@@ -59,7 +59,7 @@ _NEED_NO_CLEANING = frozenset({str, bool, int, float})
 
 @dataclass(slots=True, eq=False, repr=False)
 class SpanRecord:
-    """Name, attributes, events, links and status of a fast span, within the span limits of the SDK."""
+    """Mutable contents of a fast span (name, attributes, events, links, status), kept within the SDK's span limits."""
 
     limits: SpanLimits
     name: str
@@ -71,7 +71,7 @@ class SpanRecord:
     status: Status = UNSET
 
     def bounded(self, attributes: Attributes, most: int | None) -> BoundedAttributes:
-        """Return a copy of the *attributes* of an event or link, cleaned and cut to the span limits."""
+        """Return a copy of the *attributes* of an event or link, cleaned and truncated to the span limits."""
         return BoundedAttributes(most, attributes, max_value_len=self.limits.max_attribute_length)
 
 
@@ -88,7 +88,8 @@ def _new_record(limits: SpanLimits, name: str, attributes: Attributes) -> SpanRe
 
 
 def bounded_list(items: Sequence[T], most: int | None, dropped: int = 0) -> Sequence[T]:
-    """Return *items* (events or links) as a `BoundedList`, which keeps the last *most* and counts the dropped ones.
+    """Return *items* (span events or links) as a `BoundedList`, which keeps the last *most* and counts the dropped
+    ones.
 
     Args:
         most: largest number of items; None: there is no limit.
@@ -101,7 +102,7 @@ def bounded_list(items: Sequence[T], most: int | None, dropped: int = 0) -> Sequ
 
 
 class FastSpan(Span, ReadableSpan):
-    """Span that costs little to start; when it ends, it is handed on as a plain `ReadableSpan` of the SDK.
+    """Span that costs little to start, and is exported as a `ReadableSpan` of the SDK.
 
     Its name and first attributes are computed when something first reads or changes the span, or when it ends.
     """
@@ -145,7 +146,7 @@ class FastSpan(Span, ReadableSpan):
         return around.get_span_context() if type(around) is FastSpan else around
 
     def become_root(self) -> None:
-        """Remove the parent, so that the span is exported as a root span with a link to its former parent."""
+        """Remove the parent, and add a link to it, so that the span is exported as a root span."""
         if (parent := self.parent) is not None:
             self._more_links, self._around = (Link(parent),), None
 
@@ -260,7 +261,10 @@ class FastSpan(Span, ReadableSpan):
             record.events.append(Event(name, kept, timestamp))
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
-        """Add a link to another span; one to an invalid context without attributes and trace state is ignored."""
+        """Add a link to another span.
+
+        A link to an invalid context without attributes and trace state is ignored.
+        """
         if not (context.is_valid or attributes or context.trace_state) or self._warn_if_ended("add_link"):
             return
         record = self._record
@@ -272,7 +276,10 @@ class FastSpan(Span, ReadableSpan):
             self._record.name = name
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        """Set the status of the span; a status OK is final, and UNSET is ignored."""
+        """Set the status of the span, unless it is already OK.
+
+        The status UNSET is ignored.
+        """
         if self._warn_if_ended("set_status"):
             return
         new = status if isinstance(status, Status) else Status(status, description)
@@ -286,7 +293,7 @@ class FastSpan(Span, ReadableSpan):
         timestamp: int | None = None,
         escaped: bool = False,
     ) -> None:
-        """Add an event for *exception* to the span; an exception that ends a call is recorded without this method."""
+        """Add an exception event for *exception* to the span."""
         kind = type(exception)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         recorded: dict[str, AnyValue] = {
@@ -308,7 +315,7 @@ class FastSpan(Span, ReadableSpan):
         self._tracer.emit(ended)
 
     def finish(self, attributes: Mapping[str, AnyValue], end_time: int) -> bool:
-        """Set the last *attributes* and end the span at once, which costs less than `set_attributes` and `end`.
+        """Set the last *attributes* and end the span in one step, which costs less than `set_attributes` and `end`.
 
         Returns:
             Whether the span has ended. It has not, and is left as it was, if it was read or changed before, or if any
@@ -356,14 +363,16 @@ class FastSpan(Span, ReadableSpan):
 
 
 def _merge_attributes(first: Mapping[str, AnyValue], more: Mapping[str, AnyValue]) -> dict[str, AnyValue]:
-    """Merge two attribute mappings in the SDK's order: an attribute that is in both stands where *more* has it."""
+    """Merge two attribute mappings in the order of the SDK, where a repeated attribute takes the position that it has
+    in *more*.
+    """
     if first.keys().isdisjoint(more):
         return {**first, **more}
     return {**{key: value for key, value in first.items() if key not in more}, **more}
 
 
 class FastTracer:
-    """Tracer that makes fast spans with the ids, sampler, limits and resource of a tracer provider.
+    """Tracer that creates fast spans with the ids, sampler, limits and resource of a tracer provider.
 
     Args:
         provider: ragtrace's own provider, or a `UserProvider`.
@@ -401,11 +410,11 @@ class FastTracer:
 
     @property
     def usable(self) -> bool:
-        """Whether fast spans can be used now: only if all span processors ignore spans until they end."""
+        """Whether fast spans can be used now, which requires that no span processor reads spans when they start."""
         return self._provider.sees_ends_only
 
     def accepts_unchanged(self, attributes: Mapping[str, AnyValue]) -> bool:
-        """Return whether *attributes* can be exported unchanged: the SDK would not clean, cut or drop any of them."""
+        """Return whether the SDK would export *attributes* unchanged, without cleaning, truncating or dropping any."""
         most = self.limits.max_span_attributes
         if self.limits.max_span_attribute_length is not None or (most is not None and len(attributes) > most):
             return False
@@ -437,12 +446,12 @@ class FastTracer:
         return self._ask_sampler(context, kind, start_attributes, parent)
 
     def backdate(self, span: Span, start_ns: int) -> None:
-        """Set the start of *span*, a span just started, to *start_ns* nanoseconds since the epoch."""
+        """Set the start time of the new span *span* to *start_ns* nanoseconds since the epoch."""
         if type(span) is FastSpan:
             span.backdate(start_ns)
 
     def separate_root(self, span: Span, context: Context) -> None:
-        """Make *span*, a call's outermost, a root span if its parent in *context* belongs to another tracer provider.
+        """Turn *span* into a root span if its parent in *context* belongs to another tracer provider.
 
         A parent in another process stays the parent: only its ids are known here, and it may be a span of ragtrace.
         """
@@ -473,7 +482,7 @@ class FastTracer:
 
 
 def fast_tracer(tracer: object, release: str) -> FastTracer | None:
-    """Return a `FastTracer` for the user's tracer provider; None if the SDK itself must create the spans.
+    """Create a `FastTracer` for the user's tracer provider, or return None if only the SDK can create the spans.
 
     Args:
         release: version of the instrumentation scope.

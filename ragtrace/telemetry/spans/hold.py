@@ -1,4 +1,4 @@
-"""Span processor that keeps ended root spans back from export while their calls are scored, to add the scores.
+"""Span processor that keeps ended root spans back from export until the scores of their calls are known.
 
 An ended span refuses attributes. `HoldProcessor` wraps the processor that exports, keeps only the spans that a runtime
 named with `hold_on_end`, for a bounded time and in bounded number, and passes on a copy with the scores. Every other
@@ -39,7 +39,7 @@ _flushing = threading.local()
 
 
 class HoldProcessor(SpanProcessor):
-    """Wrapper of an exporting span processor that keeps root spans back from export until their scores are added.
+    """Wrapper of an exporting span processor that keeps root spans back from export until scores are added to them.
 
     Example: `provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))`.
 
@@ -84,7 +84,7 @@ class HoldProcessor(SpanProcessor):
 
     @property
     def held_count(self) -> int:
-        """Number of ended spans that are kept back from export."""
+        """Number of ended spans that are currently kept back from export."""
         return len(self._held)
 
     @property
@@ -93,25 +93,28 @@ class HoldProcessor(SpanProcessor):
         return sees_ends_only(self._inner)
 
     def hold_on_end(self, span_id: int) -> None:
-        """Keep the span with *span_id* back from export when it ends."""
+        """Keep the span *span_id* back from export when it ends."""
         with self._lock:
             self._expected.add(span_id)
             self._unconfirmed.discard(span_id)
 
     def check_held(self, span_id: int) -> bool:
-        """Return whether the ended span *span_id* is kept back from export; if not, undo `hold_on_end` for it."""
+        """Return whether the ended span *span_id* is kept back from export.
+
+        If it is not, cancel `hold_on_end` for it.
+        """
         with self._lock:
             self._expected.discard(span_id)
             return span_id in self._held
 
     def set_interim_scores(self, span_id: int, scores: Scores) -> None:
-        """Store *scores* for a span that is kept back, in case it must be exported before all scores are there."""
+        """Store *scores* for the kept-back span *span_id*, in case it must be exported before all scores are known."""
         with self._lock:
             if span_id in self._held:
                 self._interim_scores[span_id] = scores
 
     def release(self, span_id: int, scores: Scores) -> bool:
-        """Export the kept-back span *span_id* with *scores* added; return False if there is no such span."""
+        """Export the kept-back span *span_id* with *scores* added, and return whether there was such a span."""
         with self._lock:
             entry = self._held.pop(span_id, None)
             self._interim_scores.pop(span_id, None)
@@ -125,14 +128,16 @@ class HoldProcessor(SpanProcessor):
         return True
 
     def release_with_status(self, span_id: int, status: str) -> bool:
-        """Export the kept-back span *span_id* with *status* and its interim scores; return False if there is none."""
+        """Export the kept-back span *span_id* with its interim scores and *status*, and return whether there was such a
+        span.
+        """
         with self._lock:
             interim = self._interim_scores.get(span_id, {})
             is_root = span_id not in self._unconfirmed
         return self.release(span_id, {**interim, semconv.EVAL_STATUS: status} if is_root else {})
 
     def release_unscored(self, span_id: int) -> bool:
-        """Export the kept-back span *span_id* as it is, as it is the root of no call; return False if it is not held.
+        """Export the kept-back span *span_id* without scores, because it is not the root of a call.
 
         A span that a runtime has named with `hold_on_end` stays.
         """
@@ -140,7 +145,7 @@ class HoldProcessor(SpanProcessor):
             return span_id in self._unconfirmed and self.release(span_id, {})
 
     def release_expired(self) -> int:
-        """Export the spans that were kept back for too long, with the status `timeout`; return their number."""
+        """Export the spans that were kept back for too long, with the status `timeout`, and return their number."""
         horizon = self._clock() - self._seconds
         with self._lock:
             late = [span_id for span_id, (since, _, _) in self._held.items() if since <= horizon]
@@ -156,7 +161,7 @@ class HoldProcessor(SpanProcessor):
         self._inner.on_start(span, parent_context=parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Keep the ended *span* back if it is expected; else pass it on to the wrapped processor."""
+        """Keep the ended *span* back if its scores are awaited, or else pass it on to the wrapped processor."""
         # No lock is needed to see that no span is expected: *span* would have been announced before its end, and what
         # another thread announces from now on is another span.
         root_bytes = 0
@@ -215,7 +220,7 @@ class HoldProcessor(SpanProcessor):
 
 @contextmanager
 def without_releasing_held() -> Generator[None, None, None]:
-    """Context manager in which a flush on this thread does not export the spans that wait for their scores."""
+    """Context manager in which flushes on the current thread do not export spans that wait for their scores."""
     _flushing.keeps_held = True
     try:
         yield
@@ -224,18 +229,18 @@ def without_releasing_held() -> Generator[None, None, None]:
 
 
 def hold_processors() -> list[HoldProcessor]:
-    """Return all `HoldProcessor` objects of this process: ragtrace's own and those in the user's tracer providers."""
+    """Return all `HoldProcessor` objects of this process, in ragtrace's and in the user's tracer providers."""
     return [hold for entry in tuple(_hold_processors) if (hold := entry()) is not None]
 
 
 def set_before_flush(before_flush: Callable[[float], bool]) -> None:
-    """Have all hold processors call *before_flush*, which finishes scoring, before they are flushed."""
+    """Make all hold processors call *before_flush*, which finishes scoring, before each flush."""
     for hold in hold_processors():
         hold.before_flush = before_flush
 
 
 def clear_before_flush(before_flush: Callable[[float], bool]) -> None:
-    """Stop the hold processors from calling *before_flush*; leave those that call another function by now."""
+    """Stop all hold processors from calling *before_flush* before each flush."""
     for hold in hold_processors():
         if hold.before_flush == before_flush:
             hold.before_flush = None
@@ -252,7 +257,7 @@ def _unregister(entry: ref[HoldProcessor]) -> None:
 
 
 def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
-    """Return a copy of the ended *span* with *scores* added to its attributes, without a limit on their number."""
+    """Return a copy of the ended *span* with *scores* as additional attributes, beyond any attribute limit."""
     clean = BoundedAttributes(attributes=scores, immutable=False)  # a user's metric may put anything into a label
     attributes: Any = {**(span.attributes or {}), **clean}
     if span.dropped_attributes:

@@ -1,4 +1,4 @@
-"""Span processor that queues the spans of a provider without a `HoldProcessor` to be evaluated."""
+"""Span processor that queues spans for evaluation, for tracer providers without a `HoldProcessor`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SpanListener(SpanProcessor):
-    """Span processor that queues started and ended spans, of which RAG calls are assembled in the background."""
+    """Span processor that queues started and ended spans, from which RAG calls are assembled in the background."""
 
     sees_ends_only = True
     """Spans of ragtrace's own need not be shown to it when they start."""
@@ -44,7 +44,9 @@ _listeners: WeakKeyDictionary[Any, SpanListener] = WeakKeyDictionary()
 
 
 def listen(provider: object, *, apart_from: HoldProcessor | None = None) -> bool:
-    """Add a span listener to *provider*, to score the RAG calls in its spans; False if it takes no processors.
+    """Have the RAG calls in the spans of *provider* scored.
+
+    Return False if the provider takes no span processors.
 
     The hold processors of the process evaluate them from then on; where there is none, a listener is added once.
 

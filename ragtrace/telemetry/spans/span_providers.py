@@ -1,4 +1,5 @@
-"""Tracer providers, ragtrace's own and a user's, and what fast spans must know of them: limits, processors, sampler.
+"""Tracer providers of ragtrace and of users, and their properties that matter for fast spans: limits, processors,
+sampler.
 
 The SDK keeps limits and processors of a user's provider in private attributes. They are found by their types: a release
 that keeps them elsewhere, or calls processors in new ways, only has the effect that the SDK makes the spans.
@@ -41,7 +42,9 @@ _RATIO: Final = re.compile(r"TraceIdRatioBased\{[^{}]*\}")
 
 
 class OwnTracerProvider(TracerProvider):
-    """Tracer provider of ragtrace that knows its limits, and whether all of its span processors are ragtrace's."""
+    """Tracer provider of ragtrace, which tells its span limits and whether all of its span processors are
+    ragtrace's.
+    """
 
     def __init__(self, resource: Resource) -> None:
         # A carrier has seven attributes a score, and OpenInference three a document: of too many the SDK, whose default
@@ -53,11 +56,14 @@ class OwnTracerProvider(TracerProvider):
         super().__init__(resource=resource, shutdown_on_exit=False, span_limits=self.limits)
 
     def add_own_processor(self, processor: SpanProcessor) -> None:
-        """Add a span processor of ragtrace, which ignores spans until they end."""
+        """Add a span processor of ragtrace, which must ignore spans until they end."""
         super().add_span_processor(processor)
 
     def add_span_processor(self, span_processor: SpanProcessor) -> None:
-        """Add a span processor of the user or another library; from now on the SDK's spans are used, not fast ones."""
+        """Add a span processor of the user or another library.
+
+        From then on the SDK's spans are used instead of fast ones.
+        """
         self.sees_ends_only = False
         super().add_span_processor(span_processor)
 
@@ -82,12 +88,12 @@ class UserProvider:
 
     @property
     def processor(self) -> SpanProcessor:
-        """Span processor that passes ended spans on to all of the user's span processors."""
+        """Span processor that forwards ended spans to all of the user's span processors."""
         return self._tracer.span_processor
 
     @property
     def resource(self) -> Resource:
-        """Resource of the provider; it changes in a forked child."""
+        """Resource of the tracer provider, which changes in a forked child."""
         return self._tracer.resource
 
     @property
@@ -103,7 +109,7 @@ class UserProvider:
 
 
 def user_provider(tracer: object) -> UserProvider | None:
-    """Return the user's tracer provider behind *tracer*; None if it is not built like the SDK's."""
+    """Return the user's tracer provider behind *tracer*, or None if it is not built like the SDK's."""
     if type(tracer) is not Tracer or os.environ.get(_SDK_COUNTS_SPANS, "").strip().lower() == "true":
         return None
     if type(tracer.span_processor) is not SynchronousMultiSpanProcessor:
@@ -129,13 +135,18 @@ def sees_ends_only(processor: object) -> bool:
 
 
 def _only_name(attributes: Mapping[str, object], kind: type) -> str | None:
-    """Return the key of the only value of the type *kind* in *attributes*; None if there is none, or more than one."""
+    """Return the name of the only attribute whose value has the type *kind*, or None if there is none or more than
+    one.
+    """
     names = [name for name, value in attributes.items() if type(value) is kind]
     return names[0] if len(names) == 1 else None
 
 
 class SamplerTraits(NamedTuple):
-    """Known properties of a head sampler; all are False for a sampler that is not the SDK's."""
+    """Known properties of a head sampler.
+
+    All of them are False for a sampler that is not the SDK's.
+    """
 
     keeps_roots: bool
     """It is the SDK's default: it keeps every span whose parent was not dropped."""
@@ -149,7 +160,10 @@ class SamplerTraits(NamedTuple):
 
 
 def sampler_traits(sampler: object) -> SamplerTraits:
-    """Return the known properties of *sampler*; all are False unless it consists of samplers of the SDK."""
+    """Return the known properties of the head sampler *sampler*.
+
+    All of them are False unless it consists of the SDK's samplers.
+    """
     if not _is_the_sdks(sampler):  # by its type: a user's subclass inherits the description, not the behaviour
         return SamplerTraits(False, False, False, False, False)
     default: Any = DEFAULT_ON
@@ -167,7 +181,7 @@ def sampler_traits(sampler: object) -> SamplerTraits:
 
 
 def drops_children(provider: object) -> bool:
-    """Return whether the sampler of *provider* is known to drop every span whose local parent it has dropped."""
+    """Return whether the head sampler of *provider* is known to drop every span whose local parent it has dropped."""
     try:
         return sampler_traits(getattr(provider, "sampler", None)).drops_children
     except Exception as error:  # of a user's own sampler
@@ -176,7 +190,7 @@ def drops_children(provider: object) -> bool:
 
 
 def _is_the_sdks(sampler: object) -> bool:
-    """Return whether *sampler*, and every sampler that it delegates to, belongs to the SDK."""
+    """Return whether the head sampler *sampler*, and every sampler that it delegates to, belongs to the SDK."""
     if type(sampler).__module__ != Sampler.__module__:
         return False
     return all(_is_the_sdks(value) for value in vars(sampler).values() if isinstance(value, Sampler))

@@ -1,4 +1,4 @@
-"""Writing of steps (calls of decorated functions) as spans, which are started on the request thread and ended later.
+"""Writing of steps (calls of decorated functions) as spans, started on the request thread and completed later.
 
 Only the start must happen while the application waits. Writing (JSON, many attributes) may happen at any time
 afterwards and on any thread: the span gets the end time of the step.
@@ -32,7 +32,7 @@ _DIALECTS = {"otel": otel, "openinference": openinference, "langfuse": langfuse}
 
 
 class SpanWriter:
-    """Writer of steps as spans in the given attribute conventions, with content if the content-capture mode allows it.
+    """Writer of steps as spans, in the given attribute conventions and with content if content capture is on.
 
     Args:
         tracer: makes the spans where *fast* cannot.
@@ -71,7 +71,7 @@ class SpanWriter:
         return fast if fast is not None and fast.usable else None
 
     def start_sdk_span(self, step: Step, context: Context, start_ns: int | None = None) -> Span:
-        """Start a span of the SDK for *step* under *context*, with its name and start attributes.
+        """Start a span of the SDK for *step* in *context*, with its name and start attributes.
 
         Args:
             start_ns: when the step began, in nanoseconds since the epoch; None: now.
@@ -89,7 +89,9 @@ class SpanWriter:
         return f"{operation} {target}" if target else operation, attributes
 
     def finish(self, step: Step, *, status: str = "") -> None:
-        """Write the captured values of *step* onto its span and end the span, once.
+        """Write the captured values of *step* onto its span and end the span.
+
+        A second call does nothing.
 
         Args:
             status: score status of a call, for its root span; "" for other spans.
@@ -152,7 +154,7 @@ class SpanWriter:
 
 
 def restore_attributes(span: Span, first: Mapping[str, str | bool | int | float | Sequence[str]]) -> None:
-    """Set the *first* attributes of *span* again if the SDK dropped any beyond its limit; count the dropped ones.
+    """Set the *first* attributes of *span* again if the SDK has dropped any, and count the dropped ones.
 
     Of too many attributes the SDK silently drops the oldest: those that say of which kind the span is.
     """
