@@ -32,7 +32,7 @@ class BertScoreMatch(NamedTuple):
 
 
 class EmbeddingError(Exception):
-    """Raised when token embeddings cannot be used to compute a score; its text is the reason."""
+    """Raised, with a reason as its text, when token embeddings cannot be used to compute a score."""
 
 
 def bert_score(candidate: Matrix, reference: Matrix) -> BertScoreMatch:
@@ -114,7 +114,7 @@ class BertScoreTokens:
         self._loaded: tuple[Any, Any] | None = None
 
     def __call__(self, texts: Sequence[str]) -> list[Any]:
-        """Return a matrix of token embeddings for each text, one row a token; the first call loads the model."""
+        """Return a matrix of token embeddings for each text, one row per token. The first call loads the model."""
         import numpy as np
 
         found = ([self._vectors(piece) for piece in self._pieces(text)] for text in texts)
@@ -128,7 +128,7 @@ class BertScoreTokens:
         return self._loaded
 
     def _pieces(self, text: str) -> list[str]:
-        """Split *text* into pieces that the model can read at once, at white space where there is any."""
+        """Split *text* into pieces that fit the model's input limit, at white space where possible."""
         tokenizer, model = self._load()
         # RoBERTa and models like it reserve two of their positions.
         positions: int = getattr(model.config, "max_position_embeddings", 512)

@@ -121,7 +121,7 @@ def precision_at_k(
 def average_precision_at_k(
     call: RagCall, judgement: Judgement, *, k: int = DEFAULT_K, threshold: int = RELEVANT_GRADE
 ) -> Result:
-    """Average precision over the first K retrieved chunks: mean of the precision at each relevant one.
+    """Average precision over the first K retrieved chunks: mean of the precision at the rank of each relevant chunk.
 
     Inputs: query and contexts; K = 5.
     Formula: sum over relevant ranks i <= K of precision at i / number of relevant chunks in the first K; 0 if none is.
@@ -148,7 +148,7 @@ def reciprocal_rank(call: RagCall, judgement: Judgement, *, threshold: int = REL
 
 
 def discounted_mean(units: Sequence[float | None], decay: float = 1.0) -> float:
-    """Return the mean of the scores *units*, in which each rank weighs *decay* times the rank before it.
+    """Return the weighted mean of scores in rank order, where each weight is *decay* times the weight before.
 
     It is sum(u_i * decay^i) / sum(decay^i) over the scores that are not None, i their position from 0.
 
@@ -169,7 +169,7 @@ def _mean(
     *,
     decay: float = 1.0,
 ) -> Result:
-    """Return as a score the mean of *worth*, a function of a chunk's relevance grade, over the retrieved chunks.
+    """Return as a score the mean over the retrieved chunks of *worth*, a function of a chunk's relevance grade.
 
     The chunk at each rank weighs *decay* times the one before it.
     """
@@ -188,7 +188,7 @@ def _mean(
 def _rank_score(
     call: RagCall, judgement: Judgement, value: Callable[[Sequence[bool]], float], threshold: int, k: int | None
 ) -> Result:
-    """Return a rank-based score: what *value* computes from the relevance of the first *k* retrieved chunks.
+    """Return the score that *value* computes from the relevance, yes or no, of the first *k* retrieved chunks.
 
     The function *value* gets one boolean a chunk. With *k* None these are the chunks up to the first relevant one.
     """
@@ -214,7 +214,7 @@ def _average_precision(hits: Sequence[bool]) -> float:
 
 
 def _all_grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | Unscored:
-    """Return the relevance grade of every chunk in rank order, or the reason why there are no grades.
+    """Return the relevance grade of every retrieved chunk in rank order, or the reason why there are no grades.
 
     The grade of an unjudged chunk is None. A blank chunk has grade 0, and where all are blank no judge is needed.
     """
@@ -235,9 +235,9 @@ def _all_grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | U
 def _chunk_attributes(
     call: RagCall, judgement: Judgement, graded: Sequence[int | None], threshold: int
 ) -> dict[str, Plain]:
-    """Return the attributes that every metric over chunks has: grades, counts, and whether a good chunk was missed.
+    """Return the score attributes of every metric over chunks: relevance grades, counts, and missed answers.
 
-    A good chunk was missed if the answer declines to answer although a relevant chunk was retrieved.
+    An answer was missed if the answer declines to answer although a relevant chunk was retrieved.
     """
     judged = [grade for grade in graded if grade is not None]
     attributes: dict[str, Plain] = {
@@ -256,7 +256,7 @@ def _chunk_attributes(
 
 
 def context_relevance_decaying(decay: float, *, name: str) -> Formula:
-    """Return a metric called *name*: the weighted context relevance with another *decay* of weight from rank to rank.
+    """Return a metric called *name*: weighted context relevance with weights that fall by *decay* per rank.
 
     Raises:
         SettingsError: *decay* is not in (0, 1].

@@ -60,7 +60,7 @@ def citation_f1(call: RagCall, judgement: Judgement, *, max_unjudged: float = MA
 
 
 class _Citations(NamedTuple):
-    """Citations of an answer: how far each cited passage supports the part of the answer that cites it.
+    """Citations of an answer, with the degree to which each cited passage supports the citing part of the answer.
 
     `worth` has one value for each distinct pair of a part and a passage; None: unjudged. A passage is its rank, or,
     where there is no such passage, the marker that cites it.
@@ -70,7 +70,7 @@ class _Citations(NamedTuple):
     worth: dict[tuple[int, int | str], float | None]
 
     def precision(self) -> float:
-        """Return the citation precision: how well the cited passages support the parts that cite them, on average.
+        """Return the citation precision: the mean support that cited passages give to the parts that cite them.
 
         A passage counts with the mean worth of its citations.
         """
@@ -78,7 +78,7 @@ class _Citations(NamedTuple):
         return sum(means) / len(means)
 
     def recall(self) -> float:
-        """Return the citation recall: how well the parts of the answer are supported by what they cite, on average.
+        """Return the citation recall: the mean support that parts of the answer have from the passages they cite.
 
         A part counts with the mean worth of its citations, and with 0 if it has none. A part of whose citations none
         has a valid label is left out: nothing is known of it.
@@ -137,7 +137,7 @@ def _citations(call: RagCall, judgement: Judgement, parts: int) -> _Citations:
 
 
 def _means(pairs: Iterable[tuple[Hashable, float | None]]) -> list[float]:
-    """Group *pairs* (a key and the worth of a citation) by key, and return the mean worth of each group.
+    """Group (key, worth of a citation) pairs by key, and return the mean worth of each group.
 
     Citations that were not judged (None) are left out.
     """

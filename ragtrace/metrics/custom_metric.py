@@ -61,7 +61,7 @@ def metric(
     threshold: float | None = None,
     register: bool = True,
 ) -> Formula | Callable[[CustomMetric], Formula]:
-    """Make a metric out of a user's function of a call, or of a call and a judge's labels; used as a decorator.
+    """Decorate a user's function of a RAG call, or of a call and a judge's labels, to make a metric of it.
 
     Example:
         @ragtrace.metric

@@ -1,4 +1,4 @@
-"""`Formula`: metric that a function computes from a judge's labels; and the conditions that metrics check.
+"""Metrics that functions compute from a judge's labels, and preconditions that these functions check.
 
 The function's docstring is the reference of the metric. After the first sentence it has these sections, each label at
 the start of a line, in this order; `python -m docs.make_metrics` makes docs/metrics.md of them and of the metadata:
@@ -89,7 +89,7 @@ class Formula:
         return worse > SLACK
 
     def tolerating(self, unjudged: float) -> Formula:
-        """Return a copy of this metric that gives a score if at most this share of items has no valid label.
+        """Return a copy of this metric that tolerates the share *unjudged* of items without a valid label.
 
         The default is 0.2 of all items.
 
@@ -103,7 +103,7 @@ class Formula:
         return self.variant(self.name, max_unjudged=unjudged)
 
     def variant(self, name: str, **options: object) -> Formula:
-        """Return a copy of this metric with another *name* and other *options*, keyword arguments of `compute`."""
+        """Return a copy of this metric with another *name* and with *options* as keyword arguments of `compute`."""
         return replace(self, name=name, compute=partial(self.compute, **options))
 
 
@@ -166,7 +166,7 @@ _HOLDS: Final[Mapping[str, Callable[[RagCall, Judgement], bool]]] = MappingProxy
 
 
 def unmet(call: RagCall, judgement: Judgement, *reasons: str) -> str:
-    """Return the first of *reasons* for which the call cannot have a score; "" if none of them applies.
+    """Return the first of *reasons* that keeps the call from having a score, or "" if none of them applies.
 
     Args:
         reasons: of `empty_answer`, `empty_query`, `query_needs_turns`, `contexts_missing`, `no_contexts`,
@@ -179,20 +179,20 @@ def unmet(call: RagCall, judgement: Judgement, *reasons: str) -> str:
 
 
 def why_missing(judgement: Judgement, field: str, otherwise: str = "unparsable") -> str:
-    """Return the judge's reason for leaving out *field* of its judgement; *otherwise* if it gave none."""
+    """Return the judge's reason for leaving out *field* of a judgement, or *otherwise* if the judge gave none."""
     return judgement.reasons.get(field) or judgement.reasons.get("") or otherwise
 
 
 def too_many(unjudged: int, items: int, limit: float) -> bool:
-    """Return whether too many *items* are *unjudged* (without a valid label) to compute a score.
+    """Return whether too many of the *items* lack a valid label for a score to be computed.
 
-    These are more than the share *limit* of the items, or all of them.
+    Too many are more than the share *limit* of the items, or all of them.
     """
     return unjudged >= items or unjudged > limit * items + SLACK
 
 
 def share(counted: int, unjudged: int, items: int, limit: float, attributes: Mapping[str, Plain]) -> Result:
-    """Return *counted* divided by the number of items that have a valid label, as a score.
+    """Return a score: *counted* divided by the number of items that have a valid label.
 
     Items that are *unjudged* are left out. If they are too many, there is no score, for `too_many_unjudged`.
     """

@@ -39,7 +39,7 @@ _NAMES: Final = {field: LazyPattern(rf"\b(?:{names})\b", re.IGNORECASE) for fiel
 
 @dataclass(frozen=True, slots=True)
 class GEval:
-    """Metric for which a judge rates calls on a scale by the user's own criteria; made by `g_eval`.
+    """Metric that scores calls by a judge's rating along the user's own criteria. Made by `g_eval`.
 
     The fields are explained there.
     """
@@ -76,11 +76,11 @@ class GEval:
         )
 
     def missing_input(self, call: RagCall) -> str:
-        """Return the reason why *call* cannot be rated: the first declared field that it lacks; "" if it has all."""
+        """Return the reason why the judge cannot rate *call*, such as `empty_query`, or "" if there is none."""
         return unmet(call, Judgement(), *(reason for field in self.fields for reason in _REQUIRED[field]))
 
     def unseen_fields(self) -> tuple[str, ...]:
-        """Return the names of call fields that criteria or steps mention, but that the judge is not shown.
+        """Return the names of call fields that the criteria or steps mention but the judge is not shown.
 
         The fields are found by the words usual for them in such prompts. The judge is shown those in `fields`.
         """

@@ -50,7 +50,7 @@ def nugget_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
 
 @formula(needs=_NEEDS, opt_in=True)
 def nugget_weighted(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """How far the answer contains the nuggets (facts in the chunks), on average; vital ones weigh double.
+    """How far the answer contains the nuggets (facts in the chunks), on average, with double weight for vital nuggets.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: (sum over vital + 0.5 * sum over okay) / (number of vital + 0.5 * number of okay).
@@ -88,7 +88,7 @@ def nugget_strict_vital(call: RagCall, judgement: Judgement, *, max_unjudged: fl
 
 
 def _mean(call: RagCall, judgement: Judgement, limit: float, *, okay: float, strict: bool = False) -> Result:
-    """Return as a score how far the answer contains the nuggets (facts in the chunks), on average.
+    """Return as a score how far the answer contains the nuggets (facts in the chunks), as a weighted mean.
 
     Args:
         limit: share of nuggets that may be unjudged.

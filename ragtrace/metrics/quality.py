@@ -59,7 +59,7 @@ def quality_weighted(
 def quality_harmonic(
     call: RagCall, judgement: Judgement, *, parts: Sequence[Metric] = _PARTS, optional: frozenset[str] = _NONE
 ) -> Result:
-    """Harmonic mean of context relevance, faithfulness and answer relevancy; it is low if any of them is low.
+    """Harmonic mean of context relevance, faithfulness and answer relevancy, which is low if any of the three is low.
 
     Inputs: the results of `context_relevance`, `faithfulness` and `answer_relevancy`, each brought into [0, 1].
     Formula: 3 / sum(1 / x); 0 if any of them is 0.
@@ -99,7 +99,7 @@ def _combined(
     optional: frozenset[str],
     mean: Callable[[Mapping[str, float]], float],
 ) -> Result:
-    """Combine the scores of the metrics *parts*, each brought into [0, 1], into one score by the function *mean*.
+    """Combine the scores of the metrics *parts*, each clipped to [0, 1], into one score by the function *mean*.
 
     Only *optional* metrics may have no score.
     """
@@ -129,7 +129,7 @@ def combined_quality(
     weights: Sequence[float] = WEIGHTS,
     optional: Sequence[str] = (),
 ) -> Formula:
-    """Return a quality metric called *name* that combines other components, or weighs them otherwise.
+    """Return a quality metric called *name* that has other components or weights than the built-in one.
 
     It is a variant of `quality_weighted`, `quality_harmonic` or `quality_minimum`.
 

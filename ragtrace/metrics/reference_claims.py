@@ -106,7 +106,7 @@ def factual_correctness_f1(call: RagCall, judgement: Judgement, *, max_unjudged:
 
 
 def _entailed(judgement: Judgement, field: str, max_unjudged: float) -> Result:
-    """Return as a score the share of the claims in *field* (of answer or reference) that the other text entails."""
+    """Return as a score the share of the claims of one text, answer or reference, that the other text entails."""
     ours = field == "answer_facts"
     facts: Sequence[Fact] | None = judgement.answer_facts if ours else judgement.reference_facts
     side = "generated_claims" if ours else "reference_claims"
@@ -133,14 +133,14 @@ class _Origin(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether the labels suffice to tell if the claim is wrong, and stated in relevant or irrelevant chunks."""
+        """Whether the labels suffice to decide if the claim is wrong, and in which kind of chunk it is stated."""
         if self.correct is None:
             return False
         settled = self.in_relevant is True or (self.in_relevant is False and self.in_irrelevant is not None)
         return self.correct or settled
 
     def noise(self, relevant: bool) -> bool:
-        """Return whether the claim is noise: wrong, and stated in a relevant chunk or in irrelevant chunks only.
+        """Return whether the claim is wrong and stated in a relevant chunk, or else in irrelevant chunks only.
 
         Args:
             relevant: which of the two is asked.
@@ -204,7 +204,7 @@ def _any(values: Iterable[Truth]) -> Truth:
 def _claim_attributes(
     ranks: Sequence[int], rows: Entailments, relevant: Sequence[Truth], known: Sequence[_Origin], claims: int
 ) -> dict[str, Plain]:
-    """Return the attributes of the noise sensitivity metrics: counts of claims, and shares such as claim recall."""
+    """Return the score attributes of noise sensitivity metrics: counts of claims, and shares such as claim recall."""
     recalled = [_any(column) for column in zip(*rows.reference, strict=True)]
     own = [_and(one.correct, _and(_not(one.in_relevant), _not(one.in_irrelevant))) for one in known]
     counts: dict[str, Plain] = {

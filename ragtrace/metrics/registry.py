@@ -1,4 +1,4 @@
-"""`Registry`: collection of metrics by name; the shared `registry` holds those that come with ragtrace."""
+"""Registry of metrics by name, and its shared instance `registry`, which holds the metrics that come with ragtrace."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _OWN: Final = frozenset(metric.name for family in FAMILIES for metric in family.
 
 
 class Registry:
-    """Collection of metrics by name, in the order they were added.
+    """Collection of metrics by name, in the order in which they were added.
 
     Args:
         metrics: what it holds from the start.
@@ -82,7 +82,7 @@ class Registry:
         return metric
 
     def find(self, name: str) -> Metric | None:
-        """Return the metric registered as *name*, or None if there is none; installed packages are not searched."""
+        """Return the metric registered as *name*, or None, without searching installed packages."""
         return self._metrics.get(name)
 
     def get(self, name: str) -> Metric:
@@ -112,11 +112,11 @@ class Registry:
         return tuple(self._metrics.values())
 
     def defaults(self) -> tuple[Metric, ...]:
-        """Return the metrics that are computed by default: the usual ones of ragtrace, and those a user added."""
+        """Return the metrics that are computed by default: the usual ones of ragtrace, and those that a user added."""
         return tuple(metric for metric in self.every() if metric.name in USUAL or metric.name not in _OWN)
 
     def every(self) -> tuple[Metric, ...]:
-        """Return the metrics that the setting `metrics="all"` selects: those that cost no judge calls of their own."""
+        """Return the metrics that `metrics="all"` selects: those that cost no judge requests of their own."""
         return tuple(metric for metric in self._metrics.values() if not getattr(metric, "opt_in", False))
 
     def all(self) -> tuple[Metric, ...]:
@@ -132,7 +132,7 @@ class Registry:
         return self.registered()
 
     def resolve(self, metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
-        """Return the metrics given by name or as objects, each once, and the metrics always computed with them.
+        """Return the metrics given by name or as objects, each once, and the metrics that always accompany them.
 
         Raises:
             UnknownMetricError: at the first name that is not known.

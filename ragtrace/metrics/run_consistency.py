@@ -212,7 +212,7 @@ def _statistic(
     ddof: int,
     compute: Callable[[float, float], float | None],
 ) -> Result:
-    """Return a statistic of the *results* of repeated runs: what *compute* returns for their mean and variance.
+    """Return a statistic of a metric over repeated runs: what *compute* returns for mean and variance of the scores.
 
     Runs without a score are left out. Without *results*, *base* (which needs no judge) is computed for each of the runs
     of *call*.

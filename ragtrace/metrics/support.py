@@ -157,7 +157,7 @@ def context_contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: 
 def _share(
     call: RagCall, judgement: Judgement, counted: Collection[str], limit: float, *, held_against_chunks: bool = False
 ) -> Result:
-    """Return as a score the share of the answer's checkable claims whose label is one of *counted*.
+    """Return as a score the share of the answer's checkable claims whose support label is one of *counted*.
 
     With *held_against_chunks* there is no score without any retrieved text to compare the claims with.
     """
@@ -191,7 +191,7 @@ def _share(
 
 
 def _of_retrieved(call: RagCall, judgement: Judgement, firsts: dict[int, int]) -> tuple[bool | None, ...] | None:
-    """Return for each distinct retrieved chunk whether the answer contradicts it, in rank order.
+    """Return for each distinct retrieved chunk, in rank order, whether the answer contradicts the chunk.
 
     None if the chunks were not judged, () if the judgement has not one label a chunk.
     """
@@ -247,7 +247,7 @@ class WorkflowBaseline(Protocol):
 
 
 class WorkflowBaselines(Protocol):
-    """Baselines by workflow: the usual distribution of `consistency` scores in each."""
+    """Baselines, which are the usual distributions of `consistency` scores, one for each workflow."""
 
     def find(self, workflow: str) -> WorkflowBaseline | None: ...
     def missing(self, workflow: str) -> int:
