@@ -120,13 +120,19 @@ def test_phoenix_shows_question_answer_documents_and_scores(
 
     assert _run(way, environ | own, "3") == as_it_is("3") == Ended(as_it_is("3").stdout, "asking\n", 3)
 
-    spans = _await(lambda: _get(phoenix_server, project, "spans", limit="100"), lambda found: _root(found) is not None)
+    spans = _await(
+        lambda: _get(phoenix_server, project, "spans", limit="100"),
+        lambda found: _root(found) is not None and any(span["span_kind"] == "RETRIEVER" for span in found),
+    )
     root = _root(spans) or {}
     assert (root["attributes"]["input.value"], root["attributes"]["output.value"]) == (QUESTION, ANSWER)
     (retriever,) = [span for span in spans if span["span_kind"] == "RETRIEVER"]
     assert ANSWER in retriever["attributes"]["retrieval.documents.0.document.content"]
     trace_id, span_id = root["context"]["trace_id"], root["context"]["span_id"]
-    shown = _await(lambda: _get(phoenix_server, project, "trace_annotations", trace_ids=trace_id), len)
+    shown = _await(  # one by one
+        lambda: _get(phoenix_server, project, "trace_annotations", trace_ids=trace_id),
+        lambda found: any(each["name"] == "consistency" for each in found),
+    )
     assert {each["name"]: each["result"]["score"] for each in shown}["consistency"] == 1.0
     of_span = _await(lambda: _get(phoenix_server, project, "span_annotations", span_ids=span_id), len)
     assert [(each["name"], each["result"]["score"]) for each in of_span] == [("consistency", 1.0)]
