@@ -124,11 +124,10 @@ def run(options: argparse.Namespace) -> int:
         drain_seconds=options.drain_seconds,
     )
     try:
-        arguments = {} if options.config is None else read_config(options.config)
+        broker = options.broker or os.environ.get("RAGTRACE_FLEET", "")
+        arguments = {} if options.config is None else read_config(options.config, broker=broker)
         if options.broker:
             arguments["fleet"] = options.broker
-        if arguments.get("fleet") or os.environ.get("RAGTRACE_FLEET"):
-            arguments.pop("judge", None)  # that of the workers, which may share the file
         upstream_endpoint(settings, os.environ)
         ragtrace.configure(**arguments)
     except SettingsError as error:

@@ -26,12 +26,18 @@ _NO_SPEC: Final = "none"
 _SECRETS: Final = frozenset({"api_key"})
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path, *, broker: str | None = None) -> dict[str, Any]:
     """Return the arguments for `configure` that the TOML file *path* holds.
 
     `screen` and `judge` are specifications as for `ragtrace score` (`embedded`, `openai:MODEL`, `module:object`), or
     `none`; `judge` may be a table of the arguments of `OpenAIJudge` instead. `sampling` and `redact` are tables of the
     arguments of `Sampling` and `Redact`, `alerts` is a list of those of `Alert`.
+
+    Args:
+        path: the file.
+        broker: URL of the fleet's broker for a process that does not judge, empty where only the file may name one.
+            With a fleet `judge` is left out, as it is that of the workers: here its module may not be installed. None:
+            the process judges.
 
     Raises:
         SettingsError: the file cannot be read, or has a key or a value that is wrong.
@@ -44,6 +50,8 @@ def read_config(path: Path) -> dict[str, Any]:
     known = [name for name in inspect.signature(ragtrace.configure).parameters if name not in _OF_A_PROCESS]
     for name in found:
         check_known(name, known, "setting", str(path))
+    if broker is not None and (broker or found.get("fleet")):
+        found.pop("judge", None)
     return {name: _value(name, value, path) for name, value in found.items()}
 
 

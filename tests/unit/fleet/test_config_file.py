@@ -54,6 +54,16 @@ def test_an_evaluator_may_be_switched_off(tmp_path: Path) -> None:
     assert _read(tmp_path, 'screen = "none"\njudge = "embedded:extractive"')["screen"] is None
 
 
+@pytest.mark.parametrize(("text", "broker"), [("", "redis://broker"), ("fleet = 'redis://broker'", "")])
+def test_a_gateway_of_a_fleet_does_not_import_the_workers_judge(tmp_path: Path, text: str, broker: str) -> None:
+    """They may share a file, and the module of the judge may be installed where the workers are only."""
+    path = tmp_path / "ragtrace.toml"
+    path.write_text(f"service = 'rag'\njudge = 'judge_of_the_workers:judge'\n{text}", encoding="utf-8")
+    assert "judge" not in read_config(path, broker=broker)
+    with pytest.raises(SettingsError, match="judge_of_the_workers"):
+        read_config(path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
