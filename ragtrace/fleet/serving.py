@@ -206,6 +206,7 @@ def _bind(host: str, port: int) -> socket.socket:
 def _scorer(runtime: Runtime, settings: GatewaySettings) -> SpanScorer:
     return SpanScorer(
         runtime.call_ended,
+        has_room=lambda: runtime.worker.has_room_for_judging,
         most_bytes=settings.queue_bytes,
         settle_seconds=settings.settle_seconds,
         parent_seconds=settings.parent_seconds,

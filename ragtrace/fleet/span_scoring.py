@@ -6,7 +6,7 @@ import json
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -26,6 +26,7 @@ _MOST_TRACES: Final = 200_000
 _MOST_SPANS: Final = 200_000
 _LOOKS_PER_SETTLING: Final = 10
 _LONGEST_LOOK_SECONDS: Final = 1.0
+_ROOM_POLL_SECONDS: Final = 0.005
 _LOST: Final = {
     "incomplete": "spans above or beside them have not come; route the spans of a trace to one gateway (docs/scale.md)",
     "evicted": "too many spans of calls that are not complete were waiting; raise --queue-mib",
@@ -43,6 +44,8 @@ class SpanScorer:
 
     Args:
         submit: queues an assembled call to be scored.
+        has_room: returns whether a submitted call would be scored. At the end, when all calls are submitted at once,
+            each one waits for room as long as there is time; before, a call that comes too much is counted as dropped.
         most_bytes: size of the requests that may wait, and of the texts of calls that are not complete yet.
         settle_seconds: seconds without further spans after which a call is complete.
         parent_seconds: seconds for which a call waits for the spans above its steps.
@@ -52,11 +55,12 @@ class SpanScorer:
         self,
         submit: Callable[[CallBuilder], None],
         *,
+        has_room: Callable[[], bool] = lambda: True,
         most_bytes: int,
         settle_seconds: float,
         parent_seconds: float,
     ) -> None:
-        self._submit, self._most_bytes = submit, most_bytes
+        self._submit, self._has_room, self._most_bytes = submit, has_room, most_bytes
         self._assembler = CallAssembler(
             settle_seconds=settle_seconds,
             parent_seconds=max(settle_seconds, parent_seconds),
@@ -184,6 +188,8 @@ class SpanScorer:
                 self._calls["skipped"] += 1
                 call.builder.close()
             else:
+                while everything and not self._has_room() and monotonic() < self._until:
+                    sleep(_ROOM_POLL_SECONDS)
                 self._submit(call.builder)
                 self._calls["submitted"] += 1
         self._assembler.take_left_out()

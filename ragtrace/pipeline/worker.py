@@ -186,6 +186,11 @@ class AdmissionControl:
     def _too_heavy(self, unweighed: int) -> bool:
         return self._bytes + unweighed * self._typical > self._most_bytes
 
+    def has_room_for_judging(self, unweighed: int) -> bool:
+        """Return whether an item of mean size would be admitted, and would later find a place to wait for a judge."""
+        heavy = self._bytes + (unweighed + 1) * self._typical > self._most_bytes * _WAITING_SHARE
+        return self._large + self._waiting < self._capacity and not heavy
+
     def admit(self, small: bool, unweighed: int) -> bool:
         """Admit an item and count its place as taken; return False if the queue has no place for it."""
         if small:
@@ -347,6 +352,11 @@ class Worker(Generic[T]):
     def full_of_small(self) -> bool:
         """Whether the queue would refuse a small item, such as a span to write; an estimate, made without a lock."""
         return self._admission.full_of_small(len(self._items))
+
+    @property
+    def has_room_for_judging(self) -> bool:
+        """Whether an item would find a place, and one to wait for a judge; an estimate, made without a lock."""
+        return self._admission.has_room_for_judging(len(self._items))
 
     @property
     def is_current_thread(self) -> bool:
