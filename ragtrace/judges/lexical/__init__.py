@@ -1,1 +1,1 @@
-"""Embedded judge: compares the words of an answer with those of the retrieved chunks, and needs no model."""
+"""Embedded judge, which compares the words of an answer with those of the retrieved chunks and needs no model."""

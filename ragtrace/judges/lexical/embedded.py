@@ -153,7 +153,7 @@ class EmbeddedJudge:
                 await asyncio.sleep(0)
 
     def steps(self, call: RagCall) -> Generator[int, None, Judgement]:
-        """Judge *call* step by step: yield the number of characters of each step, and return the judgement.
+        """Judge *call* step by step: yield the number of characters read in each step, and return the judgement.
 
         A step has about `STEP_CHARS` characters.
         """
@@ -200,7 +200,7 @@ class EmbeddedJudge:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _ParsedCall:
-    """Statements of the answer and distinct retrieved chunks of one call, as far as the judge has read them."""
+    """Statements of the answer and distinct retrieved chunks of one call, parsed by the embedded judge."""
 
     answer: str
     statements: list[Statement] = field(default_factory=list[Statement])
@@ -219,13 +219,13 @@ class _ParsedCall:
 
     @property
     def abstained(self) -> bool:
-        """Whether the answer abstains: its declining sentences have more words than its checkable statements."""
+        """Whether the answer abstains: its refusing sentences have more words than its checkable statements."""
         declined = sum(len(statement.words) + 1 for statement in self.statements if statement.declines)
         attempted = sum(len(s.words) for s in self.prose if s.checkable and not s.declines)
         return declined > attempted
 
     def read_answer(self, lexicon: Lexicon) -> Iterator[int]:
-        """Split the answer into statements, number its word stems, and record which stems follow which."""
+        """Split the answer into statements, number its word stems, and record each stem's following stems."""
         end = min(len(self.answer), MAX_ANSWER_CHARS)
         numbers, followers = self.numbers, self.followers
         for statement in statements(self.answer, end, lexicon):
@@ -244,7 +244,7 @@ class _ParsedCall:
             self.attributes["truncated_answer_chars"] = len(self.answer) - end
 
     def choose_chunks(self, contexts: Iterable[Document]) -> Iterator[int]:
-        """Keep each distinct retrieved chunk once, up to `MAX_CONTEXT_CHARS` characters in all.
+        """Keep each distinct retrieved chunk once, up to a total of `MAX_CONTEXT_CHARS` characters.
 
         Counts the duplicate and the truncated chunks.
         """
@@ -266,7 +266,7 @@ class _ParsedCall:
         self.attributes.update({"chunks": len(seen), "duplicate_chunks": duplicates, "truncated_chunks": truncated})
 
     def shares_script(self) -> Generator[int, None, bool]:
-        """Return whether most letters of the answer are of a script (Latin, Greek, ...) that the chunks use.
+        """Return whether most letters of the answer are in a script, such as Latin, that the chunks use.
 
         False for an answer without a word.
         """
@@ -283,7 +283,7 @@ class _ParsedCall:
         return shared >= _SHARED_SCRIPT * sum(letters.values())
 
     def shares_language(self, findings: Sequence[Finding]) -> bool:
-        """Return whether answer and chunks are in the same language, so that their words can be compared.
+        """Return whether answer and chunks seem to be in one language, so that their words can be compared.
 
         True, too, where a language is not recognised or most words are found in the chunks anyway.
         """
@@ -322,11 +322,11 @@ class _ParsedCall:
         return Claim(self.answer[start:end], start, end, "not_found", score=0.0, unsupported=((start, end),))
 
     def unjudged(self, reason: str) -> Judgement:
-        """Return a `Judgement` that has neither claims nor consistency, for the given *reason*."""
+        """Return a `Judgement` without claims and consistency, which gives *reason* for both."""
         return self.judgement(None, None, {"claims": reason, "consistency": reason})
 
     def judgement(self, claims: tuple[Claim, ...] | None, value: float | None, reasons: Mapping[str, str]) -> Judgement:
-        """Return a `Judgement` with *claims* and the consistency *value*; *reasons* say why one is missing."""
+        """Return a `Judgement` with *claims*, the consistency *value*, and reasons for those that are missing."""
         label: AnswerLabel = "abstained" if self.abstained or not self.answer.strip() else "answered"
         return Judgement(
             claims, label, value, reasons, mode="lexical", attributes={"method": "whole", **self.attributes}
@@ -334,7 +334,7 @@ class _ParsedCall:
 
 
 def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
-    """Return a key of the chunk *text* that is the same for all texts that differ only in white space.
+    """Return a key of the chunk *text* that is equal for all texts that differ only in white space.
 
     It is empty for a blank text.
     """
@@ -351,7 +351,7 @@ def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
 
 
 def _choose_language(answer: str, chunk: str) -> str:
-    """Return the code of the language in which to compare *answer* and *chunk*; "" if it is not clear."""
+    """Return the code of the language in which to compare *answer* and *chunk*, or "" if it is not clear."""
     spoken, written = detect_language(answer[:SAMPLE_CHARS]), ""
     if spoken != "en":
         written = detect_language(chunk[:SAMPLE_CHARS])
@@ -362,7 +362,7 @@ def _choose_language(answer: str, chunk: str) -> str:
 
 
 def _closest_chunks(wanted: Mapping[int, float], evidence: ChunkIndex) -> tuple[int, ...]:
-    """Return the ranks of the retrieved chunks that contain most of the *wanted* word stems, best first.
+    """Return the ranks of the retrieved chunks that contain most of the *wanted* word stems, best chunk first.
 
     Each stem counts with its weight. Of chunks that contain as much, the earlier comes first.
     """
@@ -378,7 +378,7 @@ def _closest_chunks(wanted: Mapping[int, float], evidence: ChunkIndex) -> tuple[
 
 
 class ChunkIndex:
-    """Index of the retrieved chunks for one answer: where its words occur, near which others, and whether negated.
+    """Index of the words of an answer in the retrieved chunks: positions, neighbouring words and negations.
 
     Args:
         vocabulary: the answer's stems, numbered from 0.
@@ -401,7 +401,7 @@ class ChunkIndex:
         """For each stem, the ranks of the first chunks it occurs in."""
 
     def add_chunk(self, rank: int, text: str, steps: Iterator[tuple[int, int]]) -> Iterator[int]:
-        """Read one retrieved chunk into the index, and yield the number of characters of each step.
+        """Add a retrieved chunk to the index, and yield the number of characters read in each step.
 
         Args:
             rank: rank of the chunk.
@@ -430,9 +430,9 @@ class ChunkIndex:
             yield end - start
 
     def _word_numbers(self, rank: int, text: str, start: int, end: int) -> list[int]:
-        """Return for each content word of ``text[start:end]`` its number in the vocabulary of the answer.
+        """Return the number, in the vocabulary of the answer, of each content word of ``text[start:end]``.
 
-        It is `_ELSEWHERE` for a word that the answer has not, and `_NEGATION` for a negation.
+        The number is `_ELSEWHERE` for a word that the answer has not, and `_NEGATION` for a negation.
         """
         found: list[int] = []
         done, lexicon, number_of = self._pieces[rank], self._lexicon, self._number_of
@@ -444,7 +444,7 @@ class ChunkIndex:
         return found
 
     def _separate_negations(self, read: list[int], negated: bool) -> tuple[list[int], bool]:
-        """Record which words of a piece follow a negation, and return the words without the negations.
+        """Record which words of a text piece follow a negation, and return the words without the negations.
 
         The second value says whether the piece ends with a negation; *negated* says so of the piece before.
         """
@@ -481,7 +481,7 @@ class ChunkIndex:
 
 
 def _last_break(text: str, start: int, end: int) -> int:
-    """Return the offset after the last sentence that ends within ``text[start:end]``; 0 if none does."""
+    """Return the offset after the last sentence that ends within ``text[start:end]``, or 0 if none ends there."""
     found = _BREAK_BACKWARDS.search(text[start:end][::-1])
     return end - found.start() if found else 0
 
@@ -499,7 +499,7 @@ class Finding(NamedTuple):
 
 
 def compare_statement(statement: Statement, evidence: ChunkIndex, query_stems: frozenset[str]) -> Finding:
-    """Compare *statement* with the indexed chunks, and return how well they support it.
+    """Compare a statement of the answer with the indexed chunks, and return how well the chunks support it.
 
     Args:
         evidence: index of the retrieved chunks.
@@ -536,7 +536,7 @@ def compare_statement(statement: Statement, evidence: ChunkIndex, query_stems: f
 
 
 def _missed_pairs(statement: Statement, evidence: ChunkIndex) -> tuple[float | None, list[bool]]:
-    """Return the share of the statement's pairs of neighbouring words that occur together in no chunk.
+    """Return the share of pairs of neighbouring words in a statement that occur together in no chunk.
 
     The share is None if there is no pair. The list says of each word whether no chunk has it together with any of its
     neighbours.
@@ -565,7 +565,7 @@ def _missed_pairs(statement: Statement, evidence: ChunkIndex) -> tuple[float | N
 
 
 def _absence(statement: Statement, at: int, evidence: ChunkIndex, query_stems: frozenset[str], *, alone: bool) -> float:
-    """Return how far the word at position *at* of the statement is missing from the chunks, from 0 to 1.
+    """Return to which degree, from 0 to 1, the statement's word at position *at* is missing from the chunks.
 
     It is 0, 1 or, for a number or name that only the query has, `IN_QUERY`.
     """
@@ -579,7 +579,7 @@ def _absence(statement: Statement, at: int, evidence: ChunkIndex, query_stems: f
 
 
 def _without_straddling_pairs(statement: Statement, evidence: ChunkIndex) -> Statement:
-    """Return *statement*, in a script without spaces, without pairs of characters that straddle two words.
+    """Return *statement*, in a script without spaces, without the character pairs that straddle two words.
 
     Only those pairs are left out whose second word is absent from the chunks. An absent word of two characters takes
     part in three of the overlapping pairs; without the first one it counts as much as any word.
@@ -602,13 +602,13 @@ def _without_straddling_pairs(statement: Statement, evidence: ChunkIndex) -> Sta
 
 
 def _is_fact(token: Token, statement: Statement) -> bool:
-    """Return whether *token* is a number or a name, which cannot be paraphrased."""
+    """Return whether *token* is a number or a name, for which no paraphrase exists."""
     start, _, word = token
     return word.number or (word.name and start > statement.start and word.weight == 1)
 
 
 def _covered_ranges(words: Sequence[Token], positions: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of the answer covered by the words at *positions*; ranges of adjacent words are joined."""
+    """Return the character ranges of the words at *positions*, with the ranges of adjacent words joined."""
     ranges: list[tuple[int, int]] = []
     previous = -2
     for at in positions:
@@ -622,7 +622,7 @@ def _covered_ranges(words: Sequence[Token], positions: Sequence[int]) -> tuple[t
 
 
 def consistency(findings: Sequence[Finding]) -> float:
-    """Return how well the chunks support an answer, from 0 to 1, given the findings of its statements.
+    """Return how well the chunks support an answer, from 0 to 1, given the findings for its statements.
 
     There must be at least one finding.
     """

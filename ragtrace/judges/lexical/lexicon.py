@@ -1,4 +1,4 @@
-"""Text analysis in any script: splits text into words, stems them, and recognises their script and language.
+"""Text analysis in any script: splits text into words, stems words, and detects script and language.
 
 `Lexicon` caches what each spelling means to the embedded judge. ASCII text is split into *runs*, the stretches between
 spaces after `blank_punctuation`: a run is nearly always one word, so that one look-up gives all about it. Other text
@@ -138,7 +138,7 @@ one takes longer to make than all else that is done with a word.)"""
 
 
 class Lexicon(dict[str, Word]):
-    """Dictionary from the spelling of a word in one language to its `Word`, which is made at the first look-up.
+    """Dictionary from spellings of words in one language to `Word` objects, each made at its first look-up.
 
     It is a cache of limited size.
     """
@@ -195,7 +195,7 @@ class Lexicon(dict[str, Word]):
 
 
 class _RunCache(dict[str, _T]):
-    """Cache, of limited size, from a run of text (the characters between two spaces) to the words in it.
+    """Cache of limited size from a run of characters between two spaces to the words in that run.
 
     A value is what *read* returns for these words.
     """
@@ -314,7 +314,7 @@ def one_line(text: str) -> str:
 
 
 def spellings(text: str) -> list[str]:
-    """Return all words of *text* as they are spelled there, in any order."""
+    """Return all words of *text* as they are spelled in the text, in any order."""
     if not text.isascii():
         return TOKEN.findall(text)
     runs = blank_punctuation(text).split()
@@ -398,7 +398,7 @@ def normalize_number(token: str, *, comma: bool = False) -> str:
 
 
 def count_scripts(text: str) -> dict[str, int]:
-    """Return how many letters of *text* belong to each script, by its name such as "latin" or "cyrillic".
+    """Return how many letters of *text* belong to each script, by the script's name, such as "latin".
 
     The letters of a text in Latin alone are not counted: the number is 1.
     """
@@ -413,7 +413,7 @@ def count_scripts(text: str) -> dict[str, int]:
 
 
 def detect_language(text: str, least: int = 3) -> str:
-    """Return the code of the language whose function words dominate *text*; empty if no language clearly does.
+    """Return the code of the language whose function words dominate *text*, or "" if no language clearly does.
 
     Below three function words, at least *least* are needed, and none of any other language.
     """
@@ -428,7 +428,7 @@ def detect_language(text: str, least: int = 3) -> str:
 
 
 def count_function_words(text: str, codes: Collection[str]) -> tuple[int, int, int]:
-    """Return three counts for *text*: all words, function words of the languages *codes*, and those of others.
+    """Return three counts for *text*: all words, function words of the languages *codes*, and other function words.
 
     Where *codes* is English alone, words with accents count among the last. Capitalised words are left out, but for the
     first one: a list of names is the same in every language.
@@ -450,7 +450,7 @@ def _all_function_words() -> frozenset[str]:
 
 
 def lower_case(text: str) -> str:
-    """Return *text* in lower case and with straight apostrophes; its accents are kept.
+    """Return *text* in lower case and with straight apostrophes, but with its accents.
 
     Accents distinguish function words.
     """
@@ -458,7 +458,7 @@ def lower_case(text: str) -> str:
 
 
 def cut_into_pieces(text: str, size: int, end: int, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Cut ``text[start:end]`` into pieces of about *size* characters, at white space if possible; yield each range."""
+    """Yield consecutive ranges of ``text[start:end]`` of about *size* characters, cut at white space if possible."""
     while start < end:
         stop = min(start + size, end)
         if stop < end:

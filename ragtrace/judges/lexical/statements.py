@@ -1,4 +1,4 @@
-"""Splits an answer into statements: its sentences, each with its content words and whether it states a fact.
+"""Splits an answer into statements: sentences, each with its content words and whether it states a fact.
 
 Sentences: decimals, abbreviations, initials and URLs stay whole; every list item is a sentence, without its marker; the
 full stops of Chinese, Japanese, Arabic, Urdu and Hindi are known. A sentence is never longer than `MAX_SENTENCE_CHARS`.
@@ -235,7 +235,7 @@ def _content_words(
 
 
 def _declining_offset(text: str) -> int:
-    """Return the offset of the word by which the English sentence *text* declines to answer; -1 if it does not.
+    """Return the offset of the word by which the English sentence *text* declines to answer, or -1.
 
     It declines when it says that the speaker or the context does not know or state something.
     """
@@ -248,7 +248,7 @@ def _declining_offset(text: str) -> int:
 
 
 def _foreign_declining_offset(text: str, lexicon: Lexicon) -> int:
-    """Return the offset at which *text*, a sentence not in English, declines to answer; -1 if it does not."""
+    """Return the offset at which *text*, a sentence not in English, declines to answer, or -1."""
     if lexicon.english and (text.isascii() or not _OTHER_SCRIPT.search(text)):
         return -1
     lower = lower_case(text[:_FIRST_CHARS])
@@ -259,7 +259,7 @@ def _foreign_declining_offset(text: str, lexicon: Lexicon) -> int:
 
 
 def _denies_stating(words: list[str], at: int) -> bool:
-    """Return whether the denial ``words[at]`` ("not", "unable") says that speaker or context do not know something."""
+    """Return whether the negating word ``words[at]`` says that speaker or context do not know something."""
     before, after = words[max(0, at - _NEAR_WORDS) : at], words[at + 1 : at + 1 + _NEAR_WORDS]
     if not _CONDITIONS.isdisjoint(words[:at]):
         return False
@@ -277,7 +277,7 @@ def _denies_stating(words: list[str], at: int) -> bool:
 
 
 def _is_courtesy(text: str, words: Sequence[Token], heaviest: float) -> bool:
-    """Return whether the sentence *text* is a greeting, an offer, a question or a frame ("Here is the answer:")."""
+    """Return whether the sentence *text* is a greeting, an offer, a question or a heading such as "The answer is:"."""
     if text.endswith(_QUESTION_ENDS):
         return True
     if heaviest < 1:
@@ -295,7 +295,7 @@ def _courteous_stems() -> frozenset[str]:
 
 
 def prose_and_code(text: str, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield the ranges of prose and of code in ``text[:end]``, in order, each with whether it is code.
+    """Yield the consecutive ranges of prose and of code in ``text[:end]``, each with whether it is code.
 
     Tables, headings and lists of sources are left out.
     """
@@ -323,7 +323,7 @@ def _next_line(text: str, at: int, end: int) -> int:
 
 
 def _find_block(text: str, at: int, end: int) -> tuple[tuple[int, int] | None, int]:
-    """Find the code block, table, heading or source list that begins at the line at *at*; return its code and end.
+    """Find the code block, table, heading or source list at the line at *at*. Return its code range and its end.
 
     The code is a range, the end an offset: *at* if no such block begins there. The range is None where there is no
     code: text that is fenced as text is none, nor is text behind a fence without end.
@@ -371,7 +371,7 @@ def _next_start(text: str, at: int, end: int) -> int:
 
 
 def _list_marker_end(text: str, at: int, end: int) -> int:
-    """Return the offset after the list marker ("- ", "1. ") that stands at *at*; 0 if there is none."""
+    """Return the offset after the list marker, such as "- " or "1. ", at offset *at*, or 0 if there is none."""
     if text[at : at + 2].isalpha():  # a word, as nearly always
         return 0
     found = _MARKER.match(text, at, end)
@@ -394,7 +394,7 @@ def _end_of_sentence(text: str, start: int, end: int) -> int:
 
 
 def _is_end(text: str, start: int, match: re.Match[str], end: int) -> bool:
-    """Return whether the full stop or other mark in *match* ends the sentence that starts at *start*."""
+    """Return whether the punctuation mark in *match* ends the sentence that starts at *start*."""
     mark = match[0]
     if mark == "\n":
         return _line_is_end(text, start, match.start(), end)
@@ -411,7 +411,7 @@ def _is_end(text: str, start: int, match: re.Match[str], end: int) -> bool:
 
 
 def _line_is_end(text: str, start: int, at: int, end: int) -> bool:
-    """Return whether the line break at *at* ends a sentence; it does not if the next line starts in lower case."""
+    """Return whether the line break at *at* ends a sentence, which it does not before a lower-case letter."""
     if not text[start:at].strip():
         return False
     if text.startswith("\n", at + 1) or _list_marker_end(text, at + 1, end):
@@ -420,7 +420,7 @@ def _line_is_end(text: str, start: int, at: int, end: int) -> bool:
 
 
 def _continues(text: str, at: int, end: int) -> bool:
-    """Return whether the sentence continues at *at*, that is, the next word starts in lower case."""
+    """Return whether the sentence continues at *at*, because the next word starts in lower case."""
     if text[at : at + 1] == " " and text[at + 1 : min(at + 2, end)].isupper():  # as nearly always
         return False
     following = _next_word(text, at, end)

@@ -1,1 +1,1 @@
-"""The LLM judge: sends prompts to a chat model and reads labels from its replies."""
+"""LLM judge: sends prompts to a chat model and reads labels from the model's replies."""

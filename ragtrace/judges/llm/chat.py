@@ -1,4 +1,4 @@
-"""Sends prompts to a chat model, reads the labels in its replies, and adds up the cost of the requests about a call.
+"""Client that sends prompts to a chat model, reads the labels in the replies, and adds up the cost for each call.
 
 A request takes the highest level of `response_format` that the server accepts. The reply is read strictly, and asked
 for once more if it has defects. The answer, or the error, carries the cost of all requests.
@@ -130,16 +130,16 @@ class ChatClient:
 
     @property
     def price(self) -> Price | None:
-        """Price of the model in US dollars per million tokens; None if it is not known."""
+        """Price of the model in US dollars per million tokens, or None if the price is not known."""
         return self._price or list_price(self.model, self.server)
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What this process has learned of the model's server: which parameters and response formats it accepts."""
+        """Parameters and response formats that the model's server accepts, as far as this process knows."""
         return capabilities_of(self.server, self.model)
 
     async def ask(self, prompt: Prompt[R]) -> ModelReply[R]:
-        """Send *prompt* to the model and return its reply; a reply with defects is asked for once more.
+        """Send *prompt* to the model and return the reply. If the reply has defects, ask once for a corrected one.
 
         Raises:
             JudgeError: there is none that can be read; with the cost of all requests.
@@ -151,7 +151,7 @@ class ChatClient:
             raise exchange.cost.set_on_error(error) from error.__cause__
 
     async def ask_for_text(self, system: str, user: str) -> tuple[str, Cost]:
-        """Send a request that does not ask for JSON; return the text of the model's reply and the cost.
+        """Send a request for a reply in plain text, and return the text of the reply and the cost.
 
         For models that write no JSON. Raises as `ask`.
         """
@@ -166,7 +166,7 @@ class ChatClient:
         return choice.text, exchange.cost
 
     async def probe(self) -> str:
-        """Test the connection with a tiny request; return a sentence with the model, server and response time.
+        """Test the connection with a tiny request. Return a sentence with the model, server and response time.
 
         Raises as `ask`.
         """
@@ -182,7 +182,7 @@ class ChatClient:
 
 
 class JudgeSession:
-    """Session of an LLM judge about one RAG call: sends at most four requests at a time and adds up their cost.
+    """Session of an LLM judge for one RAG call: sends at most four requests at a time and adds up their cost.
 
     Requests that fail count in the cost, too.
 
@@ -201,16 +201,16 @@ class JudgeSession:
 
     @property
     def model(self) -> str:
-        """Name of the LLM to which this session sends its requests."""
+        """Name of the LLM that this session asks."""
         return self._chat.model
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What was learned of the model's server: which requests it accepts, and whether the model writes JSON."""
+        """Parameters and response formats that the model's server accepts, as far as this process knows."""
         return self._chat.capabilities
 
     async def ask(self, prompt: Prompt[R]) -> ModelReply[R]:
-        """Send *prompt* to the LLM and return its reply; raises a `JudgeError` if no reply could be read."""
+        """Send *prompt* to the LLM and return its reply, or raise a `JudgeError` if no reply could be read."""
         async with self._slots:
             answer = await self._with_failure_cost(self._chat.ask(prompt))
         self.cost += answer.cost
@@ -226,7 +226,7 @@ class JudgeSession:
         return answer
 
     async def ask_for_text(self, system: str, user: str) -> str:
-        """Send a request that does not ask for JSON, and return the text of the LLM's reply.
+        """Send a request for a reply in plain text to the LLM, and return the text of the reply.
 
         For models that write no JSON. Raises a `JudgeError` if there is no full reply.
         """
@@ -245,7 +245,7 @@ class JudgeSession:
         return vectors
 
     async def _with_failure_cost(self, work: Awaitable[T]) -> T:
-        """Return the result of the requests in *work*; if they fail, add their cost to the session."""
+        """Return the result of the requests in *work*. If they fail, add their cost to the session."""
         try:
             return await work
         except JudgeError as error:
@@ -253,13 +253,13 @@ class JudgeSession:
             raise
 
     def with_cost(self, judgement: Judgement) -> Judgement:
-        """Return a copy of *judgement* that carries the cost and the attributes of all requests in this session."""
+        """Return a copy of *judgement* with the cost and the attributes of all requests in this session."""
         cost = self.cost if self.cost.n_calls else Cost(cost_usd=0.0)
         return cost.set_on_judgement(replace(judgement, attributes={**judgement.attributes, **self.attributes}))
 
 
 async def ask_in_halves(ask: Callable[[Sequence[S]], Awaitable[T]], items: Sequence[S]) -> list[T]:
-    """Ask an LLM about *items* in one request, or in two, each about half of them, if the first reply is cut off.
+    """Ask an LLM about all *items* in one request. If the reply is cut off, ask about each half of the items.
 
     Raises:
         JudgeError: as *ask*; `truncated` if there is no half, or a half is cut off too.
@@ -274,7 +274,7 @@ async def ask_in_halves(ask: Callable[[Sequence[S]], Awaitable[T]], items: Seque
 
 
 async def run_concurrently(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run the coroutines *works* concurrently and return their results; the first failure cancels the others.
+    """Run coroutines concurrently and return their results. The first failure cancels the others.
 
     It is raised when all of them have ended.
     """
@@ -327,7 +327,7 @@ class _ParsedReply(Generic[R]):
 
 
 class _Exchange(Generic[R]):
-    """Exchange with the LLM about one prompt: sends its requests, checks the replies and adds up the cost."""
+    """Exchange of messages with the LLM for one prompt: sends requests, checks replies and adds up the cost."""
 
     def __init__(self, chat: ChatClient, prompt: Prompt[R]) -> None:
         self._chat, self._prompt, self._price = chat, prompt, chat.price
@@ -337,7 +337,7 @@ class _Exchange(Generic[R]):
         self.cost = Cost()
 
     async def answer(self) -> ModelReply[R]:
-        """Send the prompt and return the LLM's best reply; ask for a corrected one if every reply has defects."""
+        """Send the prompt and return the LLM's best reply. If every reply has defects, ask for a corrected one."""
         completion, level = await self.complete(SCHEMA)
         readings = await self._read_all(completion)
         best = next((reading for reading in readings if not reading.defects), readings[0])
@@ -360,7 +360,7 @@ class _Exchange(Generic[R]):
         )
 
     async def _read_all(self, completion: Completion) -> list[_ParsedReply[R]]:
-        """Read all replies that the prompt asks for; those that the server did not send are requested one by one."""
+        """Read all replies that the prompt asks for, after requesting one by one those that the server did not send."""
         wanted = self._prompt.samples
         choices = list(completion.choices[:wanted])
         if len(choices) < wanted:
@@ -384,7 +384,7 @@ class _Exchange(Generic[R]):
         )
 
     async def _repair(self, first: _ParsedReply[R], level: int) -> tuple[_ParsedReply[R], int]:
-        """Ask the LLM to correct its *first* reply, whose defects are listed; return the reply with fewer defects."""
+        """Ask the LLM to correct the defects of its *first* reply. Return the reply with fewer defects."""
         # The server did not keep to the schema: no object, or a part of it is missing. The model never saw the schema.
         ignored = level == SCHEMA < self._chat.lowest_level and first.breaks_schema
         lower = JSON if ignored else level
@@ -404,7 +404,7 @@ class _Exchange(Generic[R]):
     async def complete(
         self, highest: int, *, samples: int | None = None, repair: _ParsedReply[R] | None = None
     ) -> tuple[Completion, int]:
-        """Send the prompt without parameters that the server rejects; return the response and the JSON mode it used.
+        """Send the prompt without parameters that the server rejects. Return the response and its JSON level.
 
         Args:
             highest: level to begin with, unless the server is known to need a lower one.
@@ -485,7 +485,7 @@ class _Exchange(Generic[R]):
 
 
 def _spent_on_reasoning(completion: Completion, ample: int, *, in_json: bool) -> bool:
-    """Return whether a reply was cut off at its limit of *ample* tokens because the model spent them on reasoning.
+    """Return whether a reply was cut off at its limit of *ample* tokens because the model used them for reasoning.
 
     The reply may show that reasoning or not.
     """

@@ -33,7 +33,7 @@ class CitationMark(NamedTuple):
 
 
 def citation_marks(answer: str, ids: Sequence[str | None]) -> list[CitationMark]:
-    """Return all citations in *answer*, such as [1], in their order; those within code are ignored.
+    """Return all citations in *answer*, such as [1], in order of appearance. Citations within code are ignored.
 
     An id of a document goes before a number, and a number counts passages from 1. Brackets with anything else in them
     cite nothing.
@@ -59,7 +59,7 @@ def citation_marks(answer: str, ids: Sequence[str | None]) -> list[CitationMark]
 
 
 def _citations_in(inside: str, known: Mapping[str, int], count: int) -> Iterator[tuple[str, int | None]]:
-    """Yield, for each citation in *inside* (the text within brackets), its text and the rank of the cited passage."""
+    """Yield for each citation in *inside*, a text from within brackets, its text and the cited passage's rank."""
     if inside.strip() in known:
         yield f"[{inside.strip()}]", known[inside.strip()]
         return
@@ -83,7 +83,7 @@ def _rank_from_number(number: int, count: int) -> int | None:
 
 
 def cited_rank(cited: str, ids: Sequence[str | None]) -> int | None:
-    """Return the rank, from 0, of the retrieved passage that *cited* names: by its id, or by its number from 1."""
+    """Return the rank, from 0, of the retrieved passage that *cited* names by id or by number from 1."""
     for rank, name in enumerate(ids):
         if name == cited:
             return rank
@@ -94,7 +94,7 @@ def cited_rank(cited: str, ids: Sequence[str | None]) -> int | None:
 def attach_trailing_citations(
     answer: str, ranges: Sequence[tuple[int, int]], found: Sequence[CitationMark]
 ) -> list[tuple[int, int]]:
-    """Return the sentence *ranges*, adjusted so that a citation after a full stop belongs to the sentence before it.
+    """Return sentence *ranges* in which each citation after a full stop belongs to the preceding sentence.
 
     "It is high. [1] It is old.[2] It is brown." is three sentences, of which the first cites 1 and the second 2.
     """
@@ -115,7 +115,7 @@ def attach_trailing_citations(
 def _split_after_citations(
     answer: str, start: int, end: int, ends: Mapping[int, int], inside: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the sentence range from *start* to *end*, split after each citation that directly follows a full stop.
+    """Yield the sentence range from *start* to *end*, split after each citation that follows a full stop.
 
     Args:
         inside: offsets where citations begin.
@@ -131,7 +131,7 @@ def _split_after_citations(
 
 
 def _end_of_citations(answer: str, at: int, end: int, ends: Mapping[int, int]) -> int:
-    """Return the offset in *answer* behind the series of citations that begins at *at*; *at* if there is none.
+    """Return the offset after the run of citations that begins at *at*, or *at* if no citation begins there.
 
     There may be space between the citations.
     """

@@ -20,7 +20,7 @@ _MOST_LOGPROB: Final = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class TokenChoice:
-    """One token of an LLM's reply, with its log probability and those of the likeliest alternatives."""
+    """One token of an LLM's reply, with the log probabilities of the token and of the likeliest alternatives."""
 
     text: str
     logprob: float
@@ -95,7 +95,7 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def check_error(answer: Mapping[str, Any]) -> None:
-    """Raise `ServerError` if *answer*, sent with status 200, is in fact an error message, as proxies send."""
+    """Raise `ServerError` if *answer*, received with HTTP status 200, is in fact an error message."""
     error = answer.get("error")
     if error and not answer.get("choices"):
         fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
@@ -119,7 +119,7 @@ def _dict(value: object) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """Return the text of a message field, which may be a string or a list of parts; "" for anything else."""
+    """Return the text of a message field, which may be a string or a list of parts, or "" for anything else."""
     if isinstance(value, str):
         return value if value.isascii() else encodable(value)
     if isinstance(value, list):
@@ -129,7 +129,7 @@ def _text(value: object) -> str:
 
 
 def _read_tokens(content: object) -> tuple[TokenChoice, ...] | None:
-    """Read the tokens of a reply and their log probabilities; None if the server sent none, or invalid ones."""
+    """Return the tokens of a reply with their log probabilities, or None if they are missing or invalid."""
     read: list[TokenChoice] = []
     for token in map(_dict, cast("list[object]", content) if isinstance(content, list) else []):
         if not _is_token(token):
@@ -152,7 +152,7 @@ def _is_token(token: dict[str, Any]) -> bool:
 
 
 def _join_stream_events(text: str) -> dict[str, Any]:
-    """Join the events of a streamed response into the JSON body that a response without streaming has."""
+    """Join the events of a streamed response into the JSON body that an unstreamed response has."""
     joined: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     for line in text.split("\n"):  # not splitlines: U+2028 may stand in the JSON

@@ -1,4 +1,4 @@
-"""Embedding vectors of texts, from any OpenAI-compatible server or from a function that the user passes."""
+"""Embedders of texts as vectors: by any OpenAI-compatible server, or by a function that the user passes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class OpenAIEmbedder:
         await self._connection.aclose()
 
     async def _request(self, texts: list[str]) -> tuple[dict[str, Any], Cost]:
-        """Request the vectors of *texts* from the server; return its reply and the cost, rejected requests included."""
+        """Request the vectors of *texts* from the server. Return the reply and the cost of all attempts."""
         server = self._connection.server
         price = self._price or list_price(self.model, server)
         capabilities, rejected = capabilities_of(server, self.model), Cost()
@@ -129,7 +129,7 @@ class OpenAIEmbedder:
 
 
 def read_vectors(reply: dict[str, Any], count: int) -> list[list[float]]:
-    """Read the *count* embedding vectors in a server's *reply*, in the order of their index.
+    """Return the *count* embedding vectors in a server's *reply*, in the order of their index.
 
     All must be finite and of one length.
 

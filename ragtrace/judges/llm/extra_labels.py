@@ -1,4 +1,4 @@
-"""`ExtraLabels`: labels of a call that need further LLM requests, such as key facts, questions and ratings.
+"""`ExtraLabels`: collector of labels that need further LLM requests, such as key facts, questions and ratings.
 
 The texts that a prompt shows are hostile: they stand as data under a random key, without invisible characters;
 instructions stand in the system message alone.
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ExtraLabels:
-    """Collected labels of one call that need further LLM requests, such as key facts, claims and ratings."""
+    """Collector of the labels of one call that need further LLM requests, such as key facts and ratings."""
 
     session: JudgeSession
     call: RagCall
@@ -61,7 +61,7 @@ class ExtraLabels:
         instructions: str | None = None,
         **options: Any,
     ) -> ModelReply[R]:
-        """Ask the LLM about *data*, and return its reply and the labels that *read* has found in it.
+        """Ask the LLM about *data*, and return the reply with the labels that *read* found in it.
 
         Args:
             name: name of the prompt.
@@ -89,14 +89,14 @@ class ExtraLabels:
         return await self.session.ask(prompt)
 
     def note_failure(self, error: JudgeError, fields: Iterable[str]) -> None:
-        """Record *error* as the reason for the missing labels among *fields*."""
+        """Record *error* as the reason why labels of *fields* are missing."""
         for name in fields:
             self.errors.setdefault(name, error)
             if name not in self.labels:
                 self.reasons.setdefault(name, error.reason)
 
     def text_for_prompt(self, name: str, text: str | None) -> str:
-        """Return *text* as a prompt shows it to the LLM: without invisible characters, and cut if it is too long.
+        """Return *text* as a prompt shows it to the LLM: without invisible characters, and cut if too long.
 
         If it was cut, an attribute says so.
         """
@@ -107,14 +107,14 @@ class ExtraLabels:
 
 
 class LabelFamily(NamedTuple):
-    """Group of labels that one function gets from the LLM: the judgement fields they fill, and that function."""
+    """Group of judgement fields whose labels one function asks the LLM for, with that function."""
 
     fields: frozenset[str]
     find: Callable[[ExtraLabels], Awaitable[None]]
 
 
 def _ample_tokens(data: Mapping[str, object]) -> int:
-    """Return a token limit for the LLM's reply about *data*, well above what a proper reply needs.
+    """Return a token limit for the LLM's reply about *data*, well above what a correct reply needs.
 
     A proper reply restates texts, or has a label for every pair of items.
     """
@@ -127,7 +127,7 @@ def _ample_tokens(data: Mapping[str, object]) -> int:
 async def ask_in_batches(
     items: Sequence[T], size: int, ask: Callable[[Sequence[T]], Awaitable[Mapping[str, Any]]]
 ) -> dict[str, Any]:
-    """Ask the LLM for the labels of all *items*, at most *size* of them in a request, and return the labels merged.
+    """Ask the LLM to label all *items*, in requests of at most *size* items, and return the labels merged.
 
     A batch whose reply is cut off is asked about in halves.
     """

@@ -1,4 +1,4 @@
-"""Short facts that an LLM lists and then labels: claims of answer and reference, key facts (nuggets) of the chunks.
+"""Short facts that an LLM lists and then labels: claims of answer and reference, and key facts (nuggets) of the chunks.
 
 Claims: what each text says of the other's, and which chunks entail them. Nuggets: facts in the retrieved chunks that a
 good answer should contain, and which of them the answer has.
@@ -52,7 +52,7 @@ class ClaimsReply(NamedTuple):
 
 
 def read_claims(data: Mapping[str, Any]) -> ClaimsReply:
-    """Read the claims of the answer and of the reference answer from the LLM's reply, a JSON object of any shape."""
+    """Read the claims of the answer and of the reference answer from the LLM's JSON reply, whatever its form."""
     reader = ReplyReader(data)
     claims: dict[str, tuple[str, ...] | None] = {}
     reasons: dict[str, str] = {}
@@ -72,7 +72,7 @@ def read_claims(data: Mapping[str, Any]) -> ClaimsReply:
 
 
 async def find_facts(extra: ExtraLabels) -> None:
-    """Let the LLM list the claims of answer and reference, and compare each with the other text and the chunks.
+    """Ask the LLM to list the claims of answer and reference, and to compare each with the other text and the chunks.
 
     The chunks are only compared if a metric needs it.
     """
@@ -117,7 +117,7 @@ async def _verify(
 
 
 def read_facts(data: Mapping[str, Any], asked: Mapping[str, Mapping[str, str]]) -> LabelsById:
-    """Read the label of each claim (entailment, neutral or contradiction) from the LLM's reply, JSON of any shape."""
+    """Read the label of each claim (entailment, neutral or contradiction) from the LLM's JSON reply."""
     reader = ReplyReader(data)
     labels: dict[str, FactLabel | None] = {}
     for side in SIDES:
@@ -126,7 +126,7 @@ def read_facts(data: Mapping[str, Any], asked: Mapping[str, Mapping[str, str]]) 
 
 
 async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], reference: Mapping[str, str]) -> None:
-    """Ask the LLM which claims of *answer* and *reference* each retrieved chunk entails; claims are given by id."""
+    """Ask the LLM which claims of the *answer* and of the *reference* each retrieved chunk entails."""
     chunks = extra.input.chunks
     if not chunks or not answer or not reference:
         return
@@ -159,7 +159,7 @@ async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], refer
 def read_rows(
     data: Mapping[str, Any], ids: Sequence[str], answer: Mapping[str, str], reference: Mapping[str, str]
 ) -> LabelsById:
-    """Read from the LLM's reply, for each chunk, which claims of answer and reference the chunk entails.
+    """Read from the LLM's reply which claims of answer and reference each chunk entails.
 
     The reply may be any JSON object. A chunk that is missing in it, or there more than once, is unjudged.
     """
@@ -214,7 +214,7 @@ class NuggetsReply(NamedTuple):
 
 
 def read_nuggets(data: Mapping[str, Any]) -> NuggetsReply:
-    """Read the nuggets (facts that a good answer should contain) from the LLM's reply, a JSON object of any shape.
+    """Read nuggets, which are facts that a good answer should contain, from the LLM's JSON reply.
 
     Equal texts are one nugget.
     """
@@ -243,7 +243,7 @@ def read_nuggets(data: Mapping[str, Any]) -> NuggetsReply:
 
 
 def read_assignments(data: Mapping[str, Any], ids: Sequence[str]) -> LabelsById:
-    """Read from the LLM's reply how far the answer contains each nugget (fact that a good answer should contain).
+    """Read from the LLM's reply how far the answer contains each nugget, a fact that a good answer should contain.
 
     The reply may be any JSON object.
     """
@@ -252,7 +252,7 @@ def read_assignments(data: Mapping[str, Any], ids: Sequence[str]) -> LabelsById:
 
 
 async def find_nuggets(extra: ExtraLabels) -> None:
-    """Ask the LLM for the facts that a good answer should contain (nuggets), then which of them the answer contains.
+    """Ask the LLM for nuggets, facts that a good answer should contain, and then which of them the answer contains.
 
     The facts are taken from the chunks that are related to the query.
     """
@@ -280,7 +280,7 @@ async def find_nuggets(extra: ExtraLabels) -> None:
 
 
 async def _write_nuggets(extra: ExtraLabels) -> dict[str, Importance] | str:
-    """Let the LLM write nuggets (facts that a good answer should contain) from the chunks that relate to the query.
+    """Ask the LLM to write nuggets (facts that a good answer should contain) from the chunks related to the query.
 
     These have a grade of 1 or more. Returns the importance of at most `MOST_KEPT` nuggets by their text, vital ones
     first; or the reason why there are none.

@@ -1,4 +1,4 @@
-"""Makes the further LLM requests that some metrics need: for key facts, claims, questions, intentions and ratings."""
+"""Further LLM requests for labels that some metrics need: key facts, claims, questions, intentions and ratings."""
 
 from __future__ import annotations
 

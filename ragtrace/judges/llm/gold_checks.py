@@ -1,4 +1,4 @@
-"""Gold checks (control items): statements with a known label, mixed in with the others to test the LLM judge.
+"""Gold checks: statements with a known label, mixed in with the statements of an answer to test the LLM judge.
 
 One is a sentence of a chunk, and must be labelled supported; one is a sentence of a chunk with a number or a name
 changed, and must not be. A judge that obeys a text in the data, or labels without reading, gets one of them wrong.
@@ -50,25 +50,25 @@ _LOOSE: Final = re.compile(
 
 
 class GoldCheck(NamedTuple):
-    """Control item to test the LLM judge: a statement of which it is known whether the chunks support it."""
+    """Test of the LLM judge: a statement for which it is known whether the retrieved chunks support it."""
 
     text: str
     supported: bool
 
     def failed(self, verdict: Verdict) -> bool:
-        """Return whether the LLM judge gave this control item a wrong label, or none."""
+        """Return whether the LLM judge labelled this test statement wrongly or not at all."""
         return verdict.support is None or (verdict.support == "supported") is not self.supported
 
 
 def gold_checks(chunks: Sequence[PromptChunk], chance: random.Random) -> tuple[GoldCheck, ...]:
-    """Return control items to test the LLM judge: a sentence copied from *chunks*, and one that they do not support.
+    """Return test statements for the LLM judge: one copied from *chunks*, and one that *chunks* do not support.
 
-    The copied one is left out if no sentence is fit. One that refers to the sentence before it is only copied if there
+    The copied one is left out if no sentence is usable. One that refers to the sentence before it is only copied if there
     is no other: a careful judge might not know who "she" is. The false sentence names an invented name if no sentence
     has a number or name to change.
     """
     copied: str | None = None
-    for text in _fit_sentences(chunks, chance):
+    for text in _usable_sentences(chunks, chance):
         if not _LEANING.match(text):
             copied = text
             break
@@ -78,8 +78,8 @@ def gold_checks(chunks: Sequence[PromptChunk], chance: random.Random) -> tuple[G
     return (false,) if copied is None else (GoldCheck(copied, supported=True), false)
 
 
-def _fit_sentences(chunks: Sequence[PromptChunk], chance: random.Random) -> Iterator[str]:
-    """Yield, in random order, the sentences of *chunks* that are fit for a control item of the LLM judge.
+def _usable_sentences(chunks: Sequence[PromptChunk], chance: random.Random) -> Iterator[str]:
+    """Yield, in random order, the sentences of *chunks* that can serve as test statements for the LLM judge.
 
     They are plain, neither short nor long, and show no signal of a prompt injection.
     """
@@ -91,13 +91,13 @@ def _fit_sentences(chunks: Sequence[PromptChunk], chance: random.Random) -> Iter
 
 
 def _falsified_sentence(chunks: Sequence[PromptChunk], copied: str | None, chance: random.Random) -> str | None:
-    """Return a false sentence: one of *chunks* with a number or a name replaced by another that no chunk has.
+    """Return a false sentence, made from one of *chunks* by replacing a number or a name, or None.
 
     The sentence *copied* is only taken if there is no other.
     """
 
     def firm() -> Iterator[str]:
-        others = (text for text in _fit_sentences(chunks, chance) if text != copied)
+        others = (text for text in _usable_sentences(chunks, chance) if text != copied)
         return (text for text in chain(others, [copied] if copied else []) if not _LOOSE.search(text))
 
     evidence = [chunk.terms for chunk in chunks]
@@ -121,6 +121,6 @@ def _falsified_sentence(chunks: Sequence[PromptChunk], copied: str | None, chanc
 
 
 def _invented_name(chance: random.Random) -> str:
-    """Return a random invented name, one of about 10^9, so that no text is likely to contain it."""
+    """Return a random invented name out of about 10^9, so that no text is likely to contain it."""
     syllables = [chance.choice(_ONSETS) + chance.choice(_VOWELS) + chance.choice(_CODAS) for _ in range(3)]
     return "".join(syllables).capitalize()

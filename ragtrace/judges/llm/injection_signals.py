@@ -56,7 +56,7 @@ def has_injection_signal(texts: Iterable[str], hidden: int = 0) -> bool:
 
 
 def _matches(pattern: re.Pattern[str], words: tuple[str, ...], text: str) -> bool:
-    """Return whether *pattern* matches in *text*; a text without any of *words* is known not to match."""
+    """Return whether *pattern* matches in *text*, skipping the search if none of *words* occurs in *text*."""
     for word in words:
         if word in text:
             return pattern.search(text) is not None

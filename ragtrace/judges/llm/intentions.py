@@ -1,4 +1,4 @@
-"""Intentions: what a user wanted in a conversation, as the LLM judge finds it, and whether each was satisfied."""
+"""Intentions of a user in a conversation, and whether each was satisfied, as the LLM judge labels them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class IntentionsReply(NamedTuple):
 
 
 def read_intentions(data: Mapping[str, Any], turns: Mapping[str, int], users: Collection[str]) -> IntentionsReply:
-    """Read from the LLM's reply, a JSON object of any shape, what the user wanted in a conversation.
+    """Read from the LLM's JSON reply what the user wanted in a conversation, and whether it was satisfied.
 
     An intention without a text, without a turn of the user, or with a turn that does not exist is unjudged.
 
@@ -53,7 +53,7 @@ def read_intentions(data: Mapping[str, Any], turns: Mapping[str, int], users: Co
 
 
 async def find_intentions(extra: ExtraLabels) -> None:
-    """Ask the LLM what the user wanted in the conversation of the call, and whether it was satisfied.
+    """Ask the LLM what the user wanted in the conversation of a call, and whether it was satisfied.
 
     Of a long conversation, only the latest turns are shown.
     """

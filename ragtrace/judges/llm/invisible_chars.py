@@ -20,7 +20,7 @@ _HIDDEN_ASCII: Final = bytes(code for code in range(128) if _HIDDEN.match(chr(co
 
 
 class Cleaned(NamedTuple):
-    """Text without its invisible characters, and the places where these were removed."""
+    """Text without its invisible characters, with the offsets at which such characters were removed."""
 
     text: str
     removed: int
@@ -29,7 +29,7 @@ class Cleaned(NamedTuple):
     """(offset in `text`, characters removed before it), ascending, the counts cumulative."""
 
     def original(self, offset: int, *, end: bool = False) -> int:
-        """Convert *offset* in the cleaned text to the offset in the original text.
+        """Convert *offset* in the cleaned text to the corresponding offset in the original text.
 
         Removed characters right at *offset* lie before it, or after it if it is the *end* of a range.
         """
@@ -38,7 +38,7 @@ class Cleaned(NamedTuple):
 
 
 def remove_invisible(text: str) -> Cleaned:
-    """Remove the invisible characters from *text*; the result can map its offsets back to *text*."""
+    """Remove the invisible characters from *text*, and return a `Cleaned` that maps offsets back to *text*."""
     if _is_clean(text):
         return Cleaned(text, 0)
     gaps: list[tuple[int, int]] = []

@@ -39,14 +39,14 @@ _NOT_FINITE: Final = frozenset({"nan", "inf", "infinity"})
 
 
 class ReadingError(JudgeError):
-    """Raised when an LLM's reply cannot be read; `reason` is "unparsable", "ambiguous" or that of a wrong rating."""
+    """Raised, with a `reason` such as "unparsable" or "ambiguous", when an LLM's reply cannot be read."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail, retryable=False)
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """Parse the one JSON object in an LLM's reply; a leading reasoning block and a code fence around it are ignored.
+    """Parse the JSON object in an LLM's reply, ignoring a leading reasoning block and a surrounding code fence.
 
     Raises:
         ReadingError: "ambiguous": it holds two different objects; "unparsable": it is no JSON object; or one with NaN,
@@ -69,7 +69,7 @@ def _unwrapped(text: str) -> str:
 
 
 def _unfenced(text: str) -> str:
-    """Return *text* without the code fence around it; a fence around only a part of *text* stays.
+    """Return *text* without the code fence that surrounds all of it, if there is one.
 
     After other words, a fence may be a quotation.
     """
@@ -94,7 +94,7 @@ def _single_object(text: str) -> dict[str, Any]:
 
 
 def _next_object(text: str, at: int) -> tuple[dict[str, Any], int]:
-    """Parse the JSON object at offset *at* of *text*; return it and the offset at which a next one could begin."""
+    """Parse the JSON object at offset *at* of *text*. Return the object and the offset where another could follow."""
     if text[at : at + 1] != "{":
         where = "its beginning" if at == 0 else f"character {at}, where more follows"
         raise ReadingError("unparsable", f"no JSON object at {where}: {text[at : at + _SHOWN_CHARS]!r}")
@@ -112,7 +112,7 @@ def _next_object(text: str, at: int) -> tuple[dict[str, Any], int]:
 
 
 def object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build the dictionary of a JSON object from *pairs*; raise `ValueError` if a key comes twice.
+    """Build the dictionary of a JSON object from *pairs*, or raise `ValueError` if a key occurs twice.
 
     For `object_pairs_hook` of a JSON decoder.
     """
@@ -125,7 +125,7 @@ def object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_finite(text: str) -> float:
-    """Parse a JSON number as a float; raise `ValueError` if it is too large for one.
+    """Parse a JSON number as a float, or raise `ValueError` if the number is too large for a float.
 
     For `parse_float` of a JSON decoder.
     """
@@ -136,7 +136,7 @@ def parse_finite(text: str) -> float:
 
 
 def reject_constant(text: str) -> NoReturn:
-    """Raise `ValueError`: NaN and Infinity are not JSON. For `parse_constant` of a JSON decoder."""
+    """Raise `ValueError` for NaN and Infinity, which are not JSON. Used as `parse_constant` of a decoder."""
     raise ValueError(f"{text} is not JSON")
 
 
@@ -155,7 +155,7 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def parse_verdict(text: str, labels: Sequence[str] = SUPPORT_LABELS) -> str:
-    """Return the label in the lines `VERDICT: <label>` of an LLM's reply, in lower case; all lines must agree.
+    """Return the label in the lines `VERDICT: <label>` of an LLM's reply, in lower case, if all lines agree.
 
     "unsupported" is read as "not_supported". Lines within a quotation (quotation marks over several lines, "> ", a code
     fence beside other text) do not count.

@@ -1,4 +1,4 @@
-"""`LabelCollector`: the LLM requests for the labels of one call, all at once (`fast`) or in steps that resist attacks.
+"""`LabelCollector`: requests the labels of one call from the LLM, all at once or in steps that resist attacks.
 
 `fast`: one request for every twelve sentences. `careful`: a first request extracts the statements of the answer without
 showing a chunk, so that no chunk can hide a statement; then the statements are verified, ten at a time, with gold
@@ -58,7 +58,7 @@ class Labels:
 
 
 class LabelCollector:
-    """Collector of the labels of one call: makes the LLM requests of the judge's mode and merges their labels.
+    """Collector of the labels of one call, which sends the LLM requests of the judge's mode and merges the replies.
 
     Args:
         session: sends the requests.
@@ -128,13 +128,13 @@ class LabelCollector:
 
     @property
     def _fails_gold_checks(self) -> bool:
-        """Whether the LLM labelled a control item (statement with a known label) wrongly at least half of the time."""
+        """Whether the LLM labelled a test statement with a known label wrongly at least half of the time."""
         return any(2 * sum(failed) >= len(failed) for failed in self._failures.values())
 
     # --- fast --------------------------------------------------------------------------------------------------------
 
     async def _ask_at_once(self) -> Labels:
-        """Ask the LLM for all labels at once, in one request for every twelve sentences of the answer.
+        """Ask the LLM for all labels in one request for every twelve sentences of the answer.
 
         If a reply is cut off, each half of its sentences is asked about.
         """
@@ -207,7 +207,7 @@ class LabelCollector:
         return labels
 
     def _note_failure(self, labels: Labels, step: Literal["answer", "chunks"], error: JudgeError) -> None:
-        """Record in *labels* that *step* failed; raise *error* if a retry may help or if no other step is left."""
+        """Record in *labels* that *step* failed, and raise *error* if a retry may help or no step is left."""
         labels.failed[step] = error
         if error.retryable or len(labels.failed) == self._asks_answer + self._asks_chunks:
             raise error
@@ -219,7 +219,7 @@ class LabelCollector:
         )
 
     async def _verify_all(self, texts: Mapping[int, str], turn: int) -> Verification:
-        """Ask the LLM to verify every statement against every chunk, once; rounds after the first change the order.
+        """Ask the LLM once to verify every statement against every chunk, in a new order after the first round.
 
         The same chunks are in a request together in every round: their gold checks are voted on, too.
         """
@@ -352,7 +352,7 @@ class LabelCollector:
 
 
 def split_evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Split *items*, in order, into as few groups as possible: of about equal size, at most *most* items in each."""
+    """Split *items*, in order, into the fewest groups of at most *most* items, all of about equal size."""
     groups = -(-len(items) // most)
     size = -(-len(items) // max(1, groups))
     return [items[at : at + size] for at in range(0, len(items), max(1, size))]

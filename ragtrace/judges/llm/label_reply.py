@@ -167,7 +167,7 @@ class ExtractedStatement:
 
     @property
     def labels(self) -> tuple[bool, Relevance | None, Support | None]:
-        """Labels of this statement that must be equal when the LLM lists the statement twice."""
+        """Labels of this statement that must agree if the LLM lists the same statement twice."""
         return self.checkable, self.relevant, self.verdict.support
 
 
@@ -213,7 +213,7 @@ def label_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[LabelReply]:
 
 
 def read_label_reply(data: object, task: LabelTask) -> LabelReply:
-    """Read the labels from *data*, the JSON that the LLM replied to *task*; it may have any shape."""
+    """Read the labels from *data*, the JSON object of any form that the LLM replied to *task*."""
     return _LabelReplyReader(data, task).reply
 
 
@@ -223,7 +223,7 @@ def uncovered_sentences(
     statements: Sequence[ExtractedStatement],
     label: AnswerLabel | None,
 ) -> list[int]:
-    """Return the indices of the sentences from which the LLM extracted no statement; filler sentences are left out.
+    """Return the indices of the sentences, except filler, from which the LLM extracted no statement.
 
     An answer that declines and states nothing has none: there was nothing to extract.
     """
@@ -239,7 +239,7 @@ def omitted_terms(
     sentences: Mapping[str, SentenceRelevance | None],
     statements: Sequence[ExtractedStatement],
 ) -> dict[int, list[str]]:
-    """Return, by index of a sentence, its numbers and names that none of the statements extracted from it contains.
+    """Return for each sentence the numbers and names that no statement extracted from that sentence contains.
 
     A sentence that is filler or in no statement is left out.
     """
@@ -261,7 +261,7 @@ def _omitted_from(sentence: str, statements: str, names: bool) -> tuple[str, ...
 
 
 def _language_sample(parts: Iterable[str]) -> str:
-    """Return the joined beginnings of *parts*, long enough to detect their language."""
+    """Return the joined beginnings of *parts*, long enough to detect the language of the text."""
     return " ".join([part[:_SAMPLE_CHARS] for part in parts])[:_SAMPLE_CHARS]
 
 
@@ -270,7 +270,7 @@ _language_of = lru_cache(maxsize=64)(detect_language)
 
 
 class _LabelReplyReader(ReplyReader):
-    """Reader of the LLM's reply to a `LabelTask`, a request for labels; its attribute `reply` holds the labels."""
+    """Reader of the labels in the LLM's reply to a `LabelTask`, which is a request for labels."""
 
     def __init__(self, data: object, task: LabelTask) -> None:
         super().__init__(data)
@@ -400,7 +400,7 @@ class _LabelReplyReader(ReplyReader):
         return Verdict(support, tuple(chunk.rank for chunk in chunks), quote if source else None, bool(wrong))
 
     def _quote_defect(self, text: str, quote: str, source: PromptChunk | None, chunks: Sequence[PromptChunk]) -> str:
-        """Return why the quoted passage cannot support the statement *text*; an empty string if it can."""
+        """Return why the quoted passage cannot support the statement *text*, or "" if the passage can."""
         names = ", ".join(chunk.id for chunk in chunks)
         if source is None:
             return f"quote does not occur in {names}"
@@ -422,7 +422,7 @@ class _LabelReplyReader(ReplyReader):
             self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {shorten_value(absent[0])}")
 
     def _known_ids(self, item: Mapping[str, object], name: str, ids: Collection[str], where: str) -> list[str]:
-        """Return those entries of the list *name* of *item* that are known *ids*; the others are defects."""
+        """Return the entries of the list *name* in *item* that are known *ids*, and record others as defects."""
         value = item.get(name)
         if not isinstance(value, list):
             self.add_defect(f"{where}.{name} is missing or no list")

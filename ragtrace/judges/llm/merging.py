@@ -1,4 +1,4 @@
-"""Merges the labels in several LLM replies about one call: those of batches of items, and votes of repeated rounds."""
+"""Merges labels from several LLM replies about one call: from batches of items, and from repeated rounds that vote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEST_FIRST: Final = ("supported", "contradicted", "partial", "not_found")
 
 @dataclass(slots=True)
 class Verification:
-    """Labels from comparing the answer with the chunks: verdicts on statements, contradictions, grades, citations."""
+    """Labels from comparing an answer with the chunks: verdicts, contradictions, relevance grades, citations."""
 
     verdicts: dict[int, Verdict] = field(default_factory=dict[int, Verdict])
     """Verdicts by index of the statement."""
@@ -27,7 +27,7 @@ class Verification:
 
 
 def merge_extractions(replies: Sequence[LabelReply]) -> LabelReply:
-    """Merge the labels of the parts of an answer into those of the whole answer.
+    """Merge the labels that the LLM gave to parts of an answer into labels of the whole answer.
 
     All statements are kept, and the best rating and label.
     """
@@ -47,7 +47,7 @@ def merge_extractions(replies: Sequence[LabelReply]) -> LabelReply:
 
 
 def merge_statements(statements: Iterable[ExtractedStatement]) -> list[ExtractedStatement]:
-    """Merge *statements* that have the same text; a relevance or verdict on which they differ counts as missing."""
+    """Merge *statements* that have the same text. A relevance or verdict on which they differ counts as missing."""
     found: dict[object, ExtractedStatement] = {}
     for index, new in enumerate(statements):
         key = normalize_quote(new.text).rstrip(".,;:!? ") or index
@@ -89,7 +89,7 @@ def _preferred(old: Verdict, new: Verdict) -> Verdict:
 def _merge(
     replies: Iterable[Mapping[str, Any] | None], join: Callable[[Any, Any], Any] = lambda old, _: old
 ) -> dict[str, Any] | None:
-    """Merge the labels of all *replies* by item id; *join* chooses between two labels of one item.
+    """Merge the labels of all *replies* by item id, where *join* chooses between two labels of one item.
 
     None if no reply has labels.
     """
@@ -104,7 +104,7 @@ def _merge(
 
 
 def vote(rounds: Sequence[Verification]) -> tuple[Verification, float]:
-    """Return the labels that most of several verification rounds agree on, and the share of items on which they differ.
+    """Return the majority labels of several verification rounds, and the share of items on which the rounds differ.
 
     Of grades it is the median. An item without a majority is unjudged. The share leaves out items that no round judged.
     """
@@ -136,14 +136,14 @@ def vote(rounds: Sequence[Verification]) -> tuple[Verification, float]:
 
 
 def _majority(labels: Sequence[Any]) -> Any:
-    """Return the label that makes up more than half of *labels*; None if there is none."""
+    """Return the label that makes up more than half of *labels*, or None if there is none."""
     counts = Counter(label for label in labels if label is not None)
     label, votes = counts.most_common(1)[0] if counts else (None, 0)
     return label if 2 * votes > len(labels) else None
 
 
 def _median(grades: Sequence[int | None]) -> int | None:
-    """Return the median of *grades*; None if at least half of them are missing, or if no grade equals it."""
+    """Return the median of *grades*, or None if at least half of the grades are missing or the median is no grade."""
     given = [grade for grade in grades if grade is not None]
     middle = median(given) if 2 * len(given) > len(grades) else None
     return int(middle) if middle is not None and middle == int(middle) and middle in given else None

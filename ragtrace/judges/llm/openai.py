@@ -133,16 +133,16 @@ class OpenAIJudge:
 
     @property
     def version(self) -> str:
-        """Version of the judge: model, mode and prompts; labels from different versions are not comparable."""
+        """Version of the judge, made of model, mode and prompts. Labels of different versions are not comparable."""
         return f"{self._model}/{self._mode}/prompts-{VERSION}"
 
     @property
     def price(self) -> Price | None:
-        """Price of the model in US dollars per million tokens; None if it is not known."""
+        """Price of the model in US dollars per million tokens, or None if the price is not known."""
         return self._chat.price
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether this judge can give all labels that *metric* needs; False if *metric* needs none."""
+        """Return whether *metric* needs labels and this judge can give all of them."""
         return bool(metric.needs) and metric.needs <= FIELDS | EXTRA_FIELDS | {REFERENCE}
 
     def asking(self, metrics: Sequence[Metric]) -> OpenAIJudge:
@@ -158,7 +158,7 @@ class OpenAIJudge:
         return judge
 
     async def aclose(self) -> None:
-        """Close the judge's connections to its server, those of its embedder and of copies made by `asking`."""
+        """Close the connections to the judge's server, also those of its embedder and of copies made by `asking`."""
         embedder: object = self._embedder
         try:
             await self._chat.aclose()
@@ -167,7 +167,7 @@ class OpenAIJudge:
                 await embedder.aclose()
 
     async def probe(self) -> str:
-        """Test the connection with a tiny request; return a sentence that says which model answers, and how.
+        """Test the connection with a tiny request. Return a sentence that says which model answers, and how.
 
         Raises a `JudgeError` if none does.
         """
@@ -229,7 +229,7 @@ class OpenAIJudge:
         return build_judgement(source, labels, self._max_uncovered)
 
     async def _with_reference_contexts(self, call: RagCall, judgement: Judgement, session: JudgeSession) -> Judgement:
-        """Ask the LLM which reference contexts the answer contradicts; return *judgement* with these labels."""
+        """Ask the LLM which reference contexts the answer contradicts, and add the labels to *judgement*."""
         source = prepare_input(replace(call, contexts=None, parts=None), self._max_chunk_chars)
         chunks, names = reference_chunks(call.reference_contexts or (), self._max_chunk_chars)
         if not source.sentences or not chunks:
@@ -257,6 +257,6 @@ class OpenAIJudge:
 
 
 def _needs_no_label(metric: Metric, call: RagCall) -> bool:
-    """Return whether *metric*, if it is a built-in one, can score *call* without any label of a judge."""
+    """Return whether *metric* is a built-in metric that can score *call* without any label of a judge."""
     settled = getattr(metric, "settled", None)
     return settled is not None and settled(call) is True

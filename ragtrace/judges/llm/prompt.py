@@ -1,4 +1,4 @@
-"""`Prompt`: one request to an LLM, with the function that reads its reply; and JSON schemas of replies.
+"""Requests to an LLM: a prompt with the function that reads the reply, and the JSON schemas of replies.
 
 Schemas are as strict servers want them: every field required, no other allowed, labels as strings. They are static,
 because servers cache what they compile from a schema; ids are checked when a reply is read.
@@ -28,12 +28,12 @@ class HasDefects(Protocol):
 
     @property
     def defects(self) -> Sequence[str]:
-        """Rules that the LLM's reply breaks, in words that can be sent back to the LLM; empty if there are none."""
+        """Rules that the LLM's reply breaks, in words that can be sent back to the LLM."""
         ...
 
 
 class HasText(Protocol):
-    """Protocol of an item with a text that a prompt shows the LLM, such as a chunk or a sentence."""
+    """Protocol of an item whose text a prompt shows the LLM, such as a chunk or a sentence."""
 
     @property
     def text(self) -> str: ...
@@ -75,7 +75,7 @@ class Prompt(Generic[R]):
 
 
 def user_message(data: Mapping[str, object], key: str | None = None) -> str:
-    """Return the user message of a prompt: *data* as JSON under a random key, a guard against prompt injection.
+    """Return the user message of a prompt: *data* as JSON under a random key, which guards against prompt injection.
 
     It is one JSON object, {"data_<key>": data}: no text in *data* can end its string or know the key.
 
@@ -86,7 +86,7 @@ def user_message(data: Mapping[str, object], key: str | None = None) -> str:
 
 
 def id_text_list(texts: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return texts by id as a list of {"id": ..., "text": ...} objects, as prompts show them to the LLM."""
+    """Return *texts*, a dictionary by id, as the list of {"id": ..., "text": ...} objects that prompts show."""
     return [{"id": name, "text": text} for name, text in texts.items()]
 
 
@@ -96,12 +96,12 @@ def turn_list(turns: Iterable[Turn]) -> list[dict[str, str]]:
 
 
 def chars_of_turns(turns: Sequence[Turn]) -> int:
-    """Return how many characters of a request show *turns* and say how to read them; 0 if there are none."""
+    """Return how many characters of a request show earlier *turns* of a conversation, with their instructions."""
     return len(_ENCODER.encode(turn_list(turns))) + len(turns_instructions()) if turns else 0
 
 
 def group_by_size(items: Sequence[T], chars: int, most: int | None = None) -> Iterator[list[T]]:
-    """Yield *items* in groups, in order: at most *chars* characters of text and *most* items in a group.
+    """Yield *items* in consecutive groups of at most *chars* characters of text and *most* items each.
 
     An item that is longer is a group of its own.
     """

@@ -1,4 +1,4 @@
-"""`PromptInput`: the texts of a call as an LLM is shown them: cleaned, shortened, with ids. All are untrusted."""
+"""`PromptInput`: the untrusted texts of a call as a prompt shows them: cleaned, shortened and with ids."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AnswerUnit(NamedTuple):
 
 
 class PromptChunk:
-    """Retrieved passage as the LLM is shown it; equal passages are one chunk, and blank ones are left out."""
+    """Retrieved passage as a prompt shows it, once for all passages with equal text."""
 
     def __init__(self, rank: int, text: str) -> None:
         self.id = f"c{rank + 1}"
@@ -48,17 +48,17 @@ class PromptChunk:
 
     @cached_property
     def folded(self) -> str:
-        """Normalized text of the chunk, without case, markup and typography, in which quotes are looked up."""
+        """Normalized text of the chunk, without case, markup and typography, in which quotes are searched."""
         return normalize_quote(self.text)
 
     @cached_property
     def terms(self) -> TextTerms:
-        """Numbers and words in the text of the chunk, to check statements against."""
+        """Numbers and words in the text of the chunk, with which statements are compared."""
         return TextTerms(self.text)
 
 
 class DistinctCitation(NamedTuple):
-    """Citation of a retrieved passage by a part of the answer; repetitions within the part count once."""
+    """Citation of a retrieved passage by a part of the answer, counted once if that part repeats it."""
 
     id: str
     """"" if it is in no request: there is no such passage, it is blank, or there are too many citations."""
@@ -73,7 +73,7 @@ class DistinctCitation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PromptInput:
-    """Texts of one call, prepared to be shown to an LLM, with attributes that tell what was cut or is suspicious."""
+    """Texts of one call, prepared for an LLM's prompt, with attributes that say what was cut or is suspicious."""
 
     query: str
     answer: str
@@ -178,7 +178,7 @@ def _given_parts(call: RagCall, max_chars: int) -> Iterator[AnswerUnit]:
 def _citation_pairs(
     call: RagCall, units: Sequence[AnswerUnit], marks: Sequence[CitationMark], answer: Cleaned
 ) -> Iterator[tuple[int, str, int | None]]:
-    """Yield each citation in the answer: index of the part that cites, text of the citation, rank of the passage."""
+    """Yield for each citation in the answer the citing part's index, the citation's text and the passage's rank."""
     if call.parts is not None:
         ids = [document.id for document in call.contexts or ()]
         for index, part in enumerate(call.parts):
@@ -196,7 +196,7 @@ def _citation_pairs(
 def _distinct_citations(
     pairs: Iterator[tuple[int, str, int | None]], units: Sequence[AnswerUnit], same_as: Sequence[int | None]
 ) -> Iterator[DistinctCitation]:
-    """Yield each distinct citation in *pairs* once; a citation that the LLM is asked about gets an id."""
+    """Yield each distinct citation in *pairs* once, with an id if the LLM is to be asked about it."""
     seen: set[tuple[int, int | str]] = set()
     for part, marker, rank in pairs:
         first = None if rank is None else same_as[rank]

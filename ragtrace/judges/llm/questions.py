@@ -1,4 +1,4 @@
-"""Labels that need embeddings: how similar the query is to questions the answer answers, and answer to reference."""
+"""Labels from embeddings: similarity of the query to questions the answer answers, and of answer to reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCHEMA: Final = object_with(noncommittal=enum(YES_NO), questions=strings())
 
 
 class QuestionsReply(NamedTuple):
-    """Reply of the LLM that lists questions to which the given answer would be the answer."""
+    """Reply of the LLM that lists questions which the given answer would answer."""
 
     noncommittal: bool | None
     questions: tuple[str, ...]
@@ -26,7 +26,7 @@ class QuestionsReply(NamedTuple):
 
 
 def read_questions(data: Mapping[str, Any]) -> QuestionsReply:
-    """Read from the LLM's reply, a JSON object of any shape, the questions that an answer would answer."""
+    """Read from the LLM's JSON reply the questions that an answer would answer."""
     reader = ReplyReader(data)
     label = reader.label(data.get("noncommittal"), YES_NO, "noncommittal")
     written = reader.texts("questions")
@@ -71,7 +71,7 @@ async def find_questions(extra: ExtraLabels) -> None:
 
 
 async def find_reference_cosine(extra: ExtraLabels) -> None:
-    """Label the call with the cosine similarity of the embeddings of its answer and its reference answer."""
+    """Label the call with the cosine similarity of the embeddings of answer and reference answer."""
     embedder = extra.session.embedder
     if embedder is None:
         extra.reasons["reference_cosine"] = "no_embedder"

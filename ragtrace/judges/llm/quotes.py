@@ -1,4 +1,4 @@
-"""Checks an LLM judge's evidence: whether a quote occurs in a chunk, and has the words and numbers of a statement."""
+"""Checks whether an LLM judge's quotes occur in the chunks, and have the words and numbers of the statement."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAME: Final = re.compile(r"(?:(?<=[\w,;)] )|(?<= \())[^\W\d_a-z][^\W\d_]{3,}")
 
 
 def normalize_quote(text: str) -> str:
-    """Normalize *text* for comparison: no upper case, no markup, single spaces, one form of quotation mark and dash.
+    """Normalize *text* for comparison: lower case, no markup, single spaces, one form of quotation mark and dash.
 
     Characters are normalized by NFKC.
     """
@@ -60,7 +60,7 @@ _folded_before = lru_cache(maxsize=128)(_folded)
 
 
 def quote_occurs(quote: str, folded: str) -> bool:
-    """Return whether *quote* occurs in a text; *folded* is that text, normalized by `normalize_quote`.
+    """Return whether *quote* occurs in *folded*, a text normalized by `normalize_quote`.
 
     Parts around an ellipsis must do so in order. Punctuation at the ends of a part does not count. A quote without any
     letter or digit occurs nowhere.
@@ -84,7 +84,7 @@ def quote_too_short(quote: str, folded: str) -> bool:
 
 
 def shares_word(quote: str, statement: str) -> bool:
-    """Return whether *quote* and *statement* share a word, in any inflected form.
+    """Return whether *quote* and *statement* have a word in common, in any inflected form.
 
     True if *statement* has no word that counts.
     """
@@ -98,7 +98,7 @@ def _stems(text: str) -> set[str]:
 
 
 class TextTerms:
-    """Numbers and words of a text, with which the numbers and names in a statement are compared.
+    """Numbers and word beginnings in a text, with which the numbers and names in a statement are compared.
 
     Each is found on first use.
     """
@@ -113,7 +113,7 @@ class TextTerms:
 
     @cached_property
     def stems(self) -> frozenset[str]:
-        """First three letters of each word in the text, in lower case, so that inflected forms of a name match."""
+        """First three letters of each word in the text, in lower case, so that inflected forms of names match."""
         return frozenset([word[:_NAME_CHARS] for word in _WORDS.findall(self._text.casefold())])
 
 
@@ -139,7 +139,7 @@ def absent_terms(text: str, evidence: Sequence[TextTerms], *, with_names: bool =
 
 
 def find_names(text: str) -> list[str]:
-    """Return the words of *text* that look like names: capitalized within a sentence, and no abbreviation."""
+    """Return the words of *text* that look like names: capitalized within a sentence, and no abbreviations."""
     return [name for name in _NAME.findall(text) if name[0].isupper() and not name.isupper()]
 
 
@@ -148,7 +148,7 @@ def _occurs_in(known: Set[str], digits: Sequence[str]) -> bool:
 
 
 def _digits(number: str) -> list[str]:
-    """Return the digits of *number* without separators and, if it has separators, also the digits of each part.
+    """Return the digits of *number* without separators, followed by the digits of each part between separators.
 
     Zeros at the ends are dropped. What has only one digit is left out.
     """
@@ -163,7 +163,7 @@ def _digits(number: str) -> list[str]:
 
 
 def find_numbers(text: str) -> Iterator[re.Match[str]]:
-    """Find the numbers of at least two digits in *text*, except in web addresses, citations and list numbers."""
+    """Yield the matches of numbers of at least two digits in *text*, except in URLs, citations and list numbers."""
     apart = [found.span() for found in _NO_CONTENT.finditer(text)]
     found = (one for one in _NUMBER.finditer(text) if _digits(one[0]))
     return (one for one in found if not any(start <= one.start() < end for start, end in apart))

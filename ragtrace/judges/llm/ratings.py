@@ -1,4 +1,4 @@
-"""Ratings by an LLM along a user's own criteria (`g_eval`): the mean of replies, or weighted by token probability."""
+"""Ratings by an LLM along a user's own criteria (`g_eval`), as a mean of replies or weighted by token probability."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DESCRIBED: Final = {
 
 @runtime_checkable
 class RatedMetric(Protocol):
-    """Protocol of a metric made by `ragtrace.g_eval`: an LLM rates the call along the user's criteria."""
+    """Protocol of a metric made by `ragtrace.g_eval`, for which an LLM rates the call along the user's criteria."""
 
     @property
     def name(self) -> str: ...
@@ -58,7 +58,7 @@ class RatedMetric(Protocol):
     @property
     def samples(self) -> int: ...
     def missing_input(self, call: RagCall) -> str:
-        """Return why *call* cannot be rated by this metric; "" if it can."""
+        """Return the reason why *call* cannot be rated by this metric, or "" if there is none."""
         ...
 
 
@@ -71,7 +71,7 @@ class RatingReply(NamedTuple):
 
 
 def read_rating(data: Mapping[str, Any], low: int, high: int) -> RatingReply:
-    """Read the score from the LLM's reply; only a whole number from *low* to *high*, written as a string, is valid.
+    """Read the score from the LLM's reply. Only a whole number from *low* to *high*, written as a string, is valid.
 
     The reply may be any JSON object.
     """
@@ -92,7 +92,7 @@ class StepsReply(NamedTuple):
 
 
 def read_steps(data: Mapping[str, Any]) -> StepsReply:
-    """Read the evaluation steps from an LLM's reply, a JSON object of any shape."""
+    """Read the evaluation steps from an LLM's JSON reply, whatever its form."""
     written = ReplyReader(data).texts("steps")
     steps = tuple(step for step in map(one_line, written[:_MOST_STEPS]) if step)
     return StepsReply(steps, [] if len(steps) >= _FEWEST_STEPS else ["steps must be a list of 3 or 4 sentences"])
@@ -104,7 +104,7 @@ _locks: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = Weak
 
 
 async def _evaluation_steps(extra: ExtraLabels, metric: RatedMetric) -> tuple[str, ...]:
-    """Return the evaluation steps of *metric*; the LLM writes them from the criteria at the metric's first call."""
+    """Return the evaluation steps of *metric*. If it has none, the LLM writes them once from the criteria."""
     if metric.steps:
         return metric.steps
     key = (extra.session.model, metric.criteria, metric.fields)
@@ -124,7 +124,7 @@ async def _evaluation_steps(extra: ExtraLabels, metric: RatedMetric) -> tuple[st
 
 
 async def find_ratings(extra: ExtraLabels) -> None:
-    """Ask the LLM to rate the call by every `g_eval` metric; if one fails, the others keep their ratings."""
+    """Ask the LLM to rate the call by every `g_eval` metric. If one metric fails, the others keep their ratings."""
     metrics = [
         metric for metric in extra.metrics if isinstance(metric, RatedMetric) and not metric.missing_input(extra.call)
     ]
@@ -180,7 +180,7 @@ async def _rate(extra: ExtraLabels, metric: RatedMetric) -> Rating:
 
 
 def _fields(metric: RatedMetric) -> list[str]:
-    """Return the lines of the instructions that tell the LLM what each data field of *metric* contains."""
+    """Return lines of instructions that tell the LLM what each data field of *metric* contains."""
     return ["Fields of the data:", *(f"- {_DESCRIBED[field]}" for field in metric.fields)]
 
 
@@ -237,7 +237,7 @@ def weighted_rating(
 
 
 def value_span(text: str, field: str) -> tuple[int, int] | None:
-    """Return start and end of the last string value of *field* in the JSON *text*, without its quotation marks.
+    """Return the start and end of the last string value of *field* in the JSON *text*, or None.
 
     None if there is none. The key decides, not equal text: quotation marks in another string are escaped, so that they
     begin no key.

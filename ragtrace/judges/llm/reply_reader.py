@@ -1,4 +1,4 @@
-"""`ReplyReader`: reads labels from an LLM's reply, which may be any JSON; it never fills in a default label.
+"""Reader of labels in an LLM's JSON reply of any form, which never fills in a default label.
 
 Items that the request enumerates are looked up by id: an id without exactly one valid label is unjudged, an id that is
 not in the request is a defect and nothing else.
@@ -21,14 +21,14 @@ L = TypeVar("L")
 
 
 class LabelsById(NamedTuple):
-    """Labels read from an LLM's reply, by the id of the item (None: unjudged), and the defects of the reply."""
+    """Labels read from an LLM's reply, by the id of the labelled item, and the defects of the reply."""
 
     labels: dict[str, Any]
     defects: list[str]
 
 
 class ReplyReader:
-    """Reader of the labels in one JSON reply of an LLM, which collects the defects of that reply.
+    """Reader of the labels in one JSON reply of an LLM, which also collects the defects of that reply.
 
     `defects` grows with each rule that the reply breaks, in words for the model.
     """
@@ -46,7 +46,7 @@ class ReplyReader:
             self.defects.append(text)
 
     def entries(self, part: str) -> list[Mapping[str, Any]] | None:
-        """Return the JSON objects in the list *part* of the reply; None if there is no such list, or it is too long.
+        """Return the JSON objects in the list *part* of the reply, or None if the list is missing or too long.
 
         An entry that is no object is a defect, and an empty object: it counts as one that cannot be used.
         """
@@ -63,7 +63,7 @@ class ReplyReader:
         return [cast("dict[str, Any]", item) if isinstance(item, dict) else {} for item in items]
 
     def texts(self, part: str) -> list[object]:
-        """Return the entries of the list *part* of the reply, which should be texts; a missing list is a defect.
+        """Return the entries of the list *part* of the reply, which should be texts, and note a missing list.
 
         Of a missing list there are no entries.
         """
@@ -74,14 +74,14 @@ class ReplyReader:
         return []
 
     def labels_by_id(self, part: str, ids: Collection[str], name: str, allowed: tuple[str, ...]) -> dict[str, Any]:
-        """Return, by id, the label *name* of each of *ids* in the list *part* of the reply; None if it is not valid."""
+        """Return the label *name* of each of *ids* in the list *part* of the reply, or None where it is not valid."""
         found = self.labels(part, ids, {name: allowed})
         return found[name] if found else dict.fromkeys(ids)
 
     def labels(
         self, part: str, ids: Collection[str], allowed: Mapping[str, tuple[str, ...]]
     ) -> dict[str, dict[str, Any]] | None:
-        """Read the labels of the items *ids* from the list *part* of the reply; return them by label name, then by id.
+        """Read the labels of the items *ids* from the list *part* of the reply, by label name and then by id.
 
         A label is None if it is missing, unknown or contradicted.
 
@@ -116,7 +116,7 @@ class ReplyReader:
         return {name: {key: labels.get(key) for key in ids} for name, labels in found.items()}
 
     def label(self, value: object, allowed: tuple[L, ...], where: str) -> L | None:
-        """Return *value* if it is one of the *allowed* labels; else record a defect at *where* and return None."""
+        """Return *value* if it is one of the *allowed* labels, or else record a defect at *where* and return None."""
         if isinstance(value, str):
             for label in allowed:
                 if value == label:
@@ -126,12 +126,12 @@ class ReplyReader:
 
 
 def one_line(value: object) -> str:
-    """Put a text from an LLM's reply on one line, without invisible characters; return "" if *value* is no text."""
+    """Return a text from an LLM's reply as one line without invisible characters, or "" if *value* is no text."""
     return " ".join(without_invisible(value).split())[:TEXT_CHARS] if isinstance(value, str) else ""
 
 
 def shorten_value(value: object) -> str:
-    """Shorten *value*, which an LLM wrote, to one line for an error message."""
+    """Return *value*, which an LLM wrote, shortened to one line for an error message."""
     if not isinstance(value, str):
         return "nothing" if value is None else f"a {type(value).__name__}"
     return repr(without_invisible(value[:_SHOWN_CHARS]))

@@ -1,4 +1,4 @@
-"""Ways to ask an LLM server for JSON (levels 1 to 3), and records of the requests that each server accepts.
+"""Ways to ask an LLM server for JSON (levels 1 to 3), and records of which requests each server accepts.
 
 | level | request | reply |
 |---|---|---|
@@ -47,7 +47,7 @@ Message = dict[str, str]
 
 @dataclass(slots=True)
 class ServerCapabilities:
-    """What was learned of one model on one server: the parameters and response formats that it accepts.
+    """Record of the parameters and response formats that one model on one server accepts.
 
     All calls share the record; a race only costs a request.
     """
@@ -67,7 +67,7 @@ class ServerCapabilities:
     """The server was seen to read only a part of a request, and a warning said so."""
 
     def learn_from_error(self, error: ServerError, body: Mapping[str, object], lowest_level: int) -> bool:
-        """Record which part of the request *body* the server rejects; return whether a new request would differ."""
+        """Record which part of the request *body* the server rejects, and return whether a retry would differ."""
         culprit = rejected_parameter(error, body.keys() - _NEEDED)
         if culprit is None:
             return False
@@ -98,7 +98,7 @@ _known_capabilities: dict[tuple[str, str], ServerCapabilities] = {}
 
 
 def capabilities_of(server: str, model: str) -> ServerCapabilities:
-    """Return the record of the requests that *model* on *server* accepts, shared by the whole process.
+    """Return the process-wide record of the requests that *model* on *server* accepts.
 
     A forked child keeps its parent's records.
     """
@@ -113,19 +113,19 @@ def capabilities_of(server: str, model: str) -> ServerCapabilities:
 
 
 def forget_capabilities() -> None:
-    """Forget what was learned of all servers and models: the requests that they accept."""
+    """Delete the records of which requests LLM servers accept."""
     _known_capabilities.clear()
 
 
 def request_messages(system: str, user: str, schema: Schema, level: int) -> list[Message]:
-    """Return the system and user message of a request; the system message quotes *schema* if no parameter has it."""
+    """Return the system and user message of a request, quoting the JSON *schema* if no parameter carries it."""
     if level > SCHEMA and schema:
         system = f"{system}\n\n{SCHEMA_FOLLOWS}\n{json.dumps(schema, ensure_ascii=False, separators=(',', ':'))}"
     return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
 def repair_messages(sent: Sequence[Message], reply: str, defects: Sequence[str]) -> list[Message]:
-    """Return the messages *sent*, extended by the LLM's *reply*, its *defects* and the request for a corrected reply.
+    """Return the messages *sent*, extended by the LLM's *reply* and a request to correct its *defects*.
 
     The instruction stands in the system message.
     """
@@ -140,7 +140,7 @@ def repair_messages(sent: Sequence[Message], reply: str, defects: Sequence[str])
 
 
 def response_format(name: str, schema: Schema, level: int) -> dict[str, object] | None:
-    """Return the request parameter `response_format` for *level*: 1 asks for a JSON schema, 2 for JSON, 3 for none."""
+    """Return the request parameter `response_format` for *level* 1 (JSON schema) or 2 (JSON), or None for level 3."""
     if level == SCHEMA:
         return {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
     return {"type": "json_object"} if level == JSON else None

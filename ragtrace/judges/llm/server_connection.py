@@ -44,7 +44,7 @@ _in_request: ContextVar[bool] = ContextVar("ragtrace_judge_request", default=Fal
 
 @dataclass(slots=True)
 class _LoopClients:
-    """HTTP clients with which one event loop talks to an LLM server.
+    """HTTP clients by which one asyncio event loop sends requests to an LLM server.
 
     A client is `idle` unless it has a request in flight.
     """
@@ -232,7 +232,7 @@ def _new_client(server: str, aiohttp: bool | None) -> Any:
 
 
 def _keeps_log_record(record: logging.LogRecord) -> bool:
-    """Return whether a log record of the HTTP library is kept; those about requests to the LLM server are dropped.
+    """Return False for debug and info log records about ragtrace's own LLM requests, and True for all others.
 
     The requests are not the application's own; warnings and errors are kept.
     """
@@ -250,7 +250,7 @@ def has_aiohttp() -> bool:
 
 @cache
 def import_http_library() -> None:
-    """Import the HTTP library, with all modules that the first request would import, before that request.
+    """Import the HTTP library, including modules that it would otherwise import at the first request.
 
     A fork copies the lock of a module that another thread is importing at that moment, held for ever: the child would
     hang at its first request.
@@ -264,7 +264,7 @@ def import_http_library() -> None:
 
 @cache
 def http_library() -> Any:
-    """Return the HTTP library of the openai package: the module httpx, or httpx2 from version 3 of the package on."""
+    """Return the HTTP library of the openai package: httpx, or httpx2 from version 3 of the package on."""
     import openai
 
     bases = openai.DefaultAsyncHttpxClient.__mro__
@@ -280,6 +280,6 @@ def _behind_proxy(server: str) -> bool:
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """Return the TLS context that all connections share; reading the certificates takes 20 ms."""
+    """Return the TLS context that all connections share, because reading the certificates takes 20 ms."""
     context: ssl.SSLContext = http_library().create_ssl_context()
     return context

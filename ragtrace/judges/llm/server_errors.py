@@ -1,4 +1,4 @@
-"""Interprets the error of an LLM server: its reason, whether and when to retry, and which parameter it rejects."""
+"""Interprets errors of an LLM server: the reason, whether and when to retry, and which parameter is rejected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TOO_LONG: Final = re.compile(
 
 
 class ServerError(JudgeError):
-    """Error response of an LLM server: its reason, whether and when to retry, and its text.
+    """Error response of an LLM server: the reason, whether and when to retry, and the error text.
 
     Args:
         status: HTTP status.
@@ -81,7 +81,7 @@ class ServerError(JudgeError):
 
 
 def rejected_parameter(error: ServerError, sent: Collection[str]) -> str | None:
-    """Return which of the request parameters *sent* the server does not know or support, according to its *error*.
+    """Return which of the request parameters *sent* the server rejects according to its *error*, or None.
 
     "stream": the server only streams; None: its error is about something else.
     """
@@ -102,7 +102,7 @@ def rejected_parameter(error: ServerError, sent: Collection[str]) -> str | None:
 
 
 def _mention_offset(text: str, name: str) -> int | None:
-    """Return the offset at which an error *text* mentions the parameter *name*; None if it does not."""
+    """Return the offset at which an error *text* mentions the parameter *name*, or None."""
     words = _FORMAT_WORDS if name == "response_format" else re.escape(name.lower())
     if len(name) < 3:  # "n" is a parameter only in quotation marks
         words = rf"['\"`]{words}['\"`]"

@@ -1,1 +1,1 @@
-"""Judges without a chat model: HHEM, which runs in this process, and any function that scores pairs of texts."""
+"""Judges without a chat model: HHEM, a model that runs in this process, and any function that scores pairs of texts."""

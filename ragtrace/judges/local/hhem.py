@@ -36,7 +36,7 @@ _MOST_TOKENS: Final = 100_000
 
 
 class HHEM:
-    """Judge that runs a local model, by default Vectara's HHEM, to rate how far the contexts support an answer.
+    """Judge that runs a local model, by default Vectara's HHEM, to rate how well the contexts support an answer.
 
     It needs no network once the model is on this machine.
 
@@ -90,7 +90,7 @@ class HHEM:
         return f"1:{Path(self._model).name}"
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether this judge can serve *metric*: whether it needs nothing but the answer's consistency."""
+        """Return whether *metric* needs no other label than the answer's consistency, which this judge gives."""
         return metric.needs == OFFERED
 
     def load(self) -> None:
@@ -103,7 +103,7 @@ class HHEM:
             self._load()
 
     def judge(self, call: RagCall) -> Judgement:
-        """Return how well the contexts of *call* support its answer, as a judgement with its consistency.
+        """Return a judgement that states how well the contexts of *call* support its answer (`consistency`).
 
         It blocks: ragtrace calls it in a thread.
 
@@ -199,7 +199,7 @@ def _load_t5_encoder(name: str, described: Mapping[str, Any], place: str, max_to
 
 
 def _prompt(described: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return the parts of the model's prompt template: before the premise, between the two texts, and after them.
+    """Return the model's prompt template in three parts, between which the two texts are inserted.
 
     The texts are premise and hypothesis. They are joined with the texts, so that nothing in a text is read as a
     placeholder.
@@ -229,7 +229,7 @@ def _load_weights(network: Any, name: str, local: bool) -> None:
 
 
 def _consistent_output(config: Any, label: str | int | None) -> int | None:
-    """Return the index of the model output that means "consistent"; None if the model has only one output."""
+    """Return the index of the model output that means "consistent", or None if the model has only one output."""
     names = {int(index): str(name).casefold() for index, name in config.id2label.items()}
     if label is not None:
         found = [index for index, name in names.items() if label in (index, name) or str(label).casefold() == name]
@@ -248,7 +248,7 @@ def _consistent_output(config: Any, label: str | int | None) -> int | None:
 
 
 def _max_tokens(config: Any, tokenizer: Any) -> int:
-    """Return how many tokens the model can read at once; 512 if neither *config* nor *tokenizer* says."""
+    """Return how many tokens the model can read at once, or 512 if neither *config* nor *tokenizer* says."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions and "roberta" in str(getattr(config, "model_type", "")):
         positions -= 2  # it keeps two for itself

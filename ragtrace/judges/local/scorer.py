@@ -59,11 +59,11 @@ class ScorerJudge:
         self.id, self.version = name, version
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether this judge can serve *metric*: whether it needs nothing but the answer's consistency."""
+        """Return whether *metric* needs no other label than the answer's consistency, which this judge gives."""
         return metric.needs == OFFERED
 
     def judge(self, call: RagCall) -> Judgement:
-        """Return how well the contexts of *call* support its answer, as a judgement with its consistency.
+        """Return a judgement that states how well the contexts of *call* support its answer (`consistency`).
 
         Raises:
             JudgeError: the scorer returned something that is no number in [0, 1].
@@ -76,7 +76,7 @@ class ScorerJudge:
 
 
 def judge_consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], bool]) -> Judgement:
-    """Return how well the contexts of *call* support its answer, as a judgement with its consistency.
+    """Return a judgement that states how well the contexts of *call* support its answer (`consistency`).
 
     Contexts that are blank or repeated are left out. Without an answer or a context the judgement has no label.
 
@@ -143,7 +143,7 @@ def _number(value: object) -> float:
 
 
 def join_into_windows(texts: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
-    """Join *texts* in order into as few windows (texts that the model can read at once) as possible.
+    """Join *texts* in order into as few windows, texts that the model can read at once, as possible.
 
     Nothing is left out. A text that does not fit alone is split at sentences, and each of its windows begins with the
     last sentence of the one before. A sentence that does not fit alone is split at white space, or anywhere if it has
@@ -171,7 +171,7 @@ def join_into_windows(texts: Sequence[str], fits: Callable[[str], bool]) -> list
 
 
 def _split(text: str, fits: Callable[[str], bool]) -> Iterator[str]:
-    """Split *text* at its sentences into windows that the model can read at once, and yield them.
+    """Split *text* at sentence ends into windows that the model can read at once.
 
     Each window begins with the last sentence of the one before, where that fits.
     """

@@ -1,4 +1,4 @@
-"""Instructions for the LLM: text files of one subject each, joined for each kind of request.
+"""Instructions for the LLM: text files on one subject each, combined for each kind of request.
 
 `VERSION` is part of every judge's version, and so of every score: it changes with any file outside `own`.
 The file `turns.txt` is at the end of the instructions of requests that show earlier turns of a conversation.
@@ -28,7 +28,7 @@ PARTS: Final[dict[Kind, str]] = {
 
 @cache
 def prompt_hash() -> str:
-    """Return the hash of all instructions, which tells whether two processes ask an LLM the same."""
+    """Return the hash of all instructions, by which processes find out whether they ask an LLM the same."""
     folder = files(__name__)
     names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".txt"))
     texts = (f"{name}\0{folder.joinpath(name).read_text(encoding='utf-8')}\0" for name in names)
@@ -36,7 +36,7 @@ def prompt_hash() -> str:
 
 
 def prompt_hash_of(judge_version: str) -> str:
-    """Return the hash of the instructions of the LLM judge with that version; empty: it has others, or none."""
+    """Return the hash of the instructions of the LLM judge *judge_version*, or "" if it has others or none."""
     return prompt_hash() if judge_version.endswith(f"/prompts-{VERSION}") else ""
 
 
@@ -58,7 +58,7 @@ def turns_instructions() -> str:
 
 @cache
 def own_instructions(name: str) -> str:
-    """Return the LLM's instructions in the file `own/<name>.txt`; those in `own/frame.txt` precede every request."""
+    """Return the instructions in the file `own/<name>.txt`, which follow those of `own/frame.txt` in requests."""
     return _read_prompt(f"own/{name}")
 
 
