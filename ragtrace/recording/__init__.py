@@ -1,1 +1,1 @@
-"""Recording: runs the user's decorated functions and records them as the steps of a RAG call."""
+"""Execution of decorated functions, recorded as the steps of RAG calls."""

@@ -1,4 +1,4 @@
-"""Bounded store of the turns of running conversations, for judges that are shown the turns before a query.
+"""Bounded store of the turns of ongoing conversations, for judges that are shown the turns before a query.
 
 Metrics that judge a whole conversation read them, too.
 """
@@ -31,7 +31,7 @@ class _Conversation:
 
 
 def needs_turns(metric: Metric) -> bool:
-    """Return whether *metric* needs the turns of the whole conversation, as `completeness` does.
+    """Return whether the metric *metric* needs all turns of the conversation, as `completeness` does.
 
     So does a rating that declares the field `turns`.
     """
@@ -39,7 +39,7 @@ def needs_turns(metric: Metric) -> bool:
 
 
 class Conversations:
-    """Bounded store of the turns of running conversations, by conversation id.
+    """Bounded store of the turns of ongoing conversations, by conversation id.
 
     It holds only the calls of this process: where requests of one conversation go to several processes, give the
     turns to `ragtrace.score` offline instead. Turns stand in the order in which their calls were finished. After
@@ -78,7 +78,7 @@ class Conversations:
         call_in_child(self.reset)
 
     def reset(self) -> None:
-        """Remove all conversations; in a forked child also the lock, which may have been copied while it was held."""
+        """Remove all conversations, and replace the lock, which a fork may have copied while it was held."""
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Conversation] = OrderedDict()
         self._lost: OrderedDict[str, float] = OrderedDict()
@@ -88,10 +88,11 @@ class Conversations:
         return len(self._open)
 
     def follow(self, call: RagCall) -> RagCall:
-        """Add *call* to its conversation; return the call with the turns of the conversation that are known.
+        """Add *call* to its conversation, and return the call with the known turns of the conversation.
 
-        These are all turns up to its answer, or the latest ones before its query. A call that brings its turns, or has
-        no conversation id, is returned as it is.
+        The known turns are all turns up to its answer, or the latest ones before its query. These are all turns up to
+        its answer, or the latest ones before its query. A call that brings its turns, or has no conversation id, is
+        returned as it is.
         """
         name = call.conversation_id
         if not name or call.turns is not None:
@@ -105,7 +106,9 @@ class Conversations:
         return replace(call, earlier_turns=call.earlier_turns or before or None)
 
     def _add(self, name: str, said: tuple[Turn, ...]) -> tuple[tuple[Turn, ...], tuple[Turn, ...] | None]:
-        """Add the turns *said* to a conversation; return the latest turns before them, and all turns with them.
+        """Add the turns *said* to the conversation *name*.
+
+        Return the latest turns before *said*, and all turns including *said*.
 
         The latter are None if they are not known or not kept.
         """
@@ -134,12 +137,12 @@ class Conversations:
         return before, turns
 
     def _latest_of(self, before: tuple[Turn, ...], said: tuple[Turn, ...]) -> list[Turn]:
-        """Return the latest of the turns *before* and *said*, each without the middle of a long text."""
+        """Return the latest of the turns *before* and *said*, with long texts shortened in the middle."""
         latest = (*before, *said)[-self._latest :]
         return [Turn(turn.role, shorten(turn.text, MOST_CHARS)) for turn in latest]
 
     def _set_turns(self, known: _Conversation, turns: list[Turn]) -> None:
-        """Set the turns of the conversation *known*, and keep account of their characters."""
+        """Set the turns of the conversation *known*, and update the total number of characters."""
         chars = sum(len(turn.text) for turn in turns)
         self._total += chars - known.chars
         known.turns, known.chars = turns, chars
@@ -154,7 +157,7 @@ class Conversations:
             self._lost.popitem(last=False)
 
     def _lose(self, name: str, now: float) -> None:
-        """Drop the turns of a running conversation, and remember that it is incomplete from now on."""
+        """Drop the turns of an ongoing conversation, and remember that the conversation is incomplete from now on."""
         self._forget(name)
         if not self._whole:
             faults.warn_once(

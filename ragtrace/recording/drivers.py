@@ -1,4 +1,6 @@
-"""Drivers: run a decorated function as it would run undecorated, and record it; one for each kind of function."""
+"""Drivers that run a decorated function as it would run undecorated, and record the run, one driver for each kind of
+function.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def _drive_lazy(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwa
 
 
 def _drive_async(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a coroutine function that is wrapped in an object, such as a partial, in a coroutine of the same name."""
+    """Run a coroutine function that is wrapped in another object, such as a partial, in a coroutine of the same
+    name.
+    """
     driver: Any = _drive_coroutine(recorder, wrapped, args, kwargs)
     with suppress(Exception):  # of a callable object that answers for its attributes itself
         name = getattr(wrapped, "__name__", None)
@@ -97,7 +101,7 @@ async def _drive_coroutine(recorder: StepRecorder, wrapped: Any, args: tuple[Any
 
 
 async def _drive_awaitable(call: Invocation, awaitable: Awaitable[Any]) -> Any:
-    """Await the awaitable that a function returned, and record its result as the end of *call*."""
+    """Await the awaitable that a decorated function returned, and record the result as the end of *call*."""
     try:
         result = await steps(call, awaitable)
     except BaseException as error:
@@ -166,7 +170,7 @@ async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, A
 
 
 def _first(source: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
-    """Start an asynchronous generator without registering it with the event loop, which closes only its driver.
+    """Start an asynchronous generator without registering it with the event loop.
 
     The driver closes *source*. Were both registered, the loop would close both at once when it shuts down, and one of
     them would be running.
@@ -192,7 +196,7 @@ _FINISHED = frozenset(map(id, (str, bytes, list, tuple, dict, set, frozenset, in
 
 
 def settle(call: Invocation, result: Any) -> Any:
-    """Return what a function returned and end its recording, or return a proxy that ends the recording later.
+    """Return the result of a decorated function and end the recording, or return a proxy that ends the recording later.
 
     A stream or an awaitable is returned as a proxy: its run is over when it has been read.
     """
@@ -208,7 +212,7 @@ def settle(call: Invocation, result: Any) -> Any:
 
 
 def _observed(call: Invocation, result: Any) -> Any:
-    """Return a proxy of a returned stream or awaitable that ends *call* with it, or None for any other object."""
+    """Return a proxy that ends *call* when the returned stream or awaitable ends, or None for any other object."""
     # Not isinstance, which asks the object for its class: a lazy proxy would make what it stands for.
     kind = type(unwrap_proxies(result))
     if is_mock(kind):
@@ -245,7 +249,7 @@ def _observed(call: Invocation, result: Any) -> Any:
 
 @types.coroutine
 def _finishing(call: Invocation, source: Any) -> Generator[Any, Any, Any]:
-    """Run an awaitable generator (`types.coroutine`) in another one, which ends *call* with its result."""
+    """Wrap a generator-based awaitable (`types.coroutine`) in another one that ends *call* with the result."""
     return (yield from _drive_awaitable(call, source).__await__())
 
 

@@ -1,4 +1,4 @@
-"""Runs of decorated functions that return a stream or an awaitable, and so go on after the return, or that raise.
+"""Running calls of decorated functions whose recording outlasts the return (streams, awaitables) or that raise.
 
 Nothing here raises into the application: each call of the recorder is guarded, and if it cannot begin, the function
 runs untraced.
@@ -23,7 +23,7 @@ _COROUTINE: Any = types.CoroutineType
 
 
 class Invocation:
-    """Run of a decorated function that returned a stream or an awaitable, or that raised an exception.
+    """Call of a decorated function that returned a stream or an awaitable, or that raised an exception.
 
     As a context manager it makes the call's context current, and is entered only around a step of the user's own code:
     never across a `yield`, an `await` or a return. What that code itself attached is kept for its next step.
@@ -55,7 +55,7 @@ class Invocation:
         self._token: Any = None
 
     def begin(self) -> None:
-        """Begin the recording of the run and start its span, unless that has been done."""
+        """Begin to record the function call and start its span, unless both have been done."""
         if self.current is None and not self._is_over:
             self.current = self._recorder.begin()
             self._is_over = self.current is None
@@ -71,13 +71,13 @@ class Invocation:
             detach(self._token)
 
     def resumed(self) -> None:
-        """Note that the reader asks for the next piece of the stream, and add up the time that the reader took."""
+        """Note that the stream's reader asks for the next chunk, and add up the time that the reader took."""
         if self._yielded is not None:
             self._wait += perf_counter() - self._yielded
             self._yielded = None
 
     def add(self, piece: object) -> None:
-        """Record a piece of the stream, with its time, before it is passed to the reader."""
+        """Record a chunk of the stream with its arrival time, before it is passed to the reader."""
         if self._is_over:
             return
         now = self._last = self._yielded = perf_counter()
@@ -90,15 +90,20 @@ class Invocation:
             faults.record("stream piece", error)
 
     def take_provider(self, stream: object) -> None:
-        """Take the provider of the model from *stream*, the stream that the function returned, if it tells."""
+        """Set the model provider from *stream*, the stream that the function returned, if its type shows the
+        provider.
+        """
         self._recorder.take_provider(stream)
 
     def done(self, value: object) -> None:
-        """End the run normally: the function returned *value*, or its stream is exhausted."""
+        """End the function call normally, because the function returned *value* or its stream is exhausted."""
         self._end(value, None, abandoned=False)
 
     def failed(self, error: BaseException) -> None:
-        """End the run with the exception that it raised; `GeneratorExit` means that its stream was abandoned."""
+        """End the function call with the exception that it raised.
+
+        A `GeneratorExit` means that its stream was abandoned.
+        """
         kind = type(error)  # isinstance would ask the error for its class, and a hostile one raises
         if issubclass(kind, GeneratorExit):
             self.abandoned()
@@ -107,7 +112,7 @@ class Invocation:
             self._end(None, error, abandoned=left)
 
     def abandoned(self) -> None:
-        """End the run of a stream that was not read to its end; the pieces read so far are the answer."""
+        """End a function call whose stream was not read to its end, with the chunks read so far as its answer."""
         self._end(None, None, abandoned=True)
 
     def _end(self, value: object, error: BaseException | None, *, abandoned: bool) -> None:
@@ -135,7 +140,7 @@ class Invocation:
 
 @types.coroutine
 def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-    """Await the user's *awaitable* step by step, with the call's context current only while its code runs.
+    """Await the user's *awaitable* step by step, with the recording's context current only while the user's code runs.
 
     An attach around an `await` would leave the context attached across suspensions, and fail to detach it when the
     coroutine is resumed elsewhere: another thread, another `contextvars.Context`.

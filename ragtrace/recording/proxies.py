@@ -1,4 +1,4 @@
-"""Transparent proxies of decorated functions, and of the streams and responses that these return."""
+"""Transparent proxies of decorated functions, and of the streams and responses that decorated functions return."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ragtrace.recording.invocation import Invocation, steps
 if TYPE_CHECKING:  # wrapt's own types differ between its releases
 
     class Proxy:
-        """Transparent proxy of an object; its own attributes have names that begin with `_self_`."""
+        """Transparent proxy of an object, which keeps its own attributes under names that begin with `_self_`."""
 
         __wrapped__: Any
 
         def __init__(self, wrapped: Any) -> None: ...
 
     class FunctionProxy(Proxy):
-        """Transparent proxy of a function or method, whose calls go to `wrapper(wrapped, instance, args, kwargs)`."""
+        """Transparent proxy of a function or method that calls `wrapper(wrapped, instance, args, kwargs)` instead."""
 
         def __init__(self, wrapped: Any, wrapper: Any) -> None: ...
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class ObservedStream(Proxy):
-    """Transparent proxy of an iterator that a function returned; records each piece that is read from it."""
+    """Transparent proxy of an iterator that records each chunk read from it."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:
         Proxy.__init__(self, wrapped)
@@ -73,7 +73,7 @@ class ObservedStream(Proxy):
 
 
 class ObservedAsyncStream(Proxy):
-    """Transparent proxy of an asynchronous iterator that a function returned; records each piece read from it."""
+    """Transparent proxy of an asynchronous iterator that records each chunk read from it."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:
         Proxy.__init__(self, wrapped)
@@ -116,11 +116,11 @@ class ObservedAsyncStream(Proxy):
 
 
 class ObservedEitherStream(ObservedStream, ObservedAsyncStream):
-    """Transparent proxy of an iterator that can be read with both `for` and `async for`; records each piece."""
+    """Transparent proxy of an iterator for both `for` and `async for` that records each chunk read from it."""
 
 
 class ObservedResponse(Proxy):
-    """Transparent proxy of a response object whose text is streamed later, as of LlamaIndex's chat engines.
+    """Transparent proxy of a response object whose text is streamed later, such as those of LlamaIndex's chat engines.
 
     Args:
         wrapped: the response; it has `response_gen`, a generator, or `async_response_gen`, which makes one.
@@ -147,14 +147,14 @@ class ObservedResponse(Proxy):
 
 
 def observed_stream(source: Any, call: Invocation) -> Any:
-    """Return a proxy of the stream *source* (plain, asynchronous or both) that records its pieces in *call*."""
+    """Return a proxy of the stream *source* (synchronous, asynchronous or both) that records its chunks in *call*."""
     kind = shape_of(cast("type[object]", type(source))).stream
     proxy = {"async": ObservedAsyncStream, "both": ObservedEitherStream}.get(kind, ObservedStream)
     return proxy(source, call)
 
 
 def _closing(call: Invocation, close: Any) -> Any:
-    """Wrap a stream's `close` method so that it also ends *call*; its result is passed on."""
+    """Wrap a stream's `close` method so that it also ends the recording *call*."""
 
     def observed(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Recording of one run of a decorated function: takes query, documents and answer from its arguments and its result.
+"""Recorder of one call of a decorated function: extracts query, documents and answer from its arguments and result.
 
 While the application waits, texts that cannot change are only kept; they are read in the background. JSON, redaction
 and hashing are done later, elsewhere.
@@ -52,13 +52,13 @@ _process = object()
 
 
 def mark_forked() -> None:
-    """Mark all steps that have begun as those of the parent process; called in a forked child."""
+    """Mark all steps in progress as belonging to the parent process, when called in a forked child."""
     global _process
     _process = object()
 
 
 class StepSpec(NamedTuple):
-    """Specification of a decorated function's steps: the decorator's options, and which arguments hold what."""
+    """Specification of a decorated function's steps: the decorator's options, and which argument holds what."""
 
     kind: StepKind
     arguments: FunctionArguments
@@ -75,7 +75,7 @@ class StepSpec(NamedTuple):
 
 
 class Began(NamedTuple):
-    """Start time of a run, on the monotonic clock and since the epoch."""
+    """Start time of a step, on the monotonic clock and since the epoch."""
 
     seconds: float
     """Monotonic seconds."""
@@ -84,7 +84,7 @@ class Began(NamedTuple):
 
 
 class RecordingRuntime(Protocol):
-    """Interface through which recorders hand finished steps and calls to the configured runtime."""
+    """Interface through which step recorders hand finished steps and RAG calls to the configured runtime."""
 
     @property
     def writer(self) -> SpanWriter: ...
@@ -92,11 +92,11 @@ class RecordingRuntime(Protocol):
     def orphans(self) -> OrphanRetrievals: ...
     @property
     def scores_head_dropped(self) -> bool:
-        """Whether calls are scored even if the head sampler dropped their trace."""
+        """Whether RAG calls are scored even if the head sampler dropped their trace."""
         ...
 
     def step_ended(self, builder: CallBuilder | None, step: Step) -> None:
-        """Take over a finished step that is not the root of a call, to write its span.
+        """Receive a finished step that is not the root of a RAG call, to write its span.
 
         Args:
             builder: the call that it is part of; None for a retrieval outside any call.
@@ -105,16 +105,18 @@ class RecordingRuntime(Protocol):
         ...
 
     def call_ended(self, builder: CallBuilder) -> None:
-        """Take over a call whose root step has ended, to write its span and score it."""
+        """Receive a RAG call whose root step has ended, to write its span and score it."""
         ...
 
     def head_dropped(self, workflow: str) -> None:
-        """Count a call that was not recorded, as sampled out, because the head sampler dropped its trace."""
+        """Count an unrecorded RAG call as sampled out, because the head sampler dropped its trace."""
         ...
 
 
 class DroppedTrace:
-    """Marker in the OpenTelemetry context: the head sampler dropped this trace, so functions in it are not recorded."""
+    """Marker in the OpenTelemetry context that the head sampler dropped the trace, so that functions in it are not
+    recorded.
+    """
 
     __slots__ = ("span",)
 
@@ -123,7 +125,7 @@ class DroppedTrace:
 
 
 def is_unobserved() -> bool:
-    """Return whether decorated functions that are called in the current context are not to be recorded.
+    """Return whether decorated functions called in the current context must not be recorded.
 
     That is so on the background thread, where a judge may call the functions that it judges, and in a trace that the
     head sampler has dropped.
@@ -144,7 +146,7 @@ def is_unobserved() -> bool:
 
 
 def recording_context() -> Context:
-    """Return the current context, with the span and recorder of the framework run in progress, if there is one.
+    """Return the current context, extended by the span and recorder of a framework's component run in progress.
 
     Listeners attach nothing to the current context: inside a run, the run's span and recorder are put into a copy.
     """
@@ -159,7 +161,9 @@ def recording_context() -> Context:
 
 
 def current_recorder(context: Context) -> StepRecorder | None:
-    """Return the recorder of the innermost running step in *context*; None outside a call or after its end."""
+    """Return the recorder of the innermost step in progress in *context*, or None if there is no RAG call or it has
+    ended.
+    """
     recorder: Any = context.get(FRAME)
     if recorder is None or type(recorder) is DroppedTrace:
         return None
@@ -171,7 +175,7 @@ def current_recorder(context: Context) -> StepRecorder | None:
 
 
 class StepRecorder:
-    """Recorder of one run of a decorated function: fills its step and hands the step to the runtime.
+    """Recorder of one call of a decorated function, which fills a step and hands the step to the runtime.
 
     `begin` comes first; then `piece` for each piece of a stream; then `done` or `end`, once.
 
@@ -211,7 +215,9 @@ class StepRecorder:
         self._arguments: Arguments | None = (args, kwargs)
 
     def begin(self, outside: Context | None = None, began: Began | None = None) -> Context | None:
-        """Begin to record the run: start its span, take its arguments, and find the enclosing call. Never raises.
+        """Begin to record the function call: start a span, keep the arguments, and find the enclosing RAG call.
+
+        Never raises.
 
         Args:
             outside: the context in which the run begins; None: the current one.
@@ -250,13 +256,15 @@ class StepRecorder:
         return context
 
     def _start_attributes(self) -> tuple[str, Attributes]:
-        """Return the span's name and the attributes that are known at its start, for the head sampler."""
+        """Return the span's name and start attributes, which the head sampler sees."""
         if not self.step.ended:
             self.read()
         return self._runtime.writer.start_attributes(self.step)
 
     def _drop(self, span: Span, outside: Context) -> Context:
-        """Stop recording, because the head sampler dropped the trace; return a context in which nothing is recorded."""
+        """Stop recording, because the head sampler dropped the trace, and return a context in which nothing is
+        recorded.
+        """
         self.clear()
         self.step.clear_texts()
         self.is_dropped = True
@@ -264,7 +272,7 @@ class StepRecorder:
         return Context({**outside, SPAN_KEY: span, FRAME: DroppedTrace(span)})
 
     def _place(self, outside: Context) -> bool:
-        """Add the step to the enclosing call, or begin a new call with it; return whether a call was begun.
+        """Add the step to the enclosing RAG call, or begin a new call, and return whether a call was begun.
 
         A retrieval outside any call is kept as an orphan, for a later generation under the same parent span.
         """
@@ -288,24 +296,28 @@ class StepRecorder:
         return True
 
     def replace_arguments(self, kwargs: Mapping[str, Any]) -> None:
-        """Take *kwargs* in place of the arguments that the run began with, some of which were not known then."""
+        """Replace the recorded arguments by *kwargs*, because some of them were unknown when the run began."""
         if not self.is_dropped and not self.step.ended:
             self._arguments = ((), kwargs)
             self._keep_arguments()
 
     def take_instance(self, instance: object) -> None:
-        """Note the clients that *instance*, on which a method is called, has as attributes: they tell the provider."""
+        """Remember the model clients among the attributes of *instance*, the `self` of a method, to find the
+        provider.
+        """
         clients = self._spec.arguments.clients
         if clients is not None and self._spec.provider is None:
             self._clients = clients.of_instance(instance)
 
     def take_provider(self, found: object) -> None:
-        """Take the provider of the model from *found*, a stream of a known library or its first piece, if it tells."""
+        """Set the model provider from *found*, a stream of a known library or its first chunk, if its type shows the
+        provider.
+        """
         if self.step.kind == "generate" and not self.step.provider:
             self.step.provider = provider_of(found) or self.step.provider
 
     def piece(self, piece: object) -> None:
-        """Record a piece that the function's stream has yielded: a document of a retrieval, or a part of the answer."""
+        """Record a chunk of the function's stream: a document of a retrieval, or a part of the answer."""
         if self.is_dropped:
             return
         if self.step.kind in FINDING_KINDS:
@@ -322,7 +334,10 @@ class StepRecorder:
         self._stream.add(piece if self._spec.result is None else self._spec.result(piece))
 
     def done(self, value: object) -> None:
-        """Record the end of a run whose function returned *value*, neither a stream nor an awaitable. Never raises."""
+        """Record the end of a function call that returned *value*, neither a stream nor an awaitable.
+
+        Never raises.
+        """
         try:
             if self.is_dropped or self.process is not _process:
                 self._count_dropped()
@@ -339,7 +354,7 @@ class StepRecorder:
     def end(
         self, value: object, error: BaseException | None, *, timing: Timing, abandoned: bool, streamed: bool
     ) -> None:
-        """Record the end of a run that failed, or whose result was a stream or an awaitable.
+        """Record the end of a function call that failed, or whose result was a stream or an awaitable.
 
         Args:
             value: what the function returned; the pieces of a stream were recorded before.
@@ -382,7 +397,7 @@ class StepRecorder:
             self._runtime.head_dropped(self.step.workflow)
 
     def _keep_arguments(self) -> None:
-        """Keep the run's arguments, to be read in the background; read them at once if one of them may change."""
+        """Keep immutable arguments to be read in the background, and read the arguments at once if any is mutable."""
         spec, step = self._spec, self.step
         if spec.provider is not None:
             step.provider = spec.provider
@@ -401,7 +416,7 @@ class StepRecorder:
             faults.record("capture of arguments", error)
 
     def _keep_result(self, value: Any, *, streamed: bool) -> None:
-        """Keep the run's result, to be read in the background; read it at once if it may change."""
+        """Keep an immutable result to be read in the background, and read a mutable result at once."""
         spec, step = self._spec, self.step
         if step.kind in FINDING_KINDS:
             if streamed:
@@ -424,12 +439,12 @@ class StepRecorder:
             self._kept_result = kept
 
     def clear(self) -> None:
-        """Release the arguments, the result and the stream of the run without reading them."""
+        """Drop the recorded arguments, result and stream without reading them."""
         self._arguments = self._kept_arguments = self._stream = self._pieces = None
         self._kept_result = _NOTHING
 
     def read(self) -> None:
-        """Extract query, documents and answer from the recorded arguments and result of the function into the step."""
+        """Extract query, documents and answer from the recorded arguments and result into the step."""
         arguments, self._kept_arguments = self._kept_arguments, None
         result, self._kept_result = self._kept_result, _NOTHING
         try:
@@ -506,7 +521,7 @@ class StepRecorder:
 
 
 def _frozen(value: Any) -> Any:
-    """Return an immutable form of *value*, or `_UNFROZEN` if there is none that is cheap to make.
+    """Return an immutable copy of *value*, or `_UNFROZEN` if there is none that is cheap to make.
 
     Texts and numbers are returned as they are, a list or tuple of texts as a copy. Only exact types count: a subclass
     may do anything.
@@ -523,7 +538,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _frozen_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments | None:
-    """Return the arguments of a run in immutable form, or None if one of them may change."""
+    """Return immutable copies of a function's arguments, or None if an argument is mutable."""
     kept: list[Any] = []
     for value in args:
         if type(value) is str:

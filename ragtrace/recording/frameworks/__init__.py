@@ -1,1 +1,1 @@
-"""Listeners in RAG frameworks, which record runs of the framework as the steps of RAG calls, without decorators."""
+"""Listeners in RAG frameworks, which record what the frameworks run as steps of RAG calls, without decorators."""

@@ -1,4 +1,4 @@
-"""Listener in Haystack: around the tracer of the process, whatever tracer the application has enabled.
+"""Listener in Haystack: a wrapper of the process's tracer, whatever tracer the application has enabled.
 
 Haystack hands the inputs and outputs of each component to the span of its tracer, as objects; the span decides whether
 it keeps them. So ragtrace has them although the tracing of content is off for all other tracers. Checked with Haystack
@@ -47,7 +47,7 @@ _MOST_ITEMS: Final = 1_000
 
 
 class _ComponentRun:
-    """Run of a pipeline, a component, an agent or a tool; it begins to be recorded when its inputs are known.
+    """Run of a Haystack pipeline, component, agent or tool, which is recorded from the time when its inputs are known.
 
     Args:
         operation: name of the operation.
@@ -65,14 +65,14 @@ class _ComponentRun:
         """On a topmost run: a component inside has found documents."""
 
     def top(self) -> _ComponentRun:
-        """Return the topmost of the runs around this one, itself included."""
+        """Return the outermost component run around this run, or the run itself if there is none around it."""
         run = self
         while run.parent is not None:
             run = run.parent
         return run
 
     def recorded(self) -> _ComponentRun | None:
-        """Return the innermost run that has begun to be recorded, this one or one around it."""
+        """Return the innermost component run, this one or an enclosing one, whose recording has begun."""
         run: _ComponentRun | None = self
         while run is not None and not run.begun:
             run = run.parent
@@ -88,7 +88,7 @@ def _current_run() -> _ComponentRun | None:
 
 
 class HaystackRuns:
-    """Runs of Haystack: tells by the name of an operation and the class of a component what a run is.
+    """Translation of Haystack's operations to component runs, by the operation's name and the component's class.
 
     Args:
         runs: the open runs, which are recorded.
@@ -98,7 +98,10 @@ class HaystackRuns:
         self._runs = runs
 
     def start(self, operation: str, tags: Mapping[str, Any], parent: _ComponentRun | None) -> _ComponentRun:
-        """Begin a run; one that has inputs begins to be recorded as soon as these are known."""
+        """Begin a component run.
+
+        The recording of a run with inputs begins when the inputs are known.
+        """
         run = _ComponentRun(operation, tags, parent)
         if operation in semconv.HAYSTACK_PIPELINE_SPANS:
             with guarded("start of a pipeline of haystack"):
@@ -120,7 +123,7 @@ class HaystackRuns:
         self._runs.begin(run, parent, kind, value, **options)
 
     def tag(self, run: _ComponentRun, key: str, value: object) -> None:
-        """Take the inputs or the output of a run, before the application's own span gets them."""
+        """Receive the inputs or the output of a component run, before they are set on the application's own span."""
         with guarded("content of a run of haystack"):
             if key in _OUTPUTS:
                 run.output = value
@@ -160,7 +163,7 @@ class HaystackRuns:
         self._begin(run, "retrieve", fields.get("query"), name=name, documents=documents, top_k=top_k)
 
     def end(self, run: _ComponentRun) -> None:
-        """End a run that has succeeded."""
+        """End a component run that has succeeded."""
         if run.begun:
             with guarded("end of a run of haystack"):
                 if run.tags.get(semconv.HAYSTACK_TOOL_ERROR):
@@ -170,12 +173,12 @@ class HaystackRuns:
                     self._runs.end(run, self._output(run))
 
     def fail(self, run: _ComponentRun, error: BaseException) -> None:
-        """End a run that raised *error*."""
+        """End a component run that raised *error*."""
         if run.begun:
             self._runs.fail(run, error)
 
     def _output(self, run: _ComponentRun) -> object:
-        """Return the output of the run in the form in which it is recorded."""
+        """Return the output of the component run in the form in which it is recorded."""
         get = getter(run.output)
         if run.operation in semconv.HAYSTACK_PIPELINE_SPANS or run.operation == semconv.HAYSTACK_AGENT_SPAN:
             found = find_answer(run.output)
@@ -197,7 +200,7 @@ class HaystackRuns:
 
 
 def _tool_results(messages: object) -> object:
-    """Return the results of tools in *messages* as documents."""
+    """Return the tool results in *messages* as documents."""
     results: list[object] = []
     for message in items_of(messages, _MOST_ITEMS) or ():
         results += [getattr(result, "result", None) for result in getattr(message, "tool_call_results", ())]
@@ -205,7 +208,7 @@ def _tool_results(messages: object) -> object:
 
 
 def _label(data: object, names: tuple[str, ...]) -> str | None:
-    """Return the value of the first of the *names* that the inputs of a pipeline's components have."""
+    """Return the first value found under one of *names* in the inputs of a pipeline's components."""
     for inputs in values_of(data, _MOST_COMPONENTS):
         get = getter(inputs)
         for name in names if get is not None else ():
@@ -215,7 +218,8 @@ def _label(data: object, names: tuple[str, ...]) -> str | None:
 
 
 class _ObservedSpan(Proxy):
-    """Transparent proxy of a span of the application's tracer, which shows the listener the contents set on it.
+    """Transparent proxy of a span of the application's tracer, which passes inputs and outputs set on the span to the
+    listener.
 
     Args:
         span: the span.
@@ -229,7 +233,7 @@ class _ObservedSpan(Proxy):
 
     @property
     def observed_run(self) -> _ComponentRun:
-        """The run that the span describes."""
+        """Component run that the span describes."""
         return self._self_run
 
     def set_tag(self, key: str, value: Any) -> None:
@@ -243,7 +247,7 @@ class _ObservedSpan(Proxy):
 
 
 class _ListeningTracer(ProxyTracer):
-    """Tracer of the process while ragtrace listens: passes all on to the tracer that the application has enabled.
+    """Proxy tracer that records Haystack's operations and passes them on to the application's tracer.
 
     The application may enable its tracer at any time, before or after.
     """
@@ -252,7 +256,7 @@ class _ListeningTracer(ProxyTracer):
     def trace(
         self, operation_name: str, tags: dict[str, Any] | None = None, parent_span: Any | None = None
     ) -> Generator[Any]:
-        """Trace an operation with the application's tracer, and record it."""
+        """Trace an operation with the application's tracer, and record it as a component run."""
         listener = _listener
         is_ours = type(parent_span) is _ObservedSpan
         inner = parent_span.__wrapped__ if parent_span is not None and is_ours else parent_span
@@ -276,7 +280,7 @@ class _ListeningTracer(ProxyTracer):
                     _reset(token)
 
     def current_span(self) -> Any | None:
-        """Return the application's current span, which shows the listener the run in progress."""
+        """Return the application's current span, wrapped so that the listener sees its inputs and outputs."""
         span, run = super().current_span(), _current.get()
         return span if span is None or run is None or _listener is None else _ObservedSpan(span, run, _listener)
 
@@ -292,7 +296,7 @@ _listener: HaystackRuns | None = None
 
 
 def start(runtime: Callable[[], RecordingRuntime | None]) -> tuple[FrameworkRuns, Callable[[], object]]:
-    """Start to listen to Haystack.
+    """Install the listener in Haystack.
 
     Returns:
         The runs that are listened to, and a function that stops the listener.

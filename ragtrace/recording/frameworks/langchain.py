@@ -1,4 +1,4 @@
-"""Listener in LangChain and LangGraph: a callback handler that every run of theirs gets.
+"""Listener in LangChain and LangGraph: a callback handler for every run of their chains, models, retrievers and tools.
 
 LangChain calls a handler that is registered as a configure hook for all runs of the process, those of LangGraph
 included (langchain-core, `langchain_core/tracers/context.py`).
@@ -33,7 +33,7 @@ _Fields = Mapping[str, Any] | None
 
 
 def start(runtime: Callable[[], RecordingRuntime | None]) -> tuple[FrameworkRuns, Callable[[], object]]:
-    """Start to listen to LangChain and LangGraph.
+    """Install the listener in LangChain and LangGraph.
 
     Returns:
         The runs that are listened to, and a function that stops the listener.
@@ -54,7 +54,7 @@ def _stop() -> None:
 
 
 class Handler(BaseCallbackHandler):
-    """Callback handler of LangChain that reports chains, models, retrievers and tools as runs."""
+    """LangChain callback handler that records chains, models, retrievers and tools as steps of RAG calls."""
 
     run_inline = True
     """Called by asynchronous code where it stands, in its context and in order, and not in a thread."""
@@ -77,7 +77,7 @@ class Handler(BaseCallbackHandler):
         run_type: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Begin a workflow, or a part of one."""
+        """Begin the recording of a workflow or of a part of one."""
         if self.runs is None:
             return
         with guarded("LangChain's chain"):
@@ -92,12 +92,15 @@ class Handler(BaseCallbackHandler):
             )
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
-        """End a workflow; of a streamed one, the input is known only now."""
+        """End the recording of a workflow.
+
+        The input of a streamed workflow is known only now.
+        """
         if self.runs is not None:
             self.runs.end(run_id, outputs, inputs)
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
-        """End a workflow that raised an exception."""
+        """End the recording of a workflow that raised an exception."""
         if self.runs is not None:
             self.runs.fail(run_id, error, inputs)
 
@@ -111,7 +114,7 @@ class Handler(BaseCallbackHandler):
         metadata: _Fields = None,
         **kwargs: Any,
     ) -> None:
-        """Begin a generation by a chat model."""
+        """Begin the recording of a generation by a chat model."""
         self._begin_generation(serialized, messages, run_id, parent_run_id, metadata, kwargs)
 
     def on_llm_start(
@@ -124,7 +127,7 @@ class Handler(BaseCallbackHandler):
         metadata: _Fields = None,
         **kwargs: Any,
     ) -> None:
-        """Begin a generation by a model that takes a text."""
+        """Begin the recording of a generation by a text completion model."""
         self._begin_generation(serialized, prompts, run_id, parent_run_id, metadata, kwargs)
 
     def _begin_generation(
@@ -153,12 +156,12 @@ class Handler(BaseCallbackHandler):
             )
 
     def on_llm_new_token(self, token: Any, *, run_id: UUID, chunk: Any = None, **kwargs: Any) -> None:
-        """Record a piece of a streamed answer."""
+        """Record a chunk of a streamed answer."""
         if self.runs is not None and token:
             self.runs.piece(run_id, token if type(token) is str else chunk)
 
     def on_stream_event(self, event: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """Record a piece of an answer that is streamed as events, of which the application sees the first ones, too."""
+        """Record a chunk of an answer that is streamed as events."""
         if self.runs is None:
             return
         with guarded("LangChain's stream of events"):
@@ -169,12 +172,12 @@ class Handler(BaseCallbackHandler):
                 self.runs.piece(run_id, delta["text"])
 
     def on_llm_end(self, response: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """End a generation."""
+        """End the recording of a generation."""
         if self.runs is not None:
             self.runs.end(run_id, response)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """End a generation that raised an exception, or whose stream was abandoned."""
+        """End the recording of a generation that raised an exception, or whose stream was abandoned."""
         if self.runs is not None:
             self.runs.fail(run_id, error)
 
@@ -188,17 +191,17 @@ class Handler(BaseCallbackHandler):
         metadata: _Fields = None,
         **kwargs: Any,
     ) -> None:
-        """Begin a retrieval."""
+        """Begin the recording of a retrieval."""
         if self.runs is not None:
             self.runs.begin(run_id, parent_run_id, "retrieve", query, name=_name(serialized, kwargs))
 
     def on_retriever_end(self, documents: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """End a retrieval."""
+        """End the recording of a retrieval."""
         if self.runs is not None:
             self.runs.end(run_id, documents)
 
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """End a retrieval that raised an exception."""
+        """End the recording of a retrieval that raised an exception."""
         if self.runs is not None:
             self.runs.fail(run_id, error)
 
@@ -212,18 +215,18 @@ class Handler(BaseCallbackHandler):
         inputs: _Fields = None,
         **kwargs: Any,
     ) -> None:
-        """Begin the run of a tool."""
+        """Begin the recording of a tool call."""
         if self.runs is not None:
             query = find_query(inputs) or input_str
             self.runs.begin(run_id, parent_run_id, "tool", query, name=_name(serialized, kwargs))
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """End the run of a tool."""
+        """End the recording of a tool call."""
         if self.runs is not None:
             self.runs.end(run_id, getattr(output, "content", output))
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """End the run of a tool that raised an exception."""
+        """End the recording of a tool call that raised an exception."""
         if self.runs is not None:
             self.runs.fail(run_id, error)
 
@@ -232,7 +235,7 @@ _handler: Handler | None = None
 
 
 def _current_run_id() -> Hashable | None:
-    """Return the id of the run that LangChain makes the parent of runs which begin in the current context."""
+    """Return the LangChain run id that becomes the parent of runs started in the current context."""
     config = var_child_runnable_config.get()
     callbacks: Any = None if config is None else config.get("callbacks")
     parent: UUID | None = getattr(callbacks, "parent_run_id", None)
@@ -240,7 +243,7 @@ def _current_run_id() -> Hashable | None:
 
 
 def _name(serialized: _Fields, options: Mapping[str, Any]) -> str:
-    """Return the name of a component: that of the run, else that of its class."""
+    """Return the name of a LangChain component: the name given to the run, else the class name."""
     name = options.get("name") or (serialized or {}).get("name")
     if name:
         return str(name)
@@ -249,7 +252,7 @@ def _name(serialized: _Fields, options: Mapping[str, Any]) -> str:
 
 
 def _label(fields: _Fields, names: Sequence[str]) -> str | None:
-    """Return the value of the first of the *names* that *fields* have."""
+    """Return the first value in *fields* that is stored under one of *names*."""
     if fields:
         for name in names:
             if (found := label_of(fields.get(name))) is not None:
@@ -258,7 +261,7 @@ def _label(fields: _Fields, names: Sequence[str]) -> str | None:
 
 
 def _session(metadata: _Fields) -> str | None:
-    """Return the id of the conversation: of the run's metadata, else of the configuration around the run."""
+    """Return the conversation id from the run's metadata, else from the configuration of the enclosing run."""
     found = _label(metadata, _SESSION)
     if found is None and (config := var_child_runnable_config.get()) is not None:
         found = _label(config.get("configurable"), _SESSION)

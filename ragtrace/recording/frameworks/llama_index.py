@@ -1,4 +1,4 @@
-"""Listener in LlamaIndex: handlers of spans and events of the root dispatcher of its instrumentation.
+"""Listener in LlamaIndex: span and event handlers of the root dispatcher of LlamaIndex's instrumentation.
 
 A span of LlamaIndex is a method call: a query engine's `query`, a retriever's `retrieve`, a model's `chat`. The span
 ends when the method returns, also where the method returns a stream; an event reports the end of the stream. Checked
@@ -79,7 +79,7 @@ _MOST_STREAMS: Final = 10_000
 
 
 class _ModelCall:
-    """Run of a model: the outermost of the nested method calls, of which a stream may go on after its return."""
+    """Model call of LlamaIndex: the outermost of its nested method calls, whose stream may outlast the return."""
 
     __slots__ = ("given", "instance", "method", "reporting_id", "returned", "run_id")
 
@@ -92,7 +92,8 @@ class _ModelCall:
 
 
 class LlamaIndexRuns:
-    """Runs of LlamaIndex: tells by the class and method of a span what it is, and follows streams by their events.
+    """Translation of LlamaIndex's spans to component runs, by the class and method of a span, with streams followed by
+    events.
 
     Args:
         runs: the open runs, which are recorded.
@@ -115,7 +116,7 @@ class LlamaIndexRuns:
         the method returned, None if the method has returned."""
 
     def enter(self, span_id: str, parent_id: str | None, instance: object, arguments: dict[str, Any]) -> None:
-        """Begin the run of a span."""
+        """Begin the component run that a LlamaIndex span describes."""
         while parent_id is not None and not self._runs.is_open(parent_id):
             parent_id = self._parents.get(parent_id)
         _keep(self._parents, span_id, parent_id)
@@ -154,9 +155,10 @@ class LlamaIndexRuns:
         self._runs.begin(span_id, parent_id, kind, given, model=model if isinstance(model, str) else None)
 
     def _stream_around(self, instance: object, method: str, given: object) -> _ModelCall | None:
-        """Return the asynchronous stream that reads a stream of the same model, which begins with its first piece.
+        """Return the asynchronous model call whose stream reads the stream of this method call, or None.
 
-        So the default methods of a model that cannot stream asynchronously do; they pass the prompt on as it is.
+        That is how the default methods of a model that cannot stream asynchronously do; they pass the prompt on as
+        it is.
         """
         for call in tuple(self._models.values()):
             if call.returned and call.instance is instance and call.given is given and call.method == f"a{method}":
@@ -172,7 +174,7 @@ class LlamaIndexRuns:
         self._runs.begin(span_id, parent_id, kind, given, name=instance.metadata.name or "")
 
     def exit(self, span_id: str, instance: object, result: object) -> None:
-        """End the run of a span whose method has returned, unless that has returned a stream."""
+        """End the component run of a span whose method has returned, unless the method has returned a stream."""
         call = self._models.get(span_id)
         if call is not None:
             self._exit_model(span_id, call, result)
@@ -206,7 +208,7 @@ class LlamaIndexRuns:
         self._runs.end(span_id, result)
 
     def drop(self, span_id: str, error: BaseException | None) -> None:
-        """End the run of a span whose method has raised *error*."""
+        """End the component run of a span whose method has raised *error*."""
         self._models.pop(span_id, None)
         self._tools.pop(span_id, None)
         error = RuntimeError("span dropped") if error is None else error
@@ -216,7 +218,7 @@ class LlamaIndexRuns:
             self._end_late(writing, lambda: self._runs.fail(writing, error))
 
     def _end_late(self, run_id: str, end: Callable[[], None] | None) -> None:
-        """End the run of a chat engine that streams, once its method has returned and its stream has been read.
+        """End the run of a streaming chat engine once its method has returned and its stream has been read.
 
         Args:
             run_id: the run of the chat engine.
@@ -232,7 +234,9 @@ class LlamaIndexRuns:
             end()
 
     def _output(self, span_id: str, result: object) -> object:
-        """Return the result of the run; of a response with sources, the answer and the sources that were retrieved.
+        """Return the result of a component run.
+
+        For a response with sources, this is the answer and the sources that were retrieved.
 
         Among the sources of a query engine may be answers to parts of the question, which are no evidence.
         """
@@ -248,7 +252,7 @@ class LlamaIndexRuns:
         return {"answer": answer, "documents": documents}
 
     def take(self, event: BaseEvent) -> None:
-        """Record the piece or the end of a stream that *event* reports."""
+        """Record the chunk or the end of a stream that *event* reports."""
         span_id = event.span_id or ""
         if isinstance(event, StreamChatDeltaReceivedEvent):
             writing = self._writers.get(span_id)
@@ -277,14 +281,14 @@ class LlamaIndexRuns:
 
 
 def _keep(entries: OrderedDict[str, Any], key: str, value: object) -> None:
-    """Add an entry, and remove the oldest one if there are too many: streams may never be read."""
+    """Add an entry to *entries*, and remove the oldest entry if there are too many."""
     entries[key] = value
     while len(entries) > _MOST_STREAMS:
         entries.popitem(last=False)
 
 
 def _prompt_of(arguments: dict[str, Any]) -> object:
-    """Return the messages or the prompt among the arguments of a model's method."""
+    """Return the messages or the prompt in the arguments of a model's method."""
     for name in ("messages", "prompt"):
         if name in arguments:
             return arguments[name]
@@ -293,7 +297,7 @@ def _prompt_of(arguments: dict[str, Any]) -> object:
 
 
 def _given(arguments: dict[str, Any]) -> object:
-    """Return the question, with earlier messages where there are some, that a workflow was given."""
+    """Return the question given to a workflow, together with earlier messages if there are any."""
     if "start_event" in arguments:
         event = arguments["start_event"]
         fields: dict[str, Any] = {**vars(event), **dict(event.items())} if event is not None else {}
@@ -308,7 +312,7 @@ def _given(arguments: dict[str, Any]) -> object:
 
 
 def _session_of(instance: object, arguments: dict[str, Any]) -> str | None:
-    """Return the name of the conversation that the application has given to the memory, or None if it gave none.
+    """Return the conversation name that the application has given to LlamaIndex's memory, or None.
 
     LlamaIndex names a memory by a random UUID, so that a UUID of the application cannot be told from one of its own.
     """
@@ -322,7 +326,7 @@ def _session_of(instance: object, arguments: dict[str, Any]) -> str | None:
 
 
 def _tool_result(result: object) -> object:
-    """Return the result of a tool as the model was shown it: documents if the tool returned a list, else the text."""
+    """Return the result of a tool as the model saw it: documents if the tool returned a list, else the text."""
     if not isinstance(result, ToolOutput):
         return result
     raw: Any = result.raw_output
@@ -330,7 +334,9 @@ def _tool_result(result: object) -> object:
 
 
 def _retrieved(sources: tuple[Document, ...], builder: CallBuilder) -> tuple[Document, ...] | None:
-    """Return the *sources* that were retrieved in the call, or None if they equal the contexts that its steps show."""
+    """Return those of *sources* that the call's retrievers returned, or None if the call's contexts already show the
+    same ones.
+    """
     steps = [step.documents for step in builder.steps if step.kind == "retrieve" and step.documents is not None]
     known = {document.id for documents in steps for document in documents}
     found = tuple(document for document in sources if document.id in known) if steps else sources
@@ -339,7 +345,7 @@ def _retrieved(sources: tuple[Document, ...], builder: CallBuilder) -> tuple[Doc
 
 
 class _SpanHandler(BaseSpanHandler[BaseSpan]):
-    """Handler that passes the spans of LlamaIndex on to `LlamaIndexRuns`, and keeps none."""
+    """LlamaIndex span handler that passes each span on to `LlamaIndexRuns` and stores none."""
 
     _listener: LlamaIndexRuns = PrivateAttr()
 
@@ -386,17 +392,17 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
             self._listener.drop(id_, err)
 
     def new_span(self, *args: Any, **kwargs: Any) -> None:
-        """Make no span: the runs are kept elsewhere."""
+        """Create no span, because `LlamaIndexRuns` keeps the component runs."""
 
     def prepare_to_exit_span(self, *args: Any, **kwargs: Any) -> None:
-        """Return no span."""
+        """Return no span, because none was created."""
 
     def prepare_to_drop_span(self, *args: Any, **kwargs: Any) -> None:
-        """Return no span."""
+        """Return no span, because none was created."""
 
 
 class _EventHandler(BaseEventHandler):
-    """Handler that passes the events of LlamaIndex on to `LlamaIndexRuns`."""
+    """LlamaIndex event handler that passes each event on to `LlamaIndexRuns`."""
 
     _listener: LlamaIndexRuns = PrivateAttr()
 
@@ -414,7 +420,7 @@ class _EventHandler(BaseEventHandler):
 
 
 def start(runtime: Callable[[], RecordingRuntime | None]) -> tuple[FrameworkRuns, Callable[[], object]]:
-    """Start to listen to LlamaIndex.
+    """Install the listener in LlamaIndex.
 
     Returns:
         The runs that are listened to, and a function that stops the listener.

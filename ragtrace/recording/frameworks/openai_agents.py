@@ -1,4 +1,4 @@
-"""Listener in the OpenAI Agents SDK: a trace processor beside the application's own.
+"""Listener in the OpenAI Agents SDK: a trace processor in addition to the application's own.
 
 A span of the SDK has its input and its output when it ends. Later versions have a span of type `task` for each run of
 the SDK's `Runner`, which is a call; without such spans, a whole trace is one call. Checked with openai-agents 0.7 and
@@ -33,11 +33,11 @@ _MOST_OPEN: Final = 10_000
 
 
 class SpanError(Exception):
-    """Error that a span of the OpenAI Agents SDK reports, without the exception itself."""
+    """Error reported by a span of the OpenAI Agents SDK, which does not provide the exception itself."""
 
 
 class _Call:
-    """Topmost run of the SDK: what its first and last model calls tell of it."""
+    """Outermost run of the Agents SDK, with the input of its first model call and the answer of its last."""
 
     __slots__ = ("answer", "error", "given")
 
@@ -49,7 +49,7 @@ class _Call:
 
 
 class TraceListener:
-    """Trace processor of the OpenAI Agents SDK that reports agents, model calls and tools as runs."""
+    """Trace processor of the OpenAI Agents SDK that records agents, model calls and tools as steps of RAG calls."""
 
     def __init__(self) -> None:
         self.runs: FrameworkRuns | None = None
@@ -61,18 +61,18 @@ class TraceListener:
         """By the id of an open span, the id of the run of the SDK, guardrail or tool of which it is a part."""
 
     def on_trace_start(self, trace: Any) -> None:
-        """Keep the trace, which knows the names of the workflow and of the conversation."""
+        """Store the trace of the Agents SDK, which has the names of the workflow and the conversation."""
         with guarded("start of a trace of openai_agents"):
             _keep(self._traces, trace.trace_id, trace)
 
     def on_trace_end(self, trace: Any) -> None:
-        """End the call of a trace without a task's span."""
+        """End the RAG call of a trace that has no task span."""
         with guarded("end of a trace of openai_agents"):
             self._traces.pop(trace.trace_id, None)
             self._end_call(trace.trace_id, None)
 
     def on_span_start(self, span: Any) -> None:
-        """Begin the run of a span."""
+        """Begin the recording of the agent, model call or tool that *span* describes."""
         with guarded("start of a run of openai_agents"):
             if self.runs is not None:
                 self._begin(self.runs, span, span.span_data.type)
@@ -107,7 +107,7 @@ class TraceListener:
         runs.begin(run_id, parent_id, "workflow", name=name, session=session, user=user)
 
     def on_span_end(self, span: Any) -> None:
-        """End the run of a span; its input and output are known only now."""
+        """End the recording of the agent, model call or tool that *span* describes, with its input and output."""
         with guarded("end of a run of openai_agents"):
             if self.runs is not None:
                 self._end(self.runs, span, span.span_data.type)
@@ -133,7 +133,7 @@ class TraceListener:
             runs.end(span_id, output, given)
 
     def _end_call(self, run_id: str, error: BaseException | None) -> None:
-        """End the run of the SDK, or of a trace, with the query of its first model call and the answer of its last."""
+        """End a RAG call, with the query of its first model call and the answer of its last."""
         call = self._calls.pop(run_id, None)
         if call is None or self.runs is None:
             return
@@ -144,14 +144,14 @@ class TraceListener:
             self.runs.end(run_id, None if call.answer is None else {"answer": call.answer}, call.given)
 
     def shutdown(self, timeout: float | None = None) -> None:
-        """Do nothing: ragtrace's own exit hook sends what is left."""
+        """Do nothing, because ragtrace's own exit hook flushes at the end of the process."""
 
     def force_flush(self) -> None:
-        """Do nothing: the application flushes by `ragtrace.flush`."""
+        """Do nothing, because the application flushes with `ragtrace.flush`."""
 
 
 def _keep(entries: OrderedDict[str, Any], key: str, value: object) -> None:
-    """Add an entry, and remove the oldest one if there are too many: spans may never end."""
+    """Add an entry to *entries*, and remove the oldest entry if there are too many."""
     entries[key] = value
     while len(entries) > _MOST_OPEN:
         entries.popitem(last=False)
@@ -167,7 +167,9 @@ def _error_of(error: object) -> BaseException | None:
 
 
 def _content(data: Any, kind: str) -> tuple[object, object]:
-    """Return what the component of a span was given and what it returned, in the form in which these are recorded."""
+    """Return the input and the output in *data*, the contents of an Agents SDK span, in the form in which they are
+    recorded.
+    """
     if kind == "function":
         output = result_documents(data.output)
         return parse_json(data.input), data.output if output is None else output
@@ -179,7 +181,9 @@ def _content(data: Any, kind: str) -> tuple[object, object]:
 
 
 def _messages(given: Any) -> object:
-    """Return the items that a model was given as messages; of tools, their results."""
+    """Convert the input items of a model call to messages, with the result of a tool as a message with the role
+    "tool".
+    """
     if not isinstance(cast("object", given), (list, tuple)):
         return given
     messages: list[object] = []
@@ -196,13 +200,13 @@ def _messages(given: Any) -> object:
 
 
 def _is_handoff(result: object) -> bool:
-    """Return whether *result* is what the SDK tells a model in place of a tool's result: the next agent's name."""
+    """Return whether *result* is the SDK's notice of a handoff (the next agent's name) and not a real tool result."""
     value: Any = parse_json(result)
     return isinstance(value, dict) and list(cast("dict[str, object]", value)) == ["assistant"]
 
 
 def _completion(data: Any) -> object:
-    """Return the reply of a chat completion: a message, or a whole response where it was streamed."""
+    """Return the model's reply in the contents *data* of a generation span, as a chat completion or a response."""
     get = getter((items_of(data.output, 1) or [None])[0])
     if get is None:
         return None
@@ -219,17 +223,17 @@ def _completion(data: Any) -> object:
 
 
 class _KeepingProvider(Proxy):
-    """Transparent proxy of the SDK's trace provider, which keeps the listener when others replace all processors.
+    """Transparent proxy of the SDK's trace provider, which keeps ragtrace's listener when all processors are replaced.
 
     Some instrumentations do so, and applications that do not want the SDK to send its traces itself.
     """
 
     def set_processors(self, processors: list[Any]) -> None:
-        """Replace all processors but the listener."""
+        """Replace all trace processors except ragtrace's listener."""
         self.__wrapped__.set_processors([*processors, _listener])
 
     def create_trace(self, *args: Any, **kwargs: Any) -> Any:
-        """Create a trace, after adding the listener again where the list of processors was replaced in another way."""
+        """Create a trace, after adding ragtrace's listener again if it is missing from the trace processors."""
         with guarded("listener of openai_agents"):
             processors = getattr(getattr(self.__wrapped__, "_multi_processor", None), "_processors", None)
             if isinstance(processors, (list, tuple)) and _listener not in processors:
@@ -237,7 +241,7 @@ class _KeepingProvider(Proxy):
         return self.__wrapped__.create_trace(*args, **kwargs)
 
     def set_disabled(self, disabled: bool) -> None:
-        """Disable or enable tracing; that it is disabled is logged once."""
+        """Disable or enable tracing in the Agents SDK, and log once if it is disabled."""
         self.__wrapped__.set_disabled(disabled)
         if disabled and _listener.runs is not None:
             _log_disabled()
@@ -256,7 +260,7 @@ _listener: Final = TraceListener()
 
 
 def start(runtime: Callable[[], RecordingRuntime | None]) -> tuple[FrameworkRuns, Callable[[], object]]:
-    """Start to listen to the OpenAI Agents SDK.
+    """Install the listener in the OpenAI Agents SDK.
 
     Returns:
         The runs that are listened to, and a function that stops the listener.

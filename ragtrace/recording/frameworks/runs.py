@@ -1,4 +1,4 @@
-"""Runs that a framework reports by callbacks, recorded as the steps of RAG calls in the way of decorated functions.
+"""Recording of component runs that a framework reports by callbacks, as the steps of RAG calls.
 
 Nothing is attached to the OpenTelemetry context, because callbacks begin and end in different contexts where streams
 are read late or abandoned. The parent of a run is found by its id.
@@ -55,15 +55,15 @@ def framework_run(
     session_id: object = None,
     user_id: object = None,
 ) -> None:
-    """Do nothing: the parameters name the arguments of a framework's run for `FunctionArguments`."""
+    """Do nothing: the function's signature only tells `FunctionArguments` the argument names of a component run."""
 
 
 class RunNeverEndedError(Exception):
-    """Error of a run whose end the framework has not reported."""
+    """Error recorded for a component run whose end the framework has never reported."""
 
 
 class Run:
-    """Run of a framework's component that has begun and not ended.
+    """Run of a framework's component (a workflow, retriever, model or tool) that is in progress.
 
     Args:
         kind: what the component does.
@@ -92,14 +92,14 @@ class Run:
         """The run itself, as soon as it streams; on a topmost run, all runs inside it that do."""
 
     def top(self) -> Run:
-        """Return the topmost run that encloses this one; the run itself if no run encloses it."""
+        """Return the outermost run around this run, or the run itself if there is none around it."""
         run = self
         while run.parent is not None:
             run = run.parent
         return run
 
     def release(self) -> None:
-        """Release all that the run refers to: a context may keep the run for long."""
+        """Drop all references held by the run, because a context may keep the run alive for long."""
         self.parent = self.outside = self.recorder = self.invocation = self.spec = None
         self.arguments, self.streams = {}, []
 
@@ -109,9 +109,10 @@ _generating: ContextVar[Run | None] = ContextVar("ragtrace-generating", default=
 
 
 class FrameworkRuns:
-    """Runs of one framework in progress; its workflows, retrievals, generations and tools are recorded as steps.
+    """Component runs of one framework in progress.
 
-    Callbacks may come from any thread; those of one run come one after the other. Nothing here raises.
+    Its workflows, retrievals, generations and tools are recorded as steps. Callbacks may come from any thread; those of
+    one run come one after the other. Nothing here raises.
 
     Args:
         framework: name of the framework, for log lines.
@@ -161,7 +162,7 @@ class FrameworkRuns:
         user: str | None = None,
         owns_context: bool = False,
     ) -> None:
-        """Add a run that begins, and start to record it if it is a step of a RAG call.
+        """Begin a component run, and record it if it is a step of a RAG call.
 
         Args:
             run_id: id of the run, unique in the process.
@@ -205,7 +206,7 @@ class FrameworkRuns:
                 _generating.set(run)
 
     def _new_run(self, kind: RunKind, parent: Run | None) -> Run:
-        """Return a new run, which is a topmost one if *parent* is None or the call of *parent* is over."""
+        """Create a component run, as an outermost one if *parent* is None or the RAG call of *parent* has ended."""
         if parent is not None and not self._is_over(parent):
             if kind == "workflow":
                 kind = "other"  # inside another one, it is no step
@@ -219,7 +220,7 @@ class FrameworkRuns:
         return run
 
     def _is_over(self, parent: Run) -> bool:
-        """Return whether the call around *parent* has ended or is none, so that a run inside it begins a new call."""
+        """Return whether the RAG call of *parent* has ended, so that a run inside *parent* begins a new call."""
         top = parent.top()
         if top.outside is None:
             return False  # not recorded, and so is nothing inside
@@ -229,7 +230,9 @@ class FrameworkRuns:
         return top.kind == "other"
 
     def _evict(self) -> None:
-        """Remove the oldest run and record it as failed, or as abandoned if it has streamed a part of its answer."""
+        """Remove the oldest component run and record it as failed, or as abandoned if it has begun to stream its
+        answer.
+        """
         oldest = self._runs.pop(next(iter(self._runs)), None)
         faults.warn_once(
             f"runs of {self.framework} that never ended",
@@ -244,7 +247,7 @@ class FrameworkRuns:
             oldest.release()
 
     def piece(self, run_id: Hashable, piece: object) -> None:
-        """Record a piece of the answer that the run of a model streams."""
+        """Record a chunk of the answer that a model run streams."""
         with guarded(f"stream of {self.framework}"):
             run = self._runs.get(run_id)
             if run is not None and run.invocation is not None:
@@ -256,11 +259,13 @@ class FrameworkRuns:
                 run.invocation.add(piece)
 
     def release_context(self) -> None:
-        """Let the run of a model that owns the current context own it no longer, as the application runs there now."""
+        """Stop attributing spans in the current context to a model run, as the application's own code runs in it
+        now.
+        """
         _generating.set(None)
 
     def end(self, run_id: Hashable, output: object = None, value: object = None) -> None:
-        """Remove a run that has succeeded, and record its output.
+        """Remove a component run that has succeeded, and record its output.
 
         Args:
             run_id: id of the run.
@@ -280,14 +285,16 @@ class FrameworkRuns:
             run.release()
 
     def _take(self, run_id: Hashable, value: object = None) -> Run | None:
-        """Remove a run that has ended and complete its arguments with *value*; return it, or None if it is unknown."""
+        """Remove and return a component run that has ended, with *value* added to its arguments, or None if it is
+        unknown.
+        """
         run = self._runs.pop(run_id, None)
         if run is not None and run.recorder is not None and run.invocation is not None:
             self._complete_arguments(run, run.recorder, value)
         return run
 
     def stream(self, run_id: Hashable, response: object, output: object) -> None:
-        """End a run as soon as the stream in *response*, the object that the component returned, has been read.
+        """End a component run when the stream in *response*, the returned object, has been read.
 
         Args:
             run_id: id of the run.
@@ -304,7 +311,9 @@ class FrameworkRuns:
             run.release()
 
     def fail(self, run_id: Hashable, error: BaseException, value: object = None) -> None:
-        """End a run that raised *error*; `GeneratorExit` means that its stream was abandoned.
+        """End a component run that raised *error*.
+
+        A `GeneratorExit` means that its stream was abandoned.
 
         Args:
             run_id: id of the run.
@@ -322,7 +331,7 @@ class FrameworkRuns:
             run.release()
 
     def _complete_arguments(self, run: Run, recorder: StepRecorder, value: object) -> None:
-        """Pass the arguments that were not known when the *run* began to its *recorder*."""
+        """Pass arguments that were unknown when the component *run* began to its *recorder*."""
         if run.kind != "workflow" and value is None:
             return
         query = run.arguments["query"] if value is None else _query_of(value)
@@ -334,16 +343,18 @@ class FrameworkRuns:
         recorder.replace_arguments(run.arguments)
 
     def is_open(self, run_id: Hashable) -> bool:
-        """Return whether the run *run_id* has begun and not ended."""
+        """Return whether the component run *run_id* has begun and not ended."""
         return run_id in self._runs
 
     def recorder(self, run_id: Hashable) -> StepRecorder | None:
-        """Return the recorder of the run *run_id*, or of the innermost step around it, or None if it is in no call."""
+        """Return the recorder of the component run *run_id*, or of the innermost step around it, or None outside any
+        call.
+        """
         run = self._runs.get(run_id)
         return None if run is None else self._recorder_around(run)
 
     def current_recorder(self) -> StepRecorder | None:
-        """Return the recorder of the framework's run in progress in the current context; None outside of one."""
+        """Return the recorder of the component run that is in progress in the current context, or None."""
         run = _generating.get()
         if run is not None and run.recorder is not None and not run.streams:
             return run.recorder
@@ -351,7 +362,10 @@ class FrameworkRuns:
         return None if run_id is None else self.recorder(run_id)
 
     def _recorder_around(self, run: Run | None) -> StepRecorder | None:
-        """Return the recorder of *run* or of the innermost run around it that is a step; begin to record a workflow."""
+        """Return the recorder of *run*, or of the innermost enclosing run that is a step, or None.
+
+        If that run is a workflow that is not recorded yet, its recording begins.
+        """
         while run is not None:
             if run.recorder is None and run.kind == "workflow" and run.spec is not None:
                 with self._lock:
@@ -362,7 +376,7 @@ class FrameworkRuns:
         return None
 
     def _record(self, run: Run) -> None:
-        """Begin to record *run* as a step."""
+        """Begin to record the component run *run* as a step."""
         spec, run.spec = run.spec, None
         runtime = self._runtime()
         if spec is None or runtime is None:
@@ -390,7 +404,7 @@ class FrameworkRuns:
 
 
 def _abandon_streams(workflow: Run) -> bool:
-    """End the streams that are still open inside *workflow*, which has ended, as abandoned.
+    """End the streams that are still open inside the ended run *workflow* as abandoned.
 
     Returns:
         Whether there was one.
@@ -403,7 +417,9 @@ def _abandon_streams(workflow: Run) -> bool:
 
 
 def _inner_context(around: Context) -> Context:
-    """Return the context of the innermost step: of a decorated function inside a run, else *around*, the run's."""
+    """Return the current context if it belongs to a decorated function inside the run, else the run's context
+    *around*.
+    """
     here = recording_context()
     inner, outer = current_recorder(here), current_recorder(around)
     if inner is not None and outer is not None and outer.step in inner.step.enclosing():
@@ -412,7 +428,10 @@ def _inner_context(around: Context) -> Context:
 
 
 def _query_of(value: object) -> str | None:
-    """Return the question in *value*; of a dictionary without a field of a well-known name, its only text."""
+    """Find the question in *value*.
+
+    In a dictionary without a well-known field, the question is the only text.
+    """
     found = find_query(value)
     if found is None and type(value) is dict:
         fields = cast("dict[object, Any]", value)
@@ -427,7 +446,7 @@ _listeners: dict[str, tuple[FrameworkRuns, Callable[[], object]]] = {}
 
 
 def install(runs: FrameworkRuns, stop: Callable[[], object]) -> None:
-    """Register the listener that reports to *runs*, so that its run in progress is found in the current context.
+    """Register a framework listener that reports to *runs*, so that its current component run can be found.
 
     Args:
         runs: the runs of the listener's framework.
@@ -438,7 +457,7 @@ def install(runs: FrameworkRuns, stop: Callable[[], object]) -> None:
 
 
 def uninstall(framework: str) -> None:
-    """Remove the listener from *framework*, if there is one."""
+    """Remove the listener from the framework named *framework*, if there is one."""
     _, stop = _listeners.pop(framework, (None, None))
     _publish()
     if stop is not None:
@@ -446,7 +465,7 @@ def uninstall(framework: str) -> None:
 
 
 def listeners() -> dict[str, tuple[FrameworkRuns, Callable[[], object]]]:
-    """Return the runs of each framework in which a listener is installed, and what stops the listener."""
+    """Return the component runs and the stop function of each installed framework listener, by framework name."""
     return dict(_listeners)
 
 
@@ -457,7 +476,10 @@ def _publish() -> None:
 
 
 def _find_context() -> Context | None:
-    """Return the context of the innermost run in progress, of all frameworks; None outside of one. Never raises."""
+    """Return the context of the innermost component run in progress in any framework, or None.
+
+    Never raises.
+    """
     found: StepRecorder | None = None
     try:
         for runs, _ in tuple(_listeners.values()):
