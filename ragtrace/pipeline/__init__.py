@@ -1,1 +1,1 @@
-"""Background pipeline from a finished call to its scores: queue, worker thread, spool file and shutdown."""
+"""Background pipeline that takes a finished RAG call to its scores: queue, worker thread, spool file and shutdown."""

@@ -1,4 +1,4 @@
-"""Message of a redacted call to the workers of a fleet: versioned JSON, checked against its schema on both sides."""
+"""Queue message that carries a redacted RAG call to a fleet's workers: versioned JSON, validated on both sides."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SPAN_HEX: Final = 16
 
 
 class MessageError(RagtraceError):
-    """Error for a message that no call can be read from.
+    """Raised for a queue message that cannot be written, or from which no RAG call can be read.
 
     Args:
         reason: `too_large`, `malformed` or `version`.
@@ -41,7 +41,7 @@ class MessageError(RagtraceError):
 
 
 class CallMessage(NamedTuple):
-    """Redacted call in the queue of a fleet.
+    """Queue message with a redacted RAG call for the workers of a fleet.
 
     The ids of its scores follow from its span and from the judge (`ragtrace.core.score_id`), so that every worker gives
     a score the same id.
@@ -57,13 +57,13 @@ class CallMessage(NamedTuple):
 
     @classmethod
     def of(cls, unscored: UnscoredCall) -> CallMessage:
-        """Create the message of a call that is handed over now."""
+        """Create the queue message for *unscored*, a RAG call that is handed over to the fleet now."""
         now = time()
         return cls(unscored, now, now + DEADLINE_SECONDS)
 
 
 def write_message(message: CallMessage) -> str:
-    """Return *message* as JSON text.
+    """Encode the queue message *message* as JSON text.
 
     Raises:
         MessageError: the text is too large.
@@ -81,7 +81,7 @@ def write_message(message: CallMessage) -> str:
 
 
 def read_message(text: object) -> CallMessage:
-    """Return the message that *text* holds, after checking every field against the schema.
+    """Decode the queue message in *text*, after validating every field against the schema.
 
     Raises:
         MessageError: it is no message of a call, or one of another version.
@@ -164,7 +164,9 @@ def _hints(kind: type) -> Mapping[str, Any]:
 
 
 def _check_object(value: object, kind: type, where: str, without: frozenset[str] = frozenset()) -> None:
-    """Check that *value* is a JSON object with the fields of the dataclass *kind*; unknown fields are let through.
+    """Check that *value* is a JSON object with the fields of the dataclass *kind*.
+
+    Unknown fields are accepted.
 
     Raises:
         MessageError: a field is missing or has a wrong type.

@@ -1,4 +1,6 @@
-"""Judging of canaries in a running process: labelled calls that the judge judges again at random times."""
+"""Canaries in a running process: labelled calls that the judge scores again at random times, to detect drift of the
+judge.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ Value = tuple[float, Attributes]
 
 @dataclass(frozen=True, slots=True)
 class CanaryAgreement:
-    """Agreement of the judge with the labels of one metric's canaries, for `ragtrace.doctor`."""
+    """Agreement of the judge with the labels of a metric's canaries, as shown by `ragtrace.doctor`."""
 
     metric: str
     evaluator: str
@@ -53,7 +55,7 @@ class CanaryAgreement:
 
 
 class _Outcome(NamedTuple):
-    """What became of one canary: `agree`, `disagree`, `unscored`, `failed` or `postponed`, and the reason."""
+    """Outcome of scoring a canary: `agree`, `disagree`, `unscored`, `failed` or `postponed`, and the reason."""
 
     metric: str
     label: str
@@ -62,7 +64,7 @@ class _Outcome(NamedTuple):
 
 
 class CanaryJudging:
-    """Scheduler of canary judgements, and monitor of the judge's agreement with their labels.
+    """Scheduler of canaries (labelled calls for the judge), and monitor of the judge's agreement with their labels.
 
     A canary is judged by the judge of the traffic, at random times, one at a time, and only while no call waits for the
     judge and at most half of the judge's places are taken. It counts in the sampling budgets, of which canaries get at
@@ -102,7 +104,9 @@ class CanaryJudging:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the counts, the schedule and the running judgement after a fork: they belong to the parent process."""
+        """Reset counts, schedule and running canary judgement after a fork, because all of them belong to the parent
+        process.
+        """
         from ragtrace.alerts.canary_drift import AgreementMonitor
 
         self._monitors: dict[str, AgreementMonitor] = {each.metric: AgreementMonitor() for each in self._sets}
@@ -117,7 +121,7 @@ class CanaryJudging:
     # --- on the worker's thread --------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Begin to judge a canary if one is due and neither calls nor the budgets are in its way."""
+        """Start to judge a canary if one is due, the judge has capacity to spare and the budgets allow it."""
         if self._task is not None and not self._task.done():
             return
         if not self._loaded:
@@ -144,13 +148,13 @@ class CanaryJudging:
         self._postponed = True
 
     async def aclose(self) -> None:
-        """Cancel the judgement of a canary that is running."""
+        """Cancel the canary judgement that is in progress, if any."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task})
 
     async def _judge_one(self) -> None:
-        """Judge a canary that is drawn at random, and add the judgement to the monitor of its metric."""
+        """Have the judge score a randomly chosen canary, and add the outcome to the monitor of its metric."""
         canaries = self._chance.choice(self._sets)
         label: CanaryLabel = self._chance.choice(CANARY_LABELS)
         call = self._chance.choice(canaries.calls[label])
@@ -168,7 +172,9 @@ class CanaryJudging:
                 await self._record(canaries, label, error=outcome == "disagree")
 
     async def _record(self, canaries: CanarySet, label: CanaryLabel, *, error: bool) -> None:
-        """Add one judgement to the monitor of its metric, in the history where there is one; report what changes."""
+        """Add one canary judgement to the monitor of its metric (in the history, if there is one), and report any
+        change.
+        """
         judged = partial(_add_judgement, label=label, error=error, draw=self._chance.random(), at=time())
         if self._store is None:
             update = judged(self._monitors[canaries.metric])
@@ -186,7 +192,7 @@ class CanaryJudging:
             self._alerting.report_drift(self._judge.id, canaries.metric, update.drift, latest, resolved=resolved)
 
     async def _load(self) -> None:
-        """Read from the history what this process or others have seen before."""
+        """Load the state of the agreement monitors from the history, where other processes store theirs, too."""
         if self._store is None:
             return
         with guarded("canaries"):
@@ -197,7 +203,7 @@ class CanaryJudging:
     # --- from any thread ---------------------------------------------------------------------------------------------
 
     def agreements(self) -> list[CanaryAgreement]:
-        """Return the agreement of the judge with the labels of each metric's canaries."""
+        """Return for each metric how well the judge agrees with the labels of the canaries."""
         found: list[CanaryAgreement] = []
         for each in self._sets:
             monitor = self._monitors[each.metric]
@@ -220,16 +226,16 @@ class CanaryJudging:
 
     @property
     def cost(self) -> Cost:
-        """Cost of all canary judgements of this process; what has no known price is left out."""
+        """Total cost of the canary judgements of this process, without those whose price is unknown."""
         return self._cost
 
     @property
     def postponed(self) -> Mapping[str, int]:
-        """Number of canaries that were put off, by reason: `busy`, `unavailable` or `budget`."""
+        """Number of postponed canaries by reason: `busy`, `unavailable` or `budget`."""
         return {each.reason: n for each, n in self._counts.copy().items() if each.outcome == "postponed"}
 
     def values(self, metric: str) -> Iterator[Value]:
-        """Yield the values of one of the OpenTelemetry metrics about canaries, each with its attributes.
+        """Yield the values of an OpenTelemetry metric about canaries, each with its attributes.
 
         Args:
             metric: name of the metric.
@@ -264,7 +270,7 @@ class CanaryJudging:
 
 
 class _Update(NamedTuple):
-    """Monitor after one more judgement, and what changed with that judgement."""
+    """State of an agreement monitor after another canary judgement, and the change that the judgement caused."""
 
     monitor: AgreementMonitor
     change: Change | None
@@ -273,7 +279,7 @@ class _Update(NamedTuple):
 
 
 def _add_judgement(monitor: AgreementMonitor, *, label: CanaryLabel, error: bool, draw: float, at: float) -> _Update:
-    """Add one judgement to *monitor*; see `AgreementMonitor.add`."""
+    """Add a canary judgement to *monitor*, as `AgreementMonitor.add` does, and return the change."""
     before = monitor.drift
     change = monitor.add(label, error=error, draw=draw, at=at)
     return _Update(monitor, change, monitor.drift or before)
@@ -282,7 +288,9 @@ def _add_judgement(monitor: AgreementMonitor, *, label: CanaryLabel, error: bool
 def _add_to_stored(
     judged: Callable[[AgreementMonitor], _Update], stored: Mapping[str, Any] | None
 ) -> tuple[Mapping[str, Any], _Update]:
-    """Add one judgement to the monitor with the *stored* state; return the new state to store, and the update."""
+    """Add a canary judgement to the agreement monitor with the state *stored*, and return the new state and the
+    change.
+    """
     update = judged(_monitor(stored))
     return update.monitor.encode(), update
 

@@ -1,4 +1,4 @@
-"""Recent outcomes of calls, and the health of capture and evaluators, for `ragtrace.doctor()` and its warnings.
+"""Recent outcomes of RAG calls, and health of capture and evaluators, for `ragtrace.doctor()` and log warnings.
 
 Contexts or answers that are missing from the beginning, and an evaluator that keeps failing, are logged once as a
 warning, with the line to write.
@@ -30,7 +30,7 @@ _MOST_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class RecentOutcome:
-    """Outcome of one call at one evaluator: scored, failed, dropped or sampled out, with the reason."""
+    """Outcome of a RAG call at one evaluator: scored, failed, dropped or sampled out, with the reason."""
 
     at: float
     """Seconds since the epoch."""
@@ -49,7 +49,7 @@ class RecentOutcome:
 
     @property
     def why(self) -> str:
-        """Explanation of the outcome in words, for the user; empty if the call was simply scored."""
+        """Explanation of the outcome for the user, or an empty text if the call was simply scored."""
         words = _WORDS.get((self.outcome, self.reason), self.reason)
         if self.outcome == "sampled_out" and self.probability is not None:
             words = f"{words} at p={self.probability:.3g}"
@@ -61,7 +61,7 @@ class RecentOutcome:
 
 
 class RecentOutcomes:
-    """Bounded list of the most recent outcomes of calls; safe for use from any thread."""
+    """Thread-safe bounded list of the most recent outcomes of RAG calls."""
 
     def __init__(self) -> None:
         # Unformatted values: they are turned into texts only when `ragtrace.doctor()` reads them.
@@ -78,11 +78,13 @@ class RecentOutcomes:
         probability: float | None = None,
         detail: str = "",
     ) -> None:
-        """Add the outcome of one call at one evaluator to the list; the oldest one is dropped when it is full."""
+        """Add the outcome of a RAG call at one evaluator to the list, dropping the oldest outcome if the list is
+        full.
+        """
         self._entries.append((time(), span, (workflow, evaluator, outcome, reason, probability), detail))
 
     def last(self, most: int = MOST) -> list[RecentOutcome]:
-        """Return at most *most* of the latest outcomes of calls, oldest first."""
+        """Return at most *most* of the latest outcomes of RAG calls, oldest first."""
         found: list[RecentOutcome] = []
         for at, span, outcome, detail in list(self._entries)[-most:]:
             trace_id, span_id = ("", "") if span is None else (f"{span.trace_id:032x}", f"{span.span_id:016x}")
@@ -90,12 +92,12 @@ class RecentOutcomes:
         return found
 
     def reset(self) -> None:
-        """Remove all outcomes after a fork: they belong to the parent process."""
+        """Remove all outcomes after a fork, because they belong to the parent process."""
         self._entries.clear()
 
 
 def failure_detail(evaluation: Evaluation) -> str:
-    """Return the error message of the first failure in *evaluation*, without API keys; empty if nothing failed."""
+    """Return the error message of the first failure in *evaluation* without API keys, or an empty text."""
     for result in evaluation.results.values():
         if isinstance(result, Unscored) and result.status in ("judge_error", "judge_suspect"):
             return _KEY.sub("***", result.explanation or "")
@@ -103,7 +105,7 @@ def failure_detail(evaluation: Evaluation) -> str:
 
 
 def unscored_metrics(evaluation: Evaluation) -> str:
-    """Return a text that lists the metrics without a score in *evaluation*, by reason; empty if there are none.
+    """Return a text that lists the metrics without a score in *evaluation* by reason, or an empty text.
 
     Metrics that wait for a baseline are left out.
     """
@@ -177,7 +179,7 @@ _AT_ONCE: Final = frozenset({"key refused", "no key", "model or address unknown"
 
 
 def cause_of(reason: str, detail: str) -> tuple[str, str]:
-    """Return the cause of a judge's failure in a few words, and advice what to do about it.
+    """Return the cause of a judge's failure in a few words, and advice for the user.
 
     Args:
         reason: reason of the `JudgeError`.
@@ -191,7 +193,7 @@ def cause_of(reason: str, detail: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class CaptureCounts:
-    """Counts of one workflow's calls: how many there were, and how many had their contexts or their answer captured.
+    """Counts of a workflow's calls: all calls, and calls whose contexts or answer were captured.
 
     Calls that raised are left out.
     """
@@ -205,7 +207,9 @@ class CaptureCounts:
 
 @dataclass(slots=True)
 class EvaluatorFailures:
-    """Record of one evaluator's failures: how many in a row, how often each cause, and the last message."""
+    """Failure record of one evaluator: the length of the current series, the count of each cause, and the last
+    message.
+    """
 
     in_a_row: int = 0
     causes: Counter[str] = field(default_factory=Counter[str])
@@ -218,7 +222,7 @@ class EvaluatorFailures:
 
 
 class HealthMonitor:
-    """Health checks on finished calls: count missing contexts and answers and failing evaluators, and log warnings.
+    """Health checks on finished RAG calls, which warn of missing contexts, missing answers and failing evaluators.
 
     Args:
         clock: monotonic seconds.
@@ -229,7 +233,7 @@ class HealthMonitor:
         self.reset()
 
     def reset(self) -> None:
-        """Set all counts to zero after a fork: they belong to the parent process."""
+        """Reset all counts after a fork, because they belong to the parent process."""
         self.captured: dict[str, CaptureCounts] = {}
         self.failures: dict[str, EvaluatorFailures] = {}
         self._scored: deque[float] = deque(maxlen=_MOST_REMEMBERED)
@@ -237,12 +241,12 @@ class HealthMonitor:
 
     @property
     def scored_lately(self) -> int:
-        """Number of calls with contexts and an answer that got a score in the last five minutes, at most 1,000."""
+        """Number of calls with contexts and an answer that were scored in the last five minutes, at most 1,000."""
         since = self._clock() - LATELY_SECONDS
         return sum(at >= since for at in list(self._scored))
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object) -> None:
-        """Count a finished call and the failures among its evaluations, and log a warning where one is due."""
+        """Count a finished RAG call and the failures in its evaluations, and log a warning if necessary."""
         for evaluation in evaluations if call.answer_captured else ():  # without an answer no evaluator is asked
             self._count_failure(evaluation)
         if call.error is not None or not (evaluations or decision is not None):

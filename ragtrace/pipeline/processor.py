@@ -1,4 +1,6 @@
-"""Processing of finished steps and calls on the worker's thread: write the span, score the call, count the outcome."""
+"""Processing of finished steps and RAG calls on the worker thread: write the span, score the call, count the
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ _ITEM_BYTES: Final = 2_000
 
 @dataclass(slots=True, eq=False)
 class WorkItem:
-    """Item of the worker's queue: a finished step to write as a span, or a call to write and to score."""
+    """Item of the worker's queue: a finished step whose span is to be written, or a RAG call to be scored as well."""
 
     step: Step
     builder: CallBuilder | None = None
@@ -87,14 +89,14 @@ class WorkItem:
 
     @classmethod
     def from_spooled(cls, claimed: ClaimedCall) -> WorkItem:
-        """Create an item from a call of the spool file, which another process has left unscored; its span has ended."""
+        """Create a work item for a RAG call that another process has left unscored in the spool file."""
         work = cls.from_unscored(claimed.unscored)
         work.spooled = claimed.number
         return work
 
     @classmethod
     def from_unscored(cls, unscored: UnscoredCall) -> WorkItem:
-        """Create an item from a redacted call of another process, where its span has ended."""
+        """Create a work item for a redacted RAG call of another process, where the call's span has ended."""
         step = Step()
         step.workflow = unscored.call.workflow
         step.response_id, step.ended, step.written = unscored.response_id, True, True
@@ -108,9 +110,10 @@ class WorkItem:
         )
 
     def claim_pending_evaluators(self) -> tuple[str, ...]:
-        """Take over the evaluators that have not scored the call yet, and return their ids.
+        """Claim the evaluators that have not scored the RAG call yet, and return their ids.
 
-        From then on only the caller counts the outcomes of the call at these evaluators.
+        From then on only the caller counts the call's outcomes at these evaluators. From then on only the caller counts
+        the outcomes of the call at these evaluators.
         """
         claimed: list[str] = []
         for evaluator in sorted(self.pending_evaluators):
@@ -120,7 +123,8 @@ class WorkItem:
         return tuple(claimed)
 
     def claim_deferred(self) -> list[WorkItem]:
-        """Take over the steps of this call whose spans were to be written together with its root; return them as items.
+        """Claim the steps of this RAG call whose spans were to be written with the root span, and return them as work
+        items.
 
         Every step is returned to one caller only.
         """
@@ -130,7 +134,7 @@ class WorkItem:
 
     @property
     def bytes(self) -> int:
-        """Memory in bytes that the item keeps alive, the texts of its call's steps included."""
+        """Memory in bytes that the work item keeps alive, including the texts of a call's steps."""
         total = _ITEM_BYTES + self.step.text_bytes()
         if self.is_call and self.builder is not None:
             for step in (*self.builder.steps, *self.builder.orphans):
@@ -142,7 +146,7 @@ class WorkItem:
 
 
 class JudgedCall(NamedTuple):
-    """Outcome of one try to judge a call that another process has handed over."""
+    """Outcome of one attempt to judge a RAG call that another process has handed over."""
 
     status: Literal["scored", "failed", "retried", "judge_unavailable"]
     """`scored`, and `failed` at the last try: the scores were sent. `retried`: the judge failed with this call.
@@ -152,7 +156,8 @@ class JudgedCall(NamedTuple):
 
 
 class CallProcessor:
-    """Processor of finished steps and calls: writes their spans, scores the calls, enters the outcomes in the ledger.
+    """Processor of finished steps and RAG calls, which writes spans, has calls scored, and counts the outcomes in the
+    ledger.
 
     Runs on the worker's thread, except for spans that are written at once, and the end of unscored calls at shutdown.
 
@@ -202,7 +207,7 @@ class CallProcessor:
         """Calls whose scoring the shutdown cancelled."""
 
     async def handle(self, work: WorkItem) -> None:
-        """Process *work*: write its span and, if it is a call and there are evaluators, score it."""
+        """Process the work item *work*: write its span and, if it is a RAG call and there are evaluators, score it."""
         if work.job is not None:
             # HTTP clients must run in a task: the worker continues a coroutine in one once it has awaited something.
             await asyncio.sleep(_AN_INSTANT)
@@ -229,7 +234,7 @@ class CallProcessor:
     # --- the ledger ---------------------------------------------------------------------------------------------------
 
     def count_pending_as(self, work: WorkItem, outcome: Outcome, reason: str = "") -> None:
-        """Count the same outcome of a call at every evaluator for which none has been counted yet."""
+        """Count the same outcome of a RAG call at every evaluator that has no outcome for it yet."""
         for evaluator in list(work.pending_evaluators):
             self.count_outcome(work, evaluator, outcome, reason)
 
@@ -243,7 +248,10 @@ class CallProcessor:
         probability: float | None = None,
         detail: str = "",
     ) -> bool:
-        """Count the outcome of a call at one evaluator; return False if one has been counted before."""
+        """Count the outcome of a RAG call at one evaluator, and return whether it is the first outcome there.
+
+        Later outcomes are ignored.
+        """
         step = work.step
         # A shutdown may enter outcomes of calls that the worker is still scoring.
         if not self._ledger.count_finished_once(work.pending_evaluators, evaluator, step.workflow, outcome, reason):
@@ -266,7 +274,9 @@ class CallProcessor:
     # --- the span ----------------------------------------------------------------------------------------------------
 
     def drop(self, work: WorkItem, reason: str = "") -> None:
-        """Count a call as dropped and end its span without content; of a step, end the span only.
+        """Count a RAG call as dropped, and end its span without content.
+
+        Of a step, only the span is ended.
 
         Args:
             work: the call or step.
@@ -318,7 +328,7 @@ class CallProcessor:
         work.step.release_context()
 
     def _prepare(self, work: WorkItem) -> None:
-        """Read and redact the texts of a step before its span is written; of a call, the texts of all its steps."""
+        """Read and redact the texts of a step, or of all steps of a RAG call, before its span is written."""
         builder = work.builder if work.is_call else None
         for step in (work.step, *(() if builder is None else (*builder.steps, *builder.orphans))):
             if (step.ended or step is work.step) and not step.redacted:
@@ -376,7 +386,10 @@ class CallProcessor:
                 faults.record("attaching scores", error)
 
     async def _score_spooled(self, work: WorkItem, call: RagCall) -> None:
-        """Score a call from the spool file; its own span has ended, so the scores go onto an extra, linked span."""
+        """Score a RAG call from the spool file.
+
+        Its root span has ended, so the scores go onto an extra, linked span.
+        """
         evaluations: list[Evaluation] = []
         try:
             await self._evaluate(work, call, evaluations, None)
@@ -399,7 +412,7 @@ class CallProcessor:
                 faults.record("attaching scores", error)
 
     async def judge(self, unscored: UnscoredCall, *, last_try: bool) -> JudgedCall:
-        """Have the judge score a call that another process has handed over, and send its scores.
+        """Have the judge score a RAG call that another process has handed over, and send the scores.
 
         While the judge is not available (open circuit, Retry-After), the call waits for it, for as long as judging a
         call may take.
@@ -438,7 +451,7 @@ class CallProcessor:
             return JudgedCall("failed" if last_try else "retried", "internal")
 
     async def _judge_when_available(self, evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
-        """Return the evaluation of *call*, for which the judge was asked if it became available in time."""
+        """Have the judge score *call* as soon as the judge is available, and return the evaluation."""
         client = evaluator.judge_client
         until = monotonic() + (evaluator.timeout or 0.0)
         while True:
@@ -450,7 +463,7 @@ class CallProcessor:
             await asyncio.sleep(_AVAILABLE_POLL_SECONDS)
 
     def _interrupt(self, work: WorkItem) -> str:
-        """Handle the cancellation of a call's scoring: keep the call for the spool, or count it as dropped.
+        """Handle a cancelled scoring: keep the RAG call for the spool file, or count it as dropped.
 
         Returns:
             The evaluation status for its span.
@@ -462,7 +475,7 @@ class CallProcessor:
         return semconv.STATUS_DEFERRED
 
     def _end_without_scores(self, call: RagCall) -> tuple[Outcome, str] | None:
-        """Return the final outcome and reason of a call that must not be scored, or None if it is to be scored."""
+        """Return the final outcome and reason of a RAG call that must not be scored, or None if it is to be scored."""
         texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
         if FAILED in texts or FAILED in [turn.text for turn in call.turns or ()]:
             return "failed", "redaction"
@@ -472,7 +485,9 @@ class CallProcessor:
     async def _evaluate(
         self, work: WorkItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
     ) -> SamplingDecision | None:
-        """Have the configured evaluators score *call*; the judge only if the call is sampled.
+        """Have the configured evaluators score *call*.
+
+        The judge scores it only if the call is sampled.
 
         Args:
             work: the item of the call.
@@ -524,7 +539,10 @@ class CallProcessor:
         return decision
 
     async def _hand_over(self, work: WorkItem, call: RagCall, probability: float) -> None:
-        """Publish a sampled call to the fleet; while the broker is away, store the call in the spool file, if any."""
+        """Publish a sampled RAG call to the fleet.
+
+        While the broker cannot be reached, store the call in the spool file, if there is one.
+        """
         from ragtrace.history.spool_codec import UnscoredCall  # only where there is a fleet
         from ragtrace.pipeline.call_message import CallMessage
 
@@ -553,7 +571,7 @@ class CallProcessor:
         )
 
     def _drop_as_queue_full(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
-        """Count a sampled call as dropped instead of judging it, because too many calls wait for the judge."""
+        """Count a sampled RAG call as dropped instead of judging it, because too many calls wait for the judge."""
         work.dropped = "queue_full"
         self.count_outcome(work, judge, "dropped", work.dropped, probability=decision.probability)
         faults.warn_once(
@@ -565,7 +583,7 @@ class CallProcessor:
         )
 
     def _skip_reason(self, call: RagCall) -> str:
-        """Return the reason to leave *call* unscored (`head_dropped`, `call_failed`); empty if it is to be scored."""
+        """Return the reason for leaving *call* unscored (`head_dropped`, `call_failed`), or an empty text."""
         if call.span is None or not (call.span.trace_flags.sampled or self._score_head_dropped):
             return "head_dropped"
         # The application failed before there was an answer to score; its span shows the error.
@@ -580,7 +598,7 @@ class CallProcessor:
     # --- at shutdown -------------------------------------------------------------------------------------------------
 
     def store_or_drop(self, works: Sequence[WorkItem], budget: ShutdownBudget) -> None:
-        """Account for all calls that a shutdown leaves unscored: store them in the spool file, count their outcomes.
+        """Store all RAG calls that a shutdown leaves unscored in the spool file or drop them, and count their outcomes.
 
         Args:
             works: items that were never begun, or that block the worker; calls whose scoring was cancelled are added.
@@ -618,7 +636,7 @@ class CallProcessor:
         ends: dict[WorkItem, tuple[Outcome, str]],
         until: float,
     ) -> None:
-        """Store unscored calls in the spool file in batches until the monotonic time *until*.
+        """Store unscored RAG calls in the spool file in batches until the monotonic time *until*.
 
         Args:
             spooling: the spool.
@@ -650,7 +668,7 @@ class CallProcessor:
                     return
 
     def _prepare_for_spool(self, work: WorkItem) -> tuple[RagCall | None, tuple[Outcome, str]]:
-        """Prepare the call of a queued item for the spool file: build it and redact its texts.
+        """Build and redact the RAG call of a queued work item, so that it can be stored in the spool file.
 
         Returns:
             The call, None if it must not be stored; and the outcome and reason to count if it is not stored.
@@ -667,7 +685,7 @@ class CallProcessor:
 
 
 def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation]) -> str:
-    """Return the evaluation status that the span of a dropped call gets as an attribute.
+    """Return the evaluation status that is set on the span of a dropped RAG call.
 
     Args:
         reason: why it was dropped.

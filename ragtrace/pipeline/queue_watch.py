@@ -1,4 +1,4 @@
-"""Watching of a fleet's queues: their depths, looked at every two seconds, for metrics and for sampling."""
+"""Monitor of the queue depths of a fleet, read every two seconds, for metrics and for adaptive sampling."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LOOK_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class QueueDepths:
-    """Number of messages in the queues of a fleet that no worker has got."""
+    """Number of messages in the queues of a fleet that no worker has received yet."""
 
     calls: int
     dead_letters: int
 
 
 class QueueWatch:
-    """Thread that looks at the queues of a fleet every few seconds, over one connection to the broker.
+    """Thread that reads the queue depths of a fleet every few seconds, over one connection to the broker.
 
     Args:
         broker: the broker.
@@ -44,12 +44,12 @@ class QueueWatch:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that reads the queue depths."""
         self._thread = threading.Thread(target=self._run, name="ragtrace-fleet-watch", daemon=True)
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """End the thread, and wait for it at most *timeout* seconds."""
+        """Stop the thread that reads the queue depths, and wait for it at most *timeout* seconds."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(timeout)

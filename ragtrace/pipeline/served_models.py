@@ -1,4 +1,4 @@
-"""The models that answer the judges' requests, as their servers name them; another one than before is reported."""
+"""Record of the models that answer judge requests, as named by the judge's server, with a report of each change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_KNOWN: Final = 50
 
 
 class ServedModels:
-    """Observer of evaluations that notes which models answer the judges' requests.
+    """Observer of evaluations that records which models answer the judges' requests.
 
     A server may send requests to several configurations of a model by turns: a change is a model or fingerprint that
     has not answered this judge before, in this process.
@@ -36,17 +36,19 @@ class ServedModels:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all models and changes after a fork: they belong to the parent process."""
+        """Remove all recorded models and changes after a fork, because they belong to the parent process."""
         self._known: dict[str, dict[str, None]] = {}
         self._changes: Counter[str] = Counter()
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object) -> None:
-        """Note the models that answered for the evaluations of one call."""
+        """Record the models that answered the judge requests for the evaluations of one RAG call."""
         for evaluation in evaluations:
             self.note(evaluation)
 
     def note(self, evaluation: Evaluation) -> None:
-        """Note the model that answered for one evaluation, and report it if another one answered before."""
+        """Record the model that answered the judge request of an evaluation, and report a model that is new for the
+        judge.
+        """
         served = evaluation.served_model
         if not served or evaluation.cached:
             return
@@ -86,12 +88,13 @@ class ServedModels:
             )
 
     def of(self, evaluator: str) -> tuple[str, ...]:
-        """Return the models that have answered the judge *evaluator* (id@version), in the order of their first answer.
+        """Return the models that have answered requests of the judge *evaluator* (id@version), in the order of their
+        first answer.
 
         Each is the model's name, with its fingerprint behind it where the server sends one.
         """
         return tuple(self._known.get(evaluator, {}).copy())
 
     def changes(self) -> Mapping[str, int]:
-        """Return how often another model answered than before, by the judge's id."""
+        """Return for each judge id how often a new model has answered in place of an earlier one."""
         return self._changes.copy()

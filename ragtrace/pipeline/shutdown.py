@@ -1,4 +1,6 @@
-"""Shutdown of a runtime: its time budget, a task that no signal interrupts, the end of spans, a report of losses."""
+"""Shutdown of a runtime: its time budget, its uninterruptible thread, the ending of open spans, and the report of
+losses.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def file_timeout(deadline: float) -> float:
 
 
 class ShutdownBudget:
-    """Time budget of a flush or a shutdown: says how much of the timeout each of its steps may use.
+    """Time budget of a flush or a shutdown, which grants each step a part of the remaining time.
 
     Args:
         timeout: seconds.
@@ -75,7 +77,7 @@ class ShutdownBudget:
         self._latest = max(now, self.deadline) + _OVERTIME_SECONDS
 
     def cut_short(self) -> None:
-        """Shorten the budget after an interrupt: move its deadline to one second from now, if it is later than that."""
+        """Shorten the time budget after an interrupt, so that it ends in one second at the latest."""
         now = monotonic()
         self.deadline = min(self.deadline, now + _INTERRUPTED_SECONDS)
         self._latest = min(self._latest, now + _INTERRUPTED_SECONDS + _OVERTIME_SECONDS)
@@ -92,7 +94,7 @@ class ShutdownBudget:
         return max(0.0, self.deadline - reserved - now, min(AT_LEAST_SECONDS, self._latest - now))
 
     def until(self, *, reserved: float = 0.0) -> float:
-        """Return the monotonic time at which the next step of the shutdown must have ended.
+        """Return the monotonic time by which the next step of the shutdown must have ended.
 
         Args:
             reserved: seconds that are kept for later steps.
@@ -100,12 +102,13 @@ class ShutdownBudget:
         return monotonic() + self.seconds_left(reserved=reserved)
 
     def until_stored(self) -> float:
-        """Return the monotonic time until which unscored calls may be written to the spool file."""
+        """Return the monotonic time by which unscored calls must have been written to the spool file."""
         return monotonic() + file_timeout(self.deadline - self.closing)
 
 
 def reserved_after_scoring(timeout: float, waiting: int, *, spools: bool) -> float:
-    """Return how many seconds of a shutdown to reserve for what follows scoring: storing calls, ending spans, export.
+    """Return how many seconds of a shutdown to reserve for the steps after scoring: storing calls, ending spans,
+    export.
 
     The more items are left, the more seconds; and more with a spool: calls that are not scored in time are to be
     stored, or at least counted.
@@ -122,7 +125,7 @@ def reserved_after_scoring(timeout: float, waiting: int, *, spools: bool) -> flo
 
 
 class ShutdownTask:
-    """Shutdown that runs exactly once, on a thread of its own, where the application's signal handlers cannot stop it.
+    """Shutdown that runs exactly once, on its own thread, where signal handlers of the application cannot interrupt it.
 
     A handler that raises (by default that of Ctrl-C; often `sys.exit` for SIGTERM) interrupts the thread that waits.
     The drain is then cut short, so that unscored calls are stored and counted, and is waited for all the same.
@@ -144,7 +147,7 @@ class ShutdownTask:
         return self._over
 
     def run_once(self, budget: ShutdownBudget) -> bool:
-        """Begin the shutdown, or join the one that has begun, and wait for its end; return whether nothing was lost.
+        """Start the shutdown, or join a shutdown in progress, wait for its end, and return whether nothing was lost.
 
         Args:
             budget: its time budget; the wait ends a second after its deadline at the latest.
@@ -173,7 +176,7 @@ class ShutdownTask:
         return self._complete
 
     def reset_after_fork(self) -> None:
-        """Mark the shutdown as ended in a forked child, if it had begun in the parent process."""
+        """Mark the shutdown as ended in a forked child, if it was in progress in the parent process."""
         if not self._turns:
             self._over, self._complete = True, True
 
@@ -190,10 +193,10 @@ class ShutdownTask:
 
 
 class SpanQueue(Protocol):
-    """Interface of the queue of spans that wait for export: its free places, and its count of lost spans."""
+    """Interface of an export queue of spans, with its remaining capacity and its count of lost spans."""
 
     def count_lost_spans(self, count: int) -> bool:
-        """Add *count* to the number of lost spans; return False if no exporter of ragtrace's own counts them."""
+        """Add *count* to the number of lost spans, and return whether an exporter of ragtrace's own counts them."""
         ...
 
     def remaining_span_capacity(self) -> int:
@@ -202,7 +205,9 @@ class SpanQueue(Protocol):
 
 
 def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: SpanQueue, until: float) -> None:
-    """End the spans of *items* before a shutdown; count those as lost for which there is no time or room.
+    """End the spans of the work *items* before a shutdown.
+
+    Spans for which there is no time or no room are counted as lost.
 
     Args:
         items: the items, which are removed from the list; lost ones at once, so that the garbage collector need not
@@ -228,7 +233,10 @@ def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: 
 
 @contextmanager
 def garbage_collection_disabled() -> Generator[None, None, None]:
-    """Disable Python's garbage collector while the block runs: with thousands of calls one run takes 0.25 s."""
+    """Disable Python's garbage collector for the duration of a `with` block.
+
+    With thousands of calls one collection takes 0.25 s.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -239,7 +247,7 @@ def garbage_collection_disabled() -> Generator[None, None, None]:
 
 
 def _drop_first(items: list[WorkItem], count: int, export: SpanQueue) -> None:
-    """Remove the first *count* items from the list and count their spans as lost."""
+    """Remove the first *count* work items from the list and count their spans as lost."""
     count = min(count, len(items))
     if count > 0:
         export.count_lost_spans(sum(map(_is_exported, islice(items, count))))
@@ -248,7 +256,7 @@ def _drop_first(items: list[WorkItem], count: int, export: SpanQueue) -> None:
 
 
 def _is_exported(item: WorkItem) -> bool:
-    """Return whether the span of *item* is still to be ended, and would then be exported."""
+    """Return whether the span of *item* is still to be ended and would then be exported."""
     span = item.step.span
     if item.step.written or span is None:
         return False
@@ -260,7 +268,7 @@ def _is_exported(item: WorkItem) -> bool:
 
 
 def count_losses(telemetry: Telemetry, dropped_spans: int) -> Mapping[tuple[str, str], int]:
-    """Return how many spans, events and history entries were lost so far, by signal and reason.
+    """Return the number of spans, events and history entries lost so far, by signal and reason.
 
     Args:
         dropped_spans: spans for which the worker's queue had no room.
@@ -278,7 +286,7 @@ def count_losses(telemetry: Telemetry, dropped_spans: int) -> Mapping[tuple[str,
 
 
 def log_losses(dropped: Mapping[str, int], undelivered: int, *, delivered: bool) -> bool:
-    """Log the number of calls, spans and events that were lost; return whether nothing was lost.
+    """Log the number of calls, spans and events that were lost, and return whether nothing was lost.
 
     Args:
         dropped: calls that went unscored, by reason.

@@ -1,4 +1,4 @@
-"""Source of RAG calls from the spans of other instrumentations: reads queued spans and assembles calls from them."""
+"""Collection of RAG calls from the spans of other instrumentations, which are read from a queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_CALLS: Final = 20
 
 
 class SpanCalls:
-    """Source of the calls that are assembled from spans, driven by the worker's tick and by flushes.
+    """Collector of the RAG calls in other instrumentations' spans, run by the worker's periodic work and by flushes.
 
     Args:
         submit: queues an assembled call to be scored.
@@ -33,25 +33,28 @@ class SpanCalls:
         self.reset()
 
     def reset(self) -> None:
-        """Remove all spans after a fork: they belong to the parent process."""
+        """Remove all spans after a fork, because they belong to the parent process."""
         self._lock = threading.RLock()
         self._assembler: CallAssembler | None = None
 
     @property
     def is_used(self) -> bool:
-        """Whether any span processor of this process queues its spans to be evaluated."""
+        """Whether any span processor of this process queues spans for evaluation."""
         return bool(intakes())
 
     def start(self, wake: Callable[[], object]) -> None:
-        """Start to take the spans of this process; *wake* starts the thread that calls `collect`."""
+        """Start to accept the spans of this process.
+
+        The callback *wake* starts the thread that calls `collect`.
+        """
         set_wake(wake)
 
     def stop(self, wake: Callable[[], object]) -> None:
-        """Stop taking spans, unless another runtime has begun to take them."""
+        """Stop accepting spans, unless another runtime has begun to accept them."""
         clear_wake(wake)
 
     def collect(self, *, everything: bool = False) -> None:
-        """Read the queued spans, and queue the calls that are complete.
+        """Read the queued spans, and submit the RAG calls that are complete to be scored.
 
         Args:
             everything: do not wait for more spans of the calls whose root has ended.
@@ -93,7 +96,7 @@ class SpanCalls:
             hold.release_unscored(span_id)
 
     def _log_missing_calls(self, assembler: CallAssembler) -> None:
-        """Log once that spans arrive, but none of them belongs to a RAG call."""
+        """Log once that spans arrive but none of them belongs to a RAG call."""
         counts = assembler.counts
         if not counts["calls"] and counts["no_call"] >= _NO_CALLS:
             faults.log_once(
@@ -105,7 +108,7 @@ class SpanCalls:
             )
 
     def _count(self, dropped: int, assembler: CallAssembler) -> None:
-        """Count as faults the spans that were lost before they became part of a call, and log the first loss.
+        """Count spans that were lost before they became part of a RAG call as faults, and log the first loss.
 
         Args:
             dropped: number of spans that did not fit into the queue.

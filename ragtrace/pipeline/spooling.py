@@ -1,4 +1,6 @@
-"""Use of the spool file by a runtime: take calls from it to score them, store unscored calls in it at shutdown."""
+"""Use of the spool file by a runtime: unscored calls are stored at shutdown, and taken out by a later process to be
+scored.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _CLAIM_SECONDS: Final = 0.2
 
 
 class Spooling:
-    """Access of a runtime to its spool file: claims spooled calls to score them, and stores unscored calls.
+    """Access of a runtime to its spool file, to score stored calls and to store unscored calls.
 
     To claim a call is to mark it as being scored by this process. Failures of the file are counted as faults and never
     raised. Scores of a claimed call are sent like any others, and the call is deleted from the file when telemetry,
@@ -49,7 +51,7 @@ class Spooling:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all claimed calls after a fork: they belong to the parent process."""
+        """Forget the calls claimed from the spool file after a fork, because the parent process has claimed them."""
         self._spool.reset()
         self._claiming = threading.Lock()
         self._confirms = self._closed = False
@@ -67,7 +69,8 @@ class Spooling:
 
     @contextmanager
     def claim(self, room: int, timeout: float = 0.0) -> Generator[list[ClaimedCall], None, None]:
-        """Claim unscored calls in the spool file for this process, and yield them for the block to queue them.
+        """Claim unscored calls in the spool file for this process, and yield them to the `with` block, which queues
+        them.
 
         Args:
             room: most calls to claim.
@@ -89,26 +92,29 @@ class Spooling:
 
     @property
     def scores_suspect_call(self) -> bool:
-        """Whether this process is scoring a spooled call that may crash it, as it was in progress at earlier crashes.
+        """Whether this process is scoring a spooled call that was in progress at earlier crashes and may have caused
+        them.
 
         Only one such call is taken at a time.
         """
         return self._spool.has_suspect
 
     def count_attempt(self, number: int) -> None:
-        """Record in the spool file that this process begins to score the call *number*."""
+        """Record in the spool file that this process begins to score the spooled call *number*."""
         if number not in self._begun:
             self._begun.add(number)
             with guarded("spool"):
                 self._spool.count_attempt(number)
 
     def mark_sent(self, number: int) -> None:
-        """Note that the scores of the claimed call *number* were sent; it is deleted when they have been delivered."""
+        """Note that the scores of the claimed call *number* were sent, so that the call is deleted once they are
+        delivered.
+        """
         self._spool.clear_suspicion(number)
         self._sent.add(number)
 
     def tick(self) -> None:
-        """Do periodic work: renew the claims on spooled calls, and delete those whose scores have been delivered.
+        """Do periodic work: renew the claims on spooled calls, and delete calls whose scores have been delivered.
 
         Called a few times a second.
         """
@@ -137,7 +143,9 @@ class Spooling:
         self._confirms = False
 
     def deliver_and_delete(self, deliver: Callable[[], bool]) -> bool:
-        """Run *deliver* and, if it returns True, delete the spooled calls whose scores it delivered; return its result.
+        """Run *deliver* and return its result.
+
+        If the result is True, delete the spooled calls whose scores were delivered.
 
         Args:
             deliver: exports all telemetry, and returns whether sinks and history have everything, too.
@@ -159,7 +167,8 @@ class Spooling:
         self._sent -= sent
 
     def close(self, deadline: float, *, delivered: bool) -> None:
-        """Close the spool at shutdown: delete the calls whose scores were delivered, release the other claimed ones.
+        """Close the spool file at shutdown: delete calls whose scores were delivered, and release the other claimed
+        calls.
 
         Another process then scores the released calls.
 
@@ -181,7 +190,7 @@ class Spooling:
 
     @property
     def contents(self) -> SpoolContents | None:
-        """Number and size of the calls in the spool file; None if it cannot be read."""
+        """Number and size of the calls in the spool file, or None if the file cannot be read."""
         try:
             return self._spool.contents()
         except Exception as error:
@@ -192,14 +201,14 @@ class Spooling:
 
     @contextmanager
     def keep_open(self) -> Generator[None, None, None]:
-        """Keep the spool file open while the block runs, so that several `add` are faster."""
+        """Keep the spool file open for the duration of a `with` block, so that several `add` are faster."""
         with ExitStack() as opened:
             with suppress(Exception):
                 opened.enter_context(self._spool.keep_open())
             yield
 
     def add(self, calls: Sequence[UnscoredCall], timeout: float) -> list[bool]:
-        """Store unscored calls in the spool file; return for each call whether it was stored."""
+        """Store unscored calls in the spool file, and return for each call whether it was stored."""
         try:
             return self._spool.add(calls, timeout)
         except Exception as error:

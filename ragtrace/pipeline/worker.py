@@ -1,4 +1,4 @@
-"""The background worker: a queue bounded in number and in bytes, and one daemon thread with an event loop.
+"""Background worker: a queue bounded in number and in bytes, and one daemon thread with an event loop.
 
 Started at the first offer, so that pre-forking servers work; reset after a fork; stopped by a deadline. While items
 keep coming the thread wakes by itself fifty times a second and takes what has gathered: waking it for each item would
@@ -69,7 +69,8 @@ _WAITING_SHARE: Final = 0.75
 
 
 class Throttle:
-    """Throttle of a background thread: lets it work in slices of half a millisecond, and sleep between them.
+    """Throttle of a background thread, which lets the thread work in slices of half a millisecond and sleep between
+    them.
 
     An interpreter runs one thread at a time, and a thread that computes keeps it for five milliseconds (the switch
     interval) before it has to share: an event loop of the application that becomes ready meanwhile would wait that
@@ -85,15 +86,15 @@ class Throttle:
         self._pause = SHORTEST_PAUSE_SECONDS
 
     def begin_slice(self) -> None:
-        """Restart the current slice of work; to be called after the thread has slept for another reason."""
+        """Restart the current slice of work after the thread has slept for another reason."""
         self._slice_began = monotonic()
 
     def set_load(self, waiting: int) -> None:
-        """Set the length of the sleeps: the more items are *waiting* to be handled, the shorter."""
+        """Set the length of the sleeps by the number of *waiting* items: the more wait, the shorter the sleeps."""
         self._pause = max(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS * _FEW / max(_FEW, waiting))
 
     def yield_interpreter(self) -> None:
-        """Sleep for a moment if the slice of work is over, so that other threads get the Python interpreter."""
+        """Sleep for a moment if the current slice of work is over, so that other threads get the Python interpreter."""
         if monotonic() - self._slice_began > SLICE_SECONDS:
             if not self._hurried():
                 sleep(self._pause)
@@ -101,7 +102,7 @@ class Throttle:
 
 
 def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: float) -> Awaitable[None] | None:
-    """Run the coroutine *work* on this thread until it ends or waits, without a task of the event loop.
+    """Run the coroutine *work* on this thread until it ends or has to wait, without creating an asyncio task.
 
     A task for each coroutine would cost a turn of the event loop.
 
@@ -124,7 +125,7 @@ def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: flo
 def _resume_in_task(
     work: Coroutine[Any, Any, None], waits: object, in_context: Callable[..., object]
 ) -> Generator[object, Any, None]:
-    """Continue a partly run coroutine inside a task; *waits* is what the coroutine awaits now."""
+    """Continue a partly run coroutine inside a task, where *waits* is the awaitable that the coroutine waits for."""
     while True:
         try:
             sent = yield waits
@@ -139,7 +140,7 @@ def _resume_in_task(
 
 
 class AdmissionControl:
-    """Admission control of a bounded queue: counts its items and their bytes, and decides whether one more fits.
+    """Admission control of a bounded queue, which counts items and bytes and decides whether another item fits.
 
     Weighing an item takes time that a request thread should not spend: until an item is weighed, it counts as much as
     others did on average. An item is "waiting" here while it waits for a judge. Changes need a lock; the properties and
@@ -157,7 +158,7 @@ class AdmissionControl:
 
     @property
     def taken(self) -> int:
-        """Number of admitted items that are not finished: queued, being handled, or waiting for a judge."""
+        """Number of admitted items that are queued, being handled or waiting for a judge."""
         return self._large + self._small + self._waiting
 
     @property
@@ -180,7 +181,7 @@ class AdmissionControl:
         return self.full_of_small(unweighed) and (self._large >= self._capacity or self._too_heavy(unweighed))
 
     def full_of_small(self, unweighed: int) -> bool:
-        """Return whether the queue would refuse a further small item (a span to write, but not a call to score)."""
+        """Return whether the queue would refuse another small item (a span to write, but not a call to score)."""
         return self._small >= self._capacity * _SMALL_PER_CAPACITY or self._too_heavy(unweighed)
 
     def _too_heavy(self, unweighed: int) -> bool:
@@ -192,7 +193,7 @@ class AdmissionControl:
         return self._large + self._waiting < self._capacity and not heavy
 
     def admit(self, small: bool, unweighed: int) -> bool:
-        """Admit an item and count its place as taken; return False if the queue has no place for it."""
+        """Admit an item to the queue if there is room, and return whether it was admitted."""
         if small:
             room = not self.full_of_small(unweighed)
             self._small += room
@@ -202,11 +203,11 @@ class AdmissionControl:
         return room
 
     def fits(self, weight: int) -> bool:
-        """Return whether an item of *weight* bytes fits into the memory that the queue has left."""
+        """Return whether an item of *weight* bytes fits into the remaining memory of the queue."""
         return self._bytes + weight <= self._most_bytes
 
     def weigh(self, weight: int, kept: int) -> None:
-        """Count the measured size of an admitted item.
+        """Add the measured size of an admitted item to the total size of the queue.
 
         Args:
             weight: size in bytes, for the mean that is assumed for items not weighed yet.
@@ -216,7 +217,7 @@ class AdmissionControl:
         self._typical += (weight - self._typical) * _NOVELTY
 
     def reweigh(self, more: int) -> None:
-        """Add *more* bytes to the measured size of an admitted item, which has grown since."""
+        """Add *more* bytes to the measured size of an admitted item that has grown since."""
         self._bytes += more
 
     def wait_for_judge(self, weight: int) -> bool:
@@ -232,7 +233,7 @@ class AdmissionControl:
         return room
 
     def free(self, small: bool, weight: int = 0, *, waiting: bool = False) -> None:
-        """Free the place of an item that has been handled or removed.
+        """Free the place of an item that has been handled or removed from the queue.
 
         Args:
             small: whether it was admitted as a small item.
@@ -250,30 +251,39 @@ class AdmissionControl:
 
 
 class Handler(Protocol[T_contra]):
-    """Interface of the object that handles a worker's items; its methods are called on the worker's thread."""
+    """Interface of the object that handles the items of a `Worker`, on the worker's thread."""
 
     def handle(self, item: T_contra) -> Coroutine[Any, Any, None]:
-        """Return a coroutine that handles *item*; an exception that it raises is counted and logged."""
+        """Return a coroutine that handles the work item *item*.
+
+        An exception raised by the coroutine is counted and logged.
+        """
         ...
 
     def weigh(self, item: T_contra) -> int:
-        """Return the memory in bytes that *item* keeps alive."""
+        """Return the memory in bytes that the work item *item* keeps alive."""
         ...
 
     def reject(self, item: T_contra) -> None:
-        """Count *item* as dropped, because it does not fit into the queue's memory; `handle` is still called for it."""
+        """Count the work item *item* as dropped, because it does not fit into the queue's memory.
+
+        `handle` is still called for it.
+        """
         ...
 
     def remaining_capacity(self) -> int:
-        """Return how many items the worker may handle before it calls this method again, or 0 if it must wait."""
+        """Return how many items the worker may handle before asking again, or 0 if the worker must wait."""
         ...
 
     def tick(self) -> None:
-        """Do the handler's periodic work; called about four times a second."""
+        """Do the handler's periodic work.
+
+        The worker calls this method about four times a second.
+        """
         ...
 
     async def aclose(self) -> None:
-        """Close the handler's connections when the worker ends; the last thing to run on the event loop.
+        """Close the handler's connections when the worker ends, as the last coroutine on the event loop.
 
         It is cancelled after half a second.
         """
@@ -282,7 +292,7 @@ class Handler(Protocol[T_contra]):
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
-    """Item that the worker has taken from the queue, with its size in bytes."""
+    """Item that the worker has taken from its queue, with its size in bytes."""
 
     item: T
     small: bool
@@ -296,7 +306,7 @@ _handled: ContextVar[_Entry[Any]] = ContextVar("ragtrace_handled")
 
 
 class Worker(Generic[T]):
-    """Background worker: a bounded queue, and one daemon thread that handles its items in the order of their offers.
+    """Background worker with a bounded queue and one daemon thread that handles the items in order.
 
     Items that await something (a judge's reply) do so concurrently.
 
@@ -340,17 +350,17 @@ class Worker(Generic[T]):
 
     @property
     def size(self) -> int:
-        """Number of items that are queued or being handled, large and small."""
+        """Number of large and small items that are queued or being handled."""
         return self._admission.taken
 
     @property
     def full(self) -> bool:
-        """Whether the queue would refuse every item, large or small; an estimate, made without a lock."""
+        """Whether the queue would refuse every item, large or small, as estimated without a lock."""
         return self._admission.full(len(self._items))
 
     @property
     def full_of_small(self) -> bool:
-        """Whether the queue would refuse a small item, such as a span to write; an estimate, made without a lock."""
+        """Whether the queue would refuse a small item, such as a span to write, as estimated without a lock."""
         return self._admission.full_of_small(len(self._items))
 
     @property
@@ -360,16 +370,18 @@ class Worker(Generic[T]):
 
     @property
     def is_current_thread(self) -> bool:
-        """Whether the current thread is the worker's own, which must not wait for itself."""
+        """Whether the current thread is the worker's own thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     @property
     def closed(self) -> bool:
-        """Whether `stop` was called: the worker refuses new items."""
+        """Whether the worker was stopped, and refuses new items."""
         return self._closed
 
     def offer(self, item: T, *, small: bool = False) -> bool:
-        """Add *item* to the queue without waiting; return False if the queue is full or the worker has been stopped.
+        """Add *item* to the queue without blocking, and return whether it was added.
+
+        It is not if the queue is full or the worker has been stopped.
 
         Args:
             item: the item.
@@ -387,12 +399,14 @@ class Worker(Generic[T]):
             return True
 
     def start(self) -> bool:
-        """Start the thread, for the periodic work of the handler, before any item; return False if it cannot be."""
+        """Start the worker's thread before there is any item, for the handler's periodic work, and return whether it
+        runs.
+        """
         with self._lock:
             return self._thread is not None or (not self._closed and self._start())
 
     def wait_idle(self, timeout: float, reserved: Callable[[int], float] = lambda _: 0.0) -> bool:
-        """Wait until every item has been handled; return False if that took longer than *timeout* seconds.
+        """Wait at most *timeout* seconds until every item has been handled, and return whether that is so.
 
         Args:
             timeout: seconds to wait.
@@ -417,11 +431,11 @@ class Worker(Generic[T]):
                 self._waiting -= 1
 
     def cut_short(self) -> None:
-        """Cut the worker's stop short: it no longer waits for items that are queued or being handled."""
+        """Make a `stop` in progress wait no longer for items that are queued or being handled."""
         self._is_cut_short = True
 
     def stop(self, timeout: float, grace: float = 0.1, reserved: Callable[[int], float] = lambda _: 0.0) -> list[T]:
-        """Stop the worker: refuse new items, handle the queued ones within *timeout*, and cancel those that remain.
+        """Stop the worker: refuse new items, handle the queued ones within *timeout* seconds, and cancel the others.
 
         Args:
             timeout: seconds to drain.
@@ -503,7 +517,7 @@ class Worker(Generic[T]):
             await asyncio.sleep(0)
 
     async def _cancel_tasks(self) -> None:
-        """Cancel the tasks of unfinished items, youngest first, and wait until they have ended.
+        """Cancel the tasks of unfinished items, youngest first, and wait until the tasks have ended.
 
         A younger task may wait for something that an older one holds.
         """
@@ -531,14 +545,17 @@ class Worker(Generic[T]):
         self.throttle.begin_slice()
 
     async def _round(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Handle items for one round, then let the loop's tasks run once; return False if there was nothing to do."""
+        """Handle queued items for a few milliseconds, then let the event loop run other tasks once.
+
+        Return False if there was nothing to do.
+        """
         done: asyncio.Future[bool] = loop.create_future()
         # Not inside this task: the user's code, which runs there, must not take it for its own and cancel it.
         loop.call_soon(lambda: done.set_result(self._handle_round()))
         return await done
 
     def _handle_round(self) -> bool:
-        """Handle queued items for one round of a few milliseconds; return False if there was nothing to do."""
+        """Handle queued items for a few milliseconds, and return whether there was anything to do."""
         until = monotonic() + (_ROUND_SECONDS if len(self._tasks) < _MANY_TASKS else _SHORT_ROUND_SECONDS)
         self._weigh_queued(until)
         room = handled = 0
@@ -555,8 +572,7 @@ class Worker(Generic[T]):
         return handled > 0 or bool(self._items)
 
     def _remaining_capacity(self) -> int:
-        """Return how many items may be handled before the handler is asked for room again, or 0 if the worker must
-        wait.
+        """Return how many queued items may be handled before the handler's capacity is checked again, or 0 to wait.
 
         When the handler has had no room for longer than the worker's patience, or the queue is half full, it is 1.
         """
@@ -570,7 +586,7 @@ class Worker(Generic[T]):
         return int(now - self._no_room_since > self._patience or self._admission.half_full)
 
     def wait_for_judge(self) -> bool:
-        """Move the item that is being handled to the separate places for items that wait for a judge.
+        """Move the item in progress to the separate places for items that wait for a judge.
 
         Called by the coroutine that handles it.
 
@@ -606,7 +622,7 @@ class Worker(Generic[T]):
             return 0
 
     def _handle_next(self) -> None:
-        """Begin to handle the next item; if its coroutine awaits something, a task continues it."""
+        """Begin to handle the next queued item, and continue it in a task if its coroutine has to wait."""
         with self._lock:
             if not self._taken:
                 return

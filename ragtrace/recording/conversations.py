@@ -108,9 +108,8 @@ class Conversations:
     def _add(self, name: str, said: tuple[Turn, ...]) -> tuple[tuple[Turn, ...], tuple[Turn, ...] | None]:
         """Add the turns *said* to the conversation *name*.
 
-        Return the latest turns before *said*, and all turns including *said*.
-
-        The latter are None if they are not known or not kept.
+        Return the latest turns before *said*, and all turns including *said*, or None in place of all turns if they are
+        not known or not kept.
         """
         now = self._clock()
         self._expire(now)

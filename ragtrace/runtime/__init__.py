@@ -1,4 +1,4 @@
-"""The runtime that `configure` builds for the process; the module `configure` is imported on first use."""
+"""Runtime of ragtrace in the current process, as built by `configure`, whose module is imported on first use."""
 
 from ragtrace.runtime.current_runtime import current, switched_off
 

@@ -1,4 +1,4 @@
-"""Configuration of ragtrace by `opentelemetry-instrument`, for applications whose code does not mention ragtrace.
+"""Configuration of ragtrace by `opentelemetry-instrument`, for applications without any ragtrace code.
 
 opentelemetry-instrumentation calls the entry points of the group `opentelemetry_pre_instrument` in each process that it
 instruments, after it has set the OpenTelemetry providers (its configurator) and before it instruments any library
@@ -20,7 +20,10 @@ _INSTRUMENT: Final = "RAGTRACE_INSTRUMENT"
 
 
 def configure_if_enabled() -> None:
-    """Configure ragtrace if RAGTRACE_EVALUATE_SPANS or RAGTRACE_INSTRUMENT is set; log a failure, and never raise."""
+    """Configure ragtrace if RAGTRACE_EVALUATE_SPANS or RAGTRACE_INSTRUMENT is set.
+
+    A failure is logged and never raised.
+    """
     listens = bool(os.environ.get(_INSTRUMENT))
     if not (listens or os.environ.get(_VARIABLE)):
         return

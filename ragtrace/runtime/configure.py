@@ -1,4 +1,4 @@
-"""`configure`, `flush`, `stats` and `shutdown`: the functions that start ragtrace, query it and stop it."""
+"""The functions that start, query and stop ragtrace: `configure`, `flush`, `stats` and `shutdown`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class _DefaultScreen:
-    """Type of the default value of `screen=`, which stands for the embedded judge; None means "no screen"."""
+    """Type of the default value of `screen=`, which stands for the embedded judge, whereas None means "no screen"."""
 
 
 DEFAULT_SCREEN: Final = _DefaultScreen()
@@ -112,7 +112,9 @@ def configure(
     canary_interval: float | None = None,
     fleet: str | None = None,
 ) -> None:
-    """Start ragtrace in this process; called again, shut it down and start it with the new settings.
+    """Start ragtrace in this process.
+
+    A second call shuts ragtrace down and starts it with the new settings.
 
     Every argument has an environment variable (`RAGTRACE_` and its name in capitals) or a default.
 
@@ -265,7 +267,7 @@ def _runtime(
     learner: BaselineLearner,
     canaries: Sequence[CanarySet],
 ) -> Runtime:
-    """Build the runtime from the settings: open its files, build its telemetry and its alerts.
+    """Build the runtime from the settings, with its files, telemetry and alerts.
 
     Raises:
         SettingsError: a file cannot be used, or an exporter cannot be built.
@@ -318,7 +320,7 @@ def _runtime(
 
 
 def _calibrations(settings: Settings, plan: MetricAssignment, evaluators: Evaluators) -> Calibrations:
-    """Read the calibration file, and find out for which judge and which metrics it is used."""
+    """Read the calibration file, and find out for which judge and which metrics it can be used."""
     from ragtrace.judges.llm.prompts import prompt_hash_of
 
     keys: dict[str, CalibrationKey] = {}
@@ -352,7 +354,7 @@ def _publisher(settings: Settings) -> FleetPublisher:
 
 
 def _canary_sets(settings: Settings, evaluators: Evaluators) -> tuple[CanarySet, ...]:
-    """Return the canaries in the file that the settings name.
+    """Read the canaries (labelled calls for the judge) from the file that the settings name.
 
     Raises:
         SettingsError: there is no judge, or the file cannot be used.
@@ -405,7 +407,8 @@ def _require_sqlite(settings: Settings, name: str) -> None:
 
 
 def _resource_attribute(telemetry: Telemetry, provider: object, name: str) -> str:
-    """Return an attribute of the OpenTelemetry resource of the spans, such as `service.name`; empty if it is not set.
+    """Return an attribute of the spans' OpenTelemetry resource, such as `service.name`, or an empty text if it is not
+    set.
 
     Args:
         telemetry: the telemetry that was built.
@@ -418,7 +421,7 @@ def _resource_attribute(telemetry: Telemetry, provider: object, name: str) -> st
 
 
 def flush(timeout: float = 5.0) -> bool:
-    """Score all finished calls and export their telemetry, within *timeout* seconds.
+    """Score all finished calls and export their telemetry within *timeout* seconds.
 
     Returns:
         True if all of them were scored and exported; True as well if ragtrace is not configured.
@@ -428,7 +431,8 @@ def flush(timeout: float = 5.0) -> bool:
 
 
 def stats() -> Stats:
-    """Return how many calls were scored, sampled out, failed or dropped since `configure`, and ragtrace's own faults.
+    """Return how many calls were scored, sampled out, failed or dropped since `configure`, and ragtrace's internal
+    faults.
 
     `faults` counts for the whole process, over all its configurations; `ragtrace.doctor()` shows those of the last one.
     After `shutdown` these are the final counts, with what was lost, until `configure` is called again.
@@ -438,7 +442,9 @@ def stats() -> Stats:
 
 
 def shutdown(timeout: float = 10.0) -> bool:
-    """Score and export all pending calls within *timeout* seconds and stop ragtrace; count and log losses.
+    """Score and export all pending calls within *timeout* seconds, then stop ragtrace.
+
+    Losses are counted and logged.
 
     An exception that a signal handler raises meanwhile (Ctrl-C, `sys.exit`) passes through after about a second, in
     which calls that were not scored are kept in the spool, or counted as lost.
@@ -450,7 +456,7 @@ def shutdown(timeout: float = 10.0) -> bool:
 
 
 def _with_objects(settings: Settings, exporter: object, sampling: Sampling | None) -> Settings:
-    """Return a copy of *settings* that also says where its sampling settings and its exporter object came from."""
+    """Return a copy of *settings* that records where its sampling settings and its exporter came from."""
     origins = {"sampling": settings.origins["sample_rate"] if sampling is None else "sampling="}
     if exporter is not None and not isinstance(exporter, str):
         origins["exporter object"] = type(exporter).__name__
@@ -483,7 +489,7 @@ def _check_providers(**providers: object) -> None:
 
 
 def _metric_names(metrics: object) -> object:
-    """Return the names of the metrics in a list; anything else unchanged, as the settings check it."""
+    """Return the names of the metrics in a list, or any other value unchanged for the settings to validate."""
     if isinstance(metrics, str) or not isinstance(metrics, Sequence):
         return metrics
     return [metric_name(metric) for metric in cast("Sequence[object]", metrics)]
@@ -498,7 +504,7 @@ def _evaluators(
     watched: Sequence[str],
     learner: BaselineLearner,
 ) -> Evaluators:
-    """Build the evaluators: assign each metric to the label-free judge, the screen or the judge that offers it.
+    """Build the evaluators, assigning each metric to the label-free judge, the screen or the judge.
 
     Args:
         settings: the settings.

@@ -21,24 +21,26 @@ _ended: Runtime | None = None
 
 
 def current() -> Runtime | None:
-    """Return the runtime that is configured in this process; None before `configure` and after `shutdown`."""
+    """Return the runtime configured in this process, or None before `configure` and after `shutdown`."""
     return installed
 
 
 def switched_off() -> bool:
-    """Return whether the last `configure` switched ragtrace off (`enabled=False`)."""
+    """Return whether the last `configure` disabled ragtrace (`enabled=False`)."""
     return _switched_off
 
 
 def final_stats() -> Stats | None:
-    """Return the final stats of the runtime that was shut down last, or None if there is none, or another one runs."""
+    """Return the final stats of the last runtime after its shutdown, or None if there is none or another runtime is
+    active.
+    """
     return None if _ended is None else _ended.stats()
 
 
 def install(
     runtime: Runtime | None, timeout: float, *, off: bool = False, faults_so_far: Mapping[str, int] | None = None
 ) -> bool:
-    """Make *runtime* the current runtime of the process, and shut the previous one down within *timeout* seconds.
+    """Make *runtime* the current runtime of the process, and shut the previous runtime down within *timeout* seconds.
 
     Args:
         runtime: the new runtime; None: there is none from now on.

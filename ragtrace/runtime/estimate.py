@@ -1,4 +1,4 @@
-"""`estimate`: estimates the mean score of a metric in this process, with a confidence interval."""
+"""The function `estimate`, which estimates the mean score of a metric in this process, with a confidence interval."""
 
 from __future__ import annotations
 

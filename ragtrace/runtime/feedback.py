@@ -1,4 +1,6 @@
-"""`feedback` and `call_id`: what a person says about a call, at any time and in any process."""
+"""The functions `feedback` and `call_id`, which record what a person says about a RAG call, at any time and in any
+process.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _TEXT_CHARS: Final = 20_000
 
 
 def call_id() -> str | None:
-    """Return the id of the RAG call in progress, to be handed to `feedback(call=...)` later and in any process.
+    """Return the id of the RAG call in progress, for a later `feedback(call=...)` in any process.
 
     It is the trace id and the span id of the call's root span in the format of the W3C header `traceparent`, and tells
     nothing else: it may go to a front end. Outside a call it returns None and says so once in the log. Never raises.
@@ -68,7 +70,7 @@ def feedback(
     trace_id: str | None = None,
     span_id: str | None = None,
 ) -> bool:
-    """Attach what a person says about a RAG call to that call: while the call runs, after it, or in another process.
+    """Record a person's feedback on a RAG call: during the call, after it, or in another process.
 
     The feedback leaves in the background as an evaluation event of a human evaluator, as metric, to the score APIs of
     backends, and into the history. Feedback with the same id replaces earlier feedback. Wrong arguments are logged once
@@ -129,14 +131,14 @@ def feedback(
 
 
 def _current_root() -> SpanContext | None:
-    """Return the context of the root span of the RAG call in progress; None outside a call."""
+    """Return the span context of the root span of the RAG call in progress, or None outside a call."""
     recorder = current_recorder(get_current())
     builder = None if recorder is None else recorder.call_builder
     return None if builder is None else builder.root.span_context
 
 
 def _find_root(call: str | None, trace_id: str | None, span_id: str | None) -> SpanContext | str:
-    """Return the context of the root span of the call that the arguments name, or what is wrong with them."""
+    """Return the span context of the root span of the RAG call that the arguments identify, or an error message."""
     if call is not None:
         return decode_call_id(str(call)) or "call= must be what ragtrace.call_id() returned, got another text"
     if trace_id is not None or span_id is not None:
@@ -147,7 +149,7 @@ def _find_root(call: str | None, trace_id: str | None, span_id: str | None) -> S
 
 
 def _find_problem(score: object, scale: object, name: object, correction: object) -> str:
-    """Return what is wrong with the arguments of `feedback`; empty: nothing."""
+    """Return an error message if the arguments of `feedback` are invalid, or an empty text."""
     if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARS:
         return f"name= must be a text of 1 to {_NAME_CHARS} characters, got another value"
     if score is None:

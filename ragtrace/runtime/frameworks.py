@@ -1,4 +1,4 @@
-"""`instrument` and `uninstrument`: listeners in RAG frameworks, for applications that are not decorated."""
+"""The functions `instrument` and `uninstrument`, which record RAG frameworks without decorators in the application."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def instrument(*frameworks: str) -> None:
 
 
 def instrument_from_environment(environ: Mapping[str, str]) -> list[str]:
-    """Instrument the frameworks that RAGTRACE_INSTRUMENT names, separated by commas; "all": those that are installed.
+    """Instrument the frameworks named in RAGTRACE_INSTRUMENT (comma-separated), or all installed ones for "all".
 
     Returns:
         The names of all frameworks that are instrumented then.
@@ -81,7 +81,7 @@ def instrument_from_environment(environ: Mapping[str, str]) -> list[str]:
 
 
 def uninstrument(*frameworks: str) -> None:
-    """Stop to record the calls of *frameworks*, of all if none is named; names not instrumented are left out.
+    """Stop recording the calls of *frameworks*, or of all instrumented frameworks if none is named.
 
     Runs that are in progress are not recorded to their end.
     """

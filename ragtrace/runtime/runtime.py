@@ -1,4 +1,6 @@
-"""The runtime that `configure` builds: takes finished steps from the application, and owns the background worker."""
+"""The runtime that `configure` builds, which receives finished steps from the application and owns the background
+worker.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ _MOST_DEFERRED_STEPS: Final = 8
 
 
 class DeferredSteps:
-    """Store of finished steps that wait for the end of their call, so that a call enters the queue as one item.
+    """Store of finished steps that wait for the end of their RAG call, so that the call is queued as one item.
 
     Queueing was measured to be a good part of what a short step costs. Deferred steps are in no queue: before the queue
     is drained, what `claim_all` returns must be queued. Safe from any thread.
@@ -74,12 +76,15 @@ class DeferredSteps:
         self.reset()
 
     def reset(self) -> None:
-        """Remove all deferred steps after a fork: they belong to the parent process."""
+        """Remove all deferred steps after a fork, because they belong to the parent process."""
         self._calls: set[CallBuilder] = set()
         self._swept = False
 
     def defer(self, builder: CallBuilder, step: Step) -> bool:
-        """Keep a finished step until its call ends; return False if the caller must queue the step now."""
+        """Store a finished step until its RAG call ends.
+
+        Return False if the caller must queue the step now.
+        """
         if not self._swept or len(builder.steps) > _MOST_DEFERRED_STEPS:  # no worker collects them yet, or too many
             return False
         step.joined = True
@@ -88,7 +93,8 @@ class DeferredSteps:
         return not ((builder.root.ended or self._closed) and step.detach())
 
     def root_ended(self, builder: CallBuilder) -> None:
-        """Remove the deferred steps of a call whose root has ended: the call's queue item takes them along.
+        """Remove the deferred steps of a RAG call whose root step has ended, because they are queued together with the
+        call.
 
         Args:
             builder: the call.
@@ -96,7 +102,7 @@ class DeferredSteps:
         self._calls.discard(builder)
 
     def claim_all(self) -> list[tuple[CallBuilder, Step]]:
-        """Take all deferred steps out of the store and return them, to be queued by the caller."""
+        """Remove all deferred steps from the store and return them, to be queued by the caller."""
         self._swept = True
         claimed: list[tuple[CallBuilder, Step]] = []
         for builder in tuple(self._calls):
@@ -105,7 +111,7 @@ class DeferredSteps:
         return claimed
 
     def close(self) -> None:
-        """Close the store: from now on no step is deferred."""
+        """Close the store of deferred steps, so that every later step is queued at once."""
         self._closed = True
 
 
@@ -119,17 +125,17 @@ class DroppedSpans:
         self.reset()
 
     def reset(self) -> None:
-        """Set the count of dropped spans to zero after a fork: it belongs to the parent process."""
+        """Reset the count of dropped spans after a fork, because it belongs to the parent process."""
         self._uncounted: deque[None] = deque()
         self._counted = 0
 
     def drop(self, step: Step) -> None:
-        """Count the span of *step* as dropped and release the step's context."""
+        """Count the span of *step* as dropped, and release the step's context."""
         self._uncounted.append(None)
         step.release_context()
 
     def drop_call(self, builder: CallBuilder) -> None:
-        """Count the spans of a call as dropped: that of its root and those of its deferred steps."""
+        """Count the root span of a RAG call and the spans of its deferred steps as dropped."""
         for step in builder.steps:
             # The spans of a call that was assembled from them are not ragtrace's to write, and so not lost.
             if not step.written and (step is builder.root or step.detach()):
@@ -138,7 +144,10 @@ class DroppedSpans:
         builder.close()
 
     def count(self) -> int:
-        """Return the number of spans dropped so far; count new ones as faults, and log the first."""
+        """Return the number of spans dropped so far.
+
+        New ones are counted as faults, and the first is logged.
+        """
         new = 0
         with suppress(IndexError):  # several threads may count at a time
             while True:
@@ -156,7 +165,8 @@ class DroppedSpans:
 
 
 class Runtime:
-    """Runtime of ragtrace in this process: connects its components, queues finished steps and calls, shuts down.
+    """Runtime of ragtrace in this process, which connects all components, queues finished steps and calls, and shuts
+    down.
 
     It is the handler of its worker.
     """
@@ -294,7 +304,7 @@ class Runtime:
     # --- on the request thread ---------------------------------------------------------------------------------------
 
     def step_ended(self, builder: CallBuilder | None, step: Step) -> None:
-        """Queue a finished step for its span to be written, at once or together with the root of its call.
+        """Queue a finished step so that its span is written, at once or together with the root of its RAG call.
 
         Args:
             builder: the call that the step is part of; None for a retrieval outside any call.
@@ -310,7 +320,7 @@ class Runtime:
             self._submit(WorkItem(step, builder))
 
     def call_ended(self, builder: CallBuilder) -> None:
-        """Queue a call whose root step has ended, for its spans to be written and for every evaluator to score it."""
+        """Queue a RAG call whose root step has ended, so that its spans are written and the evaluators score it."""
         self._deferred.root_ended(builder)
         workflow = builder.root.workflow
         if self.worker.full and self._may_defer:
@@ -326,11 +336,11 @@ class Runtime:
 
     @property
     def scores_head_dropped(self) -> bool:
-        """Whether calls are scored even if the head sampler dropped their trace."""
+        """Whether RAG calls are scored even if the head sampler dropped their trace."""
         return self.sampling.score_head_dropped
 
     def head_dropped(self, workflow: str) -> None:
-        """Count a call that was not recorded, as sampled out, because the head sampler dropped its trace."""
+        """Count an unrecorded RAG call as sampled out, because the head sampler dropped its trace."""
         self.ledger.count_not_evaluated(self._evaluator_ids, workflow)
 
     def _submit(self, work: WorkItem) -> None:
@@ -343,7 +353,7 @@ class Runtime:
             self._refuse(work, "shutdown" if self.worker.closed else "queue_full")
 
     def _refuse(self, work: WorkItem, reason: str) -> None:
-        """Count an item that the queue refused as dropped, and end its span without content.
+        """Count a work item that the queue refused as dropped, and end its span without content.
 
         The worker ends the span if the queue still has room for a small item.
 
@@ -360,32 +370,41 @@ class Runtime:
 
     @property
     def _may_defer(self) -> bool:
-        """Whether the worker may end spans some time after their steps: only where a flush of spans waits for it."""
+        """Whether the worker may end spans later than their steps, which requires that a flush of spans waits for the
+        worker.
+        """
         return self.telemetry.owned or bool(hold_processors())
 
     # --- on the worker's thread --------------------------------------------------------------------------------------
 
     def handle(self, item: WorkItem) -> Coroutine[Any, Any, None]:
-        """Return a coroutine that writes the span of *item* and scores it if it is a call."""
+        """Return a coroutine that writes the span of the work item *item* and, if it is a RAG call, scores it."""
         return self._processor.handle(item)
 
     def weigh(self, item: WorkItem) -> int:
-        """Return the memory in bytes that *item* keeps alive."""
+        """Return the memory in bytes that the work item *item* keeps alive."""
         return item.bytes
 
     def reject(self, item: WorkItem, reason: str = "queue_full") -> None:
-        """Count a call that does not fit into the queue as dropped, and release its texts; its span is still ended."""
+        """Count a RAG call that does not fit into the queue as dropped, and release its texts.
+
+        The call's span is still ended.
+        """
         item.dropped = reason
         self._processor.count_pending_as(item, "dropped", reason)
         if item.is_call:  # the texts of a step stay with its call, which may still be scored
             item.step.clear_texts()
 
     def remaining_capacity(self) -> int:
-        """Return how many items the worker may handle before the exporters' queues must be asked for room again."""
+        """Return how many queued items the worker may handle before the export queues must be checked for room
+        again.
+        """
         return self.telemetry.remaining_capacity(held_span_count())
 
     def tick(self) -> None:
-        """Do periodic work: queue what has gathered, export spans that have waited too long, score spooled calls."""
+        """Do periodic work: queue deferred steps, export spans that were held back too long, score calls of the spool
+        file.
+        """
         self._dropped.count()
         self._queue_deferred()
         self._span_calls.collect()
@@ -407,7 +426,7 @@ class Runtime:
 
     @property
     def _fleet_is_away(self) -> bool:
-        """Whether calls of the spool file would have to wait for the broker of the fleet."""
+        """Whether the broker of the fleet cannot be reached, so that spooled calls have to wait."""
         return self.publisher is not None and self.publisher.is_away
 
     def _queue_deferred(self) -> None:
@@ -415,7 +434,7 @@ class Runtime:
             self._queue_step(builder, step)
 
     def _score_spooled(self, spooling: Spooling, timeout: float = 0.0) -> int:
-        """Take unscored calls from the spool file and queue them to be scored; return how many were queued.
+        """Queue unscored calls from the spool file to be scored, and return their number.
 
         They may fill half of the queue at most, as calls of this process go first.
         """
@@ -436,7 +455,9 @@ class Runtime:
     # --- state -------------------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """Return counts of all calls so far by outcome, for each evaluator, and of ragtrace's own faults."""
+        """Return the counts of all RAG calls so far by outcome, for each evaluator, and of ragtrace's internal
+        faults.
+        """
         self._dropped.count()
         return replace(self.ledger.stats(faults.counts()), sinks=self._posted())
 
@@ -444,15 +465,17 @@ class Runtime:
         return {poster.outbox.name: poster.outbox.counts() for poster in self.telemetry.posters}
 
     def judge_statuses(self) -> dict[str, JudgeStatus]:
-        """Return the status (breaker, queue, counters) of each judge that asks a server or a model, by evaluator id."""
+        """Return the status (circuit breaker, queue, counters) of each judge that calls a server or a model, by
+        evaluator id.
+        """
         return {e.id: e.judge_client.status for e in self._evaluators if not e.judge_client.computes}
 
     def run_job(self, job: Callable[[], Awaitable[None]]) -> bool:
-        """Queue the coroutine function *job*, to run on the worker's event loop; return False if the queue is full."""
+        """Queue the coroutine function *job* to run on the worker's event loop, and return whether there was room."""
         return self.worker.offer(WorkItem(Step(), job=job), small=True)
 
     def judge(self, unscored: UnscoredCall, *, last_try: bool) -> Future[JudgedCall]:
-        """Have the judge score a call that another process has handed over; return a future of how that ended.
+        """Have the judge score a RAG call that another process has handed over, and return a future of the outcome.
 
         Args:
             unscored: the redacted call.
@@ -472,7 +495,7 @@ class Runtime:
         return judged
 
     def deliver_scores(self, timeout: float) -> bool:
-        """Deliver the scores that were sent until now; return whether that was done within *timeout* seconds."""
+        """Deliver all scores sent so far, and return whether that took at most *timeout* seconds."""
         began = monotonic()
         flushed = self.telemetry.flush(timeout, release_held=False)
         return flushed and self.telemetry.scores_settled_until(began)
@@ -486,13 +509,15 @@ class Runtime:
         return self.worker.wait_idle(deadline - monotonic())
 
     def _collect_span_calls(self, timeout: float) -> None:
-        """Queue the calls in other instrumentations' spans whose root has ended, after writing the decorated steps."""
+        """Queue the finished RAG calls in other instrumentations' spans, after writing the spans of decorated steps."""
         if self._span_calls.is_used:
             self.worker.wait_idle(timeout)
             self._span_calls.collect(everything=True)
 
     def flush(self, timeout: float) -> bool:
-        """Score and export all finished calls; return whether all was delivered within *timeout* seconds."""
+        """Score and export all finished RAG calls, and return whether everything was delivered within *timeout*
+        seconds.
+        """
         budget = ShutdownBudget(timeout)
         set_before_flush(self._wait_idle)
         self._renew_for_metrics()
@@ -514,7 +539,7 @@ class Runtime:
         return delivered and scored and notified and sent
 
     def shutdown(self, timeout: float) -> bool:
-        """Shut the runtime down: score and export all pending calls within *timeout* seconds, and log losses.
+        """Score and export all pending RAG calls within *timeout* seconds, log losses, and stop the runtime.
 
         Called again, it waits for the first shutdown to end, and returns the same.
 
@@ -560,7 +585,7 @@ class Runtime:
             return log_losses(self.stats().dropped, self.telemetry.lost, delivered=delivered) and notified and sent
 
     def _renew_for_metrics(self) -> None:
-        """Renew the telemetry providers of a forked child that has counts to export but has not written a span yet."""
+        """Renew the telemetry providers of a forked child that has counts to export but has written no span yet."""
         if self.telemetry.child_renewal.due and self.ledger.rows():
             self.telemetry.child_renewal.renew()
 
