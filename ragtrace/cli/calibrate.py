@@ -56,7 +56,11 @@ def add(commands: Any) -> None:
     parser.add_argument("action", choices=["pick", "fit"], help="draw calls to label, or compare the labels")
     parser.add_argument("history", metavar="HISTORY.db", help="the history that configure(store=PATH) keeps")
     parser.add_argument("--metric", default="hallucinated", metavar="M", help="metric (default hallucinated)")
-    parser.add_argument("--evaluator", metavar="ID@VERSION", help="the judge (default: the one with the most scores)")
+    parser.add_argument(
+        "--evaluator",
+        metavar="ID@VERSION",
+        help="the judge (default: of those that saw calls as they came, the one with the most scores)",
+    )
     parser.add_argument("-n", type=whole_number(1), default=60, metavar="N", help="pick: about N calls (default 60)")
     parser.add_argument("--seed", type=whole_number(0), metavar="S", help="pick: seed of the random numbers")
     parser.add_argument("--again", action="store_true", help="pick: replace an earlier pick, whose labels stay unused")

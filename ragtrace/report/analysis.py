@@ -41,6 +41,7 @@ from ragtrace.report.model import (
     previous_period,
 )
 from ragtrace.report.series import ScoreSeries, score_series
+from ragtrace.report.user_feedback import feedback_summaries
 from ragtrace.report.wording import merge_ranges
 
 if TYPE_CHECKING:
@@ -116,12 +117,15 @@ def build_report(
         headline = next((item for item in measured if item.overall is not None), None)
         # The worst answers are ranked by the first metric that grades them, else by the headline metric itself.
         grades = () if headline is None else (*_GRADED_BY.get(headline.metric, ()), headline.metric)
-        of_grade = ([s for s in series_of.values() if s.estimated and s.metric == grade] for grade in grades)
+        # Where several evaluators scored a call, the last one counts: that which saw it as it came.
+        in_time = sorted(series_of.values(), key=lambda series: not series.added)
+        of_grade = ([s for s in in_time if s.estimated and s.metric == grade] for grade in grades)
         ranked_by = next(filter(None, of_grade), list[ScoreSeries]())
         labelling = {series.evaluator for series in series_of.values() if series.metric in STATEMENT_METRICS}
         main = None if headline is None else series_of[headline.metric, headline.evaluator]
         relevance = next((each for each in series_of.values() if each.metric == "context_relevance"), None)
         grouping = None if main is None else group_bad_calls(reader, columns, main, chosen, relevance)
+        feedback = feedback_summaries(reader, columns, chosen, main)
         problems = _worst_answers(reader, columns, ranked_by, chosen, worst, labelling=labelling)
     in_order = [series_of[item.metric, item.evaluator] for item in items]
     sources = [columns.sources[number] for number in np.unique(columns.source[chosen]).tolist()]
@@ -145,6 +149,7 @@ def build_report(
         notes=(*_notes(columns, chosen, measured, groups, period, oldest), *_baseline_notes(path, workflow, now)),
         rollouts=_rollouts(columns, chosen),
         grouping=grouping,
+        feedback=feedback,
     )
 
 
@@ -181,7 +186,7 @@ def _metric_sort_key(item: MetricReport, series: ScoreSeries) -> tuple[object, .
     preference = HEADLINE_METRICS.index(item.metric) if item.metric in HEADLINE_METRICS else len(HEADLINE_METRICS)
     latest = int(np.flatnonzero(series.eligible).max(initial=-1))
     nothing = not (item.judged or item.unscored)
-    return nothing, item.overall is None, preference, item.metric, -latest, -item.judged
+    return nothing, item.overall is None, preference, item.metric, series.added, -latest, -item.judged
 
 
 def _timeline(
@@ -276,15 +281,15 @@ def _notes(
     period: Period,
     oldest: float | None,
 ) -> Iterator[str]:
-    """Yield the report's notes for its reader: a change of evaluator, a short history, too many workflows."""
+    """Yield the report's notes for its reader: several evaluators, a short history, too many workflows."""
     by_metric: dict[str, list[str]] = {}
     for item in measured:
         if item.overall is not None:
             by_metric.setdefault(item.metric, []).append(item.evaluator)
     for names in sorted({tuple(evaluators) for evaluators in by_metric.values() if len(evaluators) > 1}):
         yield (
-            f"The evaluator changed within this time ({', '.join(names)}): its scores are shown apart, as they have no "
-            "common mean."
+            f"Several evaluators scored the same metric ({', '.join(names)}): their scores are shown apart, as they "
+            "have no common mean."
         )
     compares_periods = groups is not None and groups.kind == "periods"
     if compares_periods and oldest is not None and oldest > previous_period(period).start:
@@ -337,7 +342,7 @@ def _worst_answers(
     Answers with a perfect score are left out.
 
     Args:
-        found: series of one metric by different evaluators, each of other calls.
+        found: series of one metric by different evaluators; of a call that several scored the last one counts.
         labelling: evaluators that label statements; other evaluators only compare words.
     """
     badness, by = np.zeros(len(columns)), np.zeros(len(columns), dtype=np.int64)

@@ -85,7 +85,7 @@ def judged_calls(
         columns: calls and scores of the history.
         identities: identity of each call by row number.
         metric: name of the metric, with scores in [0, 1].
-        evaluator: id@version of the judge; None: the one with the most scores.
+        evaluator: id@version of the judge; None: the one with the most scores of calls as they came.
 
     Raises:
         SettingsError: the history has no estimated scores of that metric.
@@ -96,10 +96,10 @@ def judged_calls(
         known = ", ".join(sorted({each.metric for each in found})) or "none"
         by = "" if evaluator is None else f" by {evaluator}"
         raise SettingsError(f"the history has no judged calls for the metric {metric!r}{by}; it has: {known}")
-    series = max(of_metric, key=lambda each: int((each.weight > 0).sum()))
-    newest = max(
-        (each for each in found if each.metric == metric), key=lambda each: columns.at[each.weight > 0].max(initial=0.0)
-    )
+    series = max(of_metric, key=lambda each: (not each.added, int((each.weight > 0).sum())))
+    # A judge that was asked about stored calls does not judge the newest calls in place of another one.
+    live = [series] if series.added else [each for each in found if each.metric == metric and not each.added]
+    newest = max(live, key=lambda each: columns.at[each.weight > 0].max(initial=0.0))
     if series.higher_is_better:
         series = replace(series, score=1.0 - series.score, screen_score=1.0 - series.screen_score)
     identity = [identities.get(number) for number in columns.number.tolist()]

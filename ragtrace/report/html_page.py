@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING
 from ragtrace.core.errors import SettingsError
 from ragtrace.report import charts, wording
 from ragtrace.report.model import BreakdownRow, Report, RetrievedChunk, WorstAnswer
-from ragtrace.report.tables import (
-    corrected_table,
-    grouping_tables,
-)
+from ragtrace.report.tables import corrected_table, feedback_table, grouping_tables
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -74,7 +71,7 @@ def render_html(report: Report) -> str:
         breakdown_changed=any(each.moved for each in shown),
         whole=_overall_now(report),
         tables=grouping_tables(report),
-        corrected=corrected_table(report),
+        of_people=(corrected_table(report), feedback_table(report)),
         wording=wording,
         charts=charts,
         first_chunks=_split_chunks,

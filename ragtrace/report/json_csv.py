@@ -44,6 +44,9 @@ def _rows(report: Report) -> Iterator[dict[str, object]]:
         yield from _metric_rows(item, report)
     if report.grouping is not None:
         yield from _group_rows(report.grouping)
+    for each in report.feedback:
+        counts = f"{each.low} below 0.5; {each.corrections} corrections"
+        yield {"part": "feedback", "name": each.name, "scored": each.ratings, "estimate": each.mean, "note": counts}
     if groups is None:
         return
     for row in groups.rows:

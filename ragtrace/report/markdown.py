@@ -13,6 +13,7 @@ from ragtrace.report.tables import (
     breakdown_tables,
     closing_tables,
     corrected_table,
+    feedback_table,
     grouping_tables,
     metrics_table,
 )
@@ -51,6 +52,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from (f"> {escaped(note)}\n" for note in report.notes)
     yield from _table(metrics_table(report))
     yield from _table(corrected_table(report))
+    yield from _table(feedback_table(report))
     if item is not None:
         for table in breakdown_tables(report, item):
             yield from _table(table)

@@ -250,6 +250,30 @@ class Grouping:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedbackSummary:
+    """What users said by feedback of one name, with the headline metric on the calls that they rated.
+
+    Users choose what they rate, so these figures describe the rated calls alone.
+    """
+
+    name: str
+    ratings: int
+    """Feedback with a score."""
+    mean: float | None
+    """Mean score; None: no feedback has one."""
+    low: int
+    """Ratings below 0.5."""
+    corrections: int
+    judged_low: int
+    """Scored calls among those with a rating below 0.5."""
+    mean_low: float | None
+    """Mean score of the headline metric on these calls; None: there are none."""
+    judged_other: int
+    """Scored calls among those with other ratings alone."""
+    mean_other: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluatorCost:
     """Cost of one evaluator: its requests, tokens, dollars and time."""
 
@@ -303,6 +327,8 @@ class Report:
     """Rollouts in the order of their times."""
     grouping: Grouping | None = None
     """What the bad calls of the headline metric share."""
+    feedback: tuple[FeedbackSummary, ...] = ()
+    """What users said about the calls, by name."""
 
     @property
     def changes(self) -> bool:

@@ -12,9 +12,9 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import RagCall
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, QueuedCall
-from ragtrace.metrics import registry
 from ragtrace.offline.call_records import CallFile, CallLine
 from ragtrace.offline.score_rows import ScoreRow, evaluation_from_row, row_values
+from ragtrace.report.series import has_unit_range
 
 _BATCH: Final = 500
 _MOST_BYTES: Final = 1 << 40
@@ -50,13 +50,8 @@ def _call_origin(scores: Path) -> CallOrigin:
         judge = judge or str(row["judge"])
         for name, value in row_values(row).items():
             inside = not isinstance(value, (int, float)) or 0.0 <= value <= 1.0
-            in_unit_range[name] = in_unit_range.get(name, _has_unit_range(name)) and inside
+            in_unit_range[name] = in_unit_range.get(name, has_unit_range(name)) and inside
     return CallOrigin(judge=judge, judged=tuple(sorted(name for name, inside in in_unit_range.items() if inside)))
-
-
-def _has_unit_range(name: str) -> bool:
-    """Return whether a metric's scores lie in [0, 1], which is assumed of metrics that are not ragtrace's own."""
-    return name not in registry.names() or registry.get(name).range == (0.0, 1.0)
 
 
 def _rows(scores: Path) -> Iterator[ScoreRow]:

@@ -10,6 +10,7 @@ import numpy as np
 from ragtrace.estimates import Estimate, Moments, estimate_mean
 from ragtrace.estimates.moments import ALWAYS_RULE, NEVER_RULE
 from ragtrace.history.reading import CallColumns
+from ragtrace.metrics import registry
 from ragtrace.report.model import ScoreSpread
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class ScoreSeries:
     estimated: bool
     unit: bool
     """Whether the scores are in [0, 1]."""
+    added: bool = False
+    """Whether a judge gave all these scores to stored calls, later than the judge that saw the calls as they came."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -136,11 +139,15 @@ def _series(columns: CallColumns, metric: str, evaluator: str, higher_is_better:
     counted, f, ruled = np.zeros(len(columns)), np.zeros(len(columns)), np.zeros(len(columns))
     always, never = _sampled_calls(columns, ALWAYS_RULE), _sampled_calls(columns, NEVER_RULE)
     could_be_judged = (~_sampled_calls(columns, "", NEVER_RULE) | (probability > 0)) & ~never
-    ours = np.zeros(len(columns), dtype=bool)
+    ours, added = np.zeros(len(columns), dtype=bool), np.zeros(len(columns), dtype=bool)
+    unit = any(metric in (*source.screened, *source.judged) for source in columns.sources.values())
+    unit = unit or (has_unit_range(metric) and bool(((y[scored] >= 0.0) & (y[scored] <= 1.0)).all()))
     for number, source in columns.sources.items():
-        if source.estimated_by(metric) != evaluator:
-            continue
         here = columns.source == number
+        if source.estimated_by(metric) != evaluator:
+            if unit and evaluator not in (source.screen, source.judge):  # it judged these calls when they were stored
+                added |= here & scored
+            continue
         ours |= here
         if metric not in source.judged:
             counted[here & scored] = 1.0
@@ -154,11 +161,18 @@ def _series(columns: CallColumns, metric: str, evaluator: str, higher_is_better:
         f[known] = np.clip(screened[known], 0.0, 1.0)
         # A judged call that the screen could not score counts with the mean of all others, which shifts no estimate.
         f[could & np.isnan(screened)] = float(f[known].mean()) if known.any() else 0.0
+    counted[added] = 1.0
+    only_added = bool(added.any() and not ours.any())
+    ours |= added
     estimated = bool(ours.any())
     if estimated:  # Scores of this evaluator from a time when another evaluator's were estimated are left out.
         weight, y = np.where(ours, weight, 0.0), np.where(ours, y, np.nan)
-    unit = any(metric in (*source.screened, *source.judged) for source in columns.sources.values())
-    return ScoreSeries(metric, evaluator, higher_is_better, y, weight, counted, f, ruled, estimated, unit)
+    return ScoreSeries(metric, evaluator, higher_is_better, y, weight, counted, f, ruled, estimated, unit, only_added)
+
+
+def has_unit_range(metric: str) -> bool:
+    """Return whether a metric's scores lie in [0, 1], which is assumed of metrics that are not ragtrace's own."""
+    return metric not in registry.names() or registry.get(metric).range == (0.0, 1.0)
 
 
 def _scores(columns: CallColumns, metric: str, evaluator: str) -> Floats:

@@ -17,7 +17,7 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     more: str = ""
-    """How many rows are left out."""
+    """Sentence below the table: how many rows are left out, or how to read them."""
 
 
 def metrics_table(report: Report) -> Table:
@@ -54,7 +54,39 @@ def corrected_table(report: Report) -> Table:
         for item in report.measured
         if item.overall is not None and item.corrected is not None
     ]
-    return Table("Corrected by human labels", ("Metric", "By the judge", "Corrected (95% interval)", "Labels"), rows)
+    head = ("Metric", "By the judge", "Corrected (95% interval)", "Labels")
+    return Table("Corrected by human labels", head, rows, wording.CORRECTED_SENTENCE if rows else "")
+
+
+def feedback_table(report: Report) -> Table:
+    """Return the table of what users said, beside the headline metric of the same calls; empty without feedback."""
+    title = "Score" if report.headline is None else wording.metric_title(report.headline.metric)
+    rows = [
+        (
+            each.name,
+            f"{each.ratings:,}",
+            _mean(each.mean),
+            f"{each.low:,}",
+            f"{each.corrections:,}",
+            f"{_mean(each.mean_low)} ({each.judged_low:,} calls)",
+            f"{_mean(each.mean_other)} ({each.judged_other:,} calls)",
+        )
+        for each in report.feedback
+    ]
+    head = (
+        "Feedback",
+        "Ratings",
+        "Mean",
+        "Below 0.5",
+        "Corrections",
+        f"{title} of these",
+        f"{title} of the others rated",
+    )
+    return Table("What users said", head, rows, wording.FEEDBACK_SENTENCE if rows else "")
+
+
+def _mean(value: float | None) -> str:
+    return "-" if value is None else wording.format_number(value)
 
 
 def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:

@@ -19,6 +19,7 @@ from ragtrace.report.tables import (
     breakdown_tables,
     closing_tables,
     corrected_table,
+    feedback_table,
     grouping_tables,
     metrics_table,
 )
@@ -71,6 +72,7 @@ def _report_parts(report: Report) -> Iterator[RenderableType]:
         yield from _timeline(item, report.rollouts)
     yield from _table(metrics_table(report))
     yield from _table(corrected_table(report))
+    yield from _table(feedback_table(report))
     for table in breakdown_tables(report, item) if item is not None else ():
         yield from _table(table)
     for table in grouping_tables(report):

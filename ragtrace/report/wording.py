@@ -57,6 +57,14 @@ _MEANINGS: Final = {
     "citation_precision": "how well the cited chunks support the parts of the answer that cite them",
     "citation_recall": "how much of the answer is supported by what it cites",
 }
+CORRECTED_SENTENCE: Final = (
+    "Human labels of some of the calls correct the judge's figures. Trust the corrected ones: their intervals count "
+    "the judge's errors, too."
+)
+FEEDBACK_SENTENCE: Final = (
+    "Users choose which answers they rate, so these figures describe the rated calls alone: they are no estimates for "
+    "all calls."
+)
 DECISIONS: Final = {
     "sampled": "seen: drawn by the sample",
     "suspicious": "seen: suspicious to the screen",

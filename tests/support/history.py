@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from opentelemetry.trace import SpanContext, TraceFlags
 
+from ragtrace.core.feedback import Feedback
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import Document, Evaluation, RagCall, Result, Score, Unscored
 from ragtrace.history.source import CallOrigin
@@ -91,11 +92,15 @@ def _claims(answer: str) -> tuple[Claim, ...]:
 
 
 def fill(
-    path: Path, calls: Iterator[QueuedCall] | list[QueuedCall], source: CallOrigin = SOURCE, *, texts: bool = True
+    path: Path,
+    calls: Iterable[QueuedCall | Feedback],
+    source: CallOrigin = SOURCE,
+    *,
+    texts: bool = True,
 ) -> None:
     """Write *calls* to the history at *path*."""
     writer = HistoryWriter(str(path), source, most_bytes=4 * GIB, texts=texts)
-    batch: list[QueuedCall] = []
+    batch: list[QueuedCall | Feedback] = []
     for call in calls:
         batch.append(call)
         if len(batch) == 1000:

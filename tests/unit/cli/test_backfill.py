@@ -11,12 +11,18 @@ from typing import Any
 
 import pytest
 
+import ragtrace
 from ragtrace.cli import main
 from ragtrace.core.types import Evaluation, Score
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.writing import QueuedCall
+from ragtrace.report.analysis import build_report
+from ragtrace.report.html_page import render_html
+from ragtrace.report.markdown import render_markdown
+from ragtrace.report.model import Period
+from ragtrace.report.terminal import render_terminal
 from ragtrace.system.terminal import FAILURE, OK, USAGE
-from tests.support.history import SOURCE, call_of, fill
+from tests.support.history import SOURCE, Simulated, call_of, fill, made
 from tests.support.offline_judge import WordyJudge
 
 JUDGE = "tests.support.offline_judge:WordyJudge"
@@ -75,6 +81,34 @@ def test_new_scores_stand_beside_the_old(tmp_path: Path, capsys: pytest.CaptureF
     assert (found["calls"], found["in_period"], found["n_calls"], found["cost_usd"]) == (2, 2, 2, 1.0)
     assert found["metrics"]["faithfulness"]["mean"] == 0.5
     assert scores(path) == {"judge@2": [0.25, 0.25], "wordy@1": [0.0, 1.0]}
+
+
+def test_the_report_has_a_row_for_each_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both estimates are of all calls of the time, in every form; a note says that they have no common mean."""
+    path, rng, now = tmp_path / "history.db", random.Random(2), time()
+    fill(path, [made(now - number, Simulated(0.5, 0.5), rng) for number in range(60)])
+    run(capsys, path, "--metrics", "faithfulness")
+    report = build_report(str(path), Period(now - 86_400, now + 1), compare="none")
+    rows = [(item.evaluator, item.overall) for item in report.measured if item.metric == "faithfulness"]
+    assert [(by, rate.n, rate.value) for by, rate in rows if rate] == [
+        ("judge@2", 60, pytest.approx(0.6, abs=0.2)),
+        ("wordy@1", 60, 1.0),
+    ]
+    for text in (render_html(report), render_markdown(report).replace("\\", ""), render_terminal(report)):
+        words = " ".join(text.split())
+        assert "Several evaluators scored the same metric (judge@2, wordy@1)" in words
+        assert "100.0%" in words
+
+
+def test_either_judge_can_be_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By default the one that saw the calls as they came, whose calibration another judge of stored calls leaves valid."""
+    path, rng, now = tmp_path / "history.db", random.Random(2), time()
+    fill(path, [made(now - number, Simulated(0.5, 0.5), rng) for number in range(60)])
+    run(capsys, path, "--metrics", "faithfulness")
+    for options, evaluator in (([], "judge@2"), (["--evaluator", "wordy@1", "--again"], "wordy@1")):
+        assert main(["calibrate", "pick", str(path), "-n", "10", "--metric", "faithfulness", "--json", *options]) == OK
+        assert json.loads(capsys.readouterr().out)["evaluator"] == evaluator
+        assert ragtrace.calibrate(path, "faithfulness").stale == ""
 
 
 def test_what_is_in_is_not_judged_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

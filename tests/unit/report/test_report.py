@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from opentelemetry.trace import SpanContext
 
 import ragtrace
 from ragtrace.cli import main
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.feedback import Feedback
 from ragtrace.core.types import Result, Score
 from ragtrace.estimates import Moments, difference, estimate_mean, judged_moments, unjudged_moments
 from ragtrace.history.source import CallOrigin
@@ -328,6 +330,42 @@ def _by_another(evaluation):  # type: ignore[no-untyped-def]
     from dataclasses import replace
 
     return replace(evaluation, version="3") if evaluation.evaluator == "judge" else evaluation
+
+
+def test_feedback_is_reported_beside_the_scores_of_the_same_calls(path: Path) -> None:
+    """Ratings, low ones and corrections by name, in every form; they are no estimates for all calls."""
+    of_calls = calls(40, NOW - DAY, Simulated(0.5, 1.0))
+    spans = [each.call.span for each in of_calls]
+    ratings = [
+        Feedback(f"{number:032x}", span, "thumbs", float(number > 3), None, None, None, None, int((NOW - 60) * 1e9))
+        for number, span in enumerate(spans[:10])
+        if span is not None
+    ]
+    corrected = Feedback(
+        "f" * 32, ratings[0].span, "correction", None, "corrected", None, "14 days", None, int((NOW - 60) * 1e9)
+    )
+    stray = replace(ratings[0], id="e" * 32, span=SpanContext(7, 7, False))
+    fill(path, [*of_calls, *ratings, corrected, stray])
+    found = build_report(str(path), TODAY, made_at=NOW)
+    correction, thumbs = found.feedback
+    assert (thumbs.name, thumbs.ratings, thumbs.mean, thumbs.low, thumbs.corrections) == ("thumbs", 10, 0.6, 4, 0)
+    assert (correction.ratings, correction.mean, correction.corrections) == (0, None, 1)
+    badness = [_judged(each) for each in of_calls]
+    assert (thumbs.judged_low, thumbs.judged_other) == (4, 6)
+    assert thumbs.mean_low == pytest.approx(sum(badness[:4]) / 4)
+    assert thumbs.mean_other == pytest.approx(sum(badness[4:10]) / 6)
+    for text in (render_html(found), render_markdown(found), render_terminal(found)):
+        words = " ".join(text.split())
+        assert "thumbs" in words
+        assert "no estimates for all calls" in words
+    assert '"feedback": [{"name": "correction"' in to_json(found)
+    assert "feedback,,,thumbs" in to_csv(found)
+
+
+def _judged(call: QueuedCall) -> float:
+    result = call.evaluations[1].results["hallucination"]
+    assert isinstance(result, Score)
+    return result.value
 
 
 def test_empty_history_is_reported_in_words(path: Path) -> None:

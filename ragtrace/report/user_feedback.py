@@ -1,0 +1,70 @@
+"""Summary of what users said about the reported calls, beside the scores of the same calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ragtrace.report.model import FeedbackSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ragtrace.history.reading import CallColumns, HistoryReader, StoredFeedback
+    from ragtrace.report.series import Mask, ScoreSeries
+
+LOW: Final = 0.5
+"""Score of feedback below which users were not content."""
+
+
+def feedback_summaries(
+    reader: HistoryReader, columns: CallColumns, chosen: Mask, series: ScoreSeries | None
+) -> tuple[FeedbackSummary, ...]:
+    """Return a summary of the feedback on the *chosen* calls for each name of feedback.
+
+    Args:
+        reader: the history.
+        columns: calls of the history.
+        chosen: which of them are meant.
+        series: scores to compare the feedback with; None: there are none.
+    """
+    feedback = reader.feedback()
+    if not feedback:
+        return ()
+    identities = reader.identities()
+    position = {
+        identities[number]: at
+        for at, number in enumerate(columns.number.tolist())
+        if chosen[at] and number in identities
+    }
+    by_name: dict[str, list[StoredFeedback]] = {}
+    for each in feedback:
+        if each.identity in position:
+            by_name.setdefault(each.name, []).append(each)
+    return tuple(_summary(name, mine, position, series) for name, mine in sorted(by_name.items()))
+
+
+def _summary(
+    name: str, feedback: Sequence[StoredFeedback], position: dict[bytes, int], series: ScoreSeries | None
+) -> FeedbackSummary:
+    scores = [each.score for each in feedback if each.score is not None]
+    rated = {position[each.identity] for each in feedback if each.score is not None}
+    low = {position[each.identity] for each in feedback if each.score is not None and each.score < LOW}
+    of_low, of_other = (
+        [] if series is None else [float(series.score[at]) for at in calls if series.weight[at] > 0]
+        for calls in (low, rated - low)
+    )
+    return FeedbackSummary(
+        name,
+        len(scores),
+        _mean(scores),
+        sum(score < LOW for score in scores),
+        sum(each.correction is not None for each in feedback),
+        len(of_low),
+        _mean(of_low),
+        len(of_other),
+        _mean(of_other),
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
