@@ -21,7 +21,7 @@ Looks at the queues of a fleet of judges (`ragtrace worker`) in RabbitMQ or Redi
 """
 _STATUS = """\
 Prints the calls that wait, the age of the oldest one (on Redis; RabbitMQ shows no message without delivering it), the
-workers that answer within a second, and the dead letters.
+number of workers that take calls, the names of those that answer within a second, and the dead letters.
 """
 _RETRY = """\
 Puts dead letters back into the queue of calls, to be judged again. A dead letter that no call can be read from stays.
@@ -80,7 +80,7 @@ def _print_status(broker: CallBroker, options: argparse.Namespace) -> None:
     oldest = "" if state.oldest_seconds is None else f", the oldest for {state.oldest_seconds:.0f} s"
     sys.stdout.write(f"calls that wait: {state.calls}{oldest}\n")
     workers = "".join(f"  {name}\n" for name in state.workers)
-    sys.stdout.write(f"workers: {len(state.workers)}\n{workers}dead letters: {state.dead_letters}\n")
+    sys.stdout.write(f"workers: {state.consumers}\n{workers}dead letters: {state.dead_letters}\n")
 
 
 def _retry(broker: CallBroker, options: argparse.Namespace) -> None:

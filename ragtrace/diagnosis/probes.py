@@ -235,7 +235,7 @@ def probe_files(settings: Settings, probes: Probes) -> None:
 
 
 def probe_fleet(settings: Settings, environ: Mapping[str, str], probes: Probes) -> None:
-    """Start probes of a fleet's broker, with what its queues hold, and of the Redis that workers share beside it."""
+    """Start probes of a fleet's broker, with its queues and workers, and of the Redis that workers share beside it."""
     from ragtrace.pipeline.fleet_broker import STORE_VARIABLE, displayed_url
 
     if settings.fleet:
@@ -250,13 +250,15 @@ def _ask_broker(url: str) -> ProbeResult:
 
     check_broker_url(url, "fleet")
     try:
-        lengths = CallBroker(url).lengths()
+        broker = CallBroker(url)
+        lengths, workers = broker.lengths(), broker.worker_count()
     except Exception as error:
         advice = "start the broker, or correct fleet= or RAGTRACE_FLEET; until then calls wait, or go into the spool"
         return ProbeResult(False, f"{type(error).__name__}: {hide_credentials(str(error))}", advice)
     buried = lengths[DEAD_LETTERS]
-    seen = f"{lengths[CALLS]} calls wait for a judge, {buried} dead letters"
-    return ProbeResult(True, f"{seen} (ragtrace fleet status)" if buried else seen)
+    seen = f"{lengths[CALLS]} calls wait for a judge, {workers} workers, {buried} dead letters"
+    advice = "" if workers else "no worker judges the calls: start ragtrace worker; until then they wait in the queue"
+    return ProbeResult(workers > 0, f"{seen} (ragtrace fleet status)" if buried else seen, advice)
 
 
 def _ask_redis(url: str) -> ProbeResult:

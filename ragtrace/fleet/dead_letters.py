@@ -27,8 +27,10 @@ class FleetState:
     dead_letters: int
     oldest_seconds: float | None
     """Time for which the oldest call of the queue has waited; None: not known (RabbitMQ), or the queue is empty."""
+    consumers: int
+    """Workers that take calls from the queue."""
     workers: tuple[str, ...]
-    """Names of the workers that answered."""
+    """Names of the workers that answered within a second."""
 
 
 def read_state(broker: CallBroker) -> FleetState:
@@ -41,7 +43,8 @@ def read_state(broker: CallBroker) -> FleetState:
     with broker.connect() as connection:
         inspect: Any = broker.app.control.inspect(timeout=_INSPECT_SECONDS, connection=connection)
         answers: dict[str, object] = inspect.ping() or {}
-    return FleetState(lengths[CALLS], lengths[DEAD_LETTERS], _oldest_seconds(broker), tuple(sorted(answers)))
+    waiting, dead = lengths[CALLS], lengths[DEAD_LETTERS]
+    return FleetState(waiting, dead, _oldest_seconds(broker), broker.worker_count(), tuple(sorted(answers)))
 
 
 def _oldest_seconds(broker: CallBroker) -> float | None:

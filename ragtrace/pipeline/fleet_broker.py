@@ -28,6 +28,8 @@ MOST_CALLS: Final = 10_000
 """Calls that the queue holds at most; sampling probabilities fall long before."""
 REDIS_PREFIX: Final = "ragtrace:"
 """Prefix of all keys in Redis."""
+_WORKER_NAME: Final = "ragtrace-worker"
+"""Name of a worker's connections to Redis, by which living workers are counted."""
 _SCHEMES: Final = ("amqp", "amqps", "redis", "rediss")
 _TIMEOUT_SECONDS: Final = 5.0
 _CELERY_VARIABLES: Final = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
@@ -101,6 +103,7 @@ def make_celery_app(url: str, *, visibility_seconds: float = 0.0) -> Any:
         }
         if visibility_seconds:
             options["visibility_timeout"] = max(1, round(visibility_seconds))
+            options["client_name"] = _WORKER_NAME
     calls, dead = make_queues()
     app.conf.update(
         accept_content=["json"],
@@ -246,6 +249,23 @@ class CallBroker:
                 with suppress(*connection.channel_errors), connection.channel() as channel:
                     found[name] = int(channel.queue_declare(name, passive=True).message_count)
         return found
+
+    def worker_count(self) -> int:
+        """Return the number of workers that take calls from the queue.
+
+        Raises:
+            Exception: the broker cannot be reached, or does not tell.
+        """
+        if is_redis(self.url):
+            with self.redis() as client:
+                clients: list[dict[str, str]] = client.client_list()
+                database = str(client.get_connection_kwargs().get("db", 0))
+            # Of its connections each worker has one that is subscribed, for Celery's remote control.
+            kinds = [(each["name"], each["db"]) for each in clients if each["psub"] != "0"]
+            return kinds.count((_WORKER_NAME, database))
+        with self.connect() as connection, suppress(*connection.channel_errors):
+            return int(connection.default_channel.queue_declare(CALLS, passive=True).consumer_count)
+        return 0
 
     def _check_length(self) -> None:
         """Raise a `QueueFullError` if the queue in Redis is full."""

@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
 import ragtrace
 from ragtrace.cli import main
+from ragtrace.diagnosis import diagnose_environment
+from ragtrace.diagnosis.report import Check
 from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, TASK, CallBroker
 from ragtrace.system.faults import faults
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
@@ -125,13 +128,40 @@ def test_a_call_that_fails_three_times_is_a_dead_letter(
         with running_worker(tmp_path, broker.url, judge.url, otlp.environ):
             otlp.wait_for(lambda _: len(scored(otlp)) == 19 and waiting(broker, DEAD_LETTERS) == 3, WAIT_S)
             state = fleet_status(broker, capsys)
-            assert (state["calls"], state["dead_letters"], len(state["workers"])) == (0, 3, 1)
+            assert (state["calls"], state["dead_letters"], state["consumers"]) == (0, 3, 1)
             healthy.set()
             assert main(["fleet", "retry", "--broker", broker.url]) == 0
             assert "put back into the queue: 1 (judge: 1); left: 2" in capsys.readouterr().out
             otlp.wait_for(lambda _: len(scored(otlp)) == 20, WAIT_S)
         found = {letter["reason"]: letter for letter in dead_letters(broker)}
         assert found.keys() == {"version", "not_a_call"}
+
+
+def test_doctor_and_fleet_status_count_the_workers(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both see the workers that take calls, and the doctor warns if there is none; one that was killed is none."""
+
+    def diagnosed() -> Check:
+        (check,) = [
+            each for each in diagnose_environment({"RAGTRACE_FLEET": broker.url}).checks if each.what == "fleet"
+        ]
+        return check
+
+    publish(broker, 1)
+    assert (diagnosed().ok, diagnosed().seen) == (False, "1 calls wait for a judge, 0 workers, 0 dead letters")
+    assert "start ragtrace worker" in diagnosed().advice
+    with JudgeServer() as judge, ExitStack() as stack:
+        first, _ = [
+            stack.enter_context(running_worker(tmp_path, broker.url, judge.url, {}, name=name))
+            for name in ("first", "second")
+        ]
+        assert fleet_status(broker, capsys)["consumers"] == 2
+        first.kill()
+        until = monotonic() + WAIT_S
+        while fleet_status(broker, capsys)["consumers"] == 2:
+            assert monotonic() < until
+        assert (diagnosed().ok, diagnosed().seen) == (True, "0 calls wait for a judge, 1 workers, 0 dead letters")
 
 
 def fleet_status(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Any:
