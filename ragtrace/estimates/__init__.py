@@ -1,4 +1,4 @@
-"""Estimates of mean scores from a sample of the calls, with 95 % intervals; baselines of score distributions."""
+"""Estimates of mean scores from a sample of the calls, with 95 % intervals, and baselines of score distributions."""
 
 from ragtrace.estimates.agreement import (
     Agreement,

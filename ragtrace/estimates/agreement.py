@@ -34,7 +34,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Agreement of a judge's verdicts with human labels; a figure that the labels do not determine is None."""
+    """Agreement of a judge's verdicts with human labels. A figure that the labels do not determine is None."""
 
     n: int
     """Number of labelled calls."""
@@ -51,7 +51,7 @@ class Agreement:
 
 
 def agreement(labels: Sequence[bool], verdicts: Sequence[bool], weights: Sequence[float] | None = None) -> Agreement:
-    """Compare a judge's *verdicts* with human *labels* of the same calls; True is bad in both.
+    """Compare a judge's *verdicts* with human *labels* of the same calls, where True means bad in both.
 
     Args:
         labels: the human labels.
@@ -95,12 +95,12 @@ def _share(cases: Sequence[tuple[bool, float]]) -> Interval:
 
 
 def _wilson(share: float, number: float) -> Interval:
-    """Return the Wilson score interval of a *share* of *number* cases, without any correction for few cases."""
+    """Return the Wilson score interval of a *share* of *number* cases, without a small-sample correction."""
     return Interval(share, *wilson_interval(share, number, Floats(), small=0.0, continuity=0.0))
 
 
 def _kappa(calls: Sequence[tuple[bool, bool, float]]) -> Interval | None:
-    """Return Cohen's kappa with its interval; None where label and verdict are the same constant.
+    """Return Cohen's kappa with its interval, or None if labels and verdicts all have the same value.
 
     The interval is a Wilson interval of the share of agreement, for the number of calls at which this share would have
     the variance that kappa has: so perfect agreement in a few calls has an interval, too.
@@ -156,7 +156,7 @@ def krippendorff_alpha(units: Iterable[Sequence[Hashable | None]]) -> float | No
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Threshold between good and bad calls that labels recommend, with its error on calls that did not choose it."""
+    """Recommended threshold between good and bad calls, with its error on calls that were not used to choose it."""
 
     value: float
     """Badness from which a call counts as bad."""
@@ -171,7 +171,7 @@ def recommend_threshold(
     questions: Sequence[Hashable],
     most_false_alarms: float | None = None,
 ) -> Threshold | None:
-    """Recommend the threshold of a judge's score from which a call should count as bad, with its cross-fitted error.
+    """Recommend the score threshold from which a call should count as bad, with its cross-fitted error.
 
     Args:
         labels: the human labels; True is bad.
@@ -203,7 +203,7 @@ def recommend_threshold(
 
 
 def _best_threshold(calls: Sequence[tuple[bool, float, float, Hashable]], most_false_alarms: float | None) -> float:
-    """Return the threshold that parts labelled calls best; of several equally good ones the one nearest to 0.5."""
+    """Return the threshold that best separates good from bad labelled calls, or of several the one nearest to 0.5."""
     bad = sum(weight for label, _, weight, _ in calls if label)
     good = sum(weight for label, _, weight, _ in calls if not label)
     scores = sorted({score for _, score, _, _ in calls})

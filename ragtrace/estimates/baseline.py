@@ -1,4 +1,4 @@
-"""Baselines: how an application's scores were distributed while it worked well, learned from its first calls.
+"""Baselines: score distributions of an application while it worked well, learned from its first scored calls.
 
 The scale of a lexical score depends on the application: the same score can be good in one and bad in another. Such a
 score can tell whether answers have become worse, and for that comparison the earlier scores must be known.
@@ -73,7 +73,7 @@ class CollectedScores:
 
     @classmethod
     def single(cls, score: float, probability: float, question: str | None, at: float, version: str) -> CollectedScores:
-        """Create a collection that consists of one scored call.
+        """Create a collection of scored calls that consists of one call.
 
         Args:
             score: score of the call, in [0, 1].
@@ -93,7 +93,7 @@ class CollectedScores:
 
     @classmethod
     def concat(cls, parts: Iterable[CollectedScores]) -> CollectedScores:
-        """Concatenate several collections of scored calls into one, in their order."""
+        """Concatenate collections of scored calls, in the order in which they are given."""
         parts = list(parts)
         return cls(
             tuple(score for part in parts for score in part.scores),
@@ -161,7 +161,7 @@ class Baseline:
         return cls({BaselineKey(workflow, metric, evaluator): found})
 
     def find(self, workflow: str, metric: str, evaluator: str) -> Distribution | None:
-        """Return the score distribution of a metric in a workflow; None: there is no baseline of it (yet).
+        """Return the score distribution of a metric in a workflow, or None if there is no baseline for them.
 
         Args:
             workflow: name of the workflow.
@@ -230,7 +230,7 @@ class Baseline:
 
 @contextmanager
 def exclusive_lock(path: str | os.PathLike[str]) -> Generator[None, None, None]:
-    """Hold an exclusive file lock on the baseline at *path* while the `with` block runs.
+    """Hold an exclusive lock on the baseline file at *path* while the `with` block runs.
 
     Every process takes it before it writes the file. Without fcntl (Windows) there is no lock: of two processes that
     write at once, the later one wins.
@@ -311,16 +311,16 @@ class MetricBaseline(NamedTuple):
     evaluator: str
 
     def find(self, workflow: str) -> Distribution | None:
-        """Return the distribution of the metric's scores in *workflow*; None: its baseline is not learned yet."""
+        """Return the distribution of the metric's scores in *workflow*, or None if it is not learned yet."""
         return self.learner.find(BaselineKey(workflow, self.metric, self.evaluator))
 
     def missing(self, workflow: str) -> int:
-        """Return how many more scored calls of *workflow* its baseline needs until it is learned."""
+        """Return how many more scored calls of *workflow* are needed to learn the metric's baseline."""
         return self.learner.missing(BaselineKey(workflow, self.metric, self.evaluator))
 
 
 class BaselineLearner:
-    """Learner of baselines: computes the score distribution of a metric in a workflow from its first scored calls.
+    """Learner of baselines, which are score distributions, from the first scored calls of each workflow and metric.
 
     There is one for each workflow, metric and evaluator. Processes that share a file share their calls: every 30
     seconds while something is being learned, and whenever it has seen enough calls, a process adds its calls to those
@@ -344,7 +344,7 @@ class BaselineLearner:
         self.reset()
 
     def reset(self) -> None:
-        """Drop the collected calls that are not in the baseline file yet.
+        """Drop the collected scored calls that are not yet written to the baseline file.
 
         Called in a forked child, where they are the parent's.
         """
@@ -355,7 +355,7 @@ class BaselineLearner:
         self._closed = self._unsaved = False
 
     def open_file(self, path: str, origin: str) -> None:
-        """Load the baseline file at *path*, and from now on share scored calls with other processes through it.
+        """Load the baseline file at *path*, through which processes then share the scored calls that they collect.
 
         Raises:
             SettingsError: the file is no baseline, or cannot be read, or cannot be made.
@@ -373,7 +373,7 @@ class BaselineLearner:
         self._path = path
 
     def set_assignment(self, plan: MetricAssignment, version: str) -> None:
-        """Set the metrics to learn baselines of from now on, and the current release of the application.
+        """Set which metrics to learn baselines for, and the current release of the application.
 
         Args:
             plan: metrics, and the evaluator whose scores of each are used.
@@ -396,7 +396,7 @@ class BaselineLearner:
                     self.add(key, result.value, evaluation.probability, call.query)
 
     def add(self, key: BaselineKey, score: float, probability: float, question: str | None) -> None:
-        """Add one score to the calls collected for the baseline of *key*, which is not learned yet."""
+        """Add one score to the calls that are collected to learn the baseline of *key*."""
         is_new = False
         one = CollectedScores.single(
             min(1.0, max(0.0, score)), probability, question or None, self._clock(), self._version
@@ -424,16 +424,16 @@ class BaselineLearner:
             self._learn_locally()
 
     def find(self, key: BaselineKey) -> Distribution | None:
-        """Return the score distribution of *key*; None: its baseline is not learned yet."""
+        """Return the score distribution of *key*, or None if its baseline is not learned yet."""
         return self._known.distributions.get(key)
 
     def missing(self, key: BaselineKey) -> int:
-        """Return how many more scored calls the baseline of *key* needs, as far as this process knows."""
+        """Return how many more scored calls are needed to learn the baseline of *key*, as far as this process knows."""
         with self._lock:
             return max(0, self.calls - len(self._known.learning.get(key, ())) - len(self._pending.get(key, ())))
 
     def progress(self) -> list[tuple[BaselineKey, Distribution | None, int]]:
-        """Return the progress of each baseline as its key, its distribution and its number of calls, sorted by key.
+        """Return for each baseline its key, its distribution if learned, and its number of calls, sorted by key.
 
         The distribution is None while the baseline is being learned.
         """
@@ -445,7 +445,7 @@ class BaselineLearner:
             ]
 
     def flush(self, timeout: float) -> bool:
-        """Write all collected calls to the baseline file within *timeout* seconds; return whether that succeeded."""
+        """Write collected scored calls to the baseline file within *timeout* seconds. Return whether that succeeded."""
         deadline = monotonic() + timeout
         for _ in range(2):  # one exchange may be under way, for calls before the last
             if not self._path or not (self._pending or self._unsaved):
@@ -457,7 +457,7 @@ class BaselineLearner:
         return not (self._pending or self._unsaved)
 
     def close(self, timeout: float) -> bool:
-        """Close the learner: write all collected calls to the baseline file within *timeout* seconds.
+        """Write all collected scored calls to the baseline file within *timeout* seconds, and stop learning.
 
         Returns:
             Whether all were written.
@@ -467,7 +467,7 @@ class BaselineLearner:
         return well
 
     def _warn_of_other_evaluator(self, key: BaselineKey) -> None:
-        """Log a warning, once, that the known baseline was learned from scores of another version of the evaluator."""
+        """Log a warning, once, that a baseline was learned from another version of the evaluator."""
         known = [other.evaluator for other in self._known.distributions if other[:2] == key[:2]]
         if not known or key[:2] in self._said:
             return
@@ -497,7 +497,7 @@ class BaselineLearner:
             run_bounded(self._update_file, now + _AT_EXIT_SECONDS)
 
     def _update_file(self) -> None:
-        """Add the calls of this process to the baseline file, and learn the baselines that have enough calls in it."""
+        """Add this process's scored calls to the baseline file, and learn the baselines that then have enough calls."""
         try:
             while True:
                 with self._lock:
@@ -518,7 +518,7 @@ class BaselineLearner:
             self._exchanging.release()
 
     def _adopt(self, known: Baseline, written: Mapping[BaselineKey, CollectedScores]) -> None:
-        """Use the baseline *known* from now on, and drop the collected calls in *written*, which it includes."""
+        """Use the baseline *known* from now on, and drop the collected calls in *written*, which *known* includes."""
         with self._lock:
             self._known = known
             for key, parts in list(self._pending.items()):
@@ -527,7 +527,7 @@ class BaselineLearner:
                     del self._pending[key]
 
     def _learn_locally(self) -> None:
-        """Compute baselines without writing the file: from the calls of this process and those last read from it."""
+        """Learn baselines without writing the file, from this process's calls and those last read from the file."""
         with self._lock:
             enough = {
                 key: CollectedScores.concat(parts) for key, parts in self._pending.items() if not self.missing(key)
@@ -537,7 +537,7 @@ class BaselineLearner:
 
 
 def merge_baselines(first: Baseline, second: Baseline, *, complete: bool = False) -> Baseline:
-    """Return the union of two baselines; where both have an entry, that of *first* is used.
+    """Return the union of two baselines, in which an entry of *first* replaces the same entry of *second*.
 
     Args:
         complete: whether to leave out entries of *second* that are still being learned.
@@ -548,7 +548,7 @@ def merge_baselines(first: Baseline, second: Baseline, *, complete: bool = False
 
 
 def add_collected_scores(baseline: Baseline, seen: Mapping[BaselineKey, CollectedScores], calls: int) -> Baseline:
-    """Return *baseline* with the newly scored calls in *seen* added to the entries that are still being learned.
+    """Return *baseline* with the scored calls in *seen* added to the entries that are still being learned.
 
     Args:
         calls: number of calls with which an entry is complete: its distribution is computed from the first of them.

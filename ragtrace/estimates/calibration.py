@@ -1,4 +1,4 @@
-"""Calibration file: what human labels say about a judge, kept to correct the judge's rates on other traffic.
+"""Calibration file: summaries of human labels about a judge, by which the judge's rates on other traffic are corrected.
 
 A calibration belongs to one `CalibrationKey`. It holds sums over the labelled calls, each of which counts by its weight
 v, the inverse of the probability with which it was judged and labelled; y is the judge's score and z the label, both in
@@ -49,7 +49,7 @@ _KIND: Final = {str: "a text", int: "a whole number", float: "a number", bool: "
 
 
 class CalibrationKey(NamedTuple):
-    """Key of a calibration: it corrects the scores of exactly this judge for exactly this metric."""
+    """Key of a calibration: the judge and the metric whose scores the calibration corrects."""
 
     metric: str
     metric_version: str
@@ -62,7 +62,7 @@ class CalibrationKey(NamedTuple):
     """Model that the judge's server said had answered; empty: not known."""
 
     def differences(self, other: CalibrationKey) -> str:
-        """Return what *other* has differently, as text; empty: the calibration holds for it.
+        """Return as text in which fields *other* differs from this key, or "" if the calibration holds for *other*.
 
         A prompt hash or a served model that is not known on one of the two sides is not compared.
         """
@@ -76,7 +76,7 @@ class CalibrationKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JudgeCalibration:
-    """What human labels say about one judge and one metric: one entry of a calibration file."""
+    """Calibration of one judge for one metric by human labels: one entry of a calibration file."""
 
     key: CalibrationKey
     made_at: float
@@ -90,7 +90,7 @@ class JudgeCalibration:
     """`LABEL_SUMS` by name, in the direction of the metric."""
 
     def correct(self, judge: Estimate, stale: str = "") -> Estimate:
-        """Return the judge's estimate of a mean score, corrected by the labels, with its 95 % interval.
+        """Return the judge's estimate of a mean score corrected by the human labels, with its 95 % interval.
 
         Args:
             judge: the judge's estimate.
@@ -110,14 +110,14 @@ class JudgeCalibration:
 
     @property
     def unusable(self) -> str:
-        """Why the labels cannot correct any rate, as a reason of an `Estimate`; empty: they can."""
+        """Reason why the labels cannot correct any rate, or "" if they can."""
         if min(self.sums["wz"], self.sums["w"] - self.sums["wz"]) <= 1e-9 * self.sums["w"]:
             return ONE_KIND_LABELLED
         known = label_rates(self.sums, Floats())
         return UNINFORMATIVE if informedness(self.sums, known, Floats()) <= LEAST_INFORMATION else ""
 
     def judge_bound(self, bound: float, *, above: bool) -> float:
-        """Return the bound on the judge's mean score that stands for a *bound* on the rate that labels would show.
+        """Return the bound on the judge's mean score that corresponds to a *bound* on the rate by human labels.
 
         It is the one-sided 95 % limit towards fewer alarms, because the labels know the judge's errors only so well.
 
@@ -133,7 +133,7 @@ class JudgeCalibration:
 
 @dataclass(frozen=True, slots=True)
 class LabelRates(Generic[Q]):
-    """Judge's mean score by label with its variance, from label counts to which one of each kind is added."""
+    """Judge's mean score by human label with its variance, from counts to which one call of each kind is added."""
 
     labelled: Q
     """Mean score of the calls whose label is 1."""
@@ -144,7 +144,7 @@ class LabelRates(Generic[Q]):
 
 
 def label_rates(sums: Mapping[str, Q], a: Arithmetic[Q]) -> LabelRates[Q]:
-    """Return the judge's mean score by label, from `LABEL_SUMS` by name, of labelled calls of both kinds."""
+    """Return the judge's mean score by human label, from the `LABEL_SUMS` of labelled calls of both kinds."""
     rest = sums["w"] - sums["wz"]
     rates: list[Q] = []
     variances: list[Q] = []
@@ -164,9 +164,9 @@ def label_rates(sums: Mapping[str, Q], a: Arithmetic[Q]) -> LabelRates[Q]:
 
 
 def informedness(sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]) -> Q:
-    """Return by how much the judge's mean scores of the two kinds of labelled calls differ (Youden's J).
+    """Return the difference between the judge's mean scores of the two kinds of labelled calls (Youden's J).
 
-    The lesser of the plain difference and of that with adjusted counts (*known*).
+    It is the lesser of the plain difference and of the difference with adjusted counts (*known*).
     """
     rest = sums["w"] - sums["wz"]
     plain = sums["wzy"] / sums["wz"] - (sums["wy"] - sums["wzy"]) / rest
@@ -176,7 +176,7 @@ def informedness(sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]) 
 def transported_bounds(
     judge: IntervalBounds[Q], sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]
 ) -> IntervalBounds[Q]:
-    """Return the rate that labels would show where the judge's mean score is *judge*, with its 95 % interval.
+    """Return the rate by human labels, with its 95 % interval, at which the judge's mean score is *judge*.
 
     Args:
         judge: the judge's mean score with its interval.
@@ -214,7 +214,7 @@ def rogan_gladen_bounds(rate: Q, share: Q, variance: Q, known: LabelRates[Q], a:
 
 
 def label_sums(calls: Iterable[tuple[float, float, float]]) -> dict[str, float]:
-    """Return the `LABEL_SUMS` of labelled calls, each given as label, judge's score and weight."""
+    """Return the `LABEL_SUMS` of labelled calls, which are given as (label, judge's score, weight)."""
     found: dict[str, float] = {}
     for z, y, w in calls:
         v = w * w
@@ -239,7 +239,7 @@ def read_calibrations(path: str | os.PathLike[str]) -> tuple[JudgeCalibration, .
 
 
 def write_calibration(path: str | os.PathLike[str], calibration: JudgeCalibration) -> None:
-    """Write *calibration* into the file at *path*; one with the same key is replaced, others are kept.
+    """Write *calibration* into the file at *path*, in place of one with the same key, and keep all others.
 
     Raises:
         SettingsError: the file is there, and no calibration file.
@@ -308,7 +308,7 @@ def _checked(record: Mapping[str, Any], name: str, kind: type) -> Any:
 def find_calibration(
     calibrations: Sequence[JudgeCalibration], key: CalibrationKey
 ) -> tuple[JudgeCalibration, str] | None:
-    """Return the newest calibration for the judge and metric of *key*, with what is different if it is stale.
+    """Return the newest calibration for the judge and metric of *key*, with its differences from *key* as text.
 
     Returns:
         The calibration, and an empty text if it holds, else what *key* has differently; None if there is none of the
@@ -322,7 +322,7 @@ def find_calibration(
 
 
 class Calibrations:
-    """Calibrations of a process's evaluators, which knows which of them hold. Observer of finished calls; thread-safe.
+    """Calibrations of a process's evaluators, with checks of which of them still hold. Thread-safe.
 
     Args:
         entries: the calibrations in the calibration file.
@@ -336,11 +336,11 @@ class Calibrations:
             self._warn_if_stale(metric)
 
     def __bool__(self) -> bool:
-        """Whether there is a calibration of any metric that the process estimates."""
+        """Whether there is a calibration for any metric that the process estimates."""
         return any(self.find(metric) for metric in self._keys)
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:
-        """Note which model the judge's server ran for a finished *call*: a calibration holds for that model alone."""
+        """Record which model the judge's server ran for a finished *call*, as a calibration holds for one model."""
         for evaluation in evaluations:
             served = evaluation.served_model
             if served and self._served.get(evaluation.evaluator) != served:
@@ -350,19 +350,19 @@ class Calibrations:
                         self._warn_if_stale(metric)
 
     def find(self, metric: str) -> tuple[JudgeCalibration, str] | None:
-        """Return the calibration of *metric*, with what differs if it is stale (else an empty text); None: no such."""
+        """Return the calibration of *metric*, with a text about what makes it stale ("" if nothing does), or None."""
         key = self._keys.get(metric)
         if key is None:
             return None
         return find_calibration(self._entries, key._replace(served_model=self._served.get(key.evaluator, "")))
 
     def current(self, metric: str) -> JudgeCalibration | None:
-        """Return the calibration of *metric* that alerts may use; None: there is none, it is stale, or useless."""
+        """Return the calibration of *metric* that alerts may use, or None if it is missing, stale or unusable."""
         entry, stale = self.find(metric) or (None, "")
         return None if entry is None or stale or entry.unusable else entry
 
     def rows(self) -> list[tuple[JudgeCalibration, bool]]:
-        """Return the calibration of each metric that has one, and whether alerts and rules may use it, for export."""
+        """Return each calibration of an estimated metric, with whether alerts and rules may use it, for export."""
         found = ((metric, self.find(metric)) for metric in self._keys)
         return [(entry[0], self.current(metric) is not None) for metric, entry in found if entry is not None]
 

@@ -1,4 +1,4 @@
-"""Corrected rates: the rate that human labels would show on all calls, estimated from a judge and a sample of labels.
+"""Corrected rates: estimates of the rate that human labels would show on all calls, from a judge and some labels.
 
 **Three layers.** The screen scores every call (f), the judge scores a sample of the calls (y), a person labels a sample
 of the judged calls (z). A judged call has the weight v = 1/p1, a labelled one the weight w = 1/(p1 p2), with p1 and p2
@@ -72,7 +72,7 @@ class Arrays:
 
 
 class LabelledCall(NamedTuple):
-    """Call that a judge has scored and a person has labelled, with the probabilities of both."""
+    """Call that a judge has scored and a person has labelled, with the sampling probabilities of both steps."""
 
     label: float
     """The person's label, in [0, 1]: 1 where what is counted is the case."""
@@ -87,7 +87,7 @@ class LabelledCall(NamedTuple):
 
 
 def label_columns(labels: Any, scores: Any, screens: Any, judged: Any, labelled: Any) -> dict[str, Any]:
-    """Return the terms whose sums over the labelled calls are the `SUMS`, by name.
+    """Return, by name, the terms of each labelled call whose sums over all labelled calls are the `SUMS`.
 
     Args:
         labels: the persons' labels, an array with one entry a call, as all other arguments.
@@ -152,7 +152,7 @@ def corrected_bounds(
 
 
 def _about(s: Mapping[str, Any], power: str, a: str, b: str, of_a: Any, of_b: Any) -> Any:
-    """Return the weighted sum of (a - of_a)(b - of_b) over the labelled calls."""
+    """Return the weighted sum of (a - of_a)(b - of_b) over the labelled calls, for values *a* and *b* of each call."""
     product = a + b if power + a + b in s else b + a
     return s[power + product] - of_a * s[power + b] - of_b * s[power + a] + of_a * of_b * s[power]
 
@@ -207,7 +207,7 @@ def corrected_rate(
 
 
 def _judge_mean(judged: Moments) -> IntervalBounds[float] | None:
-    """Return the judge's mean score over the traffic with its interval; None: no call was judged."""
+    """Return the judge's mean score over the traffic with its interval, or None if no call was judged."""
     found = estimate_mean(judged)
     if found.value is None or found.low is None or found.high is None:
         return None
@@ -215,7 +215,7 @@ def _judge_mean(judged: Moments) -> IntervalBounds[float] | None:
 
 
 def rogan_gladen(*, marked: float, judged: float, found: float, bad: float, passed: float, good: float) -> Estimate:
-    """Estimate the true rate from a judge's rate and labels of other traffic, with a 95 % interval.
+    """Estimate the true rate, with a 95 % interval, from a judge's rate and labels of other traffic.
 
     It assumes that the judge's sensitivity and specificity are the same there and here. Where labels of the same
     traffic exist, `corrected_rate` needs no such assumption.

@@ -111,7 +111,7 @@ class Distribution:
         return int.from_bytes(digest, "big") / 2**64 < self.tied
 
     def describe(self, now: float) -> str:
-        """Describe in words how many calls the distribution was learned from, of which releases, and when.
+        """Describe in words from how many calls, of which releases and when the distribution was learned.
 
         Args:
             now: the present time, in seconds since the epoch.
@@ -122,7 +122,7 @@ class Distribution:
         return f"learned from {self.n:,} calls{of}{age}"
 
     def mean_bound(self, z: float, side: Literal["lower", "upper"]) -> float:
-        """Return the lower or the upper confidence limit of the mean score behind the distribution.
+        """Return the lower or upper confidence limit of the mean of the scores.
 
         It is the normal limit, in [0, 1], with z^2 imagined calls, half of them with score 0 and half with 1: also a
         baseline in which all scores are equal does not know the mean exactly.
@@ -143,7 +143,7 @@ class Distribution:
 
 
 def _quantile(scores: Sequence[float], weights: Sequence[float]) -> tuple[float, float]:
-    """Return the 5 % quantile of weighted scores, and the share of the ties at it that belong to the lowest 5 %."""
+    """Return the 5 % quantile of weighted scores, and the share of scores equal to it that belong to the lowest 5 %."""
     wanted = QUANTILE * math.fsum(weights)
     ordered = sorted(zip(scores, weights, strict=True))
     below = 0.0

@@ -120,10 +120,10 @@ Q = TypeVar("Q", bound=Quantity)
 
 
 class Arithmetic(Protocol[Q]):
-    """Interface of the operations that formulas need besides +, -, * and /: on floats, or on PromQL expressions."""
+    """Interface of the operations, on floats or PromQL expressions, that formulas need besides +, -, * and /."""
 
     def let(self, name: str, value: Q) -> Q:
-        """Return *value* as a step of the computation called *name*; in PromQL it becomes a recording rule."""
+        """Return *value* as a named step of the computation, which becomes a recording rule in PromQL."""
         ...
 
     def sqrt(self, value: Q) -> Q: ...
@@ -135,7 +135,7 @@ class Arithmetic(Protocol[Q]):
 
 
 class Floats:
-    """Operations of the formulas on plain floats."""
+    """Arithmetic on plain floats for the formulas."""
 
     def let(self, name: str, value: float) -> float:
         return value
@@ -154,7 +154,7 @@ class Floats:
 
 
 class RecordedFloats(Floats):
-    """Operations of the formulas on plain floats that keep the value of every named step, for tests of the rules."""
+    """Arithmetic on floats that keeps the value of every named step, for tests of the Prometheus rules."""
 
     def __init__(self) -> None:
         self.named: dict[str, float] = {}
@@ -166,7 +166,7 @@ class RecordedFloats(Floats):
 
 @dataclass(frozen=True, slots=True)
 class IntervalBounds(Generic[Q]):
-    """Estimated mean with the ends of its 95 % interval, all of them floats or all of them PromQL expressions."""
+    """Estimated mean with the ends of its 95 % interval, as floats or as PromQL expressions."""
 
     value: Q
     low: Q
@@ -200,7 +200,7 @@ class _SampleStatistics(Generic[Q]):
 
 
 def interval_bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Target) -> IntervalBounds[Q]:
-    """Return an estimated mean score and its 95 % interval, computed from sums over the calls.
+    """Return an estimated mean score and its 95 % interval from sums over the calls.
 
     Args:
         sums: `Moments` by name; the sum of the weights w must be positive.
@@ -230,7 +230,7 @@ def interval_bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, tar
 
 
 def _strata(sums: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[dict[str, Q], dict[str, Q]]:
-    """Split the sums into two strata: the calls that an `always` sampling rule had judged, and all other calls."""
+    """Split sums over calls into two strata: calls that an `always` sampling rule selected, and all other calls."""
     other = sums["w"] - sums["r"]
     both = a.let("strata", a.ratio(other, other, sums["w"] * _RULED_ONLY, 0.0))
     ruled = {name: a.let(f"ruled_r{name}", both * sums[f"r{name}"]) for name in _PRODUCTS}
@@ -253,7 +253,7 @@ def _combine_strata(
     *,
     rate: bool,
 ) -> IntervalBounds[Q]:
-    """Combine the estimates of two strata into one: calls that an `always` rule had judged, and sampled calls.
+    """Combine the estimates of two strata into one: calls that an `always` rule selected, and sampled calls.
 
     Args:
         sums: the sums over all calls.
@@ -310,7 +310,7 @@ def _sample_statistics(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _SampleStatis
 
 
 def _sums_are_complete(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
-    """Return whether the number of judged calls (c) and the sum of their cubed weights (www) are complete: 1 or 0.
+    """Return 1 if the number of judged calls (c) and the sum of their cubed weights (www) are complete, else 0.
 
     Versions of ragtrace that did not record these sums yet leave them too small.
     By the Cauchy-Schwarz inequality complete sums satisfy c * ww >= w^2 and www * w >= ww^2.
@@ -322,11 +322,11 @@ def _sums_are_complete(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
 
 
 def _sums_of_oversampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> dict[str, Q]:
-    """Return sums over the judged calls in which a call counts more, the likelier it was to be judged (weight u)."""
+    """Return sums over judged calls in which calls that were likelier to be judged have more weight (u)."""
     inverse = a.let("inverse", a.ratio(sums["ww"], known * sums["www"], unit * 0.0, 0.0))
 
     def sum_of_light(product: str) -> Q:
-        """Return the sum of a product of scores over the judged calls, each times (1 - weight / heaviest weight)^2.
+        """Return a product of scores summed over the judged calls, times (1 - weight / heaviest weight)^2 each.
 
         So calls of small weight, the light ones, count most.
         """
@@ -342,7 +342,7 @@ def _sums_of_oversampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic
 
 
 def _pseudo_counts(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q]:
-    """Return how many imagined calls (pseudo-observations, k) to add to a sample so that its interval is wide enough.
+    """Return how many imagined calls (pseudo-observations, k) a sample needs for its interval to be wide enough.
 
     There are two numbers, for the targets `rate` and `traffic`. The better the screen's scores separate good from bad
     calls, the fewer are needed.
@@ -361,7 +361,7 @@ def _pseudo_counts(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q
 
 
 def _inverse_square(known: Q, distance: float, blind: float | None) -> Q:
-    """Return the inverse square of *distance*, or of *blind* where an older version recorded incomplete sums.
+    """Return 1 / *distance* squared, or 1 / *blind* squared if an older version recorded incomplete sums.
 
     These are distances between the scores of good and bad calls at which half as many imagined calls are added. If
     *blind* is None, its inverse square is 0.
@@ -370,13 +370,13 @@ def _inverse_square(known: Q, distance: float, blind: float | None) -> Q:
 
 
 def _pseudo_count(close: Q, far: Q, most: float, a: Arithmetic[Q]) -> Q:
-    """Return how many imagined calls to add for one target (k): fewer where scores separate good from bad calls."""
+    """Return how many imagined calls to add (k): fewer where the screen's scores separate good from bad calls."""
     # Where nothing varies, both are rounding: nothing is known of the screen.
     return a.maximum(most * a.ratio(close, close + far, close * 0.0 + _ROUNDING, 1.0), FLOOR)
 
 
 def _effective_sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> Q:
-    """Return the effective number of judged calls chosen at random (q); calls with probability 1 do not count."""
+    """Return the effective number of judged calls that were chosen at random, with probability below 1 (q)."""
     once, twice = sums["ww"] - sums["w"], sums["www"] - sums["ww"]
     below = known * twice * (twice - once)
     least = sums["ww"] * sums["ww"] * _NOTHING
@@ -385,7 +385,7 @@ def _effective_sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q
 
 
 def _pseudo_spread(centre: Q, count: Q) -> Q:
-    """Return the squared deviations from *centre*, summed over *count* imagined calls of score 0 and as many of 1."""
+    """Return the sum of squared deviations from *centre* of *count* imagined scores of 0 and *count* scores of 1."""
     return count * ((1.0 - centre) * (1.0 - centre) + centre * centre)
 
 
@@ -401,7 +401,7 @@ def _squared_deviations(sums: Mapping[str, Q], power: Literal["", "w"], centre: 
 def wilson_interval(
     mean: Q, e: Q, a: Arithmetic[Q], name: str = "wilson", *, small: float = SMALL, continuity: float = CONTINUITY
 ) -> tuple[Q, Q]:
-    """Return the low and the high end of the Wilson score interval of *mean*, for an effective sample of *e* calls.
+    """Return both ends of the Wilson score interval of *mean* for an effective sample size of *e*.
 
     Args:
         mean: mean of values in [0, 1].
@@ -424,7 +424,7 @@ def wilson_interval(
 def _screen_weight(
     sums: Mapping[str, Q], sample: _SampleStatistics[Q], a: Arithmetic[Q], *, tuned: bool
 ) -> tuple[Q, Q]:
-    """Return the weight of the screen (evaluator of all calls) in the estimate (L), and the variance it removes."""
+    """Return the weight L of the screen, which scores all calls, in the estimate, and the variance it removes."""
     t, f = sample.mean, sample.screen
     second = sums["wwyf"] - t * sums["wwf"] - f * sums["wwy"] + t * f * sums["ww"]
     c = a.let("shared", second - (sums["wyf"] - t * sums["wf"]))
@@ -438,7 +438,7 @@ def _screen_weight(
 
 
 def _least_share(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
-    """Return the least share of the variance that the interval must keep as long as some calls are not judged."""
+    """Return the share of the variance that the interval must keep at least while some calls are not judged."""
     some = a.ratio(sums["w"] * 0.0 + 1.0, sums["n"] - sums["w"], sums["n"] * _NOTHING, 0.0)
     return a.let("unjudged", some * a.minimum(SPARSE * unit / sums["w"], 1.0))
 
@@ -446,7 +446,7 @@ def _least_share(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
 def _interval_scale(
     sums: Mapping[str, Q], sample: _SampleStatistics[Q], saved: Q, a: Arithmetic[Q], *, tuned: bool, rate: bool
 ) -> Q:
-    """Return the factor by which the half-widths of the Wilson interval are multiplied for the final interval."""
+    """Return the factor from the half-widths of the Wilson interval to those of the final interval."""
     m, unit = sample.centre, sample.unit
     squares = _pseudo_spread(m, sample.pseudo if rate else sample.unseen)
     first = a.let("behind", _squared_deviations(sums, "", m) + unit * squares)

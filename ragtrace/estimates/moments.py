@@ -105,7 +105,7 @@ _values: Final = attrgetter(*NAMES)
 
 
 def unjudged_moments(f: float = 0.0) -> Moments:
-    """Return the `Moments` (sums) of one call that was not judged, from the score that the cheap evaluator gave it.
+    """Return the `Moments` (sums) of one call that was not judged, from the screen's score of the call.
 
     Args:
         f: score of the call by the screen, the evaluator that scores every call.
@@ -152,7 +152,7 @@ class Scorer(Protocol):
 
 
 class MetricAssignment(NamedTuple):
-    """Assignment of metrics to evaluators: from whose scores the mean of each metric is estimated.
+    """Assignment of metrics to evaluators, whose scores the mean of each metric is estimated from.
 
     The screen scores every call, the judge a sample of the calls. Only metrics with range [0, 1] are assigned.
     """
@@ -183,7 +183,7 @@ class MetricAssignment(NamedTuple):
         return cls(screen_id, metrics(screen), judge_id, metrics(judge))
 
     def evaluator_of(self, metric: str) -> str | None:
-        """Return the id of the evaluator from whose scores the mean of *metric* is estimated; None: there is none."""
+        """Return the id of the evaluator whose scores the mean of *metric* is estimated from, or None."""
         if metric in self.judged:
             return self.judge
         return self.screen if metric in self.screened else None
@@ -200,7 +200,7 @@ class SeriesKey(NamedTuple):
 
 
 class _SeriesSums:
-    """Running sums of weights and scores under one key: for every 30 seconds of the last hour, and since the start.
+    """Running sums of weights and scores for one key: since the start, and in slices of 30 seconds for the last hour.
 
     `past` is the sum since the start without the newest 30 seconds, which are the last of `slices`.
     """
@@ -228,7 +228,7 @@ def _zeros() -> array[float]:
 
 
 class RunningMoments:
-    """Observer of finished calls that keeps the sums from which this process estimates mean scores.
+    """Observer of finished calls that keeps the sums of scores from which this process estimates means.
 
     It is thread-safe, and reset in a forked child. A metric of the judge is estimated from the judge's scores, and the
     screen's score of the same metric, if there is one, is its f; any other is estimated from the screen's scores, all
@@ -248,12 +248,12 @@ class RunningMoments:
         call_in_child(self.reset)
 
     def reset(self) -> None:
-        """Set all sums of this process to 0."""
+        """Set all sums of scores in this process to 0."""
         self._lock = threading.RLock()
         self._sums: dict[SeriesKey, _SeriesSums] = {}
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:
-        """Add the scores of a finished *call* to the sums of their metrics.
+        """Add the scores of a finished *call* to the sums of each metric.
 
         Args:
             call: the call.
@@ -284,7 +284,7 @@ class RunningMoments:
                 self.add(series, unjudged_moments(f))
 
     def add(self, series: SeriesKey, moments: Moments) -> None:
-        """Add the `Moments` (sums) of one call to those under the key *series*; readers see all of them or none."""
+        """Add the `Moments` (sums) of one call to the sums under the key *series*, atomically for readers."""
         with self._lock:
             sums = self._sums.get(series)
             if sums is None:
@@ -302,14 +302,14 @@ class RunningMoments:
             sums.add(moments, self._time_slice_at(0.0))
 
     def _mean_screen(self, series: SeriesKey) -> float:
-        """Return the mean score so far by the screen (evaluator of all calls) under the key *series*; 0: no scores."""
+        """Return the mean of the screen's scores so far under the key *series*, or 0 if there are none."""
         with self._lock:
             sums = self._sums.get(series)
             n, f = (0.0, 0.0) if sums is None else list(sums.total())[:2]
             return f / n if n else 0.0
 
     def totals(self) -> dict[tuple[str, str, str], Moments]:
-        """Return all sums since the start by metric, evaluator and workflow, for export; all are read at one moment."""
+        """Return the sums of scores since the start by metric, evaluator and workflow, all read at one moment."""
         with self._lock:
             read = [(series[:3], Moments(*sums.total())) for series, sums in self._sums.items()]
         totals: dict[tuple[str, str, str], Moments] = {}
@@ -320,7 +320,7 @@ class RunningMoments:
     def sum(
         self, metric: str, *, workflow: str | None = None, window: float | None = None, model: str | None = None
     ) -> Moments:
-        """Return the sums for *metric* over all calls, or those of one workflow, model or time window.
+        """Return the sums for *metric* over all calls, or over those of one workflow, model or time window.
 
         Args:
             metric: name of the metric.

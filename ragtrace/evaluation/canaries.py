@@ -1,4 +1,4 @@
-"""Canaries: labelled calls that the judge judges again and again, read from a file of labels."""
+"""Canaries: human-labelled calls, read from a file, that are judged again and again to check the judge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_LINE_CHARS: Final = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class CanarySet:
-    """Labelled calls of one metric, by their label."""
+    """Human-labelled calls for one metric, grouped by label."""
 
     metric: str
     calls: Mapping[CanaryLabel, tuple[RagCall, ...]]
@@ -30,7 +30,7 @@ class CanarySet:
 
 
 def read_canaries(path: str, judged: Collection[str], origin: str) -> tuple[CanarySet, ...]:
-    """Return the canaries in the file at *path*: JSON lines as `ragtrace labels export` writes them.
+    """Return the canaries in the file at *path*: labelled calls to test the judge, as `ragtrace labels export` writes.
 
     Of several labels of one call and metric the majority counts. Calls without a label, without an answer, and those on
     which reviewers are unsure or divided, are left out.
@@ -103,7 +103,7 @@ def _rows(path: str, origin: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _call(line: int, row: Mapping[str, Any], path: str, origin: str) -> RagCall | None:
-    """Return the call that a row holds; None: it has no answer, as in the export of a history without texts."""
+    """Return the call that a row of labels describes, or None if the row has no answer, as exported without texts."""
     query, contexts, answer = row.get("query"), row.get("contexts"), row.get("answer")
     chunks = cast("list[object]", contexts) if isinstance(contexts, list) else []
     known = all(isinstance(text, str) for text in (query, answer, *chunks) if text is not None)

@@ -1,4 +1,4 @@
-"""Bounded number of earlier turns that a judge is shown to understand a query such as "and its height?"."""
+"""Selection of the earlier conversation turns that a judge is shown to understand a query such as "and its height?"."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DOCUMENT_CHARS: Final = 40
 
 
 def with_earlier_turns(call: RagCall, most: int = MOST_TURNS) -> RagCall:
-    """Return *call* with the earlier turns that a judge is shown: at most *most*, the newest ones.
+    """Return *call* with the earlier conversation turns to show to a judge: the newest ones, at most *most*.
 
     They are taken from `earlier_turns`, else from `turns`. Retrieved documents in a user's turn are left out.
     """
@@ -36,7 +36,7 @@ def with_earlier_turns(call: RagCall, most: int = MOST_TURNS) -> RagCall:
 
 
 def turns_before(call: RagCall) -> tuple[Turn, ...]:
-    """Return the turns of the conversation of *call* without the last ones, if these are its query and its answer."""
+    """Return the turns of the conversation of *call* before the call's own query and answer."""
     turns = call.turns or ()
     if turns and turns[-1].role == "assistant" and _same(turns[-1].text, call.answer):
         turns = turns[:-1]
@@ -45,7 +45,7 @@ def turns_before(call: RagCall) -> tuple[Turn, ...]:
 
 
 def latest_turns(turns: Sequence[Turn], most: int, documents: Sequence[Document] = ()) -> tuple[Turn, ...]:
-    """Return the newest of *turns*, oldest first: at most *most*, of at most `MOST_CHARS` characters together.
+    """Return the newest of *turns* in order: at most *most* turns with `MOST_CHARS` characters in all.
 
     Blank turns are left out, and *documents* in the turns of the user.
     """
@@ -69,7 +69,7 @@ def _same(text: str, other: str | None) -> bool:
 
 
 def shorten(text: str, most: int) -> str:
-    """Return *text*, or its beginning and its end, of at most *most* characters together with the mark between them."""
+    """Return *text* cut in the middle, with a mark there, if it has more than *most* characters."""
     if len(text) <= most:
         return text
     end = (most - len(CUT)) // 2
@@ -77,7 +77,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def _without_documents(text: str, documents: Sequence[Document]) -> str:
-    """Return a user's turn without the documents that the application has put into the prompt, beside the question."""
+    """Return the question in a user's turn, without the documents that the application put into the prompt."""
     for document in documents:
         if len(document.text) >= _DOCUMENT_CHARS:
             text = text.replace(document.text, DOCUMENT)

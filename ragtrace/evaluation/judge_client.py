@@ -1,4 +1,4 @@
-"""`JudgeClient`: asks a judge about calls, with a time limit, retries, a concurrency limit, a cache, a circuit breaker.
+"""Client of a judge, with a deadline, retries, limited concurrency, a cache and a circuit breaker.
 
 A call is answered from the cache, or by an identical call that is being judged; else it waits for a free slot, and for
 the end of a Retry-After, and passes the circuit breaker. Transient failures are retried with back-off while the call
@@ -40,7 +40,7 @@ _STATUS: Final = re.compile(r"HTTP \d+")
 
 
 class JudgeStatus(NamedTuple):
-    """Status of a judge at one moment: its circuit breaker, its queue and its counters."""
+    """Status of a judge at one moment: circuit breaker, queue and counters."""
 
     state: BreakerState
     waits_s: float
@@ -65,15 +65,15 @@ class Reservation(Protocol):
 
 
 class SharedLimits(Protocol):
-    """Limits on requests to a judge that several processes keep together: budgets, and a Retry-After."""
+    """Limits on requests to a judge that several processes keep together: budgets, and pauses by Retry-After."""
 
     @property
     def seconds_closed(self) -> float:
-        """Seconds until a request may be allowed again, as far as this process knows; 0 if one may be now."""
+        """Seconds until requests to the judge may be allowed again, as far as this process knows."""
         ...
 
     async def reserve(self, deadline: float) -> Reservation | float:
-        """Wait until the budgets allow one more request, and count it.
+        """Wait until the budgets allow one more request to the judge, and count that request.
 
         Args:
             deadline: monotonic seconds.
@@ -88,11 +88,11 @@ class SharedLimits(Protocol):
         ...
 
     async def pause(self, seconds: float) -> None:
-        """Keep the requests of all processes from the judge for *seconds*: its server has sent a Retry-After."""
+        """Hold back the judge requests of all processes for *seconds*, as a Retry-After header demands."""
 
 
 class JudgeClient:
-    """Client of one judge: asks it with a deadline, retries, a concurrency limit, a circuit breaker and a cache.
+    """Client of one judge, with a deadline, retries, limited concurrency, a circuit breaker and a cache.
 
     For one event loop.
 
@@ -139,7 +139,7 @@ class JudgeClient:
         self.reset()
 
     def reset(self) -> None:
-        """Replace the client's queues, cache and circuit breaker after a fork: they belong to the parent process."""
+        """Replace the client's queues, cache and circuit breaker after a fork, in the child process."""
         self._slots = FairSemaphore(self._concurrency)
         # Twice as many as are judged at a time, so that calls that pause before a retry leave no slot unused.
         self.admission_queue = FairSemaphore(2 * self._concurrency)
@@ -205,7 +205,7 @@ class JudgeClient:
     # --- identical calls ---------------------------------------------------------------------------------------------
 
     async def _judge_and_share(self, key: bytes, call: RagCall, deadline: float) -> Judgement:
-        """Ask the judge about a call, cache the judgement, and share it with the identical calls that wait for it."""
+        """Ask the judge about a call, cache the judgement, and share it with identical calls that are waiting."""
         outcome: Judgement | JudgeError | None = None
         shared = self._in_flight[key] = asyncio.get_running_loop().create_future()
         try:
@@ -222,7 +222,7 @@ class JudgeClient:
     async def _await_identical(
         self, leader: asyncio.Future[Judgement | JudgeError | None], deadline: float
     ) -> Judgement | None:
-        """Wait for the outcome of an identical call that is being judged, and return its judgement.
+        """Wait until an identical call, which is being judged, has a judgement, and return that judgement.
 
         Returns:
             None if that call ran out of its own time or was cancelled, which says nothing about this one.
@@ -243,7 +243,7 @@ class JudgeClient:
     # --- one call ----------------------------------------------------------------------------------------------------
 
     async def _ask_with_retries(self, call: RagCall, deadline: float) -> Judgement:
-        """Ask the judge, and retry after transient failures while there is time; add up the cost of all tries."""
+        """Ask the judge, retrying after transient failures until *deadline*, and add up the cost of all tries."""
         failed = tries = 0
         spent: Cost | None = None
         while True:
@@ -280,7 +280,7 @@ class JudgeClient:
             self._slots.release()
 
     async def _ask_within(self, limits: SharedLimits, call: RagCall, deadline: float) -> Judgement:
-        """Ask the judge once, within limits that other processes keep, too."""
+        """Ask the judge once, within limits that are shared with other processes."""
         while isinstance(reservation := await limits.reserve(deadline), (int, float)):
             self._gate.close(reservation)
             if not await self._gate.wait_until_open(deadline):
@@ -334,7 +334,7 @@ class JudgeClient:
                 self._breaker.record_outcome(ticket, well)
 
     async def _call_judge(self, call: RagCall) -> Judgement:
-        """Call the judge and return its judgement; any exception but a cancellation becomes a `JudgeError`."""
+        """Call the judge and return its judgement. Any exception except a cancellation becomes a `JudgeError`."""
         try:
             if self._plain and not self.computes:
                 judgement: object = await self._threads.run(self._judge.judge, call)
@@ -378,13 +378,13 @@ class JudgeClient:
 
 
 def _deferred(error: JudgeError) -> JudgeError:
-    """Return *error*, marked as the failure of a call about which the judge was not asked."""
+    """Return *error*, marked to say that the judge was not asked about the call."""
     error.deferred = True
     return error
 
 
 def _without_content(error: JudgeError, judge: Judge) -> str:
-    """Return the error message of a judge without any text of the call, which servers may have repeated in it.
+    """Return a judge's error message without any text of the call, which a server may have repeated.
 
     The messages of ragtrace's own judges about a server that they did not reach, or that was late, hold no such text.
     """
@@ -405,7 +405,7 @@ _LONGEST_SPREAD_S: Final = 1.0
 
 
 def retry_delay(tries: int, chance: Callable[[], float]) -> float:
-    """Return how many seconds to wait before the next retry: twice as long after each try, half of it random.
+    """Return the seconds to wait before the next retry: twice as long after each try, half of it random.
 
     Args:
         tries: number of failed tries, at least 1.
@@ -415,7 +415,7 @@ def retry_delay(tries: int, chance: Callable[[], float]) -> float:
 
 
 class RetryAfterGate:
-    """Gate that keeps all calls from a judge while a Retry-After of its server lasts; for one event loop."""
+    """Holds back requests to a judge for as long as its server's Retry-After header says, in one event loop."""
 
     def __init__(
         self, clock: Callable[[], float], sleep: Callable[[float], Awaitable[None]], chance: Callable[[], float]
@@ -425,11 +425,11 @@ class RetryAfterGate:
 
     @property
     def seconds_closed(self) -> float:
-        """Seconds until calls may pass to the judge, as its Retry-After is over; 0 if they may pass now."""
+        """Seconds until the server's Retry-After is over and requests may be sent to the judge, or 0."""
         return max(0.0, self._opens - self._clock())
 
     def close(self, seconds: float) -> None:
-        """Keep calls from the judge for *seconds* from now; a Retry-After that ends later stays in force."""
+        """Hold back requests to the judge for the next *seconds*, or longer if an earlier Retry-After says so."""
         if not seconds > 0:  # NaN as well: a judge may say anything
             return
         seconds = min(seconds, _LONGEST_SHUT_S)
@@ -439,11 +439,11 @@ class RetryAfterGate:
             self._spread = min(_LONGEST_SPREAD_S, _SPREAD * seconds)
 
     def opens_before(self, deadline: float) -> bool:
-        """Return whether calls may pass to the judge now, or will before *deadline* (monotonic seconds)."""
+        """Return whether requests may be sent to the judge now or before the monotonic time *deadline*."""
         return self.seconds_closed == 0 or self._opens < deadline
 
     async def wait_until_open(self, deadline: float) -> bool:
-        """Wait until calls may pass to the judge; return False at once if its Retry-After ends only after *deadline*.
+        """Wait until requests may be sent to the judge. Return False at once if that is after *deadline*.
 
         Waiting calls pass one after the other, within a tenth of the time that the gate was shut, so that they do not
         all arrive at the same moment, here and in other processes with the same Retry-After.
@@ -468,7 +468,7 @@ _LONGEST_PAUSE_S: Final = 60.0
 
 
 class CircuitBreaker:
-    """Circuit breaker of one judge: while it is open, the judge is not asked, because it has kept failing.
+    """Circuit breaker of one judge, which stops requests to the judge after repeated failures.
 
     It opens after ten failures in a row, or if three quarters of the last 40 calls failed. It stays open for five
     seconds; then one call is let through as a probe. If the probe succeeds, the breaker closes; if it fails, it stays
@@ -491,7 +491,7 @@ class CircuitBreaker:
 
     @property
     def state(self) -> BreakerState:
-        """State of the circuit breaker at this moment: closed, open or half open (ready for a probe)."""
+        """State of the circuit breaker at this moment: closed, open, or half open (ready for a probe)."""
         until = self._until  # read once: another thread may be looking
         if until is None:
             return "closed"
@@ -499,27 +499,23 @@ class CircuitBreaker:
 
     @property
     def seconds_open(self) -> float:
-        """Seconds until the open breaker lets one call through as a probe; 0 if it does so now, or is closed."""
+        """Seconds until the open circuit breaker lets one call through as a probe, or 0 if it is not open."""
         return 0.0 if self._until is None else max(0.0, self._until - self._clock())
 
     @property
     def refuses(self) -> bool:
-        """Whether the breaker lets no call through now: it is open, or its probe is being judged."""
+        """Whether the circuit breaker lets no call through now, because it is open or its probe is under way."""
         return self._until is not None and (self.state == "open" or self._probing)
 
     def admit(self) -> int | None:
-        """Let a call through to the judge and return its number for `record_outcome`; None: the breaker refuses it.
-
-        Returns:
-            A number to pass to `record_outcome` with the outcome of the call.
-        """
+        """Let a call through and return a ticket for `record_outcome`, or None if the circuit breaker refuses."""
         if self.refuses:
             return None
         self._probing = self._until is not None
         return self._epoch
 
     def record_outcome(self, ticket: int, well: bool | None) -> None:
-        """Count the outcome of a call that was let through; open or close the circuit breaker accordingly.
+        """Count the outcome of a call that was let through, and open or close the circuit breaker accordingly.
 
         Args:
             ticket: what `admit` returned for the call.
@@ -558,7 +554,7 @@ _MOST_CHARS_EACH: Final = 100_000
 
 
 def fingerprint(call: RagCall, evaluator: str) -> bytes:
-    """Return the cache key of a call: a hash of the judge's identity and of everything that a judge may read.
+    """Return the cache key of a call: a hash of the judge's identity and of all texts that a judge may read.
 
     The latter is query, contexts (texts and ids, in order), answer and reference, and what else the application gave:
     reference contexts, the conversation, repeated runs, the answer's parts.
@@ -575,20 +571,20 @@ def fingerprint(call: RagCall, evaluator: str) -> bytes:
 
 
 def as_cached(judgement: Judgement) -> Judgement:
-    """Return a copy of *judgement* for an identical call: without a cost, and marked as cached."""
+    """Return a copy of *judgement* for an identical call, without a cost and marked as cached."""
     attributes: object = judgement.attributes  # a user's judge may have put anything there
     kept = cast("Mapping[str, Plain]", attributes if isinstance(attributes, Mapping) else {})
     return replace(Cost(cost_usd=0.0).set_on_judgement(judgement), attributes={**kept, CACHED: True})
 
 
 def is_cached(judgement: Judgement) -> bool:
-    """Return whether *judgement* was taken over from an identical call that was judged before."""
+    """Return whether *judgement* was copied from an identical call that was judged before."""
     attributes: object = judgement.attributes
     return isinstance(attributes, Mapping) and cast("Mapping[object, object]", attributes).get(CACHED) is True
 
 
 class JudgementCache:
-    """Least-recently-used cache of judgements, bounded in number and to about four million characters."""
+    """Least-recently-used cache of judgements, limited in number and to about four million characters."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -596,7 +592,7 @@ class JudgementCache:
         self._chars = 0
 
     def get(self, key: bytes) -> Judgement | None:
-        """Return the judgement cached under *key* and mark it as recently used; None if there is none."""
+        """Return the judgement cached under *key* and mark it as recently used, or return None."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -604,7 +600,7 @@ class JudgementCache:
         return entry[0]
 
     def put(self, key: bytes, judgement: Judgement) -> None:
-        """Cache *judgement* under a new *key*, unless it is malformed or huge; evict the least recently used ones."""
+        """Cache *judgement* under *key* unless it is malformed or huge, and evict the least recently used ones."""
         labels = [each.name for each in fields(judgement) if each.name not in ("reasons", "attributes")]
         try:
             chars = sum(_chars_in(getattr(judgement, name)) for name in labels)

@@ -1,4 +1,4 @@
-"""Selection of judge and metrics from the user's arguments, and the error messages if these are wrong."""
+"""Selection of judge and metrics from the user's arguments, with error messages for wrong ones."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _ADVICE: Final[Mapping[str, str]] = {
 
 
 def embedded_judge(*, extractive: bool = False) -> Judge:
-    """Create an `EmbeddedJudge`, whose module is imported only then; *extractive* is passed on."""
+    """Create an `EmbeddedJudge` with the option *extractive*, importing its module only now."""
     from ragtrace.judges import EmbeddedJudge
 
     return EmbeddedJudge(extractive=extractive)
 
 
 def check_type(name: str, value: object, kind: type) -> None:
-    """Check that the argument *name* got an instance of *kind*, or None.
+    """Check that the argument *name* has as its *value* an instance of *kind*, or None.
 
     Raises:
         SettingsError: *value* is neither; the message says what it is and what to write instead.
@@ -52,7 +52,7 @@ def check_type(name: str, value: object, kind: type) -> None:
 
 
 def metric_name(metric: object) -> str:
-    """Return the name of a metric, which is given as its name or as a `Metric` object.
+    """Return the name of a metric that is given as a name or as a `Metric` object.
 
     Raises:
         SettingsError: *metric* is neither a name nor a Metric.
@@ -68,7 +68,7 @@ def metric_name(metric: object) -> str:
 
 
 def requested_metrics(metrics: Iterable[str | Metric] | None) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-    """Return the metrics that the setting `metrics=` asks for, and those of them that it names explicitly.
+    """Return the metrics that the setting `metrics=` asks for, and which of them it names explicitly.
 
     None means the default metrics, "all" every metric that costs no judge call of its own. A judge must offer the
     metrics that are named explicitly; it need not offer the others.
@@ -122,10 +122,7 @@ def offered_metric_names(*judges: Judge | None) -> str:
 
 
 def offering_judge_hint(metric: Metric) -> str:
-    """Return a sentence for an error message that names a judge of ragtrace's own that offers *metric*.
-
-    It is empty if none does.
-    """
+    """Return a sentence for an error message that names a built-in judge which offers *metric*, or ""."""
     from ragtrace.judges.llm.openai import OpenAIJudge
 
     plain, extractive = (embedded_judge(extractive=each).offers(metric) for each in (False, True))

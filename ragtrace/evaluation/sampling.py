@@ -1,4 +1,4 @@
-"""Sampling of the calls that a judge scores: settings, rules and budgets, and the decision about each call."""
+"""Sampling of the calls that a judge scores: settings, rules, budgets, and the decision for each call."""
 
 from __future__ import annotations
 
@@ -123,13 +123,13 @@ class Sampling:
 
 
 def sampling_metrics(sampling: Sampling) -> tuple[str, ...]:
-    """Return the names of the screen's metrics that these sampling settings depend on."""
+    """Return the names of the screen's metrics on which these sampling settings depend."""
     suspicion = (SUSPICIOUS,) if sampling.suspicious_rate is not None else ()
     return suspicion + ((ANSWERED,) if ABSTAINED in (*sampling.always, *sampling.never) else ())
 
 
 def warn_of_missing_metrics(wanted: Sequence[str], screened: Collection[str]) -> None:
-    """Log a warning for each sampling setting without effect, because no screen computes the metric it depends on.
+    """Log a warning for each sampling setting that has no effect because no screen computes its metric.
 
     Args:
         wanted: metrics that the sampling settings depend on.
@@ -147,7 +147,7 @@ def warn_of_missing_metrics(wanted: Sequence[str], screened: Collection[str]) ->
 
 
 def _as_rules(value: object, name: str) -> tuple[Rule, ...]:
-    """Return the rules of the setting *name* (`always`, `never`) as a tuple; *value* is a rule or a list of rules.
+    """Return *value*, a rule or list of rules of the sampling setting *name* (`always` or `never`), as a tuple.
 
     Raises:
         SettingsError: a rule is neither the name of a condition nor a plain function.
@@ -222,7 +222,7 @@ UNPRICED: Final = (
 
 
 class Budget:
-    """Sampling budget of one process: lowers sampling probabilities so that judging keeps to a cost per time.
+    """Sampling budget of one process, which lowers sampling probabilities to limit the cost of judging per time.
 
     The cost is in judge calls or in US dollars. The budget counts expected spending (probability times cost), not the
     outcome of the random draws: so a probability does not depend on earlier draws (except through the mean cost they
@@ -248,12 +248,12 @@ class Budget:
         self.reset()
 
     def reset(self) -> None:
-        """Set the balances of the budget to their start: no spending, and one slack saved for `always` rules."""
+        """Set the budget back to its start: nothing spent, and a reserve for `always` rules."""
         self._ordinary, self._ruled = 0.0, _KEPT
         self._filled = self._clock()
 
     def factor(self, cost: float, *, ruled: bool) -> float:
-        """Return the factor for a call's sampling probability that keeps judging within the budget, in (0, 1].
+        """Return the factor in (0, 1] by which the budget lowers a call's sampling probability.
 
         Args:
             cost: cost of judging one call, in the unit of the budget.
@@ -273,7 +273,7 @@ class Budget:
         return math.exp(min(0.0, self._ruled if ruled else self._ordinary))
 
     def charge(self, probability: float, cost: float, *, ruled: bool) -> None:
-        """Charge the expected cost of a call, probability times cost, to the budget.
+        """Charge the expected cost of a call, which is probability times cost, to the budget.
 
         Args:
             probability: with which the call is judged.
@@ -291,13 +291,13 @@ class Budget:
 
 
 def _add_income(balance: float, income: float, most: float) -> tuple[float, float]:
-    """Add *income* to a budget's balance up to *most*; return the new balance and the rest of the income."""
+    """Add *income* to a budget's balance, up to *most*. Return the new balance and the unused income."""
     taken = min(income, most - balance)
     return balance + taken, income - taken
 
 
 class JudgementCosts:
-    """Running mean of what a judgement costs, from about the last fifty costs that the judge reported.
+    """Running mean of the cost of a judgement, over about the last fifty costs that the judge reported.
 
     Args:
         guess: cost of a judgement before the first report; rather too high.
@@ -312,11 +312,11 @@ class JudgementCosts:
 
     @property
     def mean(self) -> float:
-        """Mean cost of one judgement; a high guess until the judge has reported some costs."""
+        """Mean cost of one judgement, or a high guess until the judge has reported some costs."""
         return max(self._recent, self._guess * _TRUST**self._known)
 
     def add(self, cost: float | None) -> None:
-        """Add the cost of one judgement to the mean; None, or what is no plausible number, counts as not reported."""
+        """Add the cost of one judgement to the mean. None or an implausible number counts as not reported."""
         # A user's judge may report anything.
         most = self._guess * _MOST_GUESSES
         if isinstance(cost, (int, float)) and not isinstance(cost, bool) and 0 <= cost < most:
@@ -336,7 +336,7 @@ _LEAST_FACTOR: Final = 0.001
 
 
 class QueueLoad:
-    """Load of the queue in which sampled calls wait for the judge; lowers sampling probabilities as the queue fills.
+    """Load of the queue of calls for the judge, which lowers sampling probabilities as the queue fills.
 
     Up to a quarter of the queue's capacity probabilities stay as they are. Above, they fall exponentially, to a
     thousandth when the queue is full, and never to 0. So a queue that fills settles where as many calls are sampled as
@@ -353,7 +353,7 @@ class QueueLoad:
         """Calls in the queue when it was last looked at."""
 
     def factor(self, *, ruled: bool) -> float:
-        """Return the factor for a call's sampling probability at the present load, in (0, 1].
+        """Return the factor in (0, 1] by which the present load lowers a call's sampling probability.
 
         Args:
             ruled: whether an `always` rule matches the call.
@@ -374,7 +374,7 @@ _CANARY_SHARE: Final = 0.02
 
 
 class Sampler:
-    """Sampler that decides which calls of a process the judge scores. For one thread.
+    """Sampler that decides which calls of a process the judge scores. Used by one thread only.
 
     Args:
         sampling: the sampling settings.
@@ -396,7 +396,7 @@ class Sampler:
             self._usd = Budget(per_second, _USD_SLACK_SECONDS, ruled=ruled, clock=clock)
 
     def decide(self, call: RagCall, screen: Evaluation | None) -> SamplingDecision:
-        """Decide whether the judge scores *call*; return the decision, its probability and its reason.
+        """Return the decision whether the judge scores *call*, with its probability and its reason.
 
         Args:
             call: the call.
@@ -426,7 +426,7 @@ class Sampler:
         return SamplingDecision(False, probability, "budget" if draw < wanted else "not_sampled", least)
 
     def charge_canary(self) -> bool:
-        """Charge the judgement of one canary to the budgets; return False if none may be judged now.
+        """Charge the judgement of one canary (labelled test call) to the budgets, or return False if it must wait.
 
         Canaries get at most a fiftieth of each budget. Probabilities of later calls fall as for any judgement, so the
         budgets hold for canaries and calls together.
@@ -445,24 +445,24 @@ class Sampler:
         return [(budget, cost) for budget, cost in budgets if budget is not None]
 
     def _budget_factor(self, *, ruled: bool) -> float:
-        """Return the factor for a sampling probability that keeps within all budgets and the queue, in (0, 1]."""
+        """Return the factor in (0, 1] by which all budgets and the queue lower a sampling probability."""
         loaded = 1.0 if self.queue_load is None else self.queue_load.factor(ruled=ruled)
         return min((loaded, *(budget.factor(cost, ruled=ruled) for budget, cost in self._budgets())))
 
     def record_cost(self, cost_usd: float | None) -> None:
-        """Record what one judgement cost in US dollars; None if the judge did not report it."""
+        """Record the cost of one judgement in US dollars, or None if the judge did not report it."""
         if self._usd is not None:
             self._costs.add(cost_usd)
 
     def reset(self) -> None:
-        """Reset the budgets in a forked child, which has a share of its own; the mean cost of a judgement is kept."""
+        """Reset the budgets in a forked child process, but keep the mean cost of a judgement."""
         for budget in (self._calls, self._usd):
             if budget is not None:
                 budget.reset()
 
 
 def is_sampled(trace_id: int, probability: float) -> bool:
-    """Return whether the call with that trace id is sampled at *probability*; the same in every process.
+    """Return whether the call with that trace id is sampled at *probability*, equally in every process.
 
     A hash of the trace id decides. It is salted, so that it is independent of a head sampler that reads the bits of
     the trace id.

@@ -1,4 +1,4 @@
-"""Scoring of one call: labels from the judge, scores computed from them, a reason for every missing score."""
+"""Scoring of one call: labels from the judge, scores computed from the labels, a reason for every missing score."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Evaluator:
         self.reset()
 
     def reset(self) -> None:
-        """Replace the judge's client and its threads after a fork: they belong to the parent process."""
+        """Replace the judge's client and threads after a fork, in the child process."""
         self.judge_client.reset()
         self.threads = BlockingCalls(self._concurrency, f"metrics of {self.judge.id}")
 
@@ -113,7 +113,7 @@ class Evaluator:
 
 
 class Evaluators(NamedTuple):
-    """The evaluators of a process, in the order in which they see a call; None where there is none."""
+    """Evaluators of a process in the order in which they evaluate a call, each None if not configured."""
 
     measure: Evaluator | None
     """Computes the metrics that need no labels, such as latencies (`LabelFreeJudge`)."""
@@ -135,7 +135,7 @@ async def evaluate(
     *,
     again: bool = False,
 ) -> Evaluation:
-    """Have a call judged and compute all metrics of the evaluator; failures become unscored results, not exceptions.
+    """Have a call judged and compute all metrics of the evaluator. Failures become unscored results, not exceptions.
 
     Args:
         evaluator: the evaluator.
@@ -193,14 +193,14 @@ async def evaluate(
 
 
 def _with_defect(result: Result, defect: str) -> Result:
-    """Return *result* with the reason why no contexts were captured, if that is why there is no score."""
+    """Return *result*, in which the reason `contexts_missing` is replaced by the specific reason *defect*."""
     if isinstance(result, Unscored) and result.reason == "contexts_missing":
         return replace(result, reason=defect, explanation=_DEFECTS.get(defect))
     return result
 
 
 async def _without_judging(evaluator: Evaluator, call: RagCall, probability: float, reason: str) -> Evaluation:
-    """Return the evaluation of a call that must not be judged: latencies only, all other metrics unscored."""
+    """Return the evaluation of a call that must not be judged, in which only latencies have scores."""
     results: dict[str, Result] = {}
     for metric in evaluator.metrics:
         if not metric.needs and getattr(metric, "computes", False):
@@ -223,7 +223,7 @@ def _unscored(evaluator: Evaluator, metric: Metric, reason: str, detail: str) ->
 
 
 async def _compute_metric(evaluator: Evaluator, metric: Metric, call: RagCall, judgement: Judgement) -> Result:
-    """Compute one metric of a call: directly if it only computes, else on a thread and within the time limit."""
+    """Compute one metric of a call, on a thread and within the time limit unless it is pure arithmetic."""
     try:
         if getattr(metric, "computes", False):
             return _validated_result(evaluator, metric, metric(call, judgement))

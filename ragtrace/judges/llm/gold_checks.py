@@ -63,9 +63,9 @@ class GoldCheck(NamedTuple):
 def gold_checks(chunks: Sequence[PromptChunk], chance: random.Random) -> tuple[GoldCheck, ...]:
     """Return test statements for the LLM judge: one copied from *chunks*, and one that *chunks* do not support.
 
-    The copied one is left out if no sentence is usable. One that refers to the sentence before it is only copied if there
-    is no other: a careful judge might not know who "she" is. The false sentence names an invented name if no sentence
-    has a number or name to change.
+    The copied one is left out if no sentence is usable. A sentence that refers to the one before it is only copied if
+    there is no other: a careful judge might not know who "she" is. The false sentence names an invented name if no
+    sentence has a number or name to change.
     """
     copied: str | None = None
     for text in _usable_sentences(chunks, chance):
