@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -33,7 +33,6 @@ FLOORS: Final[tuple[frozenset[str], ...]] = (
 )
 FACE: Final = frozenset({"__init__", "block", "decorators", "propagation"})
 EXPORTERS_MAY_IMPORT: Final = ("ragtrace.core", "ragtrace.system", "ragtrace.telemetry.fast_meters")
-LOOKED_AT: Final = (ast.Import, ast.ImportFrom, ast.Constant, ast.Expr, ast.FunctionDef, ast.AsyncFunctionDef, ast.If)
 
 # OpenTelemetry Python publishes its logs API and SDK under these names only.
 PUBLIC_DESPITE_THEIR_NAME: Final = ("opentelemetry._logs", "opentelemetry.sdk._logs", "opentelemetry.sdk._logs.export")
@@ -45,8 +44,12 @@ class Module:
 
     path: Path
     room: str
-    nodes: tuple[ast.AST, ...]
-    """The nodes of its syntax tree that the tests look at: many tests look at all modules."""
+    imports: tuple[tuple[int, str], ...]
+    """Line and full name of everything it imports."""
+    imports_on_import: tuple[tuple[int, str], ...]
+    """Those of its imports that run with it, not those inside functions or for types alone."""
+    literals: tuple[tuple[int, str], ...]
+    """Line and value of every string that is not a docstring, parts of f-strings included."""
 
     @property
     def name(self) -> str:
@@ -58,13 +61,50 @@ class Module:
         return str(self.path.relative_to(ROOT))
 
 
+# The syntax trees are not kept: garbage collection would walk through them, again and again.
 def _read(path: Path) -> Module:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = tuple(node for node in ast.walk(tree) if isinstance(node, LOOKED_AT))
+    package = path.relative_to(ROOT).parts[:-1]
+    nodes = tuple(ast.walk(tree))
+    facts = tuple(_imports(nodes, package)), tuple(_imports(_on_import(tree), package)), tuple(_literals(nodes))
     if not path.is_relative_to(PACKAGE):
-        return Module(path, "exporters", nodes)
+        return Module(path, "exporters", *facts)
     top = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    return Module(path, {"__main__": "cli", **dict.fromkeys(FACE, "face")}.get(top, top), nodes)
+    return Module(path, {"__main__": "cli", **dict.fromkeys(FACE, "face")}.get(top, top), *facts)
+
+
+def _imports(nodes: Iterable[ast.AST], package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """Yield line and full name of everything that *nodes* of a module in *package* import."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            parent = package[: len(package) - node.level + 1] if node.level else ()
+            source = ".".join((*parent, *filter(None, [node.module])))
+            for alias in node.names:
+                yield node.lineno, f"{source}.{alias.name}"
+
+
+def _on_import(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements that run when a module is imported: of functions, and of blocks for types, only the head."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):
+            continue
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not _for_types(node):
+            yield from _on_import(node)
+
+
+def _for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+
+
+def _literals(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
 
 
 # Read on use: reading takes a second, and each process of a parallel run imports this file.
@@ -92,28 +132,6 @@ def _floor(room: str) -> int:
     )
 
 
-def _imports(module: Module, skip: Container[int] = ()) -> Iterator[tuple[int, str]]:
-    """Yield line and full name of everything *module* imports, except by nodes whose identity is in *skip*."""
-    for node in module.nodes:
-        if id(node) in skip:
-            continue
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            source = ".".join((*_package_of(module, node.level), *filter(None, [node.module])))
-            for alias in node.names:
-                yield node.lineno, f"{source}.{alias.name}"
-
-
-def _package_of(module: Module, level: int) -> tuple[str, ...]:
-    """What the dots of a relative import stand for."""
-    if not level:
-        return ()
-    parts = module.path.relative_to(ROOT).parts
-    return parts[: len(parts) - level]
-
-
 def _room_of(name: str) -> str | None:
     """Return the room that importing *name* enters: None if it is not ours, `face` for the public API."""
     parts = name.split(".")
@@ -125,26 +143,6 @@ def _room_of(name: str) -> str | None:
 def _module_of(name: str) -> str:
     """Return the module that importing *name* executes: *name* itself, or what it is taken from."""
     return name if name in _our_names() else name.rpartition(".")[0]
-
-
-def _at_import_time(module: Module) -> Iterator[tuple[int, str]]:
-    """Yield the imports of *module* that run with it, not those inside functions or for types alone."""
-    inside = {
-        id(child)
-        for node in module.nodes
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
-        for child in ast.walk(node)
-    }
-    yield from _imports(module, inside)
-
-
-def _literals(module: Module) -> Iterator[tuple[int, str]]:
-    """Line and value of every string that is not a docstring, parts of f-strings included."""
-    docstrings = {id(node.value) for node in module.nodes if isinstance(node, ast.Expr)}
-    for node in module.nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            yield node.lineno, node.value
 
 
 def _wire_prefixes() -> tuple[str, ...]:
@@ -175,7 +173,7 @@ def test_imports_go_to_a_lower_floor() -> None:
     wrong = [
         f"{module}:{line}: {name}"
         for module in _ours()
-        for line, name in _imports(module)
+        for line, name in module.imports
         if (room := _room_of(name)) is not None and room != module.room and _floor(room) >= _floor(module.room)
     ]
     assert not wrong
@@ -184,7 +182,7 @@ def test_imports_go_to_a_lower_floor() -> None:
 def test_no_two_modules_import_each_other() -> None:
     """The imports that run with a module form no circle between files, inside a room either."""
     graph = {
-        module.name: {_module_of(name) for _, name in _at_import_time(module)} & _our_names() - {module.name}
+        module.name: {_module_of(name) for _, name in module.imports_on_import} & _our_names() - {module.name}
         for module in _ours()
     }
     try:
@@ -198,7 +196,7 @@ def test_exporters_know_only_the_contracts() -> None:
     wrong = [
         f"{module}:{line}: {name}"
         for module in _theirs()
-        for line, name in _imports(module)
+        for line, name in module.imports
         if _room_of(name) is not None and not name.startswith(EXPORTERS_MAY_IMPORT)
     ]
     assert not wrong
@@ -209,7 +207,7 @@ def test_the_library_finds_exporters_by_entry_point_only() -> None:
     wrong = [
         f"{module}:{line}: {name}"
         for module in _ours()
-        for line, name in _imports(module)
+        for line, name in module.imports
         if name.split(".")[0] == "ragtrace_exporters" and _floor(module.room) <= _floor("face")
     ]
     assert not wrong
@@ -220,7 +218,7 @@ def test_no_private_opentelemetry_module_is_used() -> None:
     wrong = [
         f"{module}:{line}: {name}"
         for module in _ours() + _theirs()
-        for line, name in (*_imports(module), *_literals(module))
+        for line, name in module.imports + module.literals
         if re.fullmatch(r"opentelemetry(\.\w+)+(:\w+)?", name) and _private(name)
     ]
     assert not wrong
@@ -240,7 +238,7 @@ def test_names_on_the_wire_are_spelled_in_semconv_only() -> None:
     wrong = [
         f"{module}:{line}: {text!r}"
         for module in _ours() + _theirs()
-        for line, text in _literals(module)
+        for line, text in module.literals
         if module.path.name != "semconv.py"
         and text.startswith(prefixes)
         and re.fullmatch(r"[a-z_]+(\.[a-z0-9_{}]*)+", text)
