@@ -34,12 +34,19 @@ EXIT_S = 20.0
 EVENT = "gen_ai.evaluation.result"
 
 
-@pytest.fixture(params=["rabbitmq", "redis"])
-def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+@pytest.fixture(scope="module", params=["rabbitmq", "redis"])
+def shared_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that runs, of each kind."""
     make = {"rabbitmq": rabbitmq_broker, "redis": redis_broker}[request.param]
-    with make(tmp_path) as described, described.started():
+    with make(tmp_path_factory.mktemp(request.param)) as described, described.started():
         yield described
+
+
+@pytest.fixture
+def broker(shared_broker: Broker) -> Iterator[Broker]:
+    """A broker that holds nothing, of each kind."""
+    yield shared_broker
+    shared_broker.empty()
 
 
 def publish(broker: Broker, count: int) -> None:

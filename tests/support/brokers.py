@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import redis
+
+from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, CallBroker
 from tests.support.services import free_ports, require, running
 
 RABBITMQ: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -44,6 +47,16 @@ class Broker:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+    def empty(self) -> None:
+        """Delete all keys of a Redis, or the fleet's queues in a RabbitMQ."""
+        if self.url.startswith("redis"):
+            with redis.Redis.from_url(self.url) as client:
+                client.flushall()
+            return
+        with CallBroker(self.url).connect() as connection:
+            for name in (CALLS, DEAD_LETTERS):
+                connection.default_channel.queue_delete(name)
 
     def _ready(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
