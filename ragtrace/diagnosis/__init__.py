@@ -1,4 +1,6 @@
-"""Diagnosis of a process by `ragtrace.doctor()`: settings, reachable backends, problems, outcomes of recent calls."""
+"""Diagnosis of a process by `ragtrace.doctor()`: settings, reachable backends, problems, outcomes of recent RAG
+calls.
+"""
 
 from ragtrace.diagnosis.examination import diagnose_environment, doctor
 from ragtrace.diagnosis.report import Diagnosis

@@ -1,4 +1,6 @@
-"""Diagnosis of ragtrace in this process, or of what the environment variables alone would configure."""
+"""The function `ragtrace.doctor`, which diagnoses ragtrace in this process, and the diagnosis of environment
+variables.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ _SECONDS: Final = 5.0
 
 
 def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
-    """Diagnose ragtrace in this process: settings, reachability of backends and judges, outcomes of recent calls.
+    """Diagnose ragtrace in this process: settings, reachability of backends and judges, outcomes of recent RAG calls.
 
     It may be called at any time, from any thread: `print(ragtrace.doctor())`. For a live process, for instance:
     `signal.signal(signal.SIGUSR1, lambda *_: print(ragtrace.doctor(probe=False), file=sys.stderr))`.
@@ -80,7 +82,7 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
 
 
 def diagnose_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> Diagnosis:
-    """Diagnose what `ragtrace.configure()` would set up from the variables in *environ* alone; probe its endpoints."""
+    """Diagnose the configuration that the variables in *environ* alone would give, and probe its endpoints."""
     try:
         settings = resolve_settings({}, environ)
     except SettingsError as error:
@@ -173,7 +175,7 @@ def _settings(settings: Settings) -> tuple[Setting, ...]:
 
 
 def _live_settings(runtime: Runtime, alerting: Alerting | None) -> Iterator[Setting]:
-    """Yield the settings in use, including objects that were given in code.
+    """Yield the settings in use, including objects that were passed in code.
 
     The sample rate is that of the `Sampling` in use.
     """

@@ -1,4 +1,4 @@
-"""Probes that check judges, score backends, notifiers and files, all at the same time, each with a time limit."""
+"""Probes of judges, score backends, notifiers and files, which run concurrently with a time limit each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LEAST_BYTES: Final = 16 << 20
 
 
 class ProbeResult(NamedTuple):
-    """Result of one probe: whether the target works, what was seen, and what to do about a failure."""
+    """Result of a probe: whether the target works, what was observed, and advice in case of failure."""
 
     ok: bool
     seen: str
@@ -58,7 +58,7 @@ class ProbeResult(NamedTuple):
 
 
 class Probe:
-    """Check of one endpoint, judge, file or backend, whose answer comes from another thread or event loop."""
+    """Check of an endpoint, judge, file or backend, whose result comes from another thread or event loop."""
 
     def __init__(self, what: str, where: str, timeout: float, otherwise: str = "no answer in time") -> None:
         self.what, self._where, self._timeout, self._otherwise = what, where, timeout, otherwise
@@ -72,7 +72,7 @@ class Probe:
         self._answered.set()
 
     def wait(self) -> Check:
-        """Wait for the probe's answer, at most until its time limit, and return the result."""
+        """Wait for the result of the probe, at most until the probe's time limit, and return it."""
         self._answered.wait(max(0.0, self._began + self._timeout + _GRACE_SECONDS - perf_counter()))
         if not self._answered.is_set():
             return Check(self.what, self._where, False, perf_counter() - self._began, self._otherwise)
@@ -80,7 +80,7 @@ class Probe:
 
 
 class Probes:
-    """Probes of one diagnosis, which run at the same time, with notes and problems about targets not probed.
+    """Concurrent probes of one diagnosis, with notes and problems about targets that are not probed.
 
     Args:
         timeout: seconds that each probe may take.
@@ -93,7 +93,7 @@ class Probes:
         self._probes: list[Probe] = []
 
     def add(self, what: str, where: str, otherwise: str = "no answer in time") -> Probe:
-        """Add a probe that the caller answers itself, and return it.
+        """Add and return a probe whose result the caller sets.
 
         Args:
             what: what is probed: a signal, the id of a judge, a file ...
@@ -104,7 +104,7 @@ class Probes:
         return self._probes[-1]
 
     def start(self, what: str, where: str, ask: Callable[[], ProbeResult]) -> None:
-        """Start a probe that calls *ask* on a thread of its own and takes the answer that it returns."""
+        """Start a probe that calls *ask* on its own thread, and uses the return value as the result."""
         probe = self.add(what, where)
 
         def run() -> None:
@@ -117,12 +117,12 @@ class Probes:
         threading.Thread(target=run, name="ragtrace-doctor", daemon=True).start()
 
     def wait(self) -> tuple[Check, ...]:
-        """Wait for the answers of all probes, and return the results in the order in which the probes were added."""
+        """Wait for all probes, and return the results in the order in which the probes were added."""
         return tuple(probe.wait() for probe in self._probes)
 
 
 def probe_judges(runtime: Runtime, probes: Probes) -> None:
-    """Start a probe of every judge that can be probed, on the event loop that its connections belong to."""
+    """Start a probe of every judge that supports it, on the event loop to which the judge's connections belong."""
     for evaluator in (runtime.evaluators.screen, runtime.evaluators.judge):
         if evaluator is None or evaluator.judge_client.computes:
             continue
@@ -155,7 +155,7 @@ def shortened(text: str) -> str:
 
 
 def probe_sinks(posters: Iterable[ScorePoster], probes: Probes) -> None:
-    """Start a probe of every backend that receives scores by an API of its own, if it can be probed.
+    """Start a probe of every backend that receives scores through its own API and can be probed.
 
     For those that cannot, *probes* gets a note.
     """
@@ -181,7 +181,7 @@ def _ask_sink(sink: ProbedSink, timeout: float) -> ProbeResult:
 
 
 def probe_notifiers(alerts: Iterable[Alert], probes: Probes) -> None:
-    """Start a probe of every notifier with a URL: connect to its host, and send nothing.
+    """Start a probe of every alert notifier with a URL, which connects to the host but sends nothing.
 
     A diagnosis raises no alarm.
     """
@@ -213,7 +213,7 @@ def _connect(address: tuple[str, int], timeout: float) -> ProbeResult:
 
 
 def probe_files(settings: Settings, probes: Probes) -> None:
-    """Start probes of the configured files: call history, spool (calls not scored yet), baseline and calibration.
+    """Start probes of the configured files: history of calls, spool of unscored calls, baseline and calibration.
 
     They write nothing and create no file.
     """
@@ -235,7 +235,7 @@ def probe_files(settings: Settings, probes: Probes) -> None:
 
 
 def probe_fleet(settings: Settings, environ: Mapping[str, str], probes: Probes) -> None:
-    """Start probes of a fleet's broker, with its queues and workers, and of the Redis that workers share beside it."""
+    """Start probes of a fleet: the broker with its queues and workers, and the Redis server that the workers share."""
     from ragtrace.pipeline.fleet_broker import STORE_VARIABLE, displayed_url
 
     if settings.fleet:

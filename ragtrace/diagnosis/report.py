@@ -1,4 +1,4 @@
-"""Report that `ragtrace.doctor()` returns, as data and as plain text."""
+"""Report returned by `ragtrace.doctor()`, as data and as plain text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_OUTCOMES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Setting in use: its name, its value as text without secrets, and where the value came from."""
+    """Setting in use: its name, its value as text without secrets, and the source of the value."""
 
     name: str
     value: str
@@ -40,7 +40,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of checking one endpoint, judge, file or backend: whether it works, and what to do if not."""
+    """Result of checking an endpoint, judge, file or backend: whether it works, and advice if it does not."""
 
     what: str
     """traces, metrics, logs, the id of a judge, store, spool, fleet, fleet store, page of metrics, notifier ..."""
@@ -54,7 +54,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorStatus:
-    """Status of one evaluator, such as the judge: its circuit breaker, its load and its failures."""
+    """Status of an evaluator, such as the judge: circuit breaker, load and failures."""
 
     role: str
     """Role of the evaluator: `stopwatch`, `screen` or `judge`."""
@@ -81,7 +81,7 @@ class EvaluatorStatus:
 
 @dataclass(frozen=True, slots=True)
 class AlertStatus:
-    """Status of one alert: its condition, its current states and its notifiers."""
+    """Status of an alert: condition, current states and notifiers."""
 
     name: str
     rule: str
@@ -94,7 +94,7 @@ class AlertStatus:
 
 @dataclass(frozen=True, slots=True)
 class BaselineStatus:
-    """Progress in learning the baseline of one metric in one workflow."""
+    """Progress in learning the baseline of a metric in one workflow."""
 
     workflow: str
     metric: str
@@ -109,7 +109,7 @@ class BaselineStatus:
 
 @dataclass(frozen=True, slots=True)
 class CanaryStatus:
-    """Status of the canaries: how often they were judged, and how far the judge agrees with their labels."""
+    """Status of a judge's canaries: how often they were judged, and how well the judge agrees with their labels."""
 
     agreements: tuple[CanaryAgreement, ...]
     """Agreement by metric."""
@@ -120,7 +120,7 @@ class CanaryStatus:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Diagnosis of ragtrace in a process: what is configured, what is reachable, outcomes of recent calls.
+    """Diagnosis of ragtrace in a process: settings, reachable backends, problems, and outcomes of recent RAG calls.
 
     `str()` gives a report in plain text. The diagnosis holds no secrets: of headers only the names, of URLs neither
     user nor query.
@@ -192,7 +192,7 @@ class Diagnosis:
 
 
 def _no_problems_line(diagnosis: Diagnosis) -> str:
-    """Return the last line of the text of a diagnosis without problems.
+    """Return the last line in the text of a diagnosis that found no problems.
 
     It says "All well" only if calls were scored within the last minutes.
     """
@@ -241,7 +241,9 @@ def _baseline(baseline: BaselineStatus) -> tuple[str, ...]:
 
 
 def _canaries(canaries: CanaryStatus) -> list[str]:
-    """Format the agreement of the judge with the labels of canaries, and what judging them cost, as lines of text."""
+    """Format the judge's agreement with the labels of canaries, and the cost of the canary judgements, as lines of
+    text.
+    """
     rows: list[tuple[str, ...]] = []
     for each in canaries.agreements:
         for label, agreement in each.agreement.items():

@@ -1,4 +1,4 @@
-"""Probes of the destinations of telemetry: OTLP endpoints, and the metrics page that Prometheus scrapes."""
+"""Probes of the destinations of telemetry: OTLP endpoints, and the metrics endpoint that Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def probe_endpoints(exporter: str, environ: Mapping[str, str], probes: Probes, *
 
 
 def exporter_function(exporter: str, name: str) -> Callable[[Mapping[str, str]], Any] | None:
-    """Look up the function *name* in the installed exporter called *exporter*, or in its module; None: there is none.
+    """Look up the function *name* in the exporter named *exporter* or in its module, or return None if it has none.
 
     Raises:
         SettingsError: no such exporter is installed.
@@ -98,7 +98,10 @@ def safe_address(endpoint: Endpoint) -> str:
 
 
 def probe_endpoint(endpoint: Endpoint, timeout: float) -> ProbeResult:
-    """Check *endpoint* by an empty OTLP export, and wait at most *timeout* seconds for its answer. Never raises."""
+    """Send an empty OTLP export to *endpoint*, and wait at most *timeout* seconds for the response.
+
+    Never raises.
+    """
     try:
         return _probe_grpc(endpoint, timeout) if endpoint.protocol == "grpc" else _probe_http(endpoint, timeout)
     except Exception as error:
@@ -153,7 +156,7 @@ def _http_answer(status: int, location: str, endpoint: Endpoint) -> ProbeResult:
 
 
 def _switch_off_advice(endpoint: Endpoint) -> str:
-    """Return advice on how to switch off the export of metrics or logs to a backend that accepts traces only."""
+    """Return advice on how to turn off the export of metrics or logs to a backend that accepts only traces."""
     if endpoint.signal == "traces":
         return ""
     return (
@@ -212,7 +215,7 @@ def _grpc_answer(error: Any, endpoint: Endpoint) -> ProbeResult:
 
 
 def _error_chain(error: BaseException) -> list[BaseException]:
-    """Return *error* and the errors that caused it, the innermost last."""
+    """Return *error* and the exceptions that caused it, with the innermost last."""
     found: dict[int, BaseException] = {}
     todo: list[object] = [error]
     while todo:
@@ -224,7 +227,7 @@ def _error_chain(error: BaseException) -> list[BaseException]:
 
 
 def _describe_cause(chain: list[BaseException]) -> str:
-    """Describe the innermost TLS or operating-system error among *chain*, the causes of a failed export."""
+    """Describe the innermost TLS or operating-system error in *chain*, the causes of a failed export."""
     for one in chain:
         if isinstance(one, ssl.SSLCertVerificationError):
             return shortened(f"TLS error: {one.verify_message}")
@@ -262,9 +265,8 @@ def _protocol_advice(protocol: str, port: int, other: int) -> str:
 
 
 def metrics_page(exporter: str, environ: Mapping[str, str]) -> Page | None:
-    """Return the metrics page that the exporter named *exporter* serves for Prometheus.
-
-    None: it serves none, or its settings are wrong.
+    """Return the Prometheus metrics endpoint of the exporter named *exporter*, or None if it has none or its settings
+    are wrong.
     """
     try:
         page = exporter_function(exporter, "page")
@@ -275,7 +277,7 @@ def metrics_page(exporter: str, environ: Mapping[str, str]) -> Page | None:
 
 
 def probe_page(page: Page, probes: Probes, *, running: bool) -> None:
-    """Start probes of the metrics page for Prometheus, and of the folder in which processes share their metrics.
+    """Start probes of the Prometheus metrics endpoint, and of the directory in which processes share their metrics.
 
     Args:
         running: whether this process should be serving the page, rather than another one of the application.

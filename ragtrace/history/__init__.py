@@ -1,1 +1,1 @@
-"""SQLite files: the history of calls with their scores, and the spool of calls not yet scored."""
+"""SQLite files of ragtrace: the history of RAG calls with their scores, and the spool of calls not yet scored."""

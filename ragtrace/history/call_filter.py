@@ -1,4 +1,4 @@
-"""Filter expressions over stored calls, such as `faithfulness < 0.5 and workflow = support`.
+"""Filter expressions that select stored RAG calls, such as `faithfulness < 0.5 and workflow = support`.
 
 An expression compares fields of a call with values. The filter never becomes SQL: it is parsed here, and evaluated on
 arrays. A comparison of a value that a call does not have is neither true nor false (Kleene's logic), so that `not` does
@@ -34,25 +34,28 @@ _MOST_CHARS: Final = 10_000
 
 
 class Selected(NamedTuple):
-    """Calls for which an expression is true, and calls for which it is false; for the others it is unknown."""
+    """Result of a filter expression: masks of the calls for which it is true and of those for which it is false.
+
+    For all other calls the result is unknown.
+    """
 
     yes: Mask
     no: Mask
 
 
 class FilterValues(Protocol):
-    """Values of the calls that an expression is evaluated on; one element per call."""
+    """Interface of the call data that a filter expression is evaluated on, with one element per RAG call."""
 
     def metrics(self) -> Sequence[str]:
-        """Return the names of the metrics that the calls have results of."""
+        """Return the names of all metrics for which the calls have results."""
         ...
 
     def numbers(self, field: str) -> NDArray[np.float64]:
-        """Return the scores of a metric, or the lowest feedback; NaN where a call has none."""
+        """Return for each call the score of the metric *field* (or the lowest feedback), with NaN if there is none."""
         ...
 
     def texts(self, field: str) -> Sequence[frozenset[str]]:
-        """Return the texts that each call has in *field*; no text where a call has none."""
+        """Return for each call the set of texts in *field*, such as its workflow or labels."""
         ...
 
 
@@ -66,7 +69,7 @@ _Evaluate: TypeAlias = Callable[[FilterValues], Selected]
 
 
 class CallFilter:
-    """Parsed filter expression.
+    """Parsed filter expression that selects stored RAG calls.
 
     Args:
         text: the expression, for instance `faithfulness < 0.5 and not (workflow = "chat" or label = good)`.
@@ -86,7 +89,7 @@ class CallFilter:
             raise self._error("expected `and`, `or` or the end", self._token().at)
 
     def select(self, values: FilterValues) -> Selected:
-        """Return for which calls the expression is true, and for which it is false.
+        """Evaluate the filter expression on *values*: return for which calls it is true and for which it is false.
 
         Raises:
             SettingsError: the calls have no results of a metric that the expression names.
@@ -123,7 +126,7 @@ class CallFilter:
         return self._tokens[self._next]
 
     def _taken(self, kind: str, *texts: str) -> _Token | None:
-        """Return the next token and go on if it is of that kind and one of *texts*; None: it is another one."""
+        """Consume and return the next token if it has the given kind and is one of *texts*, else return None."""
         token = self._token()
         if token.kind != kind or (texts and token.text.lower() not in texts):
             return None

@@ -1,4 +1,4 @@
-"""What canaries have shown of a judge, in the history file: shared by all processes that use that file."""
+"""Stored agreement of judges with their canaries, in the history file, for all processes that use the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ releases still read the file."""
 
 
 class CanaryStore:
-    """States of canary monitors in one history file, by metric, judge and canaries.
+    """Store of agreement-monitor states in a history file, by metric, judge and canary set.
 
     Every method opens the file and closes it again, as canaries are judged rarely, and may raise `sqlite3.Error`,
     `OSError` or `SQLiteFileError`.
@@ -33,7 +33,7 @@ class CanaryStore:
         self._file = history_file(path)
 
     def read(self, metric: str, evaluator: str, canaries: str) -> Mapping[str, Any] | None:
-        """Return the stored state; None: there is none.
+        """Return the stored state of an agreement monitor, or None if nothing is stored.
 
         Args:
             metric: name of the metric.
@@ -50,7 +50,7 @@ class CanaryStore:
         canaries: str,
         change: Callable[[Mapping[str, Any] | None], tuple[Mapping[str, Any], T]],
     ) -> T:
-        """Replace the stored state by what *change* makes of it, in one transaction.
+        """Replace the stored state of an agreement monitor by the result of *change*, in one transaction.
 
         Args:
             metric: name of the metric.

@@ -1,4 +1,4 @@
-"""The history: finished calls with their scores are queued, and stored in an SQLite file by a thread of its own.
+"""The history of finished RAG calls with their scores, which a background thread writes to an SQLite file.
 
 A call is in the file at most about a second after it was offered: a process that is killed loses what it was offered
 since then, and nothing else. Every batch is one transaction, so no call is ever stored in part. (After a power failure
@@ -38,7 +38,7 @@ _parents: list[HistoryWriter | None] = []
 
 
 class History:
-    """Observer of finished calls that stores them with their scores in an SQLite file, and deletes old ones.
+    """Observer of finished RAG calls, which stores calls and scores in an SQLite file and deletes old ones.
 
     Args:
         path: the file; several processes may share it.
@@ -78,7 +78,7 @@ class History:
         )
 
     def prepare(self, origin: str) -> None:
-        """Create the history file, or check that the existing file is one.
+        """Create the history file, or check that the existing file is a history.
 
         Args:
             origin: where the path came from, for the message.
@@ -90,7 +90,7 @@ class History:
 
     @property
     def lost(self) -> Counter[str]:
-        """Number of calls that could not be stored in the history file, by reason.
+        """Number of RAG calls that could not be stored in the history file, by reason.
 
         The reasons are queue_full, write_failed, unreadable and closed.
         """
@@ -101,25 +101,33 @@ class History:
         return lost
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object) -> None:
-        """Queue a finished call with its evaluations to be stored, without waiting."""
+        """Queue a finished RAG call with its evaluations to be stored, without blocking."""
         offered = QueuedCall(call, tuple(evaluations), getattr(decision, "reason", None), self._clock())
         self._outbox.offer(offered, size=offered.memory_bytes)
 
     def add_feedback(self, feedback: Feedback) -> None:
-        """Queue *feedback* to be stored, without waiting; the call that it is about may be stored before or later."""
+        """Queue *feedback* to be stored, without blocking.
+
+        The RAG call that it is about may be stored before or later.
+        """
         texts = len(feedback.comment or "") + len(feedback.correction or "")
         self._outbox.offer(feedback, size=_FEEDBACK_BYTES + texts)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until every queued call is stored; return False if *timeout* seconds were too few or calls were lost."""
+        """Wait at most *timeout* seconds until every queued call is stored.
+
+        Return False if that was too short or calls were lost.
+        """
         return self._outbox.flush(timeout)
 
     def settled_until(self, moment: float) -> bool:
-        """Return whether every call that was queued until the monotonic time *moment* is stored or counted as lost."""
+        """Return whether every call queued before the monotonic time *moment* is stored or counted as lost."""
         return self._outbox.settled_until(moment)
 
     def close(self, timeout: float) -> bool:
-        """Store the queued calls within *timeout* seconds and close the history; return False if calls were lost."""
+        """Store the queued calls within *timeout* seconds, close the history file, and return whether no call was
+        lost.
+        """
         deadline = monotonic() + timeout
         flushed = self._outbox.close(timeout)
         if self._lock.acquire(timeout=max(_CLOSE_SECONDS, deadline - monotonic())):  # else a batch is being written
@@ -130,7 +138,9 @@ class History:
         return flushed
 
     def reset(self) -> None:
-        """Empty the queue in a forked child, as its calls belong to the parent process, and open the file anew."""
+        """Empty the queue in a forked child, where the queued calls belong to the parent process, and open the file
+        anew.
+        """
         if self._writer is not None:
             _parents.append(self._writer)
         self._writer = None
@@ -167,7 +177,7 @@ class History:
         return dict.fromkeys(range(unreadable), Refusal("unreadable"))
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* calls that could not be stored as faults, and log the first loss for *reason*."""
+        """Count *count* calls that could not be stored as faults, and log a warning at the first loss for *reason*."""
         faults.warn_once(
             f"history: {reason}",
             "calls could not be kept in the history %r (%s); every further one is counted in ragtrace.stats().faults",
@@ -192,7 +202,7 @@ class History:
                 faults.record("history: closing", error)
 
     def _now(self) -> float:
-        """Return the current time, from which the age of calls is reckoned, in seconds since the epoch.
+        """Return the current time in seconds since the epoch, from which the age of stored calls is computed.
 
         It is the clock's time, unless the clock has jumped ahead by more than a day: a clock that is set forward by
         mistake would have all calls deleted. The new time is believed after a day.
@@ -205,7 +215,10 @@ class History:
         return now
 
     def _prune(self) -> None:
-        """Delete old calls from the history file; a failure is counted as a fault and not raised."""
+        """Delete old calls from the history file.
+
+        A failure is counted as a fault and not raised.
+        """
         try:
             early = 0 if self._writer is None else self._writer.prune(self._now() - self._days * _DAY_SECONDS)
         except sqlite3.Error as error:  # another process writes for long: the next batch tries again

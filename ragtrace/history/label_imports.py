@@ -1,4 +1,4 @@
-"""Labels from the exported scores of Langfuse, Phoenix and MLflow, matched with the calls of a history by trace id.
+"""Import of human labels from the exported scores of Langfuse, Phoenix and MLflow, matched to stored calls by trace id.
 
 Formats, each as JSON, JSON lines or CSV:
     langfuse   the scores of its API (`GET /api/public/v2/scores`, the list or its answer with `data`), or its export.
@@ -37,7 +37,7 @@ _LISTS: Final = ("data", "scores", "traces", "assessments")
 
 
 class ExportedScore(NamedTuple):
-    """Score in the export of another tool."""
+    """One score from the export file of another tool (Langfuse, Phoenix or MLflow)."""
 
     trace_id: str
     """As the tool writes it; empty: the export does not have it."""
@@ -55,7 +55,7 @@ class ExportedScore(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Meaning of exported scores as labels, as the user states it.
+    """Rules given by the user that translate exported scores to labels (good, bad, unsure).
 
     Args:
         bad: texts that mean bad, compared without regard to case.
@@ -72,7 +72,7 @@ class Meaning:
     bad_above: float | None = None
 
     def label(self, score: ExportedScore) -> LabelValue | None:
-        """Return the label that *score* means; None: nothing states its meaning."""
+        """Return the label (good, bad, unsure) for *score*, or None if no rule applies."""
         text = score.text.strip().lower()
         for value, texts in (("bad", self.bad), ("good", self.good), ("unsure", self.unsure)):
             if text and text in texts:
@@ -86,7 +86,7 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True)
 class ImportedLabels:
-    """Labels that were made of exported scores, and the scores of which none were made."""
+    """Labels created from exported scores, and the scores from which no label could be created."""
 
     labels: tuple[Label, ...]
     other_names: Mapping[str, int]
@@ -110,7 +110,7 @@ def import_labels(
     reviewer: str,
     now: float,
 ) -> ImportedLabels:
-    """Turn exported scores into labels of the calls that they belong to.
+    """Create labels for the RAG calls of a history from exported scores.
 
     Args:
         scores: the exported scores.
@@ -171,7 +171,7 @@ def _unclear(values: Counter[str]) -> str:
 
 
 def read_scores(path: Path, tool: Tool) -> list[ExportedScore]:
-    """Return the scores in the file at *path*, an export of *tool*.
+    """Read the scores in the file at *path*, an export of *tool*.
 
     Raises:
         SettingsError: the file is no such export.
@@ -186,7 +186,7 @@ def read_scores(path: Path, tool: Tool) -> list[ExportedScore]:
 
 
 def _records(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of a file in JSON, JSON lines or CSV; empty cells of CSV are left out."""
+    """Yield the records of a JSON, JSON lines or CSV file, without the empty cells of CSV."""
     if path.suffix.lower() == ".csv":
         with path.open(encoding="utf-8-sig", newline="") as file:
             yield from ({name: cell for name, cell in row.items() if cell} for row in csv.DictReader(file))

@@ -1,4 +1,4 @@
-"""Human labels in the history file: which calls were picked to be labelled, and what reviewers say about them."""
+"""Human labels in the history file: the calls that were picked for labelling, and the reviewers' labels and drafts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NAMES: Final = ("picks", "labels", "label_drafts", "label_changes_reviewer")
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Call that was picked to be labelled, with the probability with which it was picked."""
+    """RAG call that was picked to be labelled, with its inclusion probability."""
 
     identity: bytes
     """Trace id and span id of the root span."""
@@ -56,7 +56,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Label that one reviewer gave to one call for one metric."""
+    """Label that one reviewer gave to one RAG call for one metric."""
 
     identity: bytes
     metric: str
@@ -71,7 +71,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """Review of one call by one reviewer for one metric: a `Label`, or a draft of one as long as `label` is None."""
+    """Review of one RAG call by one reviewer for one metric, which is a draft as long as `label` is None."""
 
     identity: bytes
     metric: str
@@ -85,27 +85,27 @@ class Review:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the reviewer has given neither a label nor a comment."""
+        """Whether the review has neither a label nor a comment."""
         return self.label is None and not self.comment and not self.statements
 
 
 class ReviewChangedError(Exception):
-    """Raised when a review cannot be undone because it was changed by other means, such as an import of labels."""
+    """Raised when a review cannot be undone because something else, such as an import of labels, has changed it."""
 
 
 def call_of_identity(identity: bytes) -> str:
-    """Return the call id of the call with that identity, as `ragtrace.call_id` returns it."""
+    """Convert an identity (trace id and span id as bytes) to a call id, as returned by `ragtrace.call_id`."""
     return f"00-{identity[:16].hex()}-{identity[16:].hex()}-01"
 
 
 def identity_of_call(call: str) -> bytes | None:
-    """Return the identity of the call whose call id is *call*; None: *call* is no call id."""
+    """Convert a call id to an identity (trace id and span id as bytes), or return None if *call* is not a call id."""
     span = decode_call_id(call)
     return None if span is None else span.trace_id.to_bytes(16, "big") + span.span_id.to_bytes(8, "big")
 
 
 def read_labels(database: sqlite3.Connection, metric: str | None = None) -> list[Label]:
-    """Return the labels in the history *database*, of one *metric* or of all."""
+    """Return the human labels in the history *database*, for *metric* or for all metrics."""
     rows = database.execute(
         "SELECT identity, metric, reviewer, label, comment, statements, at FROM labels "
         "WHERE ?1 IS NULL OR metric = ?1 ORDER BY at, identity, reviewer",
@@ -118,7 +118,7 @@ def read_labels(database: sqlite3.Connection, metric: str | None = None) -> list
 
 
 def read_picks(database: sqlite3.Connection, metric: str | None = None) -> list[Pick]:
-    """Return the picked calls in the history *database*, of one *metric* or of all."""
+    """Return the calls picked for labelling in the history *database*, for *metric* or for all metrics."""
     rows = database.execute(
         "SELECT identity, metric, evaluator, probability FROM picks WHERE ?1 IS NULL OR metric = ?1", (metric,)
     )
@@ -126,7 +126,7 @@ def read_picks(database: sqlite3.Connection, metric: str | None = None) -> list[
 
 
 class LabelStore:
-    """Picks and labels of one history file, which must exist.
+    """Store of picked calls and human labels in an existing history file.
 
     Raises:
         SQLiteFileError: it is no history.
@@ -150,7 +150,7 @@ class LabelStore:
         self._database.close()
 
     def replace_picks(self, metric: str, picks: Sequence[Pick], at: float) -> None:
-        """Store *picks* as the calls to be labelled for *metric*, in place of those that were picked before."""
+        """Store *picks* as the calls to be labelled for *metric*, replacing all earlier picks for the metric."""
         with transaction(self._database):
             self._database.execute("DELETE FROM picks WHERE metric = ?", (metric,))
             self._database.executemany(
@@ -159,11 +159,11 @@ class LabelStore:
             )
 
     def picks(self, metric: str | None = None) -> list[Pick]:
-        """Return the picked calls, of one *metric* or of all."""
+        """Return the calls picked for labelling, for *metric* or for all metrics."""
         return read_picks(self._database, metric)
 
     def add(self, labels: Iterable[Label]) -> None:
-        """Store *labels* in one transaction; a label replaces the one of the same call, metric and reviewer."""
+        """Store *labels* in one transaction, replacing earlier labels of the same call, metric and reviewer."""
         with transaction(self._database):
             self._database.executemany(
                 "INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -178,11 +178,11 @@ class LabelStore:
             )  # fmt: skip
 
     def labels(self, metric: str | None = None) -> list[Label]:
-        """Return the labels, of one *metric* or of all."""
+        """Return the stored labels, for *metric* or for all metrics."""
         return read_labels(self._database, metric)
 
     def labels_of_call(self, identity: bytes, metric: str) -> list[Label]:
-        """Return the labels of one call for *metric*, in the order of their reviewers' names."""
+        """Return the labels of one RAG call for *metric*, sorted by reviewer."""
         rows = self._database.execute(
             "SELECT reviewer, label, comment, statements, at FROM labels WHERE identity = ? AND metric = ?"
             " ORDER BY reviewer",
@@ -194,7 +194,7 @@ class LabelStore:
         ]
 
     def review(self, identity: bytes, metric: str, reviewer: str) -> Review:
-        """Return the review of a call by *reviewer*, which is empty if the reviewer has not begun."""
+        """Return the review of a RAG call by *reviewer*, which is empty if the reviewer has not begun."""
         key = (identity, metric, reviewer)
         for what in ("label, comment, statements, at FROM labels", "NULL, comment, statements, at FROM label_drafts"):
             row = self._database.execute(
@@ -206,7 +206,7 @@ class LabelStore:
         return Review(*key)
 
     def save_review(self, review: Review) -> None:
-        """Store *review* in one transaction, in place of the former one, which is kept for `undo_review`.
+        """Store *review* in one transaction, keeping the former review for `undo_review`.
 
         A review without a label becomes a draft, which counts as no label.
         """
@@ -222,7 +222,7 @@ class LabelStore:
             self._write_review(review)
 
     def undo_review(self, metric: str, reviewer: str) -> Review | None:
-        """Undo the latest change that *reviewer* made by `save_review`, and return the review as it was before.
+        """Undo the latest change that *reviewer* made by `save_review`, and return the restored review.
 
         None: there is no change to undo.
 
@@ -250,7 +250,7 @@ class LabelStore:
         return review
 
     def _write_review(self, review: Review) -> None:
-        """Write *review* as a label or as a draft, and delete the other one, inside a transaction."""
+        """Write *review* as a label or as a draft, and delete the other of the two, within a transaction."""
         key = (review.identity, review.metric, review.reviewer)
         for table in ("labels", "label_drafts"):
             self._database.execute(f"DELETE FROM {table} WHERE identity = ? AND metric = ? AND reviewer = ?", key)
@@ -265,5 +265,5 @@ class LabelStore:
             self._database.execute("INSERT INTO labels VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def identities(self) -> dict[int, bytes]:
-        """Return the identity of each stored call that has one, by row number."""
+        """Return the identity (trace id and span id) of each stored call that has one, by row number."""
         return dict(self._database.execute("SELECT number, identity FROM calls WHERE identity IS NOT NULL").fetchall())

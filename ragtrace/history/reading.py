@@ -1,4 +1,4 @@
-"""Reading of a history file: calls and scores as numpy arrays, one for each column of its tables."""
+"""Reader of a history file, which returns RAG calls and scores as numpy arrays, one for each table column."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EVALUATIONS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class StoredSeries:
-    """Series of scores in a history file: those of one version of one metric, made by one evaluator."""
+    """Key of stored scores in a history file: a metric in one version, and the evaluator that computed it."""
 
     metric: str
     version: str
@@ -42,7 +42,7 @@ class StoredSeries:
 
 @dataclass(frozen=True, slots=True)
 class CallColumns:
-    """Calls of a period with their scores and evaluations, as numpy arrays; the calls come oldest first.
+    """RAG calls of a period with their scores and evaluations as numpy arrays, oldest call first.
 
     Scores and evaluations refer to a call by its position (`scored_call`, `evaluation_call`).
     """
@@ -82,7 +82,7 @@ class CallColumns:
 
 @dataclass(frozen=True, slots=True)
 class CallTexts:
-    """Texts of one stored call, with the evaluators' evidence and labels, as reports show them."""
+    """Texts of one stored RAG call, with the evaluators' evidence and human labels, as reports show them."""
 
     number: int
     trace_id: str
@@ -94,7 +94,7 @@ class CallTexts:
 
 
 class StoredResult(NamedTuple):
-    """Result of one metric for one stored call: a score, or the reason why there is none."""
+    """Result of one metric for one stored RAG call: a score, or the reason for a missing score."""
 
     number: int
     """Row number of the call."""
@@ -105,7 +105,7 @@ class StoredResult(NamedTuple):
 
 
 class StoredFeedback(NamedTuple):
-    """Feedback on one call, as the history has it."""
+    """User feedback on one RAG call, as stored in the history."""
 
     identity: bytes
     at: float
@@ -117,7 +117,7 @@ class StoredFeedback(NamedTuple):
 
 
 class HistoryReader:
-    """Reader of a history file; sees the file as it was at the moment of opening.
+    """Reader of a history file, which sees the file as it was when the reader was opened.
 
     Raises:
         SQLiteFileError: it is no history.
@@ -134,12 +134,12 @@ class HistoryReader:
             self._database.rollback()
 
     def time_range(self) -> tuple[float, float] | None:
-        """Return the times of the oldest and the newest call in the history, or None if it has no calls."""
+        """Return the times of the oldest and the newest RAG call in the history, or None if it has no calls."""
         low, high = self._database.execute("SELECT min(at), max(at) FROM calls").fetchone()
         return None if low is None else (low, high)
 
     def columns(self, start: float, end: float, workflow: str | None = None) -> CallColumns:
-        """Return the calls between two times as columns, with their scores and evaluations.
+        """Return the RAG calls between two times as columns, with their scores and evaluations.
 
         Args:
             start: time of the first call, in seconds since the epoch.
@@ -176,7 +176,8 @@ class HistoryReader:
     def _rows_of_calls(
         self, numbers: Ints, dtype: Sequence[tuple[str, str]], table: str, what: str, condition: str
     ) -> tuple[Ints, Any]:
-        """Return the rows of a table that belong to certain calls, and the positions of their calls among *numbers*.
+        """Return the rows of *table* for the calls with the row *numbers*, and for each row the position of its call in
+        *numbers*.
 
         Args:
             numbers: row numbers of the calls, sorted.
@@ -200,7 +201,7 @@ class HistoryReader:
         return at[ours], found[ours]
 
     def count_unscored(self, start: float, end: float, workflow: str | None = None) -> list[tuple[int, str, int]]:
-        """Count the results without a score between two times.
+        """Count the results without a score between two times, by metric and reason.
 
         Returns:
             For each number of a `StoredSeries` and each reason, how many there are.
@@ -213,7 +214,7 @@ class HistoryReader:
         ).fetchall()
 
     def results(self, first: int, last: int, metric: str | None = None) -> Iterator[StoredResult]:
-        """Yield the results of stored calls, with or without a score.
+        """Yield the metric results of stored RAG calls, with or without a score.
 
         Args:
             first: row number of the first call.
@@ -228,7 +229,7 @@ class HistoryReader:
         return map(StoredResult._make, rows)
 
     def bodies(self, numbers: Iterable[int]) -> dict[int, Mapping[str, Any]]:
-        """Return the stored bodies of calls (texts, documents, usage) by row number, without their evidence."""
+        """Return the stored texts, documents and usage of RAG calls by row number, without the evaluators' evidence."""
         found: dict[int, Mapping[str, Any]] = {}
         for number in numbers:
             row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
@@ -237,12 +238,12 @@ class HistoryReader:
         return found
 
     def evidence(self, number: int) -> dict[int, Mapping[str, Any]]:
-        """Return the evidence of the stored call with that row number, by the number of the evaluator."""
+        """Return the evaluators' evidence for the stored call with the row *number*, by evaluator number."""
         rows = self._database.execute("SELECT evaluator, body FROM evidence WHERE number = ?", (number,))
         return {evaluator: json.loads(body) for evaluator, body in rows}
 
     def errors(self, first: int, last: int) -> dict[int, str]:
-        """Return the exception type of each stored call that an exception ended, by row number.
+        """Return the exception type of each stored RAG call that raised, by row number.
 
         Args:
             first: row number of the first call.
@@ -253,19 +254,19 @@ class HistoryReader:
         return {number: str(error) for number, error in found.items() if error}
 
     def identities(self) -> dict[int, bytes]:
-        """Return the identity of each stored call that has one, by row number."""
+        """Return the identity (trace id and span id) of each stored call that has one, by row number."""
         return dict(self._database.execute("SELECT number, identity FROM calls WHERE identity IS NOT NULL").fetchall())
 
     def labels(self) -> list[Label]:
-        """Return the labels that people gave to calls; none if the history has no table of labels yet."""
+        """Return all human labels in the history, or an empty list if it has no table of labels yet."""
         return read_labels(self._database) if self._has_table("labels") else []
 
     def picks(self, metric: str) -> list[Pick]:
-        """Return the calls that were picked to be labelled for *metric*; none if the history has no such table yet."""
+        """Return the calls picked for labelling for *metric*, or an empty list if there is no such table yet."""
         return read_picks(self._database, metric) if self._has_table("picks") else []
 
     def feedback(self) -> list[StoredFeedback]:
-        """Return the feedback on calls, oldest first; none if an older release has made the history."""
+        """Return the user feedback on RAG calls, oldest first, or nothing if an older release created the history."""
         if not self._has_table("feedback"):
             return []
         rows = self._database.execute(
@@ -278,7 +279,7 @@ class HistoryReader:
         return found.fetchone() is not None
 
     def baseline(self, start: float, end: float, *, release: str | None, calls: int, least: int) -> Baseline:
-        """Compute a baseline from the stored scores between two times: what an application's scores usually are.
+        """Compute a baseline, the usual scores of the application, from the stored scores between two times.
 
         Scores of metrics with another range than [0, 1] are left out.
 
@@ -331,13 +332,15 @@ class HistoryReader:
         )
 
     def body(self, number: int) -> Mapping[str, Any]:
-        """Return the stored texts and usage of the call with that row number; empty if there is no such call."""
+        """Return the stored texts and usage of the call with the row *number*, or an empty mapping if there is no such
+        call.
+        """
         row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
         found: Mapping[str, Any] = {} if row is None else json.loads(row[0])
         return found
 
     def judged_calls(self, evaluator: str, metrics: Mapping[str, str]) -> set[int]:
-        """Return the row numbers of the calls that have results of one judge for all of some metrics.
+        """Return the row numbers of the calls for which one judge has results for all of the given metrics.
 
         Args:
             evaluator: id@version of the judge.
@@ -354,7 +357,7 @@ class HistoryReader:
         return {number for (number,) in rows}
 
     def served_models(self, evaluator: str) -> dict[int, str]:
-        """Return the model that a judge's server ran for each stored call, by row number; *evaluator* is id@version.
+        """Return the model that the judge's server used for each stored call, by row number.
 
         Calls of which it is not known are left out.
         """
@@ -368,7 +371,7 @@ class HistoryReader:
         return {number: model for number, model in found if isinstance(model, str)}
 
     def questions(self, numbers: Iterable[int]) -> dict[int, str | None]:
-        """Return the queries of stored calls, by row number, or None where the history has no texts."""
+        """Return the queries of stored RAG calls by row number, with None where the history has no texts."""
         found: dict[int, str | None] = {}
         for number in sorted(numbers):
             row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
@@ -376,12 +379,12 @@ class HistoryReader:
         return found
 
     def workflow(self, number: int) -> str:
-        """Return the workflow of the stored call with that row number."""
+        """Return the workflow name of the stored call with the row *number*."""
         (found,) = self._database.execute("SELECT workflow FROM calls WHERE number = ?", (number,)).fetchone()
         return str(found)
 
     def texts(self, numbers: Iterable[int]) -> dict[int, CallTexts]:
-        """Return the texts and the evidence of stored calls, by row number.
+        """Return the texts and the evaluators' evidence of stored RAG calls, by row number.
 
         Args:
             numbers: the row numbers of the calls.
@@ -405,13 +408,13 @@ class HistoryReader:
 
 
 def _calls_condition(start: float, end: float, workflow: str | None) -> tuple[str, list[object]]:
-    """Return an SQL condition that selects the calls of a period and a workflow, and the values of its parameters."""
+    """Return an SQL condition for the calls of a period and a workflow, and the values of its parameters."""
     where, values = "at >= ? AND at < ?", [start, end]
     return (where, [*values]) if workflow is None else (f"{where} AND workflow = ?", [*values, workflow])
 
 
 class _NameNumbers:
-    """Mapping that numbers names 0, 1, 2 ... in the order in which they are first looked up."""
+    """Mapping that assigns the numbers 0, 1, 2 ... to names on first look-up."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

@@ -1,4 +1,4 @@
-"""Queue of the calls that a reviewer labels: found page by page in a history of any size, each page in bounded time."""
+"""Paginated queue of the RAG calls that a reviewer labels, read from a history of any size in bounded time per page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PICKS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class QueueFilter:
-    """Filter that selects the calls of a review queue."""
+    """Filter that selects the RAG calls of a review queue."""
 
     metric: str
     reviewer: str
@@ -44,7 +44,7 @@ class QueueFilter:
 
 @dataclass(frozen=True, slots=True)
 class QueuedReview:
-    """Call in a review queue."""
+    """Entry of a review queue: a RAG call to be labelled."""
 
     key: str
     """Position in the queue, after which `ReviewQueue.page` continues."""
@@ -65,7 +65,7 @@ class QueuedReview:
 
 @dataclass(frozen=True, slots=True)
 class QueuePage:
-    """Page of a review queue."""
+    """Page of a review queue, with the position after which the next page begins."""
 
     calls: tuple[QueuedReview, ...]
     after: str | None
@@ -74,7 +74,7 @@ class QueuePage:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of one reviewer for one metric."""
+    """Labelling progress of one reviewer for one metric."""
 
     picked: int
     """Calls that are picked for the metric and still stored."""
@@ -90,7 +90,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class DisputedCall:
-    """Call that some reviewers label good and others bad."""
+    """RAG call that some reviewers have labelled good and others bad."""
 
     identity: bytes
     number: int | None
@@ -101,7 +101,7 @@ class DisputedCall:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Score that one evaluator gave to one call for one metric."""
+    """Score that one evaluator gave to one RAG call for one metric, or the reason for a missing score."""
 
     evaluator: str
     """id@version."""
@@ -113,7 +113,7 @@ class Verdict:
 
 
 class ReviewQueue:
-    """Reader of the calls to review in one history file, which must have the tables of labels (`LabelStore`).
+    """Reader of the RAG calls to be labelled in a history file, which must have the tables of `LabelStore`.
 
     Raises:
         SQLiteFileError: it is no history.
@@ -128,12 +128,12 @@ class ReviewQueue:
         self._database.close()
 
     def metrics(self) -> list[str]:
-        """Return the names of the metrics that calls were picked for, or that the history has scores of."""
+        """Return the names of the metrics for which calls were picked or scores are stored."""
         rows = self._database.execute("SELECT metric FROM picks UNION SELECT metric FROM series ORDER BY 1")
         return [metric for (metric,) in rows]
 
     def picked_metrics(self) -> list[str]:
-        """Return the names of the metrics that calls were picked for, the latest picked first."""
+        """Return the names of the metrics for which calls were picked, most recently picked first."""
         rows = self._database.execute("SELECT metric FROM picks GROUP BY metric ORDER BY max(at) DESC")
         return [metric for (metric,) in rows]
 
@@ -143,7 +143,7 @@ class ReviewQueue:
         return [workflow for (workflow,) in rows]
 
     def progress(self, metric: str, reviewer: str) -> Progress:
-        """Return how many calls *reviewer* has labelled for *metric*, and how many there are."""
+        """Return how many RAG calls *reviewer* has labelled for *metric*, and how many there are to label."""
         select = self._database.execute
         picked, picked_labelled = select(
             "SELECT count(*), count(l.identity) FROM picks p JOIN calls c ON c.identity = p.identity LEFT JOIN labels l"
@@ -158,12 +158,14 @@ class ReviewQueue:
         return Progress(picked, picked_labelled, labelled, calls, without)
 
     def number(self, identity: bytes) -> int | None:
-        """Return the row number of the call with that identity; None: it is not stored."""
+        """Return the row number of the call with the given identity (trace id and span id), or None if it is not
+        stored.
+        """
         row = self._database.execute("SELECT number FROM calls WHERE identity = ?", (identity,)).fetchone()
         return None if row is None else int(row[0])
 
     def verdicts(self, number: int, metric: str) -> list[Verdict]:
-        """Return the scores for *metric* of the call with that row number, those of judges before those of others."""
+        """Return the scores for *metric* of the call with the row *number*, with the LLM judges' scores first."""
         rows = self._database.execute(
             "SELECT e.name || '@' || e.version, e.id, r.score, coalesce(r.reason, '') FROM results r"
             " JOIN series s ON s.id = r.series JOIN evaluators e ON e.id = s.evaluator"
@@ -173,21 +175,21 @@ class ReviewQueue:
         return [Verdict(*row) for row in rows]
 
     def described(self, number: int) -> tuple[float, str, str]:
-        """Return time, workflow and model of the call with that row number."""
+        """Return time, workflow and model of the call with the row *number*."""
         at, workflow, model = self._database.execute(
             "SELECT at, workflow, model FROM calls WHERE number = ?", (number,)
         ).fetchone()
         return float(at), str(workflow), str(model)
 
     def key(self, identity: bytes, number: int, metric: str) -> str:
-        """Return the position of a call in the queue of *metric*."""
+        """Return the position of a RAG call in the review queue of *metric*."""
         picked = self._database.execute(
             "SELECT 1 FROM picks WHERE identity = ? AND metric = ?", (identity, metric)
         ).fetchone()
         return f"p{identity.hex()}" if picked else f"n{number}"
 
     def page(self, chosen: QueueFilter, after: str = "", limit: int = 20) -> QueuePage:
-        """Return the next calls of the queue: picked calls in random order, then the other calls, newest first.
+        """Return the next page of the review queue: picked calls in random order, then all other calls, newest first.
 
         A search that finds few calls ends after a fraction of a second: the page then has fewer calls than *limit*, or
         none, and `after` says where to continue.
@@ -209,7 +211,9 @@ class ReviewQueue:
         return QueuePage(tuple(found), None)
 
     def _search(self, chosen: QueueFilter, after: str) -> Iterator[tuple[str, QueuedReview | None]]:
-        """Yield the calls of the queue with their positions; a position without a call after each part searched."""
+        """Yield matching calls with their positions in the queue, and a position without a call after each part
+        searched.
+        """
         if not after.startswith("n"):
             last = _pick_order(bytes.fromhex(after.removeprefix("p")))
             picks = self._database.execute("SELECT identity FROM picks WHERE metric = ?", (chosen.metric,)).fetchall()
@@ -236,7 +240,7 @@ class ReviewQueue:
     def _rows(
         self, chosen: QueueFilter, *, picked: bool, condition: str, **values: object
     ) -> Iterator[tuple[str, QueuedReview]]:
-        """Yield the calls of one part of the queue, those that are picked for the metric or the others."""
+        """Yield the matching calls of one part of the review queue, either of the picked calls or of the others."""
         label = "FROM labels l WHERE l.identity = c.identity AND l.metric = :metric"
         mine = f"{label} AND l.reviewer = :reviewer"
         where = {
@@ -283,7 +287,7 @@ class ReviewQueue:
             )
 
     def disputed(self, metric: str, after: bytes = b"", limit: int = 50) -> list[DisputedCall]:
-        """Return calls that some reviewers label good and others bad, in the order of their identities.
+        """Return the RAG calls that some reviewers labelled good and others bad, in the order of their identities.
 
         Args:
             metric: metric of the labels.
@@ -311,7 +315,7 @@ class ReviewQueue:
         ]
 
     def earlier_bodies(self, number: int, conversation_id: str, most: int = 3) -> list[Mapping[str, Any]]:
-        """Return the bodies of the latest calls of a conversation before one call, oldest first.
+        """Return the texts of the latest calls in a conversation before the call with the row *number*, oldest first.
 
         Args:
             number: row number of the call; only some thousand calls before it are looked at.
@@ -329,7 +333,7 @@ class ReviewQueue:
 
 
 def _pick_order(identity: bytes) -> tuple[bytes, bytes]:
-    """Return the sort key of a picked call.
+    """Return the sort key that puts picked calls in a random but fixed order.
 
     Span ids are random, so the calls that are labelled before a reviewer stops are a random sample of the picks.
     """
@@ -337,7 +341,7 @@ def _pick_order(identity: bytes) -> tuple[bytes, bytes]:
 
 
 def _sql_needle(text: str) -> str:
-    """Return a part of *text* that SQLite finds in each body with *text*, in lower case; empty: there is none.
+    """Return a lower-case part of *text* for a first search by SQLite, or "" if there is none.
 
     SQLite knows upper and lower case of ASCII alone, and the JSON of a body escapes all other characters.
     """
@@ -348,5 +352,5 @@ def _sql_needle(text: str) -> str:
 
 
 def _has_text(body: Mapping[str, Any], text: str) -> bool:
-    """Return whether *text* occurs in the query or the answer of a stored call, in upper or lower case."""
+    """Return whether the query or the answer of a stored call contains *text*, ignoring case."""
     return any(text.casefold() in str(body.get(name) or "").casefold() for name in ("query", "answer"))

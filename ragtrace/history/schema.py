@@ -1,4 +1,4 @@
-"""Tables of the history file, and the creation and check of a history or spool file that the settings name."""
+"""Tables of the history file, and the creation and validation of history and spool files."""
 
 from __future__ import annotations
 

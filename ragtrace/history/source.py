@@ -1,4 +1,4 @@
-"""`CallOrigin`: the service, release and evaluators of a process, which the history stores with its calls."""
+"""Origin of stored calls: the service, release and evaluators of the process that recorded them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
-    """Origin of stored calls: the service and release of a process, and the evaluators and metrics that it had.
+    """Origin of stored calls: service and release of a process, and the evaluators and metrics configured in the
+    process.
 
     Only the configuration of that time says how many calls could have been judged but were not, and from whose scores
     a metric is estimated.
@@ -40,12 +41,12 @@ class CallOrigin:
         )
 
     def encode(self) -> str:
-        """Return the source as JSON text; equal sources have the same text."""
+        """Return the origin as JSON text, which is the same for equal origins."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def decode(cls, text: str) -> CallOrigin:
-        """Create a source from the JSON text that `encode` returned; unknown fields are left out."""
+        """Create a `CallOrigin` from JSON text written by `encode`, ignoring unknown fields."""
         given: dict[str, Any] = json.loads(text)
         read = {field.name: given[field.name] for field in fields(cls) if field.name in given}
         for name in {"screened", "judged"} & set(read):
@@ -53,7 +54,9 @@ class CallOrigin:
         return cls(**read)
 
     def estimated_by(self, metric: str) -> str:
-        """Return the evaluator (id@version) from whose scores *metric* is estimated; empty if it is not estimated."""
+        """Return the evaluator (id@version) whose scores are used to estimate *metric*, or "" if it is not
+        estimated.
+        """
         if metric in self.judged:
             return self.judge
         return self.screen if metric in self.screened else ""

@@ -1,4 +1,4 @@
-"""The spool file: an SQLite file that keeps unscored calls until some process has scored them; bounded in size.
+"""The spool file: a bounded SQLite file of unscored RAG calls, kept until a process has scored them.
 
 Several processes may share the file, and each call is scored at least once. A call is in the file from the end of the
 process that did not score it until another process has delivered its scores. To score it, a process claims its row for
@@ -50,7 +50,7 @@ _ROWS_AT_ONCE: Final = 256
 
 
 class Spool:
-    """Store of unscored calls in one spool file, from which a process claims the calls that it is going to score.
+    """Store of unscored RAG calls in a spool file, from which each process claims the calls that it will score.
 
     Args:
         path: the file; created if there is none, readable by its owner alone.
@@ -76,7 +76,7 @@ class Spool:
         self.reset()
 
     def reset(self) -> None:
-        """Forget which calls this process has claimed: after a fork they belong to the parent process."""
+        """Forget the calls claimed by this process after a fork, because the parent process has claimed them."""
         self._suspect: int | None = None
 
     def prepare(self, origin: str) -> None:
@@ -110,7 +110,7 @@ class Spool:
 
     @contextmanager
     def keep_open(self) -> Generator[None, None, None]:
-        """Keep a connection to the spool file open while the block runs, so that several writes are faster.
+        """Keep a connection to the spool file open for the duration of a `with` block, to make several writes faster.
 
         SQLite then leaves what is written in the log beside the file, and need not wait for the disk.
         """
@@ -119,7 +119,7 @@ class Spool:
             yield
 
     def add(self, calls: Sequence[UnscoredCall], timeout: float = 5.0) -> list[bool]:
-        """Store unscored calls in the spool file; return for each call whether it was stored.
+        """Store unscored RAG calls in the spool file, and return for each call whether it was stored.
 
         A call is not stored if the file is full, or if the call has no span that its scores could be linked to.
 
@@ -151,7 +151,7 @@ class Spool:
         return stored
 
     def claim(self, limit: int, timeout: float = 0.2) -> list[ClaimedCall]:
-        """Claim at most *limit* calls in the spool file that no process is scoring, and return them.
+        """Claim and return at most *limit* calls in the spool file that no process is scoring.
 
         The oldest come first; a call during which processes have crashed comes last and alone.
         """
@@ -175,7 +175,7 @@ class Spool:
             return [call for number in numbers if (call := _read(database, number)) is not None]
 
     def _claimable_condition(self, database: sqlite3.Connection) -> tuple[str, tuple[object, ...]]:
-        """Return an SQL condition that selects the calls free to be claimed, and the values of its parameters."""
+        """Return an SQL condition for the calls that can be claimed, and the values of its parameters."""
         owners = database.execute("SELECT DISTINCT owner FROM calls WHERE owner IS NOT NULL").fetchall()
         dead = [owner for (owner,) in owners if _is_dead(owner)]
         unowned = f"(owner IS NULL OR owner IN ({', '.join('?' * len(dead))})) AND tries < {QUARANTINE_TRIES}"
@@ -194,9 +194,10 @@ class Spool:
             )
 
     def count_attempt(self, number: int) -> None:
-        """Count in the spool file one more attempt to score a call, which this process begins now.
+        """Count one more scoring attempt for a call in the spool file.
 
-        If the process is killed from now on, the call may be the reason. The lease of its claim is extended.
+        This process begins the attempt now. If the process is killed from now on, the call may be the reason. The lease
+        of its claim is extended.
 
         Args:
             number: row number of the call.
@@ -210,7 +211,7 @@ class Spool:
 
     @property
     def has_suspect(self) -> bool:
-        """Whether this process has claimed a suspect call: one that was being scored at several crashes."""
+        """Whether this process has claimed a suspect call: a call that was being scored at several crashes."""
         return self._suspect is not None
 
     def clear_suspicion(self, number: int) -> None:
@@ -219,7 +220,7 @@ class Spool:
             self._suspect = None
 
     def renew_leases(self) -> None:
-        """Extend the time for which the calls that this process has claimed are reserved for it (their lease)."""
+        """Extend the leases of the calls claimed by this process, so that no other process claims them."""
         with self._writing(0.2) as database:
             database.execute(
                 "UPDATE calls SET lease = max(lease, ?) WHERE owner = ?", (self._clock() + self._lease, self._owner)
@@ -238,7 +239,7 @@ class Spool:
             )
 
     def release_claims(self, untried: Iterable[int], timeout: float = 5.0) -> None:
-        """Release all calls that this process has claimed, so that another process can score them.
+        """Release all calls claimed by this process, so that another process can score them.
 
         Args:
             untried: row numbers of calls whose scoring was begun but cancelled in order, which does not count as a try.
@@ -262,7 +263,10 @@ class Spool:
 
     @property
     def _owner(self) -> str:
-        """Name by which this process is entered as the owner of claimed calls; a forked child has another name."""
+        """Name under which this process claims calls.
+
+        A forked child has another name.
+        """
         return f"{_process_namespace()}/{os.getpid()}/{self._nonce}"
 
 
@@ -282,7 +286,7 @@ def _contents(database: sqlite3.Connection) -> SpoolContents:
 
 
 def _is_dead(owner: str) -> bool:
-    """Return whether the process that has claimed calls under the name *owner* is certainly dead.
+    """Return whether the process that claimed calls under the name *owner* is certainly dead.
 
     It is False where that cannot be known, as of a process on another host.
     """
@@ -301,7 +305,9 @@ def _is_dead(owner: str) -> bool:
 
 
 def _process_namespace() -> str:
-    """Return a text for the host, its boot and its process id namespace: within these a process id is unique."""
+    """Return a text that identifies the host, its boot and its process id namespace, within which process ids are
+    unique.
+    """
     boot = namespace = ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

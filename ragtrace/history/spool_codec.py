@@ -1,4 +1,4 @@
-"""Conversion of an unscored call to JSON and back: its texts and the span that its scores belong to."""
+"""JSON encoding and decoding of an unscored RAG call, with its texts and its span context."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ragtrace.core.types import Document, RagCall, Timing, Usage
 
 
 class UnscoredCall(NamedTuple):
-    """Redacted call, with the ids of the evaluators that still have to score it."""
+    """Redacted RAG call, with the ids of the evaluators that have not scored it yet."""
 
     call: RagCall
     open: tuple[str, ...]
@@ -25,20 +25,20 @@ class UnscoredCall(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Key of the call in the spool file: its trace id and span id in hexadecimal; empty if it has no span."""
+        """Key of the call in the spool file: trace id and span id in hexadecimal, or "" without a span."""
         span = self.call.span
         return "" if span is None else f"{span.trace_id:032x}{span.span_id:016x}"
 
 
 class ClaimedCall(NamedTuple):
-    """Unscored call that this process has taken from the spool file, with its row number there."""
+    """Unscored RAG call that this process has claimed from the spool file, with its row number there."""
 
     number: int
     unscored: UnscoredCall
 
 
 class SpoolContents(NamedTuple):
-    """Number and size of the calls in the spool file, and how many of them processes have claimed."""
+    """Number and size of the calls in the spool file, and how many of them are claimed by processes."""
 
     calls: int
     bytes: int
@@ -54,7 +54,7 @@ _OF_A_CALL: Final = tuple(each.name for each in fields(RagCall) if each.name != 
 
 
 def encode(unscored: UnscoredCall) -> str:
-    """Return an unscored call as one line of JSON, for the spool file.
+    """Encode an unscored RAG call as one line of JSON, for the spool file.
 
     It is ASCII, so that SQLite accepts texts with lone surrogates too.
     """
@@ -76,7 +76,7 @@ def _to_json_value(value: Any) -> Any:
 
 
 def decode(text: str) -> UnscoredCall:
-    """Create an unscored call from the JSON text that `encode` returned; unknown fields are left out.
+    """Create an unscored RAG call from JSON text written by `encode`, ignoring unknown fields.
 
     Raises:
         ValueError, TypeError, KeyError: *text* does not come from `encode`.

@@ -1,4 +1,4 @@
-"""Writing of a history file: stores batches of calls, each in one transaction, and deletes old calls."""
+"""Writer of a history file, which stores batches of RAG calls in transactions and deletes old calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CALL_BYTES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class QueuedCall:
-    """Finished call with its evaluations, queued to be stored in the history."""
+    """Finished RAG call with its evaluations, waiting to be stored in the history."""
 
     call: RagCall
     evaluations: tuple[Evaluation, ...]
@@ -52,14 +52,14 @@ class QueuedCall:
 
     @property
     def memory_bytes(self) -> int:
-        """Approximate memory that the queued call takes, in bytes."""
+        """Approximate memory used by the queued call, in bytes."""
         call = self.call
         texts = [call.query or "", call.answer or "", *(document.text for document in call.contexts or ())]
         return _CALL_BYTES + sum(map(len, texts))
 
 
 class HistoryWriter:
-    """Writer of one history file: stores calls with their scores and deletes old calls. For one thread.
+    """Single-threaded writer of a history file, which stores RAG calls with their scores and deletes old calls.
 
     Every method may raise `sqlite3.Error`.
 
@@ -97,7 +97,8 @@ class HistoryWriter:
         self._kept.close()
 
     def write(self, calls: Sequence[QueuedCall | Feedback]) -> int:
-        """Store a batch of calls and feedback in one transaction; return how many of them could not be stored as rows.
+        """Store a batch of calls and feedback in one transaction, and return how many of them could not be stored as
+        rows.
 
         If the file was deleted or renamed since it was opened, a new one is created.
         """
@@ -109,7 +110,7 @@ class HistoryWriter:
         raise sqlite3.OperationalError("the file was deleted or replaced again and again")
 
     def _close_if_replaced(self) -> bool:
-        """Check whether the history file has been deleted or replaced; if so, close it and return True."""
+        """Close the history file if it has been deleted or replaced on disk, and return whether that is so."""
         with self._kept.use() as database:
             if _file_identity(self._path) == self._file:
                 return False
@@ -147,7 +148,9 @@ class HistoryWriter:
         return unreadable
 
     def add_evaluation(self, number: int, evaluation: Evaluation) -> bool:
-        """Store the *evaluation* of a stored call, beside those of other evaluators; return False if the call is gone.
+        """Add *evaluation* to a stored call, beside those of other evaluators.
+
+        Return False if the call has been deleted.
 
         Of an earlier evaluation by the same evaluator, the probability stays, and its cost is added.
 
@@ -178,7 +181,7 @@ class HistoryWriter:
             self._insert_evaluation(database, number, evaluation, is_new=is_new)
 
     def _insert_call(self, database: sqlite3.Connection, offered: QueuedCall) -> tuple[int, bool]:
-        """Insert the row of a call; return its number, and whether it is new.
+        """Insert the row of a RAG call, and return the row number and whether the row is new.
 
         It is not new if another process has stored the same call with the scores of other evaluators.
         """
@@ -228,7 +231,7 @@ class HistoryWriter:
     def _row_id(
         self, database: sqlite3.Connection, table: str, names: Sequence[str], values: tuple[object, ...]
     ) -> int:
-        """Return the id of the row of *table* that has these *values*; insert the row if there is none."""
+        """Return the id of the row of *table* with these *values*, inserting the row if necessary."""
         known = self._ids.get((table, *values))
         if known is not None:
             return known
@@ -239,7 +242,7 @@ class HistoryWriter:
         return int(found)
 
     def prune(self, before: float) -> int:
-        """Delete old calls from the history file, and the oldest of the others if the file is too large.
+        """Delete old calls from the history file, and further calls, oldest first, if the file is too large.
 
         Args:
             before: time before which a call is old, in seconds since the epoch.
@@ -266,14 +269,17 @@ class HistoryWriter:
 
     @property
     def newest_time(self) -> float | None:
-        """Time of the newest call in the history, in seconds since the epoch, or None if it has no calls."""
+        """Time of the newest call in the history in seconds since the epoch, or None if it has no calls."""
         with self._kept.use() as database:
             (at,) = database.execute("SELECT max(at) FROM calls").fetchone()
         return None if at is None else float(at)
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the history file that are in use; SQLite keeps the rest of the file for later calls."""
+        """Number of bytes of the history file that are in use.
+
+        SQLite keeps the rest of the file for later calls.
+        """
         with self._kept.use() as database:
             pages, free, each = (
                 database.execute(f"PRAGMA {name}").fetchone()[0]
@@ -282,7 +288,7 @@ class HistoryWriter:
         return int((pages - free) * each)
 
     def _delete_old_feedback(self, before: float) -> None:
-        """Delete feedback that is older than the time *before*: its call, if it was ever stored, is older still."""
+        """Delete feedback given before the time *before*, whose call is older still."""
         with self._kept.use() as database:
             if database.execute("SELECT 1 FROM feedback WHERE at < ? LIMIT 1", (before,)).fetchone():
                 with self._transaction():
@@ -312,12 +318,12 @@ class HistoryWriter:
 
 
 def _identity(span: SpanContext) -> bytes:
-    """Return the identity of the call whose root span is *span*: its trace id and its span id."""
+    """Return the identity (trace id and span id) of the RAG call with the root span *span*."""
     return span.trace_id.to_bytes(16, "big") + span.span_id.to_bytes(8, "big")
 
 
 def _write_feedback(database: sqlite3.Connection, feedback: Feedback, *, texts: bool) -> None:
-    """Store *feedback*, in place of older feedback with the same id."""
+    """Store *feedback*, replacing older feedback with the same id."""
     said = _storable_text(feedback.comment), _storable_text(feedback.correction)
     database.execute(
         "INSERT INTO feedback VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at, "
@@ -343,7 +349,7 @@ def _file_identity(path: str) -> tuple[int, int] | None:
 
 
 def _call_json(call: RagCall, *, texts: bool) -> str:
-    """Return the body of a stored call, its texts and usage, as one line of JSON in ASCII.
+    """Encode the texts and usage of a RAG call as one line of ASCII JSON.
 
     Without *texts*, only the number of its documents is kept.
     """
@@ -361,7 +367,7 @@ def _call_json(call: RagCall, *, texts: bool) -> str:
 
 
 def _evidence_json(evaluation: Evaluation, *, texts: bool) -> str | None:
-    """Return what explains the scores as JSON (claims, explanations, served model), or None if there is nothing."""
+    """Encode the evidence for scores (claims, explanations, served model) as JSON, or return None if there is none."""
     results = evaluation.results
     claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
     explained = {name: r.explanation[:_TEXT_CHARS] for name, r in results.items() if r.explanation and texts}
@@ -381,10 +387,10 @@ def _claim_fields(claim: Claim, *, texts: bool) -> Mapping[str, Any]:
 
 
 def _storable_text(value: str | None) -> str | None:
-    """Return a text without lone surrogates, which SQLite refuses; None stays None."""
+    """Return *text* without lone surrogates, which SQLite refuses, or None if *text* is None."""
     return None if value is None else encodable(value)
 
 
 def _storable_texts(values: Sequence[str | None]) -> tuple[str, ...]:
-    """Return texts without lone surrogates, which SQLite refuses; None becomes an empty text."""
+    """Return each text without lone surrogates, which SQLite refuses, with "" for None."""
     return tuple(encodable(value or "") for value in values)
