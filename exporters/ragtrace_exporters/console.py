@@ -61,7 +61,7 @@ def console_full(environ: Mapping[str, str]) -> Signals:
 
 
 def call_text(span: ReadableSpan) -> str:
-    """Return the printed line of a call, from its root span or the extra span with late scores; "" for other spans."""
+    """Return the line to print for a call's root span or extra span with late scores, or "" for other spans."""
     attributes = span.attributes or {}
     if semconv.EVAL_STATUS not in attributes:
         return ""
@@ -86,7 +86,7 @@ def call_text(span: ReadableSpan) -> str:
 
 
 def _quoted(value: object) -> str:
-    """Return *value* as text in quotes, on one line, without control characters, and shortened if it is long."""
+    """Return *value* as quoted text on one line, without control characters and cut if it is long."""
     text = " ".join(str(value).split())
     return json.dumps(text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}...", ensure_ascii=False)
 
@@ -111,7 +111,7 @@ def event_text(record: ReadableLogRecord) -> str:
 
 
 def metrics_text(data: MetricsData) -> str:
-    """Return metrics as text to print: a line for each data point with name, value (or count and mean), attributes."""
+    """Return metrics as text to print: a line with name, value and attributes for each data point."""
     lines = (
         f"metric {metric.name}  {_point_text(point)}  "
         f"{' '.join(f'{key}={_short(value)}' for key, value in (point.attributes or {}).items())}\n"

@@ -51,7 +51,7 @@ class DatadogScores(ScoreApi):
         self._application = application
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post all *scores* to Datadog in one request; return the refused ones, by id, with the reason."""
+        """Post all *scores* to Datadog in one request, and return the reasons for refused scores by score id."""
         body = {"data": {"type": "evaluation_metric", "attributes": {"metrics": list(map(self._metric, scores))}}}
         reply = self._client.send("POST", "/api/intake/llm-obs/v2/eval-metric", timeout, body)
         return {} if reply.ok else all_of(scores, self._client.refusal(reply))
@@ -79,6 +79,6 @@ class DatadogScores(ScoreApi):
 
 
 def label_of(name: str) -> str:
-    """Return a metric's *name* as a label that Datadog takes: ASCII letters, digits and underscores, at most 200."""
+    """Return a metric's *name* as a Datadog label: at most 200 ASCII letters, digits and underscores."""
     label = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return (label if label[:1].isalpha() else f"m_{label}")[:200]

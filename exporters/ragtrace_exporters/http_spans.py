@@ -1,4 +1,4 @@
-"""Span exporter over OTLP/HTTP that takes a fraction of the usual processor time: it encodes spans field by field.
+"""Span exporter over OTLP/HTTP that saves most of the usual processor time by encoding spans field by field.
 
 Building a protocol-buffer object for each attribute takes most of the time that an export costs the application's
 process. What nearly every span consists of (texts, numbers and flags as attributes) is written directly here; a span
@@ -67,14 +67,14 @@ _known: dict[tuple[str, object, type], bytes] = {}
 
 
 def new_session() -> Any:
-    """Return a requests session that follows no redirect: spans and keys are for the configured server alone."""
+    """Return a requests session that follows no redirects, so that spans and keys reach only the configured server."""
     import requests
 
     class DirectSession(requests.Session):
         """HTTP session that raises `requests.TooManyRedirects` instead of following a redirect."""
 
         def get_redirect_target(self, resp: Response) -> str | None:
-            """Return None if the answer *resp* does not redirect, and raise an error if it does."""
+            """Return None for a response that does not redirect, and raise an error for one that does."""
             if (target := super().get_redirect_target(resp)) is None:
                 return None
             resp.close()
@@ -97,7 +97,7 @@ class FailureLog:
         self._said_at = 0.0
 
     def failed(self, why: str) -> None:
-        """Note that a try failed, and log it if no failure was logged within the last minute."""
+        """Record that an attempt failed, and log it unless a failure was logged within the last minute."""
         self._failures += 1
         self._unsaid += 1
         if self._failures > 1 and self._clock() - self._said_at < _QUIET_SECONDS:
@@ -108,7 +108,7 @@ class FailureLog:
         self._said_at, self._unsaid = self._clock(), 0
 
     def succeeded(self) -> None:
-        """Note that a try succeeded, and log the end of the outage if there was one."""
+        """Record that an attempt succeeded, and log the end of the outage if there was one."""
         if self._failures:
             log_safely(logging.WARNING, "%s works again after %d failures", self._what, self._failures)
             self._failures = self._unsaid = 0
@@ -187,7 +187,7 @@ class HttpSpanExporter(SpanExporter):
         return False
 
     def _post(self, body: bytes, deadline: float) -> tuple[Response | None, str]:
-        """Post *body*; return the answer of the server (None if there was none), and the outcome in words."""
+        """Post *body* to the server. Return the response, or None without one, and the outcome in words."""
         from requests import RequestException
 
         why = ""
@@ -208,12 +208,12 @@ class HttpSpanExporter(SpanExporter):
         return None, why
 
     def shutdown(self) -> None:
-        """Stop retries, and close the connections to the server."""
+        """Stop retries and close the connections to the server."""
         self._closing.set()
         self._session.close()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Return True: `export` sends a batch before it returns, so there is nothing to flush."""
+        """Return True, as `export` sends each batch before it returns and nothing is left to flush."""
         return True
 
 
@@ -221,7 +221,7 @@ class HttpSpanExporter(SpanExporter):
 
 
 class _UnusualError(Exception):
-    """Raised for a span with parts that only OpenTelemetry's encoder can write."""
+    """Raised for a span with contents that only OpenTelemetry's own encoder can write."""
 
 
 def encode(spans: Sequence[ReadableSpan]) -> bytes:
@@ -237,7 +237,7 @@ def encode(spans: Sequence[ReadableSpan]) -> bytes:
 
 
 def _group(spans: Sequence[ReadableSpan]) -> bytes:
-    """Encode spans of one resource and scope as `ResourceSpans`; OpenTelemetry's encoder writes all but the spans."""
+    """Encode spans of one resource and scope as `ResourceSpans`, with OpenTelemetry's encoder for all but the spans."""
     around = _by_sdk(spans[0])
     scope = around.scope_spans[0]
     del scope.spans[:]
@@ -249,7 +249,7 @@ def _group(spans: Sequence[ReadableSpan]) -> bytes:
 
 
 def _without_schema(message: Any) -> tuple[bytes, bytes]:
-    """Encode *message* in two parts, between which the spans are put: all but its schema URL, and that URL."""
+    """Encode *message* in two parts, between which spans are inserted: all fields but the schema URL, and that URL."""
     schema = message.schema_url
     message.ClearField("schema_url")
     return message.SerializePartialToString(), _THIRD + _sized(schema.encode()) if schema else b""
@@ -298,7 +298,7 @@ def _plain_span(span: ReadableSpan) -> bytes:
 
 
 def _text(parts: list[bytes], key: str, value: str) -> None:
-    """Append the attribute *key* with the long text *value*, encoded, to *parts* without copying the text."""
+    """Append the encoded attribute *key* with the long text *value* to *parts*, without copying the text."""
     name = _keys.get(key) or _key(key)
     text = value.encode()
     length = _varint(len(text))

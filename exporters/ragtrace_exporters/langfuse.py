@@ -38,7 +38,7 @@ def langfuse(environ: Environ) -> Backend:
 
 
 class LangfuseScores(ScoreApi):
-    """Score sink for Langfuse, which posts scores of observations, and the main ones also as scores of the trace.
+    """Score sink for Langfuse, which posts scores of observations, and the main scores also as scores of the trace.
 
     `POST /api/public/scores`, one a request, with our id as the score's; it may come before its trace does. Sources:
     langfuse.com/docs/evaluation/evaluation-methods/scores-via-sdk, and fern/apis/server/definition/scores.yml of
@@ -56,7 +56,7 @@ class LangfuseScores(ScoreApi):
         self._environment = environment
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post *scores* to Langfuse one by one until it is busy; return the refused ones, by id, with the reason."""
+        """Post *scores* to Langfuse one by one until it is busy, and return the refusals by score id."""
         return post_each(scores, timeout, self._post)
 
     def _post(self, score: ScoreRecord, timeout: float) -> Refusal | None:

@@ -55,7 +55,7 @@ class MlflowScores(ScoreApi):
     probe_path, probe_query = "/api/2.0/mlflow/experiments/search", {"max_results": "1"}
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post *scores* to MLflow one by one; return the refused ones, by id, with the reason."""
+        """Post *scores* to MLflow one by one, and return the refusals by score id."""
         return post_each(scores, timeout, self._post)
 
     def _post(self, score: ScoreRecord, timeout: float) -> Refusal | None:

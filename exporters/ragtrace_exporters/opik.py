@@ -64,7 +64,7 @@ class OpikScores(ScoreApi):
         self._times: OrderedDict[int, int] = OrderedDict()
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post the *scores* of all traces that Opik knows; return the refused ones, by id, with the reason."""
+        """Post *scores* of all traces that Opik knows, and return the refusals by score id."""
         deadline = monotonic() + timeout
         refusals: dict[str, Refusal] = {}
         found: list[tuple[ScoreRecord, int]] = []
@@ -85,7 +85,7 @@ class OpikScores(ScoreApi):
         return refusals
 
     def _time_of(self, trace_id: int, deadline: float) -> int | Refusal:
-        """Ask Opik for the time in milliseconds that its ids of a trace begin with; return it, or why it is unknown."""
+        """Return the time in milliseconds with which Opik's ids of a trace begin, or why it is not known."""
         known = self._times.get(trace_id)
         if known is not None:
             return known
@@ -122,7 +122,7 @@ class OpikScores(ScoreApi):
 
 
 def opik_id(otel_id: bytes, time_ms: int) -> UUID:
-    """Return the id that Opik gives the span or trace *otel_id*: the *time_ms* of the trace and a hash of *otel_id*."""
+    """Return Opik's id of the span or trace *otel_id*, made of the trace's time and a hash of *otel_id*."""
     value = bytearray((time_ms & 0xFFFFFFFFFFFF).to_bytes(6, "big") + hashlib.sha256(otel_id).digest()[:10])
     value[6] = value[6] & 0x0F | 0x70
     value[8] = value[8] & 0x3F | 0x80

@@ -1,4 +1,4 @@
-"""OTLP over HTTP or gRPC, configured by the standard `OTEL_*` variables and nothing else.
+"""Exporter for OTLP over HTTP or gRPC, configured by the standard `OTEL_*` variables alone.
 
 A signal (traces, metrics, logs) is sent when an endpoint is configured for it and it is not switched off; otherwise its
 place in `Signals` is None, so nothing is exported and nothing complains. Only the modules of the protocol in use are
@@ -38,7 +38,7 @@ _PROTOCOL_OF_NAME: Final[Mapping[str, Protocol]] = {name: protocol for protocol,
 
 
 def otlp(environ: Mapping[str, str]) -> Signals:
-    """Return exporters of the signals that have an endpoint in *environ*.
+    """Return exporters of the signals for which *environ* has an OTLP endpoint.
 
     Args:
         environ: the environment variables to decide by, usually `os.environ`. Certificates, `INSECURE`, temporality
@@ -54,7 +54,7 @@ def otlp(environ: Mapping[str, str]) -> Signals:
 
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Return the OTLP endpoint of each signal (traces, metrics, logs) that is to be sent.
+    """Return the OTLP endpoint of each signal (traces, metrics, logs) that is to be exported.
 
     Raises:
         SettingsError: a variable has a value that cannot be used.
@@ -65,7 +65,7 @@ def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
 
 
 def _endpoint(environ: Mapping[str, str], signal: Signal) -> Endpoint | None:
-    """Return the OTLP endpoint of *signal*; None if the signal is switched off or has no endpoint."""
+    """Return the OTLP endpoint of *signal*, or None if the signal is switched off or has no endpoint."""
     protocol, (variable, url) = _protocol(environ, signal), _first(environ, signal, "ENDPOINT")
     if protocol is None or not url:
         return None
@@ -118,7 +118,7 @@ def _exporter(environ: Mapping[str, str], endpoint: Endpoint) -> Any:
 
 
 class _RefusalAware:
-    """Wrapper of an OTLP/HTTP exporter of metrics or events, which logs only once that the backend refuses them.
+    """Wrapper of an OTLP/HTTP exporter for metrics or events, which logs a backend's refusal of that signal only once.
 
     OpenTelemetry's exporter logs an error for each batch, for ever. A filter on its logger would hide the errors of the
     application's own exporters, too; so the exporter sees such a refusal as an acceptance, and this class returns the
@@ -139,13 +139,13 @@ class _RefusalAware:
         return getattr(self._exporter, name)
 
     def export(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """Send *batch*; return a failure if the backend does not take metrics, or events, at all."""
+        """Export *batch*, and return a failure if the backend does not accept that signal at all."""
         self.refused = False
         result = self._exporter.export(batch, *args, **kwargs)
         return cast("Any", type(result))["FAILURE"] if self.refused else result
 
     def _look_at(self, response: Any, **_: object) -> None:
-        """Check *response*: if the backend refuses the signal, log that once and show the exporter the status 200."""
+        """Check *response* for a refusal of the signal: log it once, and replace its status by 200 for the exporter."""
         if response.status_code not in _NOT_TAKEN:
             return
         faults.log_once(
@@ -179,7 +179,7 @@ def _reader(environ: Mapping[str, str], exporter: Any) -> MetricReader:
 
 
 def _protocol(environ: Mapping[str, str], signal: Signal) -> Protocol | None:
-    """Return the OTLP protocol that is configured for *signal*; None if the signal is switched off."""
+    """Return the OTLP protocol that is configured for *signal*, or None if the signal is switched off."""
     variable = f"OTEL_{signal.upper()}_EXPORTER"
     names = [name.strip().lower() for name in text(environ, variable).split(",") if name.strip()]
     if names == ["none"]:
@@ -230,7 +230,7 @@ def _compression(environ: Mapping[str, str], signal: Signal, protocol: Protocol)
 
 
 def _first(environ: Mapping[str, str], signal: Signal, part: str) -> tuple[str, str]:
-    """Return name and value of the environment variable for *signal*: the signal's own, else the common one."""
+    """Return name and value of the environment variable for *signal*, which is its own variable or the common one."""
     own, common = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{part}", f"OTEL_EXPORTER_OTLP_{part}"
     value = text(environ, own)
     return (own, value) if value else (common, text(environ, common))
@@ -250,5 +250,5 @@ def _positive(environ: Mapping[str, str], variable: str, unit: str) -> float | N
 
 
 def text(environ: Mapping[str, str], *variables: str) -> str:
-    """Return the value of the first of *variables* that is set in *environ*, without blanks around it; else ""."""
+    """Return the stripped value of the first of *variables* that is set in *environ*, or ""."""
     return next((value for name in variables if (value := environ.get(name, "").strip())), "")

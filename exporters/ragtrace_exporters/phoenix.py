@@ -60,7 +60,7 @@ class PhoenixScores(ScoreApi):
     probe_path, probe_query = "/v1/projects", {"limit": "1"}
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post the main scores as annotations of their spans, then all *scores* as annotations of their traces."""
+        """Post *scores* as annotations of traces, the main ones also of spans. Return the refusals by score id."""
         deadline = monotonic() + timeout
         of_spans = [{"span_id": f"{score.span_id:016x}", **_annotation(score)} for score in scores if score.headline]
         of_traces = [{"trace_id": f"{score.trace_id:032x}", **_annotation(score)} for score in scores]

@@ -1,4 +1,4 @@
-"""Presets: exporters for certain backends that take OTLP, configured by the backends' own environment variables.
+"""Presets: exporters for backends that accept OTLP, configured by the backends' own environment variables.
 
 A preset fills in the signals that its backend takes. A signal that has an endpoint of its own in the environment
 (`OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, for instance) goes there, also one that the backend does not take, and one whose
@@ -30,7 +30,7 @@ text: Final = otlp.text
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Address of a backend that takes OTLP over HTTP, and the signals that it takes."""
+    """Backend that accepts OTLP over HTTP: its address and the signals that it accepts."""
 
     base: str
     """URL that the path of a signal follows, `/v1/traces` for instance."""
@@ -44,7 +44,7 @@ class Backend:
     """Sink for the scores where the backend does not read them from OTLP."""
 
     def as_variables(self, environ: Environ) -> Mapping[str, str]:
-        """Return *environ* with the `OTEL_*` variables that make the OTLP exporters send to this backend."""
+        """Return *environ* with the `OTEL_*` variables that direct the OTLP exporters to this backend."""
         said = dict(environ)
         # The common ones are for any other backend: they neither lead these signals astray nor give it their keys.
         for part in ("ENDPOINT", "HEADERS", "PROTOCOL"):
@@ -64,7 +64,7 @@ class Backend:
 
 
 class Preset:
-    """Entry point of a backend: returns the exporters of the signals that the backend takes, and its score sink.
+    """Entry point of a backend, which returns exporters of the signals that the backend accepts, and its score sink.
 
     Raises:
         SettingsError: when called, a variable is missing or has a value that cannot be used.
@@ -82,14 +82,14 @@ class Preset:
         return replace(signals, scores=backend.scores, dialects=backend.dialects, resource=backend.resource)
 
     def endpoints(self, environ: Environ) -> list[Endpoint]:
-        """Return the endpoint of each signal that is to be sent, with the variable that it was read from (`origin`)."""
+        """Return the endpoint of each signal to export, with the variable that sets it."""
         named = next((name for name in self._where if text(environ, name)), f"the default of {self._where[0]}")
         found = otlp.endpoints(self.read(environ).as_variables(environ))
         return [each if text(environ, each.origin) else replace(each, origin=named) for each in found]
 
 
 def preset(*where: str) -> Callable[[Callable[[Environ], Backend]], Preset]:
-    """Return a decorator that makes a `Preset` of a function, which reads the environment and returns a `Backend`.
+    """Return a decorator that turns a function from the environment to a `Backend` into a `Preset`.
 
     Args:
         where: the variables for the address of the backend; the first one that is set counts.
@@ -104,7 +104,7 @@ def client(environ: Environ, base: str, headers: Mapping[str, str]) -> JsonClien
 
 
 def required(environ: Environ, backend: str, variable: str, *, advice: str) -> str:
-    """Return the value of the environment variable *variable*, which the exporter for *backend* must have.
+    """Return the value of the environment variable *variable*, without which the exporter for *backend* cannot work.
 
     Raises:
         SettingsError: the variable is not set, or cannot be used.
@@ -123,7 +123,7 @@ def required(environ: Environ, backend: str, variable: str, *, advice: str) -> s
 
 
 def url(environ: Environ, *variables: str, default: str = "", advice: str = "") -> str:
-    """Return the base URL in the first of *variables* that is set in *environ*, without a final slash.
+    """Return the base URL in the first of *variables* that is set in *environ*, without a trailing slash.
 
     Raises:
         SettingsError: it is not an HTTP URL, or none is set and there is no *default*.

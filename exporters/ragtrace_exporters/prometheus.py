@@ -67,12 +67,12 @@ def prometheus(environ: Mapping[str, str]) -> Signals:
 
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Return the OTLP endpoints that spans and events are sent to."""
+    """Return the OTLP endpoints for spans and events, as metrics are served on a page."""
     return otlp.endpoints({**environ, **_METRICS_OFF})
 
 
 def page(environ: Mapping[str, str]) -> Page:
-    """Return the address of the page of metrics and the folder in which the processes share their metrics.
+    """Return the address of the page of metrics, and the folder through which processes share their metrics.
 
     Raises:
         SettingsError: the configured port is not a port number.
@@ -85,7 +85,7 @@ def page(environ: Mapping[str, str]) -> Page:
 
 
 def _port(environ: Mapping[str, str]) -> tuple[int, str]:
-    """Return the port of the page of metrics, and the environment variable that it came from."""
+    """Return the port of the page of metrics, and the environment variable that sets it."""
     variable = next((name for name in _PORTS if text(environ, name)), DEFAULT)
     value = text(environ, variable) or str(PORT)
     if not value.isdecimal() or not 0 < int(value) < 65536:
@@ -94,7 +94,7 @@ def _port(environ: Mapping[str, str]) -> tuple[int, str]:
 
 
 def _folder(environ: Mapping[str, str], port: int) -> tuple[Path, str]:
-    """Return the folder in which processes share their metrics, and the environment variable that it came from."""
+    """Return the folder through which processes share their metrics, and the environment variable that sets it."""
     given = text(environ, _DIRECTORY)
     if given:
         return Path(given), _DIRECTORY
@@ -106,7 +106,7 @@ def _folder(environ: Mapping[str, str], port: int) -> tuple[Path, str]:
 
 
 def _is_private(path: Path) -> bool:
-    """Return whether *path* is missing, or a real folder (no link) that only this user can write to.
+    """Return whether *path* is missing, or is a real folder, not a link, that only this user can write to.
 
     Raises:
         OSError: *path* cannot be looked at.

@@ -1,4 +1,4 @@
-"""Base of score sinks: a client for a backend's JSON API over HTTP, and what its answers mean for the sent scores.
+"""Base of score sinks: a client for a backend's JSON API over HTTP, and the meaning of responses for the sent scores.
 
 Requests are made by the library requests, which the OTLP exporter brings anyway: connections are kept, and proxies and
 certificate authorities are found in the same variables as for the spans that go to the same backend.
@@ -29,7 +29,7 @@ _SHORTEST_SECRET: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer of a backend's server to a request; the status 0 means that there was no answer."""
+    """Response of a backend's server to a request, with status 0 if there was none."""
 
     status: int
     text: str = ""
@@ -44,7 +44,7 @@ class Reply:
 
 
 class JsonClient:
-    """Client of the JSON API of one server, for one thread; a forked child gets connections of its own.
+    """Client of the JSON API of one server, for use by one thread. A forked child gets connections of its own.
 
     Args:
         base: URL without a final slash.
@@ -59,7 +59,7 @@ class JsonClient:
         self._pid = 0
 
     def send(self, method: str, path: str, timeout: float, body: object = None, **query: str) -> Reply:
-        """Send one HTTP request and return the server's answer; never raise an error."""
+        """Send one HTTP request and return the server's response. Never raises."""
         from requests import RequestException
 
         try:
@@ -87,7 +87,7 @@ class JsonClient:
         return self._session
 
     def refusal(self, reply: Reply) -> Refusal:
-        """Return why the server refused the sent scores, and whether to try them again, from its *reply*."""
+        """Return from *reply* why the server refused the sent scores, and whether to send them again."""
         detail = self.shown(reply)
         if reply.status == 0 or reply.status in _LATER:
             return Refusal("unavailable", again=True, busy=True, after_s=reply.after_s, detail=detail)
@@ -98,7 +98,7 @@ class JsonClient:
         return Refusal("too_large" if reply.status == 413 else "refused", detail=detail)
 
     def shown(self, reply: Reply) -> str:
-        """Return *reply* as text for the log, without the secrets that were sent in headers."""
+        """Return *reply* as text for the log, without the secrets that request headers contain."""
         text = " ".join(reply.text.split())
         for value in self.headers.values():
             for secret in value.split():
@@ -109,7 +109,7 @@ class JsonClient:
 
 
 class ScoreApi:
-    """Base class of score sinks: the client of a backend's API, the API's address, and a check of both.
+    """Base class of score sinks, with a client of the backend's score API and a check of its address and key.
 
     Args:
         client: client of the API, with the headers that authenticate.
@@ -131,7 +131,7 @@ class ScoreApi:
         return self._client.base
 
     def probe(self, timeout: float) -> Refusal | None:
-        """Ask the API whether it takes the key; return None if it does, else why not. Safe from any thread."""
+        """Check whether the API accepts the key. Return None if it does, or else the reason. Safe from any thread."""
         other = JsonClient(self._client.base, self._client.headers, self._client.certificate)  # for this thread
         reply = other.send("GET", self.probe_path, timeout, **self.probe_query)
         # Of a failed connection, what it came from is the end of a long story.
@@ -142,7 +142,7 @@ class ScoreApi:
 def post_each(
     scores: Sequence[ScoreRecord], timeout: float, post: Callable[[ScoreRecord, float], Refusal | None]
 ) -> dict[str, Refusal]:
-    """Call *post* for one score after the other; return the refused ones, by id, with the reason.
+    """Call *post* for each score in turn, and return the refusals by score id.
 
     Once the server is busy, it is not asked for the other scores; of a trace that it does not know, not for its others.
     """
@@ -165,12 +165,12 @@ def post_each(
 
 
 def all_of(scores: Iterable[ScoreRecord], refusal: Refusal) -> dict[str, Refusal]:
-    """Return a mapping that gives each of *scores*, by id, the same *refusal*."""
+    """Return a mapping that assigns the same *refusal* to the id of each of *scores*."""
     return {score.id: refusal for score in scores}
 
 
 def metadata_of(score: ScoreRecord, *, label: bool = False) -> dict[str, Any]:
-    """Return metadata for a backend to keep beside *score*: its evaluator, metric version, probability and workflow.
+    """Return metadata to store with *score* in a backend: evaluator, metric version, probability and workflow.
 
     Args:
         label: include the label of the score, for a backend that has no field for it.

@@ -1,4 +1,4 @@
-"""Alerts on the mean score of a metric, and the notifiers that deliver their notifications."""
+"""Alerts on the mean score of a metric, and notifiers that deliver the notifications of alerts."""
 
 from ragtrace.alerts.alert import Alert, Notify, Per
 from ragtrace.alerts.alerting import Alerting, StateRow, check_alerts

@@ -144,23 +144,23 @@ class Alert:
 
     @property
     def against_baseline(self) -> bool:
-        """Whether the alert compares each workflow with its earlier scores (its baseline), not with a fixed bound."""
+        """Whether the alert compares each workflow with its own earlier scores instead of a fixed bound."""
         return self.bound == BASELINE
 
     @property
     def rule(self) -> str:
-        """Condition of the alert as text, made of metric, direction and bound: `hallucinated above 0.05`."""
+        """Condition of the alert as text with metric, direction and bound, such as `hallucinated above 0.05`."""
         bound = self.bound if isinstance(self.bound, str) else f"{self.bound:g}"
         return f"{self.metric} {self.direction} {bound}{' (corrected)' if self.corrected else ''}"
 
     @property
     def group_by(self) -> Per | None:
-        """Groups for which the alert is evaluated separately: `workflow` or `model`; None: all calls together."""
+        """Groups for which the alert is evaluated separately, `workflow` or `model`, or None for all calls together."""
         return "workflow" if self.against_baseline else self.per
 
     @property
     def calls_in_batch(self) -> int:
-        """Number of scored calls whose mean counts as one observation: `batch`, or its default."""
+        """Number of scored calls whose mean score counts as one observation of the alert."""
         return self.batch or (_BASELINE_BATCH if self.against_baseline else _BATCH)
 
     @property
@@ -170,7 +170,7 @@ class Alert:
 
     @property
     def title(self) -> str:
-        """Name of the alert: the `name` that the user gave, or else its condition as text."""
+        """Name of the alert: the `name` that the user gave, or else the alert's condition as text."""
         return self.name or self.rule
 
     @property
@@ -187,7 +187,7 @@ class Alert:
         return bounded if self.direction == "above" else 1.0 - bounded
 
     def calls_to_recover(self, limit: float) -> int:
-        """Return how many calls after an alarm must have a mean within the bound before the alert counts as over.
+        """Return over how many calls after an alarm the mean score must be within the bound to end the alert.
 
         Args:
             limit: bound of the mean badness, which the default depends on.

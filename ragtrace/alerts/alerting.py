@@ -1,4 +1,4 @@
-"""Alerting of a process: evaluates all alerts on finished calls, and sends due notifications to the notifiers."""
+"""Alerting of a process: evaluates all alerts on finished calls, and passes due notifications to the notifiers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class NotifierReceiver:
         return self._notifier.name
 
     def send(self, batch: Sequence[Notice], timeout: float) -> Mapping[int, Refusal]:
-        """Deliver the one notification in *batch* by the notifier; return its refusal if it was not delivered.
+        """Deliver the one notification in *batch* with the notifier, and return the refusal if that failed.
 
         A notification that may be delivered later makes the queue wait, which keeps the order.
         """
@@ -83,7 +83,7 @@ class NotifierReceiver:
         return {}
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* undelivered notifications in the statistics, and log a warning for the first with *reason*."""
+        """Add *count* undelivered notifications to the statistics, and log a warning for the first with *reason*."""
         faults.warn_once(
             f"alert not delivered by {self.name}: {reason}",
             "an alert could not be delivered by %s (%s); it is in the log and in the metric of alert states all the "
@@ -94,7 +94,7 @@ class NotifierReceiver:
 
 
 class StateRow(NamedTuple):
-    """Data point of the alert-state metric: whether an alert is in a given state, for one workflow or model."""
+    """Data point of the alert-state metric: whether an alert of a workflow or model is in a given state."""
 
     alert: str
     workflow: str | None
@@ -104,7 +104,7 @@ class StateRow(NamedTuple):
 
 
 class _WatchedAlert(NamedTuple):
-    """Alert with the id of the evaluator that computes its metric, and the delivery queues of its notifiers."""
+    """Alert with the id of the evaluator that computes the alert's metric, and the delivery queues of its notifiers."""
 
     alert: Alert
     evaluator: str
@@ -115,7 +115,7 @@ class _WatchedAlert(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Incident:
-    """Open incident of an alert: its first notification, and the earlier incident that it is part of, if any."""
+    """Open incident of an alert, with its first notification and the earlier incident of which it is a part, if any."""
 
     notice: Notice
     watched: _WatchedAlert
@@ -123,7 +123,7 @@ class _Incident:
     """Incident of another alert that was sent to the notifiers in place of this one; None: this one was sent."""
 
     def covers(self, watched: _WatchedAlert, notice: Notice) -> bool:
-        """Return whether *notice* reports this incident, which the notifiers of *watched* have already received."""
+        """Return whether the notifiers of *watched* already know of the problem in *notice* from this incident."""
         ours = self.notice
         return (
             self.leader is None
@@ -213,7 +213,7 @@ class Alerting:
     def __call__(
         self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None = None
     ) -> None:
-        """Add the scores of a finished *call* to the alerts on their metrics, and queue the due notifications."""
+        """Add the scores of a finished *call* to the alerts on those metrics, and queue the due notifications."""
         if not evaluations:
             return
         by_evaluator = {evaluation.evaluator: evaluation for evaluation in evaluations}
@@ -267,7 +267,7 @@ class Alerting:
                     outbox.offer(sent)
 
     def _deliveries(self, watched: _WatchedAlert, notice: Notice) -> list[tuple[Notice, tuple[Outbox[Notice], ...]]]:
-        """Return the notifications to send because of *notice*, each with the delivery queues that it goes to.
+        """Return the notifications to send because of *notice*, each with the delivery queues of its notifiers.
 
         Of several incidents with one cause, the notifiers get only the first.
         """
@@ -294,7 +294,7 @@ class Alerting:
         return everywhere
 
     def report_drift(self, evaluator: str, metric: str, drift: Drift, latest: Counts, *, resolved: bool) -> None:
-        """Queue a notification that a judge agrees with labelled calls less often than before, or as before again.
+        """Queue a notification that a judge's agreement with human-labelled calls has fallen or has recovered.
 
         It goes to the log, to the events and to the notifiers of all alerts.
 
@@ -319,7 +319,7 @@ class Alerting:
     # --- changes by time alone ---------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Check the clock: queue notifications of alerts without recent scores, and repeats for lasting problems."""
+        """Queue the notifications that are due by time: for alerts without recent scores, and repeats."""
         now = self._now()
         with self._lock:
             for (title, _, _), evaluator in self._evaluators.items():
@@ -337,7 +337,7 @@ class Alerting:
         return [StateRow(*key, state, state in on) for key, on in seen for state in STATES]
 
     def delivery_counts(self) -> Mapping[str, DeliveryCounts]:
-        """Return how many notifications were queued, delivered, lost and are waiting, by name of the notifier."""
+        """Return for each notifier how many notifications were queued, delivered and lost, and how many are waiting."""
         with self._lock:
             return {outbox.name: outbox.counts() for outbox in self._outboxes}
 
@@ -363,13 +363,13 @@ class Alerting:
     # --- flush and close ---------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float) -> bool:
-        """Deliver all queued notifications within *timeout* seconds; return whether all were delivered."""
+        """Deliver all queued notifications, and return whether that was done within *timeout* seconds."""
         deadline = monotonic() + timeout
         done = [outbox.flush(max(0.0, deadline - monotonic())) for outbox in self._outboxes]
         return all(done)
 
     def close(self, timeout: float) -> bool:
-        """Stop the alerts, and deliver queued notifications within *timeout* seconds; return whether all were."""
+        """Stop the alerts and deliver queued notifications. Return whether that was done within *timeout* seconds."""
         deadline = monotonic() + timeout
         self._closed.set()
         done = [outbox.close(max(0.0, deadline - monotonic())) for outbox in self._outboxes]
@@ -381,7 +381,7 @@ def _outbox(notifier: Notifier) -> Outbox[Notice]:
 
 
 def check_alerts(alerts: Sequence[Alert], plan: MetricAssignment) -> None:
-    """Check that all alerts have different names, and that an evaluator computes the metric of each.
+    """Check that all alerts have different names, and that some evaluator computes each alert's metric.
 
     Raises:
         UnknownMetricError: no evaluator gives the metric of one of them on a scale from 0 to 1.

@@ -1,4 +1,4 @@
-"""Detection that a judge errs more often than before on canaries: labelled calls that it judges again and again.
+"""Detection of a judge's drift: more errors than before on canaries, labelled calls that are judged again and again.
 
 **Evidence.** Canaries are drawn at random with replacement. As long as the judge stays as it is, its errors on the
 canaries of one label (bad or good) are therefore exchangeable, whatever its error rates are: of n judgements with s
@@ -41,7 +41,7 @@ _RISES: Final = (0.15, 0.35, 0.6)
 
 
 class _Bet(NamedTuple):
-    """Bet on p-values up to a limit: factors of its stake for a p-value below that limit and above it."""
+    """Bet on p-values below a limit, with the factors by which the stake is multiplied below and above that limit."""
 
     limit: float
     below: float
@@ -49,7 +49,7 @@ class _Bet(NamedTuple):
 
     @classmethod
     def on(cls, usual: float, raised: float) -> _Bet:
-        """Create the bet that wins most if the error rate rises from *usual* to *raised*."""
+        """Create the bet whose stake grows fastest if the error rate rises from *usual* to *raised*."""
         return cls(usual, raised / usual, (1.0 - raised) / (1.0 - usual))
 
 
@@ -60,14 +60,14 @@ _OVERFLOW: Final = 1e300
 
 
 class Counts(NamedTuple):
-    """Numbers of judgements of canaries with one label, and of the judge's errors among them."""
+    """Counts for canaries (calls with human labels) of one label: judgements, and errors of the judge among them."""
 
     judgements: int
     errors: int
 
     @property
     def agreement(self) -> float | None:
-        """Share of the judgements that agree with the label; None if there are none."""
+        """Share of the judgements that agree with the human label, or None if there are no judgements."""
         return 1.0 - self.errors / self.judgements if self.judgements else None
 
 
@@ -77,7 +77,7 @@ def _zeros() -> list[float]:
 
 @dataclass(slots=True)
 class LabelEvidence:
-    """Evidence that a judge errs more often than before on the canaries of one label."""
+    """Evidence that a judge errs more often than before on canaries, test calls with one human label."""
 
     judgements: int = 0
     errors: int = 0
@@ -92,26 +92,26 @@ class LabelEvidence:
 
     @property
     def evidence(self) -> float:
-        """Mean over the bets of their sums."""
+        """Evidence of a rise in the judge's error rate, as the mean over all bets."""
         return sum(self.sums) / len(self.sums)
 
     @property
     def before(self) -> Counts:
-        """Judgements and errors before the likeliest moment of a change."""
+        """Counts of judgements and errors before the most likely moment of a change."""
         strongest = max(range(len(self.sums)), key=self.sums.__getitem__)
         return Counts(*self.begun[strongest])
 
     @property
     def latest(self) -> Counts:
-        """Numbers of the latest judgements, at most a hundred."""
+        """Counts of judgements and errors among the latest judgements, at most a hundred."""
         return Counts(len(self.recent), sum(self.recent))
 
     def remember(self, *, error: bool) -> None:
-        """Add one judgement to the latest ones."""
+        """Add one judgement of a canary to the latest judgements."""
         self.recent = [*self.recent, int(error)][-_KEPT:]
 
     def add(self, *, error: bool, draw: float) -> None:
-        """Add one judgement to the evidence.
+        """Add one judgement of a canary to the evidence of a rise in the judge's error rate.
 
         Args:
             error: whether the judge's verdict differs from the label.
@@ -130,14 +130,14 @@ class LabelEvidence:
             self.best[at] = min(_OVERFLOW, self.best[at] * factor)
 
     def restart(self, usual: Counts) -> None:
-        """Start without evidence, with *usual* as the judgements that say what is usual."""
+        """Reset the evidence to none, with *usual* as the counts of judgements before any change."""
         self.judgements, self.errors = usual
         self.sums, self.best, self.begun = _zeros(), [1.0] * len(_BETS), [(0, 0)] * len(_BETS)
 
 
 @dataclass(slots=True)
 class Drift:
-    """Fall of a judge's agreement on the canaries of one label, since the alarm."""
+    """Detected fall of a judge's agreement with the human labels of canaries that have one label."""
 
     label: CanaryLabel
     usual: Counts
@@ -150,7 +150,7 @@ class Drift:
 
 @dataclass(slots=True)
 class AgreementMonitor:
-    """Monitor of a judge's agreement with the labels of canaries, for one metric. Not thread-safe."""
+    """Monitor of a judge's agreement with the human labels of canaries for one metric. Not thread-safe."""
 
     bad: LabelEvidence = field(default_factory=LabelEvidence)
     good: LabelEvidence = field(default_factory=LabelEvidence)
@@ -158,11 +158,11 @@ class AgreementMonitor:
     """The fall that has raised an alarm; None: the judge agrees with the labels as before, as far as is known."""
 
     def of(self, label: CanaryLabel) -> LabelEvidence:
-        """Return the evidence from the canaries with *label*."""
+        """Return the evidence of drift from the canaries with *label*."""
         return self.bad if label == "bad" else self.good
 
     def add(self, label: CanaryLabel, *, error: bool, draw: float, at: float = 0.0) -> Change | None:
-        """Add one canary judgement, and return what changes with it: an alarm begins, or is over.
+        """Add one judgement of a canary, and return whether an alarm begins or ends with it.
 
         Args:
             label: label of the canary.
@@ -187,7 +187,7 @@ class AgreementMonitor:
         return "drifted"
 
     def _end_drift(self, drift: Drift) -> Change | None:
-        """End the *drift* if the latest judgements agree with the labels as often as before."""
+        """End the alarm for *drift* if the latest judgements agree with the labels as often as before."""
         if drift.after < _KEPT:
             return None
         usual, latest = drift.usual, self.of(drift.label).latest
@@ -201,12 +201,12 @@ class AgreementMonitor:
         return "recovered"
 
     def encode(self) -> dict[str, Any]:
-        """Return the state of the monitor as values for JSON."""
+        """Return the state of the monitor as values that can be stored as JSON."""
         return asdict(self)
 
     @classmethod
     def decode(cls, stored: Mapping[str, Any]) -> AgreementMonitor:
-        """Return the monitor whose state `encode` returned; a new one where the bets are others by now."""
+        """Return a monitor with the state that `encode` returned, or a new one if its set of bets has changed."""
         found: dict[str, LabelEvidence] = {}
         for label in CANARY_LABELS:
             evidence = LabelEvidence(**stored[label])

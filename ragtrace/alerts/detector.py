@@ -1,4 +1,4 @@
-"""Shiryaev-Roberts e-detector: detects that the mean of scores in [0, 1] exceeds a bound, at a stated false-alarm rate.
+"""Shiryaev-Roberts e-detector of a rise of the mean of scores in [0, 1] above a bound, with a stated false-alarm rate.
 
 **Evidence.** While the mean score, given all earlier scores, is at most the expected one, the factor
 `1 + bet * (score - expected)` has a mean of at most 1 for every bet in [0, 1 / expected]: a bet on
@@ -75,22 +75,22 @@ _OVERFLOW: Final = 1e300
 
 
 def raised_means(bound: float, batch: int = 1) -> list[float]:
-    """Return the raised mean scores, all above *bound*, that the detector looks for.
+    """Return the mean scores above *bound* that the detector looks for, as alternatives to a mean within the bound.
 
-    Each is an alternative to a mean within the bound, with an e-process (a record of winnings) of its own.
+    Each has an e-process (a record of winnings) of its own.
     """
     fractions = FRACTIONS_OF_BATCHES if batch >= _LONG_BATCH else FRACTIONS
     return [bound + fraction * (1.0 - bound) for fraction in fractions]
 
 
 def mean_weights(batch: int = 1) -> list[float]:
-    """Return the weight of each raised mean score (`raised_means`) in the detector's evidence; the weights sum to 1."""
+    """Return the weights of the raised mean scores (`raised_means`) in the detector's evidence, which sum to 1."""
     raw = WEIGHTS_OF_BATCHES if batch >= _LONG_BATCH else WEIGHTS
     return [weight / sum(raw) for weight in raw]
 
 
 def optimal_bet(alternative: float, expected: float) -> float:
-    """Return the bet on a score with which evidence grows fastest if the mean rises from *expected* to *alternative*.
+    """Return the bet with which evidence grows fastest if the mean score rises from *expected* to *alternative*.
 
     Args:
         alternative: the mean after the rise; if it is not above *expected*, the bet is 0.
@@ -100,12 +100,12 @@ def optimal_bet(alternative: float, expected: float) -> float:
 
 
 def alarm_threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> float:
-    """Return the evidence at which to raise an alarm, so that false alarms are *mean_calls* calls apart on average."""
+    """Return the evidence that raises an alarm, such that false alarms are *mean_calls* calls apart on average."""
     return (1.0 + head_start) * mean_calls / batch + (1.0 if batch > 1 else 0.0)
 
 
 class _ExpectedScore:
-    """Running estimate of the next call's score: at least the bound, and more within *reach* calls after a bad call."""
+    """Running estimate of the next call's score: at least the bound, and higher for *reach* calls after a bad call."""
 
     def __init__(self, bound: float, reach: int) -> None:
         self._bound, self._reach = bound, reach
@@ -145,7 +145,7 @@ class _ExpectedScore:
 
 
 class Detector:
-    """Change detector: tells when the mean of a stream of scores has risen above *bound*. Not thread-safe.
+    """Detector of a rise of the mean of a stream of scores above *bound*. Not thread-safe.
 
     Args:
         mean_calls: least number of scored calls between two false alarms, in the mean.
@@ -165,7 +165,7 @@ class Detector:
         self.reset()
 
     def reset(self) -> None:
-        """Start the detection again, without evidence of a rise.
+        """Restart the detection, without evidence of a rise.
 
         What was learned of scores that follow bad calls is kept.
         """
@@ -184,7 +184,7 @@ class Detector:
         self._bets = [optimal_bet(each, self._expected) for each in self._alternatives]
 
     def add(self, score: float, share: float = 1.0, question: object = None) -> bool:
-        """Add the *score* of a call to the evidence of a rise, and return whether an alarm is raised.
+        """Add the *score* of a call to the evidence of a rise, and return whether to raise an alarm.
 
         Args:
             score: score of the call, in [0, 1]; high is bad.
@@ -225,7 +225,7 @@ class Detector:
 
     @property
     def evidence(self) -> float:
-        """Evidence so far that the mean score exceeds the bound; an alarm is raised when it reaches `alarm_threshold`.
+        """Evidence so far that the mean score exceeds the bound, which raises an alarm at `alarm_threshold`.
 
         The calls of an unfinished batch are not included.
         """
@@ -233,7 +233,7 @@ class Detector:
 
     @property
     def calls_since_change(self) -> int:
-        """Number of calls since the moment at which the mean score most likely rose.
+        """Number of calls since the most likely moment at which the mean score rose.
 
         It is the moment that fits best with the raised mean for which there is the most evidence.
         """

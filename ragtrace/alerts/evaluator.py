@@ -1,4 +1,4 @@
-"""Evaluation of one alert over a group of calls: turns their scores into the alert's state and its notifications."""
+"""Evaluation of one alert over a group of calls, from scores to the alert's state and notifications."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _EDGE: Final = 1e-6
 
 
 class SpikeState:
-    """State of an alert on one stream of scores: within the bound, spiking (beyond it), or recovering. Not thread-safe.
+    """State of an alert on one stream of scores: within the bound, beyond it (spiking) or recovering. Not thread-safe.
 
     The detector decides when a spike begins. The spike is `recovering` while the mean of the last calls is within the
     bound, and over when the mean of `recovery` calls since the alarm is within it, too. Then the detector starts again
@@ -102,7 +102,7 @@ class SpikeState:
 
 
 class ScoreAvailability:
-    """Record of the latest evaluations, which tells whether an alert lacks scores or its evaluator keeps failing.
+    """Record of the latest evaluations, which shows whether an alert lacks scores or its evaluator keeps failing.
 
     An alert lacks scores after *window* seconds without any.
     """
@@ -121,10 +121,7 @@ class ScoreAvailability:
         self._failed.append(failed)
 
     def problem(self, now: float) -> DataProblem | None:
-        """Return why the mean score is not known at the monotonic time *now*: no scores, or a failing evaluator.
-
-        None: it is known.
-        """
+        """Return why the mean score is not known at the monotonic time *now*, or None if it is known."""
         last = list(self._failed)
         failing = len(last) >= _FAILURES_IN_A_ROW and (all(last[-_FAILURES_IN_A_ROW:]) or sum(last) * 2 > len(last))
         if failing and self._is_recent(self._evaluated_at, now):
@@ -132,7 +129,7 @@ class ScoreAvailability:
         return None if self._is_recent(self._scored_at, now) else "no_data"
 
     def reportable_problem(self, now: float) -> DataProblem | None:
-        """Return the problem to notify of at the monotonic time *now*: `no_data`, `judge_failing`, or None.
+        """Return the problem to notify of at the monotonic time *now*: `no_data`, `judge_failing` or None.
 
         In a process that has just started, missing scores are no problem yet.
         """
@@ -159,7 +156,7 @@ class AlertScope(NamedTuple):
 
 
 class ClockReading(NamedTuple):
-    """Point in time, in seconds on two clocks: the monotonic clock, and since the epoch."""
+    """One moment in seconds on two clocks: the monotonic clock, and the time since the epoch."""
 
     monotonic: float
     epoch: float
@@ -173,7 +170,7 @@ class _Observation(NamedTuple):
 
 @dataclass(slots=True)
 class _OpenProblem:
-    """Open problem of an alert: when it began, and when its last notification was sent."""
+    """Lasting problem of an alert, with the times of its beginning and of its last notification."""
 
     since: float
     first: int
@@ -185,7 +182,7 @@ class _OpenProblem:
 
 
 class AlertEvaluator:
-    """Evaluator of one alert over a group of calls: keeps its state and makes its notifications. Not thread-safe."""
+    """Evaluator of one alert over a group of calls, with the alert's state and notifications. Not thread-safe."""
 
     def __init__(
         self,
@@ -212,7 +209,7 @@ class AlertEvaluator:
             self._set_bound(alert.bound)
 
     def _calibrate(self) -> None:
-        """Set the bound that stands for that of the alert by the calibration that holds now, or none without one."""
+        """Set the bound on the judge's scores from the alert's bound and the calibration in force, if there is one."""
         known = self._find_calibration(self._alert.metric)
         if known is self._calibration:
             return
@@ -283,7 +280,7 @@ class AlertEvaluator:
     # --- notices -----------------------------------------------------------------------------------------------------
 
     def due_notices(self, now: ClockReading, trace: str = "") -> list[Notice]:
-        """Return the notifications that are due: of problems that ended or began, and repeats for lasting ones.
+        """Return the notifications that are due: for problems that began or ended, and repeats for lasting problems.
 
         Args:
             now: the present time.
@@ -360,7 +357,7 @@ class AlertEvaluator:
         return 0.0 if self._spike is None else self._bound
 
     def _mean_before(self, calls: int) -> float | None:
-        """Return the mean score from before the last *calls* calls; None if too few earlier calls are known.
+        """Return the mean score before the last *calls* calls, or None if too few earlier calls are known.
 
         With a baseline, that is the mean of the baseline.
         """
@@ -394,7 +391,7 @@ def baseline_bound(baseline: Distribution, direction: Literal["above", "below"])
 
 
 def drift_notice(scope: AlertScope, metric: str, drift: Drift, latest: Counts, at: float, *, resolved: bool) -> Notice:
-    """Return the notification that a judge agrees with the labels of canaries less often than before, or as before.
+    """Return the notification that a judge's agreement with the labels of canaries has fallen or has recovered.
 
     Args:
         scope: service, evaluator, host and release.

@@ -1,4 +1,4 @@
-"""Notification of an alert, as data and as text, with examples of badly scored calls."""
+"""Notifications of alerts, as data and as text, with examples of badly scored calls."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Example:
     def from_call(
         cls, call: RagCall, evaluation: Evaluation, score: Score, at: float, *, show_texts: bool, url: str
     ) -> Example:
-        """Create the example for a notification from a badly scored call.
+        """Create the example that a notification shows from a badly scored call.
 
         Args:
             call: the call, whose texts are redacted already.
@@ -95,12 +95,12 @@ class Example:
 
 
 def trace_id_hex(call: RagCall) -> str:
-    """Return the trace id of *call* as 32 hexadecimal digits; empty if the call has no span."""
+    """Return the trace id of *call* as 32 hexadecimal digits, or "" if the call has no span."""
     return "" if call.span is None else f"{call.span.trace_id:032x}"
 
 
 def _unsupported_statements(evaluation: Evaluation, score: Score) -> tuple[str, ...]:
-    """Return the statements of the answer that the retrieved passages support least, the worst first.
+    """Return the statements of the answer that the retrieved passages support least, worst first.
 
     Without labels by a judge, these are statements with words that are in no passage.
     """
@@ -117,7 +117,7 @@ def _unsupported_statements(evaluation: Evaluation, score: Score) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Notification that an alert sends to its notifiers: a problem began, persists, or is over."""
+    """Notification that an alert sends to its notifiers when a problem begins, persists or is over."""
 
     id: str
     """Id of this notification; the same when it is delivered again."""
@@ -170,7 +170,7 @@ class Notice:
 
     @property
     def where(self) -> str:
-        """Service, workflow and model of the calls that the notification is about, as far as known."""
+        """Service, workflow and model of the calls that the notification is about, as far as they are known."""
         parts = (self.service, self.workflow and f"workflow {self.workflow}", self.model and f"model {self.model}")
         return ", ".join(part for part in parts if part)
 
@@ -184,7 +184,7 @@ class Notice:
 
     @property
     def text(self) -> str:
-        """Notification in several lines of text: title, mean before and now, beginning, next steps, worst calls."""
+        """Notification as several lines of text: title, mean before and now, beginning, next steps, worst calls."""
         return "\n".join([self.title, *self.details()])
 
     def details(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`evaluate`: scores many calls concurrently, and summarises them by means and counts of unscored calls by reason."""
+"""Concurrent scoring of many calls (`evaluate`), with a summary of mean scores and of unscored calls by reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONTEXT_CHARS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
-    """Summary of one metric over many calls: mean score, and the numbers of scored and unscored calls."""
+    """Summary of one metric over many calls: mean score, and counts of scored and unscored calls."""
 
     metric: str
     mean: float | None
@@ -38,7 +38,7 @@ class MetricSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Summary of the evaluation of many calls: a summary of each metric, and the cost of judging."""
+    """Summary of the evaluation of many calls, with a summary of each metric and the cost of judging."""
 
     calls: int
     failed: int
@@ -55,7 +55,7 @@ class Summary:
 
 
 class SummaryBuilder:
-    """Builder of the summary of many evaluations, which are added one by one."""
+    """Builder of a summary of many evaluations, which are added one by one."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = defaultdict(float)
@@ -102,14 +102,14 @@ class SummaryBuilder:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedCall:
-    """Call with its evaluation: the result of each metric, and what judging cost."""
+    """Call with its evaluation: the result of each metric, and the cost of judging."""
 
     call: RagCall
     evaluation: Evaluation
 
     @property
     def results(self) -> Mapping[str, Result]:
-        """Results of the call by metric name: each a score, or the reason why there is none."""
+        """Results of the call by metric name, each a score or the reason why there is none."""
         return self.evaluation.results
 
 
@@ -213,7 +213,7 @@ def evaluate(
 
 
 def _values(evaluation: Evaluation) -> dict[str, float | str]:
-    """Return an evaluation's scores by metric name; the reason instead of a score where there is none."""
+    """Return an evaluation's results by metric name, each a score or the reason why there is none."""
     return {
         name: result.value if isinstance(result, Score) else result.reason
         for name, result in evaluation.results.items()

@@ -58,7 +58,7 @@ def build_call(
     workflow: object = None,
     model: object = None,
 ) -> RagCall:
-    """Build a `RagCall` from parts in the forms that users may pass, such as strings, lists and dicts.
+    """Build a `RagCall` from arguments in any form that users may pass, such as strings, lists and dicts.
 
     Raises:
         SettingsError: a part cannot be understood; the message says which, what was seen and what to pass.
@@ -94,7 +94,7 @@ def call_from_record(record: Mapping[str, object]) -> RagCall:
 
 
 def rename_aliases(record: Mapping[str, object]) -> dict[str, object]:
-    """Rename the keys of other evaluation libraries in *record* (RAGAS, DeepEval) to ragtrace's keys.
+    """Rename keys of other evaluation libraries (RAGAS, DeepEval) in *record* to ragtrace's keys.
 
     Raises:
         SettingsError: two keys mean the same.
@@ -218,7 +218,7 @@ class BadLine:
 
 
 class CallFile:
-    """JSON Lines file of calls, which is read line by line while it is iterated.
+    """JSON Lines file of calls, which is read line by line during iteration.
 
     It can be iterated once; blank lines are skipped.
     """

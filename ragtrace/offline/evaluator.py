@@ -1,4 +1,4 @@
-"""Evaluates calls outside a running application; waits and tries again while the judge is unavailable."""
+"""Evaluator of calls outside a running application, which waits and retries while the judge is unavailable."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class OfflineEvaluator:
         ]
 
     async def aclose(self) -> None:
-        """Close the judge's connections; give up after five seconds."""
+        """Close the judge's connections, waiting at most five seconds."""
         if isinstance(self._judge, Closable):
             with guarded(f"closing judge {self._judge.id}"):
                 await run_within(_CLOSE_S, self._judge.aclose())
 
     async def evaluate(self, call: RagCall) -> Evaluation:
-        """Evaluate *call* with every metric; a failing judge or metric gives results without a score."""
+        """Evaluate *call* with every metric. A failing judge or metric leads to results without a score."""
         first, *more = [await evaluate(evaluator, call) for evaluator in self._evaluators]
         results = dict(first.results)
         for evaluation in more:
@@ -67,7 +67,7 @@ class OfflineEvaluator:
         return replace(first, results={metric.name: results[metric.name] for metric in self._metrics})
 
     async def evaluate_with_retries(self, call: RagCall) -> Evaluation:
-        """Evaluate *call*; while the judge is unavailable, wait and try again until the timeout.
+        """Evaluate *call*, retrying until the timeout while the judge is unavailable.
 
         Online, a judge that is away is not asked and calls go unscored at once; a file would be through in a second
         with nothing scored. Once a call has waited in vain, no other call waits: see `given_up`.
@@ -85,7 +85,7 @@ class OfflineEvaluator:
             await asyncio.sleep(pause)
 
     async def for_each(self, items: Iterable[T], handle: Callable[[T], Awaitable[None]]) -> None:
-        """Await *handle* for every one of *items*, several at a time.
+        """Await *handle* for each of *items*, for several items at a time.
 
         An item is taken from the iterable only when a worker is free for it.
 

@@ -1,4 +1,4 @@
-"""Journal of a scoring run: a file of the results so far, so that a run that was killed can be continued.
+"""Journal of a scoring run: a file of the results so far, with which a killed run can be continued.
 
 The file of JSON Lines is only appended to, in the order in which calls are finished: a header that says what is
 judged how, then one entry a call, `{"key": ..., "again": ..., "row": ...}`. An entry goes to the operating system in
@@ -70,7 +70,7 @@ class Journal:
         self._file.close()
 
     def has_line(self, number: int, key: bytes) -> bool:
-        """Return whether the journal has a result for line *number*, for the call that the line describes now."""
+        """Return whether the journal has a result for input line *number*, for the same call as the line has now."""
         if (
             number >= len(self._offsets)
             or self._offsets[number] == _NOWHERE
@@ -81,7 +81,7 @@ class Journal:
         return True
 
     def row_of_same_call(self, key: bytes) -> ScoreRow | None:
-        """Return the result of another input line that describes the same call; None if there is none."""
+        """Return the result of another input line that describes the same call, or None if there is none."""
         number = self._lines_by_key.get(_first_64_bits(key))
         if number is None:
             return None
@@ -89,7 +89,7 @@ class Journal:
         return entry["row"] if entry["key"] == key.hex() else None
 
     def add(self, key: bytes, row: ScoreRow, *, again: bool = False) -> None:
-        """Append the result for a judged line of the input to the journal file.
+        """Append the result of an input line to the journal file.
 
         Args:
             again: the judge failed for a reason that may pass, so that a later run judges the line again.
@@ -107,7 +107,7 @@ class Journal:
             self._synced = monotonic()
 
     def rows(self) -> Iterator[ScoreRow]:
-        """Yield the results for the input lines that this run has seen, in the order of the input."""
+        """Yield the results for the input lines that this run has read, in the order of the input."""
         for number, current in enumerate(self._current):
             if current:
                 yield self._entry(number)["row"]
@@ -122,7 +122,7 @@ class Journal:
         return entry
 
     def _load(self) -> None:
-        """Read the journal's entries, cut off an incomplete last one, and write the header into an empty file."""
+        """Read the journal's entries, remove an incomplete last entry, and write the header if the file is empty."""
         first = self._reader.readline()
         if not first.endswith(b"\n"):  # empty, or killed while the header was being written
             self._file.truncate(0)
@@ -173,7 +173,7 @@ def _first_64_bits(key: bytes) -> int:
 
 
 def _write(file: IO[bytes], data: bytes) -> None:
-    """Write all of *data* to *file*, so that the error of a full disk is raised.
+    """Write all of *data* to *file*, so that a full disk raises an error.
 
     A full disk takes a part of the data and reports the error only at the next write.
     """

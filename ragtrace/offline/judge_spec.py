@@ -15,7 +15,7 @@ _FORMS: Final = "write embedded, embedded:extractive, openai:MODEL, or module:ob
 
 
 def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None = None) -> Judge:
-    """Return the judge for a specification from the command line, such as `embedded` or `openai:MODEL`.
+    """Return the judge that a specification from the command line, such as `openai:MODEL`, describes.
 
     Args:
         spec: `embedded`; `embedded:extractive`; `openai:MODEL`, behind *base_url* or the variables of the openai

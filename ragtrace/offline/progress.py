@@ -19,7 +19,7 @@ _REDRAW_EVERY_S = 0.1
 
 
 class Progress:
-    """Progress display that counts evaluated calls and their cost, redrawn at most every *every_s* seconds.
+    """Progress display of evaluated calls and their cost, redrawn at most every *every_s* seconds.
 
     Args:
         draw: shows the share done (None: unknown) and a text; None: nothing is shown.
@@ -43,7 +43,7 @@ class Progress:
             self.draw()
 
     def draw(self) -> None:
-        """Draw the progress display now; errors of a terminal that was closed are ignored."""
+        """Draw the progress display now, ignoring errors of a closed terminal."""
         share = self._done / self._total if self._total else self.share_read
         of = f" of {self._total:,}" if self._total else ""
         spent = f", {self._cost.cost_usd:.4f} USD" if self._cost.cost_usd else ""

@@ -1,4 +1,4 @@
-"""`score_file`: scores a file of calls, and keeps every judged call so that none is paid for twice."""
+"""Scoring of a file of calls, in which every judged call is kept, so that none is paid for twice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_COMPLAINT_CHARS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class FileOutcome:
-    """Result of scoring a file of calls: summary, counts of bad and resumed lines, and duration."""
+    """Outcome of scoring a file of calls: summary, duration, and counts such as unreadable lines."""
 
     summary: Summary
     bad: int
@@ -140,7 +140,7 @@ def _add_to_summary(rows: Iterator[ScoreRow], builder: SummaryBuilder) -> Iterat
 
 
 class _ScoringRun:
-    """Run of `score_file` over the lines of a file of calls; judges the calls that are not in the journal."""
+    """Run of `score_file` over the lines of a file of calls, which judges the calls that are not in the journal."""
 
     def __init__(
         self, lines: CallFile | SpanFileCalls, journal: Journal, progress: Progress, complain: Callable[[str], None]

@@ -46,18 +46,18 @@ def score_row(number: int, name: str | int | float | None, evaluation: Evaluatio
 
 
 def copy_row(row: ScoreRow, number: int, name: str | int | float | None) -> ScoreRow:
-    """Return a copy of *row*, without cost, for line *number*, which describes the same call."""
+    """Return a copy of the score row *row* without cost, for another input line *number* with the same call."""
     free = {"cached": True, "n_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
     return {**row, "line": number, "id": name, **free}
 
 
 def row_values(row: ScoreRow) -> dict[str, float | str]:
-    """Return a row's scores by metric name; the reason instead of a score where there is none."""
+    """Return the results in a score row by metric name, each a score or the reason why there is none."""
     return {name: result.get("score", result.get("reason")) for name, result in row["results"].items()}
 
 
 def row_cost(row: ScoreRow) -> Cost:
-    """Return what judging the call of *row* cost: requests, tokens and dollars."""
+    """Return the cost of judging the call of a score row: requests, tokens and dollars."""
     return Cost(row["n_calls"], row["input_tokens"], row["output_tokens"], row["cost_usd"])
 
 
@@ -74,7 +74,7 @@ def _result_fields(result: Result) -> ScoreRow:
 
 
 def _json_value(value: object) -> object:
-    """Return *value* in a form that JSON can represent; objects of other types become their `repr`."""
+    """Return *value* in a form that JSON can represent, which is the `repr` for objects of other types."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else repr(value)
     if isinstance(value, (list, tuple)):
@@ -98,7 +98,7 @@ def _claim_fields(claim: Claim) -> ScoreRow:
 
 
 def evaluation_from_row(row: Mapping[str, Any]) -> Evaluation:
-    """Rebuild the evaluation from which `score_row` made *row*, without the fields that a row does not keep."""
+    """Return the evaluation that `score_row` wrote as *row*, without the fields that a row does not keep."""
     name, _, version = str(row["judge"]).partition("@")
     claims = tuple(map(_claim_of, row.get("unsupported") or ()))
     results = {metric: _result_of(metric, result, claims) for metric, result in row["results"].items()}
@@ -145,12 +145,12 @@ def _claim_of(fields: Mapping[str, Any]) -> Claim:
 
 
 def json_line(value: Mapping[str, Any]) -> bytes:
-    """Return *value* as one line of JSON in UTF-8; lone surrogates, which UTF-8 cannot encode, are escaped."""
+    """Return *value* as one line of JSON in UTF-8, with lone surrogates escaped."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def without_formula(cell: object) -> object:
-    """Put a quote before the text of a CSV cell that a spreadsheet would run as a formula."""
+    """Return a CSV cell's value, with a quote put before text that a spreadsheet would run as a formula."""
     if isinstance(cell, str) and cell.lstrip(" ").startswith(FORMULA_STARTS):
         return f"'{cell}"
     return cell

@@ -1,4 +1,4 @@
-"""`score` and `ascore`: score one call without tracing it."""
+"""Scoring of one call without tracing (`score` and `ascore`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def score(
     metrics: str | Sequence[str | Metric] | None = None,
     judge: Judge | None = None,
 ) -> Mapping[str, Result]:
-    """Score one call without tracing: in a test, a notebook, an offline run.
+    """Score one call without tracing, for instance in a test, a notebook or an offline run.
 
     Runs with or without an event loop in the caller's thread; in one that is running, `ascore` does not block it.
 
@@ -77,7 +77,7 @@ async def ascore(
     metrics: str | Sequence[str | Metric] | None = None,
     judge: Judge | None = None,
 ) -> Mapping[str, Result]:
-    """Score one call without tracing, like `score`, but as a coroutine that does not block the event loop.
+    """Score one call without tracing, as `score` does, but without blocking the event loop.
 
     Calls that overlap on one event loop with the same judge share its bounded concurrency; its connections are closed
     when the last of them is done.
@@ -100,7 +100,7 @@ async def ascore(
 
 
 def evaluate_call(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
-    """Evaluate one call on an event loop of its own, with or without one in the caller's thread."""
+    """Evaluate one call on a new event loop, whether or not the caller's thread has a running one."""
     return run_on_own_loop(lambda: _evaluate(call, metrics, judge))
 
 
@@ -114,7 +114,7 @@ async def _evaluate(call: RagCall, metrics: str | Sequence[str | Metric] | None,
 
 
 class _SharedEvaluator:
-    """Evaluators that overlapping calls with one judge share on an event loop, and the number of these calls."""
+    """Evaluators shared by overlapping calls with one judge on an event loop, with the number of such calls."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -126,7 +126,7 @@ _uses: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _SharedEvalu
 
 @asynccontextmanager
 async def _shared_evaluator(judge: Judge, metrics: tuple[Metric, ...]) -> AsyncGenerator[OfflineEvaluator, None]:
-    """Yield the evaluator that overlapping calls with the same judge share; the last call closes it."""
+    """Yield the evaluator that overlapping calls with the same judge share. The last of these calls closes it."""
     uses = _uses.setdefault(asyncio.get_running_loop(), {})
     use = uses.setdefault(id(judge), _SharedEvaluator())
     use.users += 1

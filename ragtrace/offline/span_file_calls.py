@@ -1,4 +1,4 @@
-"""RAG calls in a file of spans, as an iterable of lines for `score_file`."""
+"""Reader of RAG calls from a file of spans, as lines for `score_file`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_BYTES: Final = 256 << 20
 
 
 class SpanFileCalls:
-    """RAG calls in a file of spans, which is read while they are iterated; they can be iterated once.
+    """RAG calls in a file of spans, which is read during iteration. They can be iterated once.
 
     A call is yielded when the file has ended, or when no span of its trace has come among the last 20,000.
     """
@@ -42,12 +42,12 @@ class SpanFileCalls:
 
     @property
     def share_read(self) -> float:
-        """Share of the file that has been read so far, from 0 to 1."""
+        """Share of the span file that has been read so far, from 0 to 1."""
         return self._file.share_read
 
     @property
     def span_counts(self) -> dict[str, int]:
-        """Number of `spans` that were read, of `steps` of calls among them, and of steps that are in no call.
+        """Counts of the spans that were read: all `spans`, `steps` of calls, and steps that are in no call.
 
         These are `no_call` (nothing was generated there), `duplicates` (the same model call seen by another
         instrumentation), `late` (the rest of their trace is more than 20,000 spans before) and `evicted` (too many
@@ -92,7 +92,7 @@ def _line(number: int, assembled: AssembledCall) -> CallLine:
 
 
 def _key(call: RagCall) -> bytes:
-    """Return a hash that is equal for calls with the same texts."""
+    """Return a hash that is equal for calls with equal texts."""
     contexts = None if call.contexts is None else [(each.text, each.id) for each in call.contexts]
     turns = None if call.turns is None else [(turn.role, turn.text) for turn in call.turns]
     earlier = [(turn.role, turn.text) for turn in call.earlier_turns or ()]

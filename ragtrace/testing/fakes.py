@@ -1,4 +1,4 @@
-"""Stand-ins for tests: exporters that keep telemetry in memory, a scripted judge, and a manual clock."""
+"""Fakes for tests: exporters that keep telemetry in memory, a scripted judge, and a manual clock."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FakeJudge:
 
 
 class FakeClock:
-    """Clock for tests that stands still until `advance` is called; calling it returns the time in seconds."""
+    """Clock for tests that stands still until `advance` is called, and returns its time in seconds when called."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -75,7 +75,7 @@ class FakeClock:
 
 
 class Captured:
-    """Exporters for tests that keep all telemetry in memory: `configure(exporter=captured.signals)`."""
+    """In-memory exporters for tests, which keep all telemetry: `configure(exporter=captured.signals)`."""
 
     def __init__(self) -> None:
         self._spans = InMemorySpanExporter()

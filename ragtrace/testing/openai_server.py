@@ -1,4 +1,4 @@
-"""Local model server for tests that speaks OpenAI's protocol and answers by rules or from a script."""
+"""Local model server for tests, which speaks OpenAI's protocol and answers by rules or from a script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_REQUEST_BYTES: Final = 64 * 2**20
 
 
 class OpenAIServer:
-    """Local server of OpenAI's API for tests, which runs on a free port within its `with` block.
+    """Local server with OpenAI's API for tests, which runs on a free port inside a `with` block.
 
     It serves chat completions, embeddings and the list of models.
 
@@ -72,7 +72,7 @@ class OpenAIServer:
 
     @property
     def url(self) -> str:
-        """Address for `base_url`."""
+        """Base URL of the server, to be passed as `base_url`."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property
@@ -126,7 +126,7 @@ class OpenAIServer:
                 await writer.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Read and answer one HTTP request; return False if the connection is to be closed."""
+        """Read and answer one HTTP request. Return False if the connection is then to be closed."""
         request = await self._received(reader)
         reply = self._reply(request)
         if reply.hangs:

@@ -53,7 +53,7 @@ class Request:
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """JSON schema that the model's reply must follow; None if the request has none.
+        """JSON schema that the model's reply must follow, or None if the request has none.
 
         It is taken from `response_format` or from the instructions.
         """
@@ -65,7 +65,7 @@ class Request:
 
     @property
     def data(self) -> dict[str, Any] | None:
-        """Data of one of ragtrace's prompts, read from the JSON in the user message; None for other prompts.
+        """Data in the JSON of the user message of one of ragtrace's prompts, or None for other prompts.
 
         The user message is a JSON object whose only value is the data.
         """
@@ -135,7 +135,7 @@ class Reply:
         body: Mapping[str, object] | str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Return a reply with the HTTP error *status* and an error in OpenAI's format, or with *body*."""
+        """Return a reply with the HTTP error *status* and, unless *body* is given, an error in OpenAI's format."""
         error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
         text = body if isinstance(body, str) else json.dumps({"error": error} if body is None else body)
         return cls(status=status, body=text.encode(), headers=headers or {})
@@ -256,7 +256,7 @@ def _shared(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def embeddings(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON body of an embeddings response; texts that share words get similar vectors."""
+    """Return the JSON body of an embeddings response, in which texts that share words have similar vectors."""
     asked = request.get("input", [])
     texts: list[str] = [asked] if isinstance(asked, str) else list(asked)
     vectors = [_vector(str(text), int(request.get("dimensions") or _DIMENSIONS)) for text in texts]
@@ -271,7 +271,7 @@ def embeddings(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _vector(text: str, dimensions: int) -> list[float]:
-    """Return an embedding of *text*: the counts of its words by their hash, scaled to length 1."""
+    """Return an embedding of *text*: word counts, with words placed by their hash, scaled to length 1."""
     counts = [0.0] * dimensions
     for word in re.findall(r"\w+", text.lower()) or [text]:
         counts[crc32(word.encode("utf-8", "replace")) % dimensions] += 1.0

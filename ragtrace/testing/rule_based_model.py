@@ -1,4 +1,4 @@
-"""Rule-based model that answers ragtrace's prompts: a passage supports a statement if it has its words and numbers.
+"""Rule-based model that answers ragtrace's prompts: a passage supports a statement if it has all words and numbers.
 
 The model knows the meaning of the fields in ragtrace's replies, and reads from a request's schema which of them are
 wanted. For any other schema it writes the smallest valid instance.
@@ -83,7 +83,7 @@ class _RuleBasedModel:
         return value
 
     def _nearest(self, value: str, allowed: list[Any]) -> Any:
-        """Return the one of the *allowed* labels whose meaning is closest to that of the label *value*."""
+        """Return the one of the *allowed* labels that is closest in meaning to the label *value*."""
         good = value in ("supported", "full", "support", "yes", "entailment")
         scale = [label for label in ("full", "support", "supported", "yes", "entailment") if label in allowed]
         bad = [label for label in ("none", "not_support", "not_found", "no", "neutral") if label in allowed]
@@ -96,7 +96,7 @@ class _RuleBasedModel:
         return [cast("Record", entry) for entry in entries if isinstance(entry, dict) and "id" in entry]
 
     def _entries(self, name: str) -> list[Record]:
-        """Return the parts of the prompt's data for which the reply's list *name* must have one entry each."""
+        """Return the parts of the prompt's data for each of which the reply's list *name* must have an entry."""
         if name == "statements":
             stated = [{**s, "id": f"t{n}", "sentences": [s["id"]]} for n, s in enumerate(self._sentences, 1)]
             return self._listed("given_statements") + stated
@@ -108,7 +108,7 @@ class _RuleBasedModel:
         return listed or [{"id": f"{name[0]}{n}", "text": text} for n, text in enumerate(self._written(name), 1)]
 
     def _written(self, name: str) -> list[str]:
-        """Return the texts that the model itself writes for the reply's list *name*, such as facts from the chunks."""
+        """Return the texts with which the model fills the reply's list *name*, such as facts from the chunks."""
         source = self._data.get(name)
         if isinstance(source, str):
             return _sentences(source)
@@ -127,7 +127,7 @@ class _RuleBasedModel:
         return whole if isinstance(whole, str) else " ".join(str(s.get("text", "")) for s in self._sentences)
 
     def best(self, text: str) -> tuple[str, float]:
-        """Return the chunk that shares most words with *text*, and the share of the words that it has.
+        """Return the chunk that shares most words with *text*, and the share of those words.
 
         The share is 0 if the chunk lacks a number or a name of the text.
         """
@@ -165,7 +165,7 @@ class _RuleBasedModel:
         return "yes" if _share(words, chunk) >= _ENOUGH else "no"
 
     def label(self, entry: Record) -> str:
-        """Return whether the claim *entry* is entailed by the other text: the reference, or the answer."""
+        """Return "entailment" if the other text (reference or answer) has the claim's words, else "neutral"."""
         other = self._data.get("reference" if entry["side"] == "answer" else "answer")
         same = _share(_words(str(entry.get("text", ""))), _words(str(other))) >= _ENOUGH
         return "entailment" if same else "neutral"
@@ -179,7 +179,7 @@ class _RuleBasedModel:
         return "abstained" if any(words in low for words in _ABSTENTIONS) else "answered"
 
     def score(self) -> str:
-        """Return the answer's score on a criterion in free words: high unless the answer says "I don't know"."""
+        """Return the answer's score for a user-defined criterion: high unless the answer says "I don't know"."""
         return "9" if self.answer_label() == "answered" else "1"
 
     def questions(self) -> list[str]:
@@ -227,7 +227,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def instance(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
-    """Return the smallest value that is valid against the JSON schema *schema*.
+    """Return the smallest value that is valid for the JSON schema *schema*.
 
     It has as few items as the schema allows, and the first of alternatives.
     """
@@ -269,13 +269,13 @@ def _resolve_reference(reference: str, root: Mapping[str, Any]) -> Mapping[str, 
 
 
 def tool_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the JSON schema of the arguments of the first tool in a request; None if it offers no tool."""
+    """Return the JSON schema for the arguments of the first tool in a request, or None if it offers no tool."""
     tools: Any = body.get("tools")
     return tools[0].get("function", {}).get("parameters") if tools else None
 
 
 def schema_from_prompt(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the first JSON schema in the text of a request's messages; None if there is none.
+    """Return the first JSON schema in the text of a request's messages, or None if there is none.
 
     Libraries that do not use structured output write their schema into the prompt.
     """

@@ -1,4 +1,4 @@
-"""Metric reader that serves the metrics of all processes of an application on one page, from one of them.
+"""Metric reader that serves the metrics of all processes of an application on one page, which one of them serves.
 
 The page is OpenMetrics with exemplars for Prometheus, and plain text for a person.
 """
@@ -38,7 +38,7 @@ _TIMEOUT_HEADER: Final = "X-Prometheus-Scrape-Timeout-Seconds"
 
 
 class PageReader(InMemoryMetricReader):
-    """Metric reader that serves the metrics of all processes of the application at *host*:*port*.
+    """Metric reader that serves the metrics of all processes of an application at *host*:*port*.
 
     Args:
         folder: folder in which the processes share their metrics.
@@ -78,15 +78,15 @@ class PageReader(InMemoryMetricReader):
         super().shutdown(timeout_millis, **kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Write this process's current metrics to the shared folder, for the process that serves the page."""
+        """Write this process's current metrics to the shared folder, from which the page of metrics is made."""
         with guarded("prometheus"):
             self._collected()
         return True
 
     def page(self, accept: str) -> tuple[bytes, str, set[str]] | None:
-        """Return the page of metrics for an `Accept` header, its content type, and the keys of its new series.
+        """Return the page of metrics in the format that *accept* asks for, its content type, and its new series.
 
-        None: another process serves the page by now.
+        None if another process serves the page by now.
         """
         with self._serving:
             # Written before it is served: if this process were killed, the next page would show less, which Prometheus
@@ -106,7 +106,7 @@ class PageReader(InMemoryMetricReader):
             return encode(registry), content_type, new
 
     def note_scraped(self, new: set[str]) -> None:
-        """Note that Prometheus has fetched the *new* series with the value 0; the next page shows their real values."""
+        """Record that Prometheus has fetched the *new* series with value 0, so that the next page has real values."""
         with self._serving:
             if self._folder is not None and new:
                 self._folder.write_shown(self._folder.read_shown() | new)
@@ -120,7 +120,7 @@ class PageReader(InMemoryMetricReader):
                 self._serve()
 
     def _collected(self) -> Snapshot:
-        """Collect the metrics of this process, write them to the shared folder and return them."""
+        """Collect the metrics of this process, write them to the shared folder, and return them."""
         with self._collecting:  # until they are written: of two threads, the one with older figures is never last
             self._last, resource = read_metrics(self.get_metrics_data(), self._last)
             own = self._last
@@ -133,7 +133,7 @@ class PageReader(InMemoryMetricReader):
             return own
 
     def _serve(self) -> None:
-        """Start to serve the page of metrics, if no other process of the application serves it now."""
+        """Start to serve the page of metrics unless another process of the application already does."""
         if self._server is not None or self._folder is None or not self._folder.try_to_serve():
             return
         try:
@@ -151,7 +151,7 @@ class PageReader(InMemoryMetricReader):
         threading.Thread(target=server.serve_forever, name="ragtrace-prometheus-page", daemon=True).start()
 
     def _after_fork(self) -> None:
-        """Close a forked child's copies of the parent's socket and file locks, which would outlive the parent."""
+        """Close the forked child's copies of the parent's socket and file locks, which would outlive the parent."""
         self._ended = threading.Event()
         self._ended.set()
         server, self._server = self._server, None
@@ -170,7 +170,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Bind the server's socket, without the base class's look-up of the host name, which may be slow."""
+        """Bind the server's socket without the base class's look-up of the host name, which may be slow."""
         TCPServer.server_bind(self)
 
 
@@ -206,11 +206,11 @@ class _Handler(BaseHTTPRequestHandler):
                     self._reader.note_scraped(new)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the name is the base class's)
-        """Log nothing about requests, as Prometheus makes many."""
+        """Log nothing, as Prometheus makes many requests."""
 
 
 class _SnapshotCollector(Collector):
-    """Collector of prometheus_client that returns the metrics of a snapshot."""
+    """Collector for prometheus_client that returns the metrics of a snapshot."""
 
     def __init__(self, snapshot: Snapshot, resource: Mapping[str, str]) -> None:
         self._snapshot, self._resource = snapshot, resource

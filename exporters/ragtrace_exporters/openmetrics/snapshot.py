@@ -1,4 +1,4 @@
-"""Snapshot of a process's metrics as plain data, and the folder in which the processes of an application share them.
+"""Snapshot of a process's metrics as plain data, and the folder through which an application's processes share them.
 
 Every process keeps a lock on a file of its own while it lives (the system releases it however the process ends) and
 writes its metrics beside that file every few seconds. The one process that serves the page adds all of them up. The
@@ -35,27 +35,27 @@ _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "By": "bytes", "1": ""}
 
 
 def metric_name(name: str, unit: str, kind: Kind) -> str:
-    """Return the Prometheus name of an OpenTelemetry metric, without the `_total` of a counter's samples."""
+    """Return the Prometheus name of an OpenTelemetry metric, without the suffix `_total` of counters."""
     suffix = "ratio" if (unit, kind) == ("1", "gauge") else "" if unit.startswith("{") else _UNITS.get(unit, unit)
     plain = label_name(name)
     return f"{plain}_{label_name(suffix)}" if suffix and not plain.endswith(f"_{suffix}") else plain
 
 
 def sample_names(name: str, unit: str, kind: Kind) -> tuple[str, ...]:
-    """Return the names that Prometheus queries use for an OpenTelemetry metric (`..._total`, for example)."""
+    """Return the names by which Prometheus queries an OpenTelemetry metric, such as `..._total`."""
     endings = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}[kind]
     return tuple(f"{metric_name(name, unit, kind)}{ending}" for ending in endings)
 
 
 def label_name(name: str) -> str:
-    """Return an OpenTelemetry attribute name as a Prometheus label name: letters, digits and underscores alone."""
+    """Return the Prometheus label name of an OpenTelemetry attribute, with letters, digits and underscores only."""
     plain = re.sub(r"[^0-9A-Za-z_]+", "_", name)
     return f"_{plain}" if plain[:1].isdigit() else plain
 
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """Example of a measurement in a bucket or a counter, with the ids of its trace and span."""
+    """Exemplar: a measurement in a bucket or a counter, with the ids of its trace and span."""
 
     value: float
     at: float
@@ -66,7 +66,7 @@ class Exemplar:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values of a metric for one combination of labels, with their exemplars."""
+    """Values of a metric for one combination of labels, with exemplars."""
 
     values: tuple[float, ...]
     """For a histogram the count of every bucket (not cumulative) and then the sum; else one number."""
@@ -105,7 +105,7 @@ Snapshot: TypeAlias = "dict[str, Family]"
 
 
 def total(snapshots: Iterable[Snapshot]) -> Snapshot:
-    """Add up the metric *snapshots* of several processes; of histograms whose buckets differ, the first is kept."""
+    """Add up the metric *snapshots* of several processes. Of histograms with different buckets, keep only the first."""
     found: Snapshot = {}
     for snapshot in snapshots:
         for name, family in snapshot.items():
@@ -114,7 +114,7 @@ def total(snapshots: Iterable[Snapshot]) -> Snapshot:
 
 
 def _with_exemplars(now: Snapshot, before: Snapshot) -> Snapshot:
-    """Return the snapshot *now*, with exemplars from the earlier snapshot *before* where it has none."""
+    """Return the snapshot *now*, with exemplars of the earlier snapshot *before* where *now* has none."""
     found: Snapshot = {}
     for name, family in now.items():
         old = before[name].series if name in before else dict[Labels, Series]()
@@ -127,7 +127,7 @@ def _with_exemplars(now: Snapshot, before: Snapshot) -> Snapshot:
 
 
 def without_gauges(snapshot: Snapshot) -> Snapshot:
-    """Return the *snapshot* of an ended process, without gauges and exemplars, which no longer apply."""
+    """Return the *snapshot* of an ended process without gauges and exemplars, which no longer apply."""
     return {
         name: replace(family, series={labels: Series(each.values) for labels, each in family.series.items()})
         for name, family in snapshot.items()
@@ -136,7 +136,7 @@ def without_gauges(snapshot: Snapshot) -> Snapshot:
 
 
 def with_zero_starts(snapshot: Snapshot, shown: set[str]) -> tuple[Snapshot, set[str]]:
-    """Return *snapshot* with 0 for each counter or histogram series that Prometheus never fetched, and their keys.
+    """Return *snapshot* with value 0 for each counter or histogram that Prometheus has not yet fetched, and their keys.
 
     Prometheus takes the first sample of a counter as its start: without the 0, the counts before the first scrape would
     be missing from every increase.
@@ -155,7 +155,7 @@ def with_zero_starts(snapshot: Snapshot, shown: set[str]) -> tuple[Snapshot, set
 
 
 def read_metrics(data: MetricsData | None, before: Snapshot) -> tuple[Snapshot, dict[str, str]]:
-    """Convert collected OpenTelemetry metrics to a snapshot; return it with the attributes of their resource.
+    """Convert collected OpenTelemetry metrics to a snapshot, and return it with their resource attributes.
 
     Args:
         before: the last snapshot; its exemplars stay where there are no newer ones, as the SDK returns each one once.
@@ -189,7 +189,7 @@ def _series(point: Any) -> tuple[Labels, Series]:
 
 
 def _exemplars(point: Any, bounds: Iterable[float]) -> dict[int, Exemplar]:
-    """Return the newest exemplar of each bucket of a data point, by the bucket's number."""
+    """Return the newest exemplar for each bucket number of a data point."""
     found: dict[int, Exemplar] = {}
     for each in sorted(point.exemplars or (), key=lambda one: int(one.time_unix_nano)):
         if each.trace_id and each.span_id:
@@ -200,7 +200,7 @@ def _exemplars(point: Any, bounds: Iterable[float]) -> dict[int, Exemplar]:
 
 
 def to_json(snapshot: Snapshot) -> list[Any]:
-    """Convert *snapshot* to lists, numbers and texts that can be written as JSON."""
+    """Convert *snapshot* to lists, numbers and texts that JSON can represent."""
     found: list[Any] = []
     for family in snapshot.values():
         exemplars = {
@@ -212,7 +212,7 @@ def to_json(snapshot: Snapshot) -> list[Any]:
 
 
 def from_json(families: Any) -> Snapshot:
-    """Convert *families*, which `to_json` has returned, back to a snapshot.
+    """Convert *families*, as returned by `to_json`, back to a snapshot.
 
     Raises:
         TypeError, ValueError: *families* has another form.
@@ -233,7 +233,7 @@ def from_json(families: Any) -> Snapshot:
 
 
 def _locked(path: Path) -> IO[bytes] | None:
-    """Open the file at *path* and lock it until it is closed or this process ends; None if another process locks it."""
+    """Open and lock the file at *path* until it is closed, or return None if another process has locked it."""
     file = path.open("ab")
     try:
         if fcntl is not None:
@@ -263,23 +263,23 @@ class Folder:
         return self._serving is not None
 
     def try_to_serve(self) -> bool:
-        """Become the process that serves the page of metrics, if no other one is; return whether this process is it."""
+        """Claim the serving of the page of metrics, and return whether this process now is the one that serves it."""
         if self._serving is None:
             self._serving = _locked(self._file("page", "serving"))
         return self.serves
 
     def stop_serving(self) -> None:
-        """Let another process serve the page of metrics; a forked child only closes its copy of the lock."""
+        """Let another process serve the page of metrics. A forked child only closes its copy of the lock."""
         file, self._serving = self._serving, None
         if file is not None:
             file.close()
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Write the metrics of this process to the shared folder, for the process that serves the page of metrics."""
+        """Write the metrics of this process to the shared folder, where the process that serves the page reads them."""
         self._write(self._file(self._id, "metrics"), to_json(snapshot))
 
     def total_with(self, own: Snapshot) -> Snapshot:
-        """Add up the metrics of this process (*own*), of all other processes, and of those that have ended.
+        """Add up the metrics of this process (*own*), of the other running processes, and of ended processes.
 
         Only the process that serves the page may call it.
         """
@@ -287,15 +287,15 @@ class Folder:
         return total([own, *self._others(), self._past()[0]])
 
     def read_shown(self) -> set[str]:
-        """Read from the shared folder the keys of all series that Prometheus has fetched."""
+        """Return the keys of all series that Prometheus has fetched, as stored in the shared folder."""
         return set(self._read(self._file("page", "shown")) or ())
 
     def write_shown(self, series: set[str]) -> None:
-        """Write the keys of all series that Prometheus has fetched, *series*, to the shared folder."""
+        """Store the keys of all *series* that Prometheus has fetched in the shared folder."""
         self._write(self._file("page", "shown"), sorted(series))
 
     def close(self) -> None:
-        """Release this process's file locks, so that another process adds its counts to those of ended processes."""
+        """Release this process's file locks, after which another process counts it among the ended processes."""
         self.stop_serving()
         if self._alive is not None:
             self._alive.close()
@@ -307,7 +307,7 @@ class Folder:
                 yield _snapshot(self._read(file))
 
     def _fold(self) -> None:
-        """Add the counts of ended processes to the file of past counts, then delete their files.
+        """Add the counts of ended processes to the file of past counts, then delete the files of those processes.
 
         A process that is killed in between leaves files whose counts are in the past already, which is known by name.
         """

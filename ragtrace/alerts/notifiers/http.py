@@ -1,4 +1,4 @@
-"""Base class and functions of the notifiers that POST JSON to a URL."""
+"""Base class and functions of notifiers that POST JSON to a URL."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _opener() -> OpenerDirector:
     from urllib.request import HTTPRedirectHandler, build_opener
 
     class NoRedirects(HTTPRedirectHandler):
-        """Redirect handler for `urllib` that follows no redirect.
+        """Handler for `urllib` that follows no HTTP redirects.
 
         A redirected POST would become a GET, and its signature would reach another host.
         """

@@ -1,4 +1,4 @@
-"""Notifiers of alerts: their interface, and those that call a function, write to the log, or emit events."""
+"""Interface of alert notifiers, and notifiers that call a function, write to the log, or emit events."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Notifier(Protocol):
 
 
 class FunctionNotifier:
-    """Notifier that calls a function, plain or async, with every notification, each on a new daemon thread.
+    """Notifier that calls a plain or async function with every notification, each on a new daemon thread.
 
     A plain function that does not return in time cannot be stopped: its thread is abandoned. While three of them hang,
     the function is not called. A failed call is not repeated, as its effects are unknown.

@@ -50,5 +50,5 @@ def slack_message(notice: Notice) -> dict[str, object]:
 
 
 def _escaped(text: str) -> str:
-    """Escape *text* for Slack, so that words of an answer neither notify a channel (<!channel>) nor become a link."""
+    """Escape *text* for Slack, so that its words become neither mentions such as <!channel> nor links."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

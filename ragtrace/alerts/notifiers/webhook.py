@@ -1,4 +1,4 @@
-"""Notifier for a webhook that receives notifications as JSON, signed if there is a secret."""
+"""Notifier for a webhook that receives notifications as JSON, with a signature if there is a secret."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Webhook(HttpNotifier):
 
 
 def webhook_signature(secret: str, id_: str, timestamp: str, body: bytes) -> str:
-    """Return the value of the `webhook-signature` header, an HMAC which proves that the sender knows *secret*."""
+    """Return the `webhook-signature` header, an HMAC that proves that the sender knows *secret*."""
     signed = f"{id_}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.new(_decode_secret(secret), signed, hashlib.sha256).digest()).decode()
 
