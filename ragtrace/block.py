@@ -1,4 +1,6 @@
-"""`ragtrace.call`, for code that cannot be decorated; `usage` and `reference`, which add facts to the current call."""
+"""The function `ragtrace.call`, for code that cannot be decorated, and `usage` and `reference`, which add facts to a
+call.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ class CallBlock:
                 step.documents = (step.documents or ()) + read
 
     def answered(self, answer: object) -> None:
-        """Record the answer of the call: a text, or anything that `@generate` understands."""
+        """Record the answer of the RAG call: a text, or any object that `@generate` understands."""
         self._answer = answer
 
     def __enter__(self) -> CallBlock:
@@ -86,7 +88,7 @@ def call(
     user: str | None = None,
     reference: str | None = None,
 ) -> CallBlock:
-    """Return a context manager that traces and scores its block as one RAG call.
+    """Return a context manager whose block is traced and scored as one RAG call.
 
     For code that no decorator fits.
 
@@ -109,7 +111,7 @@ _ARGUMENTS = FunctionArguments(call, "trace", query="query", session="session", 
 
 
 def usage(*, input_tokens: int | None = None, output_tokens: int | None = None, model: str | None = None) -> None:
-    """Attach token counts and the name of the model to the generation in progress.
+    """Attach token counts and the model name to the generation in progress.
 
     For answers that do not carry them. To be called inside a `@generate`, or a `@trace` without one: by a function that
     yields text while it reads a model's stream, say. Called again, the counts are added up. Outside a call it does
@@ -156,7 +158,7 @@ def _sum(known: int | None, more: int | None) -> int | None:
 
 
 def reference(text: str) -> None:
-    """Attach the reference answer to the call in progress, for metrics that compare the answer with it.
+    """Attach the reference answer to the RAG call in progress, for metrics that compare the answer with a reference.
 
     To be called anywhere below a `@trace`, or in a `@generate` without one; the last text given counts. Outside a call
     it does nothing and says so once in the log. Never raises.

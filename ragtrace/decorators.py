@@ -41,7 +41,7 @@ def trace(
     session: Where = None,
     user: Where = None,
 ) -> Any:
-    """Trace every run of the decorated function as one RAG call, with the retrievals and generations in it.
+    """Trace every call of the decorated function as one RAG call, including the retrievals and generations inside it.
 
     The finished call is scored.
 
@@ -91,7 +91,7 @@ def retrieve(
     rerank: bool | None = None,
     provider: str | None = None,
 ) -> Any:
-    """Record the documents that the decorated function retrieves.
+    """Record the documents that the decorated function returns as a retrieval.
 
     Args:
         function: any function that returns (or yields) documents: texts, dicts, (document, score) tuples, or the
@@ -126,7 +126,7 @@ def tool(*, name: str | None = None, query: Where = None, result: Selector | Non
 def tool(
     function: Any = None, /, *, name: str | None = None, query: Where = None, result: Selector | None = None
 ) -> Any:
-    """Record the result of the decorated function, a tool that an agent calls, as evidence for the agent's answer.
+    """Record the result of the decorated function, a tool called by an agent, as evidence for the agent's answer.
 
     A tool that retrieves documents by a decorated function counts once, with these documents.
 
@@ -238,7 +238,7 @@ def _decorate(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
 
 
 class _ObservedFunction(FunctionProxy):
-    """Proxy of a decorated function that records its calls.
+    """Proxy of a decorated function that records every call of the function.
 
     A plain call goes straight to the recorder, a call as a method through wrapt's binding.
     """
@@ -252,7 +252,7 @@ class _ObservedFunction(FunctionProxy):
 
 
 class _ObservedObject(Proxy):
-    """Proxy of a decorated callable object, or of a partial, that records its calls.
+    """Proxy of a decorated callable object or partial that records every call of the object.
 
     Unlike a function it binds to no instance.
     """

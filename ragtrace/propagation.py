@@ -1,4 +1,4 @@
-"""`carry`, which passes the current RAG call on to threads that do not copy the context."""
+"""The function `carry`, which passes the current RAG call on to threads that do not copy the context."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def carry(function: Callable[P, R]) -> Callable[P, R]:
-    """Return *function* bound to the current RAG call, so that its runs in other threads belong to that call.
+    """Return *function* bound to the current RAG call, so that its calls in other threads belong to the same RAG call.
 
     For `ThreadPoolExecutor` and other threads that do not copy the context. `asyncio.create_task`, `asyncio.to_thread`
     and OpenTelemetry's threading instrumentation carry the context themselves. The result may be called several times,

@@ -1,4 +1,4 @@
-"""Plugin of pytest: runs an application on the cases of a dataset and compares its scores with an earlier run.
+"""pytest plugin that runs an application on the cases of a dataset and compares its scores with an earlier run.
 
 Without `--ragtrace-cases` it only adds options: ragtrace itself is not imported. It is a package of its own so that
 pytest does not import ragtrace, and OpenTelemetry with it, to load the plugin.
@@ -20,7 +20,7 @@ _FAILURE = pytest.StashKey[str]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the plugin's options."""
+    """Add the plugin's command-line options to pytest."""
     group = parser.getgroup("ragtrace", "ragtrace: an application on recorded cases")
     add = group.addoption
     add("--ragtrace-cases", metavar="CASES.jsonl", help="run the cases that `ragtrace dataset` made")
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the cases and the baseline, if cases are asked for; what is wrong with them stops pytest."""
+    """Load the test cases and the baseline if cases are requested, and stop pytest if either is invalid."""
     if not config.getoption("--ragtrace-cases"):
         return
     config.addinivalue_line("markers", "ragtrace: a case test of the plugin ragtrace")
@@ -80,14 +80,14 @@ def _make_run(config: pytest.Config) -> CaseRun:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Return what the run will ask of the application and the judge, before anything is asked."""
+    """Return a header line that announces the requests to the application and the judge before the run."""
     run: CaseRun | None = config.stash.get(_RUN, None)
     return None if run is None else f"ragtrace: {run.preview()}"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the tests of the cases: one for the application's errors, and one for each metric."""
+    """Add the tests for the dataset: one for the application's exceptions, and one for each metric."""
     run: CaseRun | None = config.stash.get(_RUN, None)
     if run is None:
         return
@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print the table of the metrics and the cost of judging, if the cases were run."""
+    """Print the table of metrics and the cost of judging, if test cases were run."""
     run: CaseRun | None = config.stash.get(_RUN, None)
     if run is None or "outcome" not in vars(run):
         return
@@ -107,14 +107,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 class _CaseFile(pytest.File):
-    """File of cases, as the node above the tests of its cases."""
+    """Collector node for a file of test cases."""
 
     def collect(self) -> list[pytest.Item]:
         return []
 
 
 class _CaseTest(pytest.Item):
-    """Test of a run of the application on all cases."""
+    """Base class of the tests that are based on a run of the application on all test cases."""
 
     def __init__(self, *, run: CaseRun, **more: Any) -> None:
         super().__init__(**more)  # pyright: ignore[reportUnknownMemberType]
@@ -126,7 +126,7 @@ class _CaseTest(pytest.Item):
         pytest.fail("\n".join(lines), pytrace=False)
 
     def outcome(self) -> Any:
-        """Return the outcome of the run; what ragtrace finds wrong with the application fails the test."""
+        """Return the outcome of the run on all test cases, or fail the test if ragtrace cannot run the application."""
         from ragtrace.core.errors import RagtraceError
 
         failure = self.config.stash.get(_FAILURE, "")

@@ -1,1 +1,1 @@
-"""Reports on a local history of scored calls: metric estimates over time, what changed, and the worst answers."""
+"""Reports on a local history of scored RAG calls: metric estimates over time, changes, and the worst answers."""

@@ -1,4 +1,6 @@
-"""Builds a report from a local history: reads the scores of all calls, and the texts of the worst answers."""
+"""Construction of a report from a local history: reads the scores of all RAG calls, and the texts of the worst
+answers.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ def build_report(
     worst: int = 10,
     made_at: float | None = None,
 ) -> Report:
-    """Read the local history at *path* and return the report on the calls made in *period*.
+    """Build the report on the RAG calls of *period* from the local history at *path*.
 
     Args:
         path: file of the history.
@@ -182,7 +184,7 @@ def _metric_report(
 
 
 def _metric_sort_key(item: MetricReport, series: ScoreSeries) -> tuple[object, ...]:
-    """Return the sort key of a report's metrics: those with an estimate first, then the most important ones."""
+    """Return the sort key that puts the report's metrics with an estimate first, then the most important ones."""
     preference = HEADLINE_METRICS.index(item.metric) if item.metric in HEADLINE_METRICS else len(HEADLINE_METRICS)
     latest = int(np.flatnonzero(series.eligible).max(initial=-1))
     nothing = not (item.judged or item.unscored)
@@ -236,7 +238,7 @@ def _sampling_decisions(columns: CallColumns, chosen: Mask) -> dict[str, int]:
 
 
 def _costs(columns: CallColumns, chosen: Mask) -> tuple[EvaluatorCost, ...]:
-    """Return the requests, tokens, dollars and time that each evaluator took, the most expensive one first."""
+    """Return the cost of each evaluator (requests, tokens, dollars, time), most expensive first."""
     costs: list[EvaluatorCost] = []
     for number, name in columns.evaluators.items():
         rows = chosen[columns.evaluation_call] & (columns.evaluator == number)
@@ -262,7 +264,7 @@ def _costs(columns: CallColumns, chosen: Mask) -> tuple[EvaluatorCost, ...]:
 
 
 def _rollouts(columns: CallColumns, chosen: Mask) -> tuple[Rollout, ...]:
-    """Return the application releases that came into use during the period, with the time of their first call."""
+    """Return the application releases that were first used during the period, each with the time of its first call."""
     began: dict[str, float] = {}
     for number, source in columns.sources.items():
         times = columns.at[columns.source == number]
@@ -281,7 +283,9 @@ def _notes(
     period: Period,
     oldest: float | None,
 ) -> Iterator[str]:
-    """Yield the report's notes for its reader: several evaluators, a short history, too many workflows."""
+    """Yield the notes of a report for its reader, such as a change of evaluator, a short history, or too many
+    workflows.
+    """
     by_metric: dict[str, list[str]] = {}
     for item in measured:
         if item.overall is not None:
@@ -307,7 +311,7 @@ def _notes(
 
 
 def _baseline_notes(path: str, workflow: str | None, now: float) -> list[str]:
-    """Return the report's note on the stored baseline of `consistency` scores: its age and its release."""
+    """Return the report's note about the age and the release of the stored `consistency` baseline."""
     path = os.environ.get("RAGTRACE_BASELINE") or f"{path}.baseline.json"
     if not os.path.exists(path):
         return []
@@ -337,7 +341,7 @@ def _worst_answers(
     *,
     labelling: Collection[str],
 ) -> tuple[WorstAnswer, ...]:
-    """Return the *count* answers with the worst scores, the latest first among equals.
+    """Return the *count* answers with the worst scores, with the latest first among equal scores.
 
     Answers with a perfect score are left out.
 

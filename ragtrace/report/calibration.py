@@ -1,4 +1,4 @@
-"""Picking of judged calls to be labelled by people, and comparison of the labels with the judge."""
+"""Calibration of a judge: sampling of judged calls for human labelling, and comparison of the labels with the judge."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _ALIKE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class JudgedCalls:
-    """Judged calls of a history, with what picking and fitting need; one element per call."""
+    """Judged RAG calls of a history, as needed for sampling and calibration, with one element per call."""
 
     columns: CallColumns
 
@@ -72,14 +72,17 @@ class JudgedCalls:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Which calls can be told by their identity: others cannot be labelled, and are no part of the rate."""
+        """Mask of the calls that have an identity (trace id and span id).
+
+        Other calls cannot be labelled, and do not count in the rate.
+        """
         return np.array([identity is not None for identity in self.identity], dtype=bool)
 
 
 def judged_calls(
     columns: CallColumns, identities: Mapping[int, bytes], metric: str, evaluator: str | None = None
 ) -> JudgedCalls:
-    """Return the calls of *columns* that were judged for *metric*.
+    """Select the RAG calls in *columns* that were judged for *metric*.
 
     Args:
         columns: calls and scores of the history.
@@ -113,9 +116,9 @@ def judged_calls(
 
 
 def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None) -> list[Pick]:
-    """Draw about *number* judged calls to be labelled, and record with which probability each was drawn.
+    """Draw a random sample of about *number* judged calls for labelling, and record the inclusion probability of each.
 
-    Half of them are spread over all judged calls alike, half evenly over the strata, which are the combinations of
+    Half of the sample is spread over all judged calls alike, half evenly over the strata, which are the combinations of
     workflow, verdict of the judge and score of the screen (below its median or not). So no judged call has the
     probability 0.
 
@@ -154,7 +157,7 @@ def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None) -> list
 
 
 def _scaled(share: Floats, total: float) -> Floats:
-    """Return probabilities in proportion to *share*, none above 1, that add up to *total*."""
+    """Return inclusion probabilities in proportion to *share*, each at most 1, that add up to *total*."""
     probability: Floats = np.minimum(1.0, share * total / share.sum())
     for _ in range(50):
         free = probability < 1.0
@@ -167,7 +170,7 @@ def _scaled(share: Floats, total: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """Call of which judge and label differ."""
+    """RAG call on which the judge and the human label disagree."""
 
     identity: bytes
     badness: float
@@ -178,7 +181,7 @@ class Disagreement:
 
 
 class LabelledPoint(NamedTuple):
-    """Labelled call as plots and calibration files need it."""
+    """Labelled RAG call in the form that plots and calibration files use."""
 
     badness: float
     """The judge's score in the direction of badness."""
@@ -190,7 +193,7 @@ class LabelledPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Comparison of a judge with human labels, and the rate that the labels would show on all calls."""
+    """Comparison of a judge with human labels, and the corrected rate of bad calls in all traffic."""
 
     metric: str
     evaluator: str
@@ -222,13 +225,14 @@ class Calibration:
 
     @property
     def score_threshold(self) -> float | None:
-        """The recommended threshold as a score of the metric: for a metric of which higher is better, 1 - badness."""
+        """The recommended threshold as a score of the metric, which is 1 - badness if higher scores are better."""
         if self.threshold is None:
             return None
         return 1.0 - self.threshold.value if self.higher_is_better else self.threshold.value
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the calibration in the file at *path*, beside those of other metrics and judges that are there.
+        """Write the calibration to the file at *path*, keeping the calibrations of other metrics and judges in the
+        file.
 
         Raises:
             SettingsError: no call is labelled, or the file is there and no calibration file.
@@ -241,7 +245,7 @@ class Calibration:
 
 
 class _RatedCalls(NamedTuple):
-    """Picked calls with labels, by their positions among the judged calls."""
+    """Picked calls with human labels, by position among the judged calls."""
 
     given: Mapping[int, Sequence[Label]]
     calls: Mapping[int, LabelledCall]
@@ -251,7 +255,10 @@ class _RatedCalls(NamedTuple):
 
 
 def _rated_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Label]) -> _RatedCalls:
-    """Return the picked calls with labels; where reviewers differ, the mean of their labels counts."""
+    """Return the picked calls with human labels.
+
+    Where reviewers differ, the mean of their labels counts.
+    """
     series = calls.series
     chance = {pick.identity: pick.probability for pick in picks}
     position = {identity: at for at, identity in enumerate(calls.identity) if identity and calls.judged[at]}
@@ -281,7 +288,7 @@ def _point(call: LabelledCall) -> LabelledPoint:
 def corrected_rates(
     reader: HistoryReader, columns: CallColumns, chosen: NDArray[np.bool_]
 ) -> dict[tuple[str, str], CorrectedRate]:
-    """Return what human labels say about the *chosen* calls, for each labelled metric and its judge (id@version).
+    """Estimate rates for the *chosen* calls that are corrected by human labels, for each labelled metric and its judge.
 
     Where `FEWEST_LABELS` of the chosen calls are labelled, these labels correct the judge's rate. Where there are
     fewer, all labels of the history do, as labels of other traffic (estimator of Rogan and Gladen).
@@ -319,7 +326,7 @@ def _corrected_rate(
     picks: Sequence[Pick],
     labels: Sequence[Label],
 ) -> CorrectedRate:
-    """Return the judge's rate of the *chosen* calls, corrected by the labels of the picked calls."""
+    """Return the judge's rate for the *chosen* calls, corrected by the human labels of the picked calls."""
     metric, evaluator = series.metric, series.evaluator
     calls = judged_calls(columns, identities, metric, evaluator)
     rated = {at: call for at, call in _rated_calls(calls, picks, labels).calls.items() if chosen[at]}
@@ -344,14 +351,14 @@ def _corrected_rate(
 
 
 def _complement(estimate: Estimate) -> Estimate:
-    """Return the estimate of 1 minus the mean that *estimate* is of."""
+    """Return the estimate of 1 minus the mean that *estimate* estimates."""
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return estimate
     return replace(estimate, value=1.0 - estimate.value, low=1.0 - estimate.high, high=1.0 - estimate.low)
 
 
 def _sums(points: Iterable[LabelledPoint], higher_is_better: bool) -> dict[str, float]:
-    """Return the `LABEL_SUMS` of labelled calls in the direction of the metric."""
+    """Return the sums `LABEL_SUMS` over labelled calls, in the direction of the metric."""
     return label_sums(
         (1.0 - each.label, 1.0 - each.badness, each.weight)
         if higher_is_better
@@ -361,7 +368,7 @@ def _sums(points: Iterable[LabelledPoint], higher_is_better: bool) -> dict[str, 
 
 
 class CallReader(Protocol):
-    """Interface of the history that fitting reads besides the columns."""
+    """Interface of the history reader that calibration needs in addition to the columns."""
 
     def questions(self, numbers: Iterable[int]) -> Mapping[int, str | None]: ...
     def served_models(self, evaluator: str) -> Mapping[int, str]: ...
@@ -374,7 +381,7 @@ def fit(
     history: CallReader,
     most_false_alarms: float | None = None,
 ) -> Calibration:
-    """Compare the labels of the picked calls with the judge, and correct the judge's rate by them.
+    """Compare the human labels of the picked calls with the judge's scores, and correct the judge's rate of bad calls.
 
     Where reviewers differ, the mean of their labels counts (0 is good, 1 is bad).
 
@@ -439,13 +446,14 @@ def fit(
 
 
 def _question_of(questions: Mapping[int, str | None], number: int) -> Hashable:
-    """Return what calls with the same question have in common; a call without texts has a question of its own."""
+    """Return a key that is equal for calls with the same question, and unique for a call without texts."""
     question = questions.get(number)
     return number if question is None else " ".join(question.casefold().split())
 
 
 def _validity(calls: JudgedCalls, labelled: Iterable[int], served: Mapping[int, str]) -> tuple[CalibrationKey, str]:
-    """Return the key of a calibration, and how the newest judged calls differ from it; empty: they do not.
+    """Return the key of a calibration, and how the newest judged calls differ from the labelled ones, or "" if they do
+    not.
 
     Of several versions of the metric, or served models, among the labelled calls that of the newest one counts.
 
@@ -479,7 +487,7 @@ def calibrate(
     evaluator: str | None = None,
     most_false_alarms: float | None = None,
 ) -> Calibration:
-    """Compare a judge with the human labels in a history, and correct the judge's rate of bad calls by them.
+    """Compare a judge with the human labels in a history, and correct the judge's rate of bad calls by the labels.
 
     `ragtrace calibrate pick` draws the calls to label, `ragtrace review` and `ragtrace labels import` add labels.
 

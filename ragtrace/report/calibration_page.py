@@ -1,4 +1,4 @@
-"""Calibration of a judge as one self-contained HTML page: rates, agreement, labels by score, and disagreements."""
+"""Calibration of a judge as a self-contained HTML page: rates, agreement, labels by score, and disagreements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FROM_0_TO_1: Final = charts.Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
 
 
 def render_calibration(found: Calibration) -> str:
-    """Return the calibration as a complete HTML document.
+    """Render the calibration as a complete HTML document.
 
     Raises:
         SettingsError: Jinja2 is not installed.
@@ -59,7 +59,7 @@ def render_calibration(found: Calibration) -> str:
 
 
 def _figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
-    """Yield the key figures at the top of the page, each with name, value and 95 % interval."""
+    """Yield the key figures at the top of the calibration page, each with name, value and 95 % interval."""
     known = found.agreement
     if known is not None:
         yield _figure("Agreement", known.agree)
@@ -88,7 +88,7 @@ def _percent(interval: Interval | None) -> str:
 
 
 def _labels_by_score(found: Calibration) -> Iterator[Row]:
-    """Yield the share of calls labelled bad for each range of the judge's score that has labelled calls."""
+    """Yield the share of calls labelled bad in each range of the judge's score that has labelled calls."""
     bins: dict[int, list[LabelledPoint]] = {}
     for point in found.points:
         bins.setdefault(min(_BINS - 1, int(point.badness * _BINS)), []).append(point)

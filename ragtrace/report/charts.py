@@ -1,4 +1,4 @@
-"""Geometry of the HTML report's charts: positions in per cent, and the SVG paths of the timeline chart."""
+"""Geometry of the charts in the HTML report: positions in per cent, and SVG paths of the timeline chart."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN_IN_FULL: Final = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Axis of a chart: maps values linearly to positions in per cent, and holds the round values to label."""
+    """Axis of a chart, which maps values linearly to positions in per cent and has round values as labels."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class TimelineChart:
-    """SVG chart of a metric's estimate over time, with its 95 % interval, the earlier estimate and new releases."""
+    """SVG chart of a metric's estimate over time, with 95 % interval, earlier estimate and new releases."""
 
     values: Axis
     times: Axis
@@ -59,7 +59,7 @@ class TimelineChart:
 
 
 def timeline_chart(item: MetricReport, before: Estimate | None, rollouts: Sequence[Rollout]) -> TimelineChart | None:
-    """Return the chart of a metric's estimate over time, or None if fewer than two points have an estimate.
+    """Build the chart of a metric's estimate over time, or return None if fewer than two points have an estimate.
 
     Args:
         before: the level that the estimate is compared with.
@@ -83,13 +83,13 @@ def timeline_chart(item: MetricReport, before: Estimate | None, rollouts: Sequen
 
 
 def common_scale(estimates: Iterable[Estimate]) -> Axis:
-    """Return one chart axis with round ends that holds the 95 % intervals of all *estimates*."""
+    """Return one chart axis with round ends that covers the 95 % intervals of all *estimates*."""
     levels = [end for estimate in estimates for end in _interval_ends(estimate)]
     return _round_scale(levels) if levels else Axis(0.0, 1.0, (0.0, 0.5, 1.0))
 
 
 def spread_scale(spread: ScoreSpread) -> Axis:
-    """Return the axis for a box plot of scores: from 0 to 1, or over the scores' range if they exceed that."""
+    """Return the axis for a box plot of scores: from 0 to 1, or wider if the scores go beyond."""
     if spread.shares:
         return Axis(0.0, 1.0)
     low = min(0.0, spread.low)
@@ -101,7 +101,7 @@ def _interval_ends(estimate: Estimate | None) -> tuple[float, ...]:
 
 
 def _levels_to_show(known: Sequence[TimelinePoint]) -> list[float]:
-    """Return the values that the vertical axis must include: all estimates, and the ends of most intervals.
+    """Return the values that the vertical axis must cover: all estimates, and the ends of most intervals.
 
     The widest quarter of the intervals is left out.
 
@@ -114,7 +114,7 @@ def _levels_to_show(known: Sequence[TimelinePoint]) -> list[float]:
 
 
 def _round_scale(levels: Sequence[float]) -> Axis:
-    """Return a chart axis with round ends that includes all *levels*.
+    """Return a chart axis with round ends that covers all *levels*.
 
     The axis begins at 0 if the levels are nearer to 0 than to each other.
     """
@@ -127,7 +127,7 @@ def _round_scale(levels: Sequence[float]) -> Axis:
 
 
 def _before_paths(before: Estimate | None, values: Axis) -> list[tuple[str, str]]:
-    """Return the SVG paths that draw the earlier estimate: a broken line, and a band for its 95 % interval."""
+    """Return the SVG paths of the earlier estimate: a dashed line, and a band for the 95 % interval."""
     if before is None or before.value is None:
         return []
     line = ("before", f"M0 {values.y(before.value)}H{WIDTH}")
@@ -137,7 +137,7 @@ def _before_paths(before: Estimate | None, values: Axis) -> list[tuple[str, str]
 
 
 def _estimate_paths(timeline: Sequence[TimelinePoint], times: Axis, values: Axis) -> list[tuple[str, str]]:
-    """Return the SVG paths that draw a metric's estimates over time: interval band, line and points.
+    """Return the SVG paths of a metric's estimates over time: interval band, line and points.
 
     The line has gaps where no call was judged.
     """

@@ -1,4 +1,4 @@
-"""Comparison of metrics between two groups of calls: two periods, two releases or two models."""
+"""Comparison of metrics between two groups of RAG calls: two periods, two releases or two models."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LEAST_AGREEMENT: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ComparedGroups:
-    """The two groups of calls that a report compares, as boolean arrays with one element per call."""
+    """The two groups of RAG calls that a report compares, as boolean masks with one element per call."""
 
     kind: ComparisonKind
     before: str
@@ -54,7 +54,7 @@ class ComparedGroups:
 
 
 def compared_groups(columns: CallColumns, compare: str, period: Period) -> ComparedGroups | None:
-    """Return the two groups of calls that the value of `--compare` selects, or None if the value is `none`.
+    """Return the two groups of RAG calls selected by the option `--compare`, or None if its value is `none`.
 
     `previous` selects the period and the one before it, `A:B` two releases or two models.
 
@@ -113,7 +113,7 @@ def _compare(series: ScoreSeries, groups: ComparedGroups) -> MetricComparison:
 
 
 def release_names(columns: CallColumns, chosen: Mask) -> tuple[str, ...]:
-    """Return the sorted names of the application releases that the *chosen* calls were made with."""
+    """Return the sorted names of the application releases in which the *chosen* calls were made."""
     found = {columns.sources[number].release for number in np.unique(columns.source[chosen]).tolist()}
     return tuple(sorted(found - {""}))
 
@@ -121,7 +121,7 @@ def release_names(columns: CallColumns, chosen: Mask) -> tuple[str, ...]:
 def change_between(
     before: Estimate, after: Estimate, *, higher_is_better: bool, widening: float = 1.0
 ) -> Change | None:
-    """Return the difference of two estimates (after - before) with its 95 % interval, or None if one is unknown.
+    """Return the difference of two estimates (after - before) with its 95 % interval, or None if either is unknown.
 
     Args:
         widening: factor by which the interval is widened before it decides on the direction.
@@ -137,7 +137,7 @@ def change_between(
 
 
 def recent_change(columns: CallColumns, series: ScoreSeries, period: Period) -> RecentChange | None:
-    """Compare a metric's estimate in the newest quarter of *period* with that in the rest of the period.
+    """Compare a metric's estimate in the newest quarter of *period* with the rest of the period.
 
     Returns None if no call was judged in one of these parts.
     """
@@ -149,7 +149,7 @@ def recent_change(columns: CallColumns, series: ScoreSeries, period: Period) -> 
 
 
 def latest_estimate(columns: CallColumns, series: ScoreSeries, period: Period) -> TimelinePoint | None:
-    """Return a metric's estimate over the last hour of *period*, or None if no call was judged in it.
+    """Return a metric's estimate over the last hour of *period*, or None if no call was judged in the hour.
 
     Of a period shorter than six hours, it is the last sixth.
     """
@@ -162,7 +162,7 @@ def latest_estimate(columns: CallColumns, series: ScoreSeries, period: Period) -
 def estimate_by_group(
     series: ScoreSeries, codes: Ints, names: Sequence[str], chosen: Mask, groups: ComparedGroups | None
 ) -> tuple[BreakdownRow, ...]:
-    """Estimate a metric for each workflow or model, the largest contributors to the overall change first.
+    """Estimate a metric for each workflow or model, largest contributor to the overall change first.
 
     Args:
         codes: workflow or model of each call, as a position in *names*.
@@ -192,7 +192,7 @@ def estimate_by_group(
 
 
 def _changes(series: ScoreSeries, rows: Ints, count: int, groups: ComparedGroups) -> list[BreakdownChange]:
-    """Estimate a metric for each workflow or model in both groups of calls, and the difference."""
+    """Estimate a metric for each workflow or model in both compared groups of calls, and the difference."""
     calls, judged = list[list[int]](), list[list[int]]()
     estimates, overall = list[list[Estimate]](), list[float | None]()
     for side in (groups.calls_before, groups.calls_after):
@@ -220,7 +220,7 @@ def _changes(series: ScoreSeries, rows: Ints, count: int, groups: ComparedGroups
 def _shares(
     estimates: Sequence[Sequence[Estimate]], calls: Sequence[Sequence[int]], before: float, after: float
 ) -> list[float | None]:
-    """Return the share of a metric's overall change that comes from each row (workflow or model).
+    """Return the share of each workflow or model in a metric's overall change.
 
     All shares are None if the rows do not add up to the overall change.
 

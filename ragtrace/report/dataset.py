@@ -1,4 +1,4 @@
-"""Datasets: calls of a history that a filter selects, without duplicates, as cases for tests."""
+"""Datasets of test cases, made from the RAG calls of a history that a filter selects, without duplicates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_TEXT: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Cases that were made of a history's calls, and how many calls were left out for which reason."""
+    """Test cases made from the RAG calls of a history, and counts of the calls that were left out, by reason."""
 
     cases: tuple[dict[str, Any], ...]
     """Newest first; each is a line of a JSON Lines file that `ragtrace score` and the pytest plugin read."""
@@ -54,7 +54,7 @@ def build_dataset(
     most: int | None = None,
     redact: Redact | None = None,
 ) -> Dataset:
-    """Make cases of the calls in the history at *path*.
+    """Build a dataset of test cases from the RAG calls in the history at *path*.
 
     Args:
         path: file of the history.
@@ -109,7 +109,7 @@ def build_dataset(
 
 
 def normalized(query: str) -> str:
-    """Return the words of *query* in a form in which near-identical queries are equal.
+    """Return the words of *query* in a normal form that is equal for near-identical queries.
 
     Case, punctuation, whitespace and the width of characters make no difference.
     """
@@ -123,7 +123,7 @@ def _contexts_key(body: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 class _CallFacts:
-    """Facts about the calls of a period: what a filter compares, and what a case says about its call."""
+    """Data of a period's calls, for evaluating a filter and for building test cases."""
 
     def __init__(self, reader: HistoryReader, columns: CallColumns) -> None:
         self._reader, self._columns = reader, columns
@@ -133,11 +133,11 @@ class _CallFacts:
     # --- what a filter compares ---------------------------------------------------------------------------------------
 
     def metrics(self) -> Sequence[str]:
-        """Return the names of the metrics that the history has results of."""
+        """Return the names of all metrics for which the history has results."""
         return sorted({series.metric for series in self._columns.series.values()})
 
     def numbers(self, field: str) -> NDArray[np.float64]:
-        """Return the score of the metric *field*, or the lowest feedback, of each call; NaN where there is none."""
+        """Return for each call the score of the metric *field* (or the lowest feedback), with NaN if there is none."""
         found = np.full(len(self._columns), np.nan)
         if field == "feedback":
             for at, given in self._feedback.items():
@@ -148,7 +148,7 @@ class _CallFacts:
         return found
 
     def texts(self, field: str) -> Sequence[frozenset[str]]:
-        """Return the texts that each call has in *field*."""
+        """Return for each call the set of texts in *field*, such as its workflow or labels."""
         columns, (metric, _, part) = self._columns, field.rpartition(".")
         if field in ("workflow", "model"):
             codes, names = (
@@ -177,7 +177,7 @@ class _CallFacts:
         return (result.reason if part == "reason" else result.label) or ""
 
     def _results_of(self, metric: str) -> dict[int, StoredResult]:
-        """Return each call's result of *metric*, by the position of the call: that of the judge, else of the screen."""
+        """Return one result of *metric* for each call, the judge's if there is one, else the screen's."""
         found: dict[int, StoredResult] = {}
         for result in self._reader.results(self._first, self._last, metric):
             at = self._position.get(result.number)
@@ -186,7 +186,7 @@ class _CallFacts:
         return found
 
     def _rank(self, at: int, result: StoredResult) -> tuple[bool, int, int]:
-        """Return how late a result comes in the choice of the one that counts for a call."""
+        """Return a sort key by which the result of *metric* that counts for a call comes first."""
         source, evaluator = self._columns.sources[int(self._columns.source[at])], self._evaluator(result)
         preferred = (source.estimated_by(self._columns.series[result.series].metric), source.judge, source.screen)
         return (
@@ -224,7 +224,7 @@ class _CallFacts:
     # --- the case of a call -------------------------------------------------------------------------------------------
 
     def case(self, at: int, body: Mapping[str, Any], redact: Redact | None) -> dict[str, Any]:
-        """Return the case of the call at a position: its texts, its scores and what people said about it.
+        """Build the test case for the call at position *at*, with its texts, scores, human labels and feedback.
 
         Args:
             at: position of the call among the columns.
@@ -272,7 +272,7 @@ class _CallFacts:
         }
 
     def _scores(self, at: int) -> dict[str, dict[str, Any]]:
-        """Return the results of the call at a position by metric."""
+        """Return the results of the call at position *at* by metric."""
         number = int(self._columns.number[at])
         best: dict[str, StoredResult] = {}
         for result in self._reader.results(number, number):

@@ -1,4 +1,4 @@
-"""What bad calls share: groups of calls by workflow, model, release, retrieval, chunk and words, with their rates.
+"""Common properties of bad calls: groups by workflow, model, release, retrieval, chunk and words, with their rates.
 
 **Rates.** Each group's mean score is estimated from its judged calls alone, weighted by the inverse of the probability
 with which each was judged, and compared with that of all other judged calls.
@@ -66,7 +66,7 @@ class _Group(NamedTuple):
 def group_bad_calls(
     reader: HistoryReader, columns: CallColumns, series: ScoreSeries, chosen: Mask, relevance: ScoreSeries | None
 ) -> Grouping | None:
-    """Return the groups of calls in which *series* is clearly worse than elsewhere, or None if nothing was judged.
+    """Find the groups of calls in which *series* is clearly worse than elsewhere, or return None if nothing was judged.
 
     Args:
         reader: the history.
@@ -125,7 +125,7 @@ def _groups_by_name(columns: CallColumns, positions: NDArray[np.int64]) -> Itera
 
 
 def _groups_by_content(bodies: Sequence[Mapping[str, Any]]) -> Iterator[_Group]:
-    """Yield groups by what was retrieved and by the words of the query."""
+    """Yield groups of calls by the retrieved chunks and by the words of the query."""
     contexts: list[Sequence[Mapping[str, Any]] | None] = [body.get("contexts") for body in bodies]
     yield _Group("retrieval", "nothing was retrieved", np.array([each is not None and not each for each in contexts]))
     scores = [[c["score"] for c in each or () if isinstance(c.get("score"), (int, float))] for each in contexts]
@@ -151,7 +151,7 @@ def _chunk_name(chunk: Mapping[str, Any]) -> str:
 
 
 def _groups_by_element(kind: str, elements: Sequence[set[str]], most: float = 1.0) -> Iterator[_Group]:
-    """Yield a group for each of the most frequent elements, such as the words of queries.
+    """Yield a group of calls for each of the most frequent elements, such as the words of queries.
 
     Args:
         kind: kind of the elements.
@@ -176,7 +176,7 @@ def _groups_by_element(kind: str, elements: Sequence[set[str]], most: float = 1.
 
 
 def _worse_groups(series: ScoreSeries, groups: Sequence[_Group]) -> list[GroupRate]:
-    """Return the groups that are clearly worse than all other calls, those with the most bad calls too many first."""
+    """Return the groups of calls that are clearly worse than all other calls, by number of excess bad calls."""
     rated: list[tuple[float, float, _Group, GroupRate]] = []
     for group in groups:
         inside, outside = _estimate(series, group.member), _estimate(series, ~group.member)
@@ -200,7 +200,7 @@ def _worse_groups(series: ScoreSeries, groups: Sequence[_Group]) -> list[GroupRa
 
 
 def _p_value(inside: Estimate, outside: Estimate, *, higher_is_better: bool) -> float:
-    """Return the one-sided p-value of the group being no worse than all other calls."""
+    """Return the one-sided p-value for the hypothesis that a group's mean is not worse than that of all other calls."""
     found = difference(inside, outside)
     if found is None:
         return 1.0
@@ -212,7 +212,7 @@ def _p_value(inside: Estimate, outside: Estimate, *, higher_is_better: bool) -> 
 
 
 def _largest_p_value(values: Sequence[float]) -> float:
-    """Return the largest of the p-values that the procedure of Benjamini and Yekutieli rejects; -1: it rejects none."""
+    """Return the largest p-value rejected by the Benjamini-Yekutieli procedure, or -1 if it rejects none."""
     count = len(values)
     share = FALSE_DISCOVERY_RATE / (count * sum(1.0 / rank for rank in range(1, count + 1))) if count else 0.0
     passed = [p for rank, p in enumerate(sorted(values), start=1) if p <= rank * share]
@@ -230,7 +230,7 @@ def _defects(
     bodies: Sequence[Mapping[str, Any]],
     relevance: ScoreSeries | None,
 ) -> Iterator[Defect]:
-    """Yield what is wrong with the bad calls, as shares of the bad calls."""
+    """Yield the kinds of defects in the bad calls, each with its share of the bad calls."""
     badness = 1.0 - series.score if series.higher_is_better else series.score
     bad = badness >= BAD
     if not bad.any():
@@ -254,7 +254,7 @@ def _defects(
 
 
 def _defect_of(body: Mapping[str, Any], claims: Iterable[Mapping[str, Any]], *, irrelevant: bool) -> str:
-    """Return what is wrong with one bad call: the first of its defects."""
+    """Return the kind of defect in a bad call, such as a missing context or an invented statement."""
     if irrelevant or body.get("contexts") == []:
         return "missing context"
     support = {claim.get("support") for claim in claims if claim.get("checkable", True)}

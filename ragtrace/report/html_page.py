@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML page: no script, nothing loaded from anywhere, every text escaped.
+"""Rendering of a report as a self-contained HTML page without scripts or external resources, with every text escaped.
 
 Jinja2 escapes what the template shows, so that no new line of the template can forget to.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @cache
 def template_environment() -> Environment:
-    """Return the Jinja2 environment of the report's templates, which keeps compiled ones: compiling takes 0.1 s.
+    """Return the cached Jinja2 environment of the report's templates, as compiling a template takes 0.1 s.
 
     Raises:
         SettingsError: Jinja2 is not installed.
@@ -43,7 +43,7 @@ def template_environment() -> Environment:
 
 
 def render_html(report: Report) -> str:
-    """Return the report as a complete HTML document.
+    """Render the report as a complete HTML document.
 
     Raises:
         SettingsError: Jinja2 is not installed.
@@ -110,7 +110,7 @@ def _key_figures(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _legend(report: Report) -> str:
-    """Return the sentences under the timeline chart of the report's main metric that explain the chart."""
+    """Return the sentences that explain the timeline chart of the report's main metric."""
     item, row = report.headline, report.compared(report.headline)
     if item is None:
         return ""
@@ -128,7 +128,7 @@ def _legend(report: Report) -> str:
 
 
 def _breakdowns(report: Report) -> list[tuple[str, tuple[BreakdownRow, ...]]]:
-    """Return the estimates of the report's main metric by workflow and by model, with the title of each section.
+    """Return the estimates of the report's main metric by workflow and by model, with section titles.
 
     A section with a single row that has no name is left out.
     """
@@ -138,7 +138,7 @@ def _breakdowns(report: Report) -> list[tuple[str, tuple[BreakdownRow, ...]]]:
 
 
 def _overall_now(report: Report) -> float | None:
-    """Return the main metric's mean over all calls, which the page marks beside each workflow and model."""
+    """Return the main metric's mean over all calls, which is marked in the rows of each workflow and model."""
     item, row = report.headline, report.compared(report.headline)
     if row is not None and row.change is not None:
         return row.after.value
@@ -146,7 +146,7 @@ def _overall_now(report: Report) -> float | None:
 
 
 def _split_chunks(answer: WorstAnswer) -> tuple[list[tuple[int, RetrievedChunk]], list[tuple[int, RetrievedChunk]]]:
-    """Split an answer's numbered chunks into those that the page shows at once and those that it folds away.
+    """Split the numbered chunks of an answer into visible ones and ones that the page folds away.
 
     Shown are the chunks that unsupported statements were compared with; without such chunks, the first two.
     """

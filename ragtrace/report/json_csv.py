@@ -1,4 +1,4 @@
-"""Renders a report for programs: as JSON with its whole content, or as CSV with one row for each estimate."""
+"""Rendering of a report for programs: as JSON with all contents, or as CSV with one row for each estimate."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ COLUMNS: Final = (
 
 
 def to_json(report: Report) -> str:
-    """Return the whole report as one JSON object in ASCII; times are in seconds since the epoch."""
+    """Render the whole report as one JSON object in ASCII.
+
+    Times are in seconds since the epoch.
+    """
     return json.dumps({"version": 1, **asdict(report)}, allow_nan=False) + "\n"
 
 
 def to_csv(report: Report) -> str:
-    """Return the report's estimates as CSV, one row each: over all calls, over time, by workflow and by model.
+    """Render the report's estimates as CSV, with rows for all calls, each part of the period, each workflow and each
+    model.
 
     A text that a spreadsheet would run as a formula has a ' before it.
     """

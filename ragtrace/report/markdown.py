@@ -1,4 +1,4 @@
-"""Renders a report as Markdown, for an issue or a chat message."""
+"""Rendering of a report as Markdown, for an issue or a chat message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _CHUNK_CHARS: Final = 400
 
 
 def render_markdown(report: Report) -> str:
-    """Return the report as GitHub-flavoured Markdown, with texts of calls escaped so that they cannot act as markup."""
+    """Render the report as GitHub-flavoured Markdown, with the texts of calls escaped so that they cannot act as
+    markup.
+    """
     return "\n".join(_lines(report)) + "\n"
 
 
@@ -99,5 +101,5 @@ def _worst_answer(number: int, answer: WorstAnswer) -> Iterator[str]:
 
 
 def _escaped_with_ends(piece: str) -> str:
-    """Escape a piece of text for Markdown, and keep the blanks at its start and its end."""
+    """Escape a piece of text for Markdown, keeping the whitespace at its start and end."""
     return f"{' ' * piece[:1].isspace()}{escaped(piece)}{' ' * (piece[-1:].isspace() and len(piece) > 1)}"

@@ -1,4 +1,4 @@
-"""Data classes for the content of a report, which every output form (HTML, Markdown, JSON) is rendered from.
+"""Data classes for the contents of a report, from which every output format (HTML, Markdown, JSON) is rendered.
 
 Their field names are the keys of the report's JSON.
 """
@@ -24,7 +24,7 @@ MOST_POINTS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Time span from `start` until before `end`, in seconds since the epoch."""
+    """Time interval that includes `start` and excludes `end`, in seconds since the epoch."""
 
     start: float
     end: float
@@ -99,7 +99,7 @@ class ScoreSpread:
 
 @dataclass(frozen=True, slots=True)
 class CorrectedRate:
-    """Rate that human labels would show, in place of the judge's."""
+    """Rate of bad calls as corrected by human labels, shown beside the judge's rate."""
 
     estimate: Estimate
     """Corrected estimate; `corrected` says how, and `stale` why the labels are of another judge."""
@@ -225,7 +225,7 @@ class GroupRate:
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """Kind of defect that some of the bad calls have, with its share of the bad calls."""
+    """Kind of defect found in some of the bad calls, with its share of the bad calls."""
 
     kind: str
     meaning: str
@@ -235,7 +235,7 @@ class Defect:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What the bad calls of a metric share: groups that are clearly worse, and kinds of defects."""
+    """Common properties of a metric's bad calls: groups that are clearly worse, and kinds of defects."""
 
     metric: str
     evaluator: str
@@ -275,7 +275,7 @@ class FeedbackSummary:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorCost:
-    """Cost of one evaluator: its requests, tokens, dollars and time."""
+    """Cost of one evaluator: requests, tokens, dollars and time."""
 
     evaluator: str
     looked_at: int
@@ -292,7 +292,7 @@ class EvaluatorCost:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Application release that came into use during the reported period, with the time of its first call."""
+    """Application release that was first used during the reported period, with the time of its first call."""
 
     at: float
     release: str
@@ -300,7 +300,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Whole content of a report on a local history of scored calls."""
+    """Whole contents of a report on a local history of scored calls."""
 
     path: str
     made_at: float
@@ -344,7 +344,7 @@ class Report:
 
 
 def parse_time(text: str, now: float, name: str) -> float:
-    """Parse a time given on the command line (`24h` ago, `now`, a date) into seconds since the epoch.
+    """Parse a time from the command line (`24h` ago, `now`, a date) into seconds since the epoch.
 
     A date without a time zone is in UTC.
 
@@ -366,7 +366,7 @@ def parse_time(text: str, now: float, name: str) -> float:
 
 
 def parse_period(since: str, until: str, now: float) -> Period:
-    """Parse the values of the options `--since` and `--until` into a period.
+    """Parse the values of the command-line options `--since` and `--until` into a period.
 
     Raises:
         SettingsError: one of them is not a time, or the end is not after the start.

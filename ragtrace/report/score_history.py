@@ -1,4 +1,4 @@
-"""Converts the output file of `ragtrace score` into a local history, so that a report can be made from it."""
+"""Conversion of the output file of `ragtrace score` into a local history, from which a report can be built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 1 << 40
 
 
 def write_history(scores: Path, calls: Path | None, path: str, at: float) -> None:
-    """Write the scores in an output file of `ragtrace score` into a new local history at *path*.
+    """Write the scores in an output file of `ragtrace score` to a new local history at *path*.
 
     Args:
         scores: the `.jsonl` output of `ragtrace score`.
@@ -44,7 +44,9 @@ def write_history(scores: Path, calls: Path | None, path: str, at: float) -> Non
 
 
 def _call_origin(scores: Path) -> CallOrigin:
-    """Return the judge named in the score file, and the file's metrics whose range is [0, 1]."""
+    """Return the origin of the calls in a score file: the judge named in the file, and the metrics with the range [0,
+    1].
+    """
     judge, in_unit_range = "", dict[str, bool]()
     for row in _rows(scores):
         judge = judge or str(row["judge"])

@@ -1,4 +1,4 @@
-"""Arrays of scores and sampling weights from a history, as the estimators need them, by metric and evaluator."""
+"""Arrays of scores and sampling weights from a history, in the form that estimators need, by metric and evaluator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BINS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ScoreSeries:
-    """Arrays of one metric's scores by one evaluator, with their sampling weights; one element per call."""
+    """Arrays of the scores of one metric by one evaluator, with sampling weights and one element per call."""
 
     metric: str
     evaluator: str
@@ -51,11 +51,11 @@ class ScoreSeries:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Metric and evaluator."""
+        """Name of the metric and id of the evaluator."""
         return self.metric, self.evaluator
 
     def count_judged(self, group: Ints, count: int) -> list[int]:
-        """Return the number of scored calls in each of the *count* parts that the report divides its calls into.
+        """Return the number of scored calls in each of *count* groups of calls.
 
         Args:
             group: index of each call's group; -1: the call is in none.
@@ -73,7 +73,7 @@ class ScoreSeries:
         return [estimate_mean(moments, metric=self.metric, evaluator=self.evaluator) for moments in sums]
 
     def moments(self, group: Ints, count: int) -> list[Moments]:
-        """Return the `Moments` of the calls in each of *count* groups.
+        """Return the `Moments` (weighted sums of scores) of the calls in each of *count* groups.
 
         Args:
             group: index of each call's group; -1: the call is in none.
@@ -97,7 +97,7 @@ class ScoreSeries:
         return self.estimates(np.where(chosen, 0, -1), 1)[0]
 
     def split(self, before: Mask, after: Mask) -> tuple[Estimate, Estimate]:
-        """Return the estimated mean scores of two groups of calls: of *before* and of *after*.
+        """Return the estimated mean scores of two groups of calls, given by the masks *before* and *after*.
 
         A call that is in both groups counts as *after*.
         """
@@ -105,7 +105,9 @@ class ScoreSeries:
         return first, second
 
     def spread(self, chosen: Mask) -> ScoreSpread | None:
-        """Return the distribution of the *chosen* calls' scores: quantiles, mean, histogram; None without scores."""
+        """Return the distribution of the *chosen* calls' scores (quantiles, mean, histogram), or None without
+        scores.
+        """
         picked = chosen & (self.weight > 0)
         y, w = self.score[picked], self.weight[picked]
         if not len(y):
@@ -123,7 +125,7 @@ class ScoreSeries:
 
 
 def score_series(columns: CallColumns) -> list[ScoreSeries]:
-    """Return the score arrays of every metric and evaluator that has a score in the history."""
+    """Return a `ScoreSeries` for every metric and evaluator that has a score in the history."""
     found: dict[tuple[str, str], bool] = {}
     for number in dict.fromkeys(columns.scored_series.tolist()):
         series = columns.series[number]
@@ -188,7 +190,7 @@ def _scores(columns: CallColumns, metric: str, evaluator: str) -> Floats:
 
 
 def _probabilities(columns: CallColumns, evaluator: str) -> Floats:
-    """Return the probability with which each call was sampled for *evaluator*, or 0 if it was not sampled."""
+    """Return the probability with which each call was sampled for *evaluator*, with 0 for calls not sampled."""
     numbers = [number for number, identity in columns.evaluators.items() if identity == evaluator]
     rows = np.isin(columns.evaluator, numbers)
     probabilities = np.zeros(len(columns))
@@ -197,5 +199,5 @@ def _probabilities(columns: CallColumns, evaluator: str) -> Floats:
 
 
 def _sampled_calls(columns: CallColumns, *reasons: str) -> Mask:
-    """Return a mask of the calls that were sampled, or not sampled, for one of *reasons*."""
+    """Return a mask of the calls whose sampling decision has one of *reasons*."""
     return np.isin(columns.why, [code for code, reason in enumerate(columns.decisions) if reason in reasons])

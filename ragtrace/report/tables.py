@@ -1,4 +1,4 @@
-"""Tables of a report as rows of text, for the output forms terminal and Markdown."""
+"""Tables of a report as rows of text, for output in a terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def metrics_table(report: Report) -> Table:
 
 
 def corrected_table(report: Report) -> Table:
-    """Return the table of the rates that human labels correct, beside the judge's; empty if no metric has labels."""
+    """Return the table of rates corrected by human labels, beside the judge's rates, or an empty table without
+    labels.
+    """
     rows = [
         (
             wording.metric_by_evaluator(item),
@@ -123,7 +125,7 @@ def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
 
 
 def grouping_tables(report: Report) -> list[Table]:
-    """Return the tables of what the bad calls share and of what is wrong with them."""
+    """Return the tables of the common properties and the kinds of defects of bad calls."""
     found = report.grouping
     if found is None:
         return []
@@ -152,7 +154,7 @@ def grouping_tables(report: Report) -> list[Table]:
 
 
 def closing_tables(report: Report) -> list[Table]:
-    """Return the tables at the end of a report: distribution of scores, calls without score, cost of judging."""
+    """Return the last tables of a report: distribution of scores, calls without score, cost of judging."""
     spread = [
         (
             wording.metric_by_evaluator(item),

@@ -1,4 +1,4 @@
-"""Renders a report as text for a terminal, with the library rich."""
+"""Rendering of a report as text for a terminal, with the library rich."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CHUNK_CHARS: Final = 300
 
 
 def render_terminal(report: Report, *, width: int = _WIDEST, colour: bool = False, plain: bool = False) -> str:
-    """Return the report as text for a terminal.
+    """Render the report as text for a terminal.
 
     Args:
         width: columns, of which at most 100 are used.

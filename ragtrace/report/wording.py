@@ -1,4 +1,4 @@
-"""Wording of a report: headings, figures and names as text, the same in every form of the report."""
+"""Wording of a report: headings, figures and names as text, shared by all output formats."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def metric_by_evaluator(item: MetricReport | MetricComparison) -> str:
 
 
 def metric_meaning(metric: str) -> str:
-    """Return the title of *metric* with its definition in one line; empty if none is known."""
+    """Return the title of *metric* with a one-line definition, or "" if the metric has none."""
     return f"{metric_title(metric)}: {_MEANINGS[metric]}" if metric in _MEANINGS else ""
 
 
@@ -209,19 +209,19 @@ def format_change_interval(change: Change) -> str:
 
 
 def format_change(change: Change | None, missing: str = "not known") -> str:
-    """Format a metric's change with its 95 % interval; return *missing* if the change is not known."""
+    """Format a metric's change with its 95 % interval, or return *missing* if the change is unknown."""
     return missing if change is None else f"{format_points(change.value)} ({format_change_interval(change)})"
 
 
 def format_contribution(row: BreakdownRow, overall: MetricComparison | None) -> str:
-    """Format how many points of a metric's overall change come from one workflow or model; empty if unknown."""
+    """Format how many points of a metric's overall change come from one workflow or model, or return "" if unknown."""
     if row.moved is None or row.moved.share is None or overall is None or overall.change is None:
         return ""
     return f"{_signed(row.moved.share * overall.change.value)} of {format_points(overall.change.value)}"
 
 
 def latest_label(report: Report) -> str:
-    """Return the label of the report's latest estimate, such as `Now: the last hour`; empty if there is none."""
+    """Return the label of the report's latest estimate, such as `Now: the last hour`, or "" if there is none."""
     if report.latest is None:
         return ""
     length = format_length(report.latest.period.end - report.latest.period.start).removeprefix("1 ")
@@ -229,14 +229,14 @@ def latest_label(report: Report) -> str:
 
 
 def latest_sentence(report: Report) -> str:
-    """Return a sentence with the report's latest estimate of its main metric; empty if there is none."""
+    """Return a sentence with the report's latest estimate of its main metric, or "" if there is none."""
     if report.latest is None:
         return ""
     return f"{latest_label(report)} {format_estimate(report.latest.estimate)}, {report.latest.judged:,} calls scored"
 
 
 def without_context_sentence(report: Report) -> str:
-    """Return a sentence on the share of answers given although retrieval returned nothing; empty if unknown.
+    """Return a sentence on the share of answers given although retrieval returned nothing, or "" if unknown.
 
     The report has a line of its own for it, because it is the plainest sign of a broken retriever.
     """
@@ -247,7 +247,7 @@ def without_context_sentence(report: Report) -> str:
 
 
 def comparison_basis(report: Report, item: MetricReport) -> str:
-    """Return in words which releases and which evaluator the compared figures come from."""
+    """Return a phrase that says which releases and which evaluator the compared figures come from."""
     groups = report.comparison
     judge = f"both scored by {replace_control_characters(item.evaluator)}"
     if groups is None or groups.kind == "releases" or not groups.releases_before or not groups.releases_after:
@@ -259,26 +259,26 @@ def comparison_basis(report: Report, item: MetricReport) -> str:
 
 
 def correction_basis(corrected: CorrectedRate) -> str:
-    """Return in words which human labels correct a rate, and why they are of another judge if they are stale."""
+    """Return a sentence that says which human labels correct a rate, and why they may be stale."""
     which = "calls of this time" if corrected.estimate.corrected == "labels" else "calls of all times"
     labels = f"{corrected.labels:,} labelled {which}" if corrected.labels else "none"
     return f"{labels}; STALE: {corrected.estimate.stale}" if corrected.estimate.stale else labels
 
 
 def judged_calls_phrase(item: MetricReport) -> str:
-    """Return in words how many calls a metric was scored on, and by which evaluator."""
+    """Return a phrase that says on how many calls a metric was scored, and by which evaluator."""
     of = "" if item.overall is None else f" of {item.overall.n:,}"
     return f"{item.judged:,}{of} calls scored by {replace_control_characters(item.evaluator)}"
 
 
 def group_name(row: GroupRate) -> str:
-    """Return the name of a group of calls, with the groups that have almost the same calls."""
+    """Return the display name of a group of calls, with the names of groups that have almost the same calls."""
     alike = f" (the same calls: {', '.join(map(display_name, row.alike))})" if row.alike else ""
     return f"{row.kind} {display_name(row.name)}{alike}" if row.kind != "retrieval" else f"{row.name}{alike}"
 
 
 def grouping_sentence(found: Grouping) -> str:
-    """Return in words how many groups of calls were compared, and how chance is kept out of those that are shown."""
+    """Return a sentence that says how many groups of calls were compared, and how chance findings are kept out."""
     rest = len(found.worse) - MOST_SHOWN_ROWS
     more = f"{rest:,} more. " if rest > 0 else ""
     read = "" if found.read == found.judged else f", in {found.read:,} of {found.judged:,} scored calls"
@@ -290,7 +290,7 @@ def grouping_sentence(found: Grouping) -> str:
 
 
 def omitted_rows_sentence(rows: Sequence[BreakdownRow]) -> str:
-    """Return in words how many workflows or models a table leaves out; empty if it shows all of them."""
+    """Return a sentence that says how many workflows or models a table leaves out, or "" if it shows all."""
     rest = rows[MOST_SHOWN_ROWS:]
     return f"{len(rest):,} more, with {sum(row.calls for row in rest):,} calls" if rest else ""
 
@@ -299,7 +299,7 @@ def omitted_rows_sentence(rows: Sequence[BreakdownRow]) -> str:
 
 
 def format_length(seconds: float) -> str:
-    """Format a length of time in the largest unit that fits."""
+    """Format a length of time in the largest unit that fits, such as days or hours."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length or (unit == "hours" and seconds >= length):
             return f"{seconds / length:.3g} {unit if seconds != length else 'hour'}"
@@ -318,7 +318,7 @@ def format_period(start: float, end: float) -> str:
 
 
 def subject_line(report: Report) -> str:
-    """Return one line on what a report covers: calls, period, services, releases and workflow."""
+    """Return a line that says what a report covers: calls, period, services, releases and workflow."""
     parts = [f"{report.calls:,} calls", format_period(report.period.start, report.period.end)]
     if report.services:
         parts.append(join_names(report.services))
@@ -335,23 +335,23 @@ def display_name(text: str) -> str:
 
 
 def join_names(names: tuple[str, ...], most: int = 4) -> str:
-    """Join the first *most* names with commas and count the others."""
+    """Join the first *most* names with commas, and give the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(display_name, names[:most])) + more
 
 
 def format_number(value: float) -> str:
-    """Format a score of any range, with about three significant digits."""
+    """Format a score of any range with about three significant digits."""
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def reason_in_words(code: str) -> str:
-    """Return the code of the reason why a call has no score as words."""
+    """Convert the code of the reason for a missing score to words."""
     return replace_control_characters(code).replace("_", " ")
 
 
 def sampling_decisions(report: Report) -> str:
-    """Return in words how many calls were judged and how many were not, each with the sampling's reason."""
+    """Return a text that says how many calls were judged and how many were not, by the reason of the sampler."""
     return "; ".join(f"{count:,} {DECISIONS.get(reason, reason)}" for reason, count in report.decisions.items())
 
 
@@ -367,7 +367,7 @@ def format_cost(spent: EvaluatorCost) -> str:
 
 
 def format_score(answer: WorstAnswer) -> str:
-    """Format the metric and the score of one of the worst answers."""
+    """Format the metric name and the score of one of the worst answers."""
     return f"{metric_title(answer.metric)} {100 * answer.score:.3g}%"
 
 
@@ -380,12 +380,12 @@ def format_duration(seconds: float) -> str:
 
 
 def replace_control_characters(text: str) -> str:
-    """Replace the characters of *text* that control a terminal or reverse the reading direction with U+FFFD."""
+    """Replace control characters and characters that reverse the reading direction in *text* by U+FFFD."""
     return _CONTROL.sub("\ufffd", text)
 
 
 def shorten(text: str, most: int = CHUNK_CHARS) -> str:
-    """Cut *text* to *most* characters, and replace its control characters."""
+    """Truncate *text* to *most* characters, and replace its control characters."""
     return replace_control_characters(text if len(text) <= most else f"{text[:most]} ...")
 
 
@@ -401,7 +401,7 @@ def merge_ranges(ranges: Sequence[tuple[int, int]], length: int) -> list[tuple[i
 
 
 def split_at_marks(text: str, marks: Sequence[tuple[int, int]], most: int) -> list[tuple[str, bool]]:
-    """Split *text* into marked and unmarked pieces, cut to *most* characters around the first mark.
+    """Split *text* into marked and unmarked pieces, truncated to *most* characters around the first mark.
 
     Args:
         marks: character ranges, sorted and without overlap (`merge_ranges`).
@@ -418,7 +418,7 @@ def split_at_marks(text: str, marks: Sequence[tuple[int, int]], most: int) -> li
 
 
 def split_answer_at_marks(answer: WorstAnswer) -> list[tuple[str, bool]]:
-    """Split a bad answer into marked (unsupported) and unmarked pieces, cut around the first mark."""
+    """Split a bad answer into marked (unsupported) and unmarked pieces, truncated around the first mark."""
     pieces = split_at_marks(answer.answer, answer.marks, _ANSWER_CHARS)
     return [(replace_control_characters(piece), marked) for piece, marked in pieces]
 
@@ -433,12 +433,12 @@ def marks_legend(report: Report) -> str:
 
 
 def chunk_support_sentence(answer: WorstAnswer) -> str:
-    """Return in words that a retrieved chunk lacks, or does not support, the marked words of the answer."""
+    """Return a phrase on a retrieved chunk: that it lacks, or does not support, the marked words of the answer."""
     return "does not have the marked words" if answer.compared else "does not support the marked words"
 
 
 def answer_details(answer: WorstAnswer) -> list[str]:
-    """Return details of one of the worst answers as texts: time, workflow, model, release, evaluator, trace."""
+    """Return details of one of the worst answers as texts: time, workflow, model, release, evaluator, trace id."""
     return [
         format_time(answer.at),
         *(display_name(each) for each in (answer.workflow, answer.model) if each),
