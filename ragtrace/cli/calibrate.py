@@ -16,7 +16,7 @@ from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 if TYPE_CHECKING:
-    from ragtrace.estimates import Agreement
+    from ragtrace.estimates import Agreement, Estimate
     from ragtrace.report.calibration import Calibration
 
 _CALIBRATE: Final = """\
@@ -39,11 +39,13 @@ keys of the JSON object:
   pick  metric, evaluator, judged (calls to choose from), picked
   fit   metric, evaluator, key (of the calibration file), higher_is_better, stale (what the newest calls have
         differently: judge, or version of the metric), picked, labelled, unsure,
-        elsewhere (labels that count nowhere: their call was not picked, or its scores are deleted), reviewers, alpha
-        (Krippendorff's, between reviewers), agreement (n, agree, kappa, sensitivity, specificity: each value, low,
-        high; constant), judge, labels and corrected (value, low, high: rate of bad calls by the judge, by the labels
-        alone, and by both), threshold (badness, error: as agreement, cross-fitted), score_threshold (the same as a
-        score), disagreements (worst first: call, badness, label, weight)
+        elsewhere (labels that count nowhere: their call was not picked, or its scores are deleted), reviewers,
+        between_reviewers (compared: calls with several labels, differing, alpha: Krippendorff's), alpha (the same),
+        doubt (why the labels may be wrong; empty: reviewers agree), by_reviewer (value, low, high: rate of bad calls by
+        the labels of each alone), divided (calls with as many labels of good as of bad), agreement (n, agree, kappa,
+        sensitivity, specificity: each value, low, high; constant), judge, labels and corrected (value, low, high: rate
+        of bad calls by the judge, by the labels alone, and by both), threshold (badness, error: as agreement,
+        cross-fitted), score_threshold (the same as a score), disagreements (worst first: call, badness, label, weight)
 
 exit status: 0 done, 1 the history cannot be read or written, or nothing was judged or labelled, 2 wrong usage,
 130 interrupted
@@ -137,7 +139,10 @@ def _fit(options: argparse.Namespace) -> int:
     else:
         sys.stdout.write("\n".join(_lines(found)) + "\n")
     if not found.labelled:
-        print_error("no picked call is labelled yet; `ragtrace labels import` reads labels")
+        print_error(
+            f"no picked call is labelled yet; `ragtrace review {options.history}` shows them on a page to label, and "
+            "`ragtrace labels import` reads labels from a file"
+        )
         return FAILURE
     if options.report is not None:
         from ragtrace.report.calibration_page import render_calibration
@@ -159,14 +164,20 @@ def _record(found: Calibration) -> dict[str, Any]:
     if found.threshold is not None:
         record["threshold"] = {"badness": found.threshold.value, "error": _agreement_record(found.threshold.error)}
     for name in ("judge", "labels", "corrected"):
-        estimate = getattr(found, name)
-        record[name] = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+        record[name] = _rate_record(getattr(found, name))
+    record["by_reviewer"] = {name: _rate_record(rate) for name, rate in found.by_reviewer.items()}
+    record |= {"alpha": found.alpha, "doubt": found.between_reviewers.doubt}
+    del record["between_reviewers"]["reviewers"]
     if found.agreement is not None:
         record["agreement"] = _agreement_record(found.agreement)
     for each, shown in zip(found.disagreements, record["disagreements"], strict=True):
         shown["call"] = call_of_identity(each.identity)
         del shown["identity"]
     return record
+
+
+def _rate_record(rate: Estimate) -> dict[str, float | None]:
+    return {"value": rate.value, "low": rate.low, "high": rate.high}
 
 
 def _agreement_record(agreement: Agreement) -> dict[str, Any]:
@@ -192,7 +203,12 @@ def _lines(found: Calibration) -> list[str]:
         f"  by the labels alone        {_rate(found.labels)}",
         f"  corrected by the labels    {_rate(found.corrected)}",
     ]
-    if found.labelled + found.unsure < found.picked:
+    lines += [f"  by the labels of {printable(name)} alone: {_rate(rate)}" for name, rate in found.by_reviewer.items()]
+    if found.between_reviewers.doubt:
+        lines.append(f"  {found.between_reviewers.doubt}")
+    if found.between_reviewers.is_unreliable:
+        lines.append("  the corrected rate counts the mean of their labels, errors included: settle these calls first")
+    if found.labelled and found.labelled + found.unsure < found.picked:
         missing = found.picked - found.labelled - found.unsure
         lines.append(f"  {missing} picked calls have no label: the rates hold if these are like the others")
     if found.elsewhere:
@@ -200,7 +216,8 @@ def _lines(found: Calibration) -> list[str]:
     if found.agreement is not None:
         each = found.agreement
         lines += [
-            f"agreement of judge and labels in {each.n} calls",
+            f"agreement of judge and labels in {each.n} calls"
+            + (f", without {found.divided} on which reviewers are divided" if found.divided else ""),
             f"  the same           {each.agree}; the best constant verdict: {each.constant:.3g}",
             f"  Cohen's kappa      {each.kappa or 'unknown: all the same'}",
             f"  sensitivity        {each.sensitivity or 'unknown: no call is labelled bad'}",
@@ -215,8 +232,13 @@ def _lines(found: Calibration) -> list[str]:
             f"  specificity        {error.specificity}",
         ]
     if len(found.reviewers) > 1:
-        alpha = "unknown: no call with two different labels or more" if found.alpha is None else f"{found.alpha:.3g}"
-        lines.append(f"  between reviewers  Krippendorff's alpha {alpha}")
+        between = found.between_reviewers
+        alpha = "unknown: all labels are the same" if found.alpha is None else f"{found.alpha:.3g}"
+        if between.compared:
+            lines.append(
+                f"  between reviewers  Krippendorff's alpha {alpha}; they differ in {between.differing} of "
+                f"{between.compared} calls"
+            )
     if found.disagreements:
         lines.append(f"judge and label differ in {len(found.disagreements)} calls; the worst come first:")
         for differing in found.disagreements:

@@ -50,6 +50,11 @@ DEFAULT_METRIC: Final = "hallucinated"
 _SCREEN: Final = "consistency"
 FEWEST_LABELS: Final = 20
 """Fewest labelled calls of a report's period that correct its rate: with fewer, those of all times do better."""
+LEAST_ALPHA: Final = 0.8
+"""Krippendorff's alpha from which reviewers agree well enough to be relied on.
+
+Source: Krippendorff 2004, "Content Analysis", 2nd edition, section 11.4.2.
+"""
 _ALIKE: Final = 0.5
 """Share of the picks that is spread over all calls alike; the rest is spread evenly over the strata."""
 
@@ -192,6 +197,36 @@ class LabelledPoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ReviewerAgreement:
+    """How far reviewers agree with each other on the calls that several of them labelled good or bad."""
+
+    reviewers: tuple[str, ...]
+    compared: int
+    """Calls with labels of good or bad by several reviewers."""
+    differing: int
+    """Those of them that some label good and others bad."""
+    alpha: float | None
+    """Krippendorff's alpha; None: no call has several labels, or all labels are the same."""
+
+    @property
+    def is_unreliable(self) -> bool:
+        """Whether the reviewers differ too much for their labels to be relied on."""
+        return self.alpha is not None and self.alpha < LEAST_ALPHA
+
+    @property
+    def doubt(self) -> str:
+        """Why the labels may be wrong, as far as they tell; empty: reviewers agree well."""
+        if self.is_unreliable:
+            return (
+                f"UNRELIABLE: reviewers differ in {self.differing} of {self.compared} calls (Krippendorff's alpha "
+                f"{self.alpha:.2f}, below {LEAST_ALPHA:g})"
+            )
+        if self.compared or not self.reviewers:
+            return ""
+        return "no call is labelled by two reviewers, so errors of the labels are not known"
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """Comparison of a judge with human labels, and the corrected rate of bad calls in all traffic."""
 
@@ -210,9 +245,12 @@ class Calibration:
     """Picked calls with labels of `unsure` alone."""
     elsewhere: int
     """Labels of calls that were not picked, or whose scores the history does not hold: they count nowhere."""
+    divided: int
+    """Picked calls that as many reviewers label good as bad: they are no part of `agreement` and `threshold`."""
     reviewers: tuple[str, ...]
-    alpha: float | None
-    """Krippendorff's alpha between the reviewers."""
+    between_reviewers: ReviewerAgreement
+    by_reviewer: Mapping[str, Estimate]
+    """Rate of bad calls by the labels of each reviewer alone, where there are several reviewers."""
     agreement: Agreement | None
     judge: Estimate
     labels: Estimate
@@ -222,6 +260,11 @@ class Calibration:
     points: tuple[LabelledPoint, ...]
     disagreements: tuple[Disagreement, ...]
     """Those in which judge and label are furthest apart first; of equal ones that which stands for the most calls."""
+
+    @property
+    def alpha(self) -> float | None:
+        """Krippendorff's alpha between the reviewers."""
+        return self.between_reviewers.alpha
 
     @property
     def score_threshold(self) -> float | None:
@@ -281,6 +324,18 @@ def _rated_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Lab
     return _RatedCalls(given, rated, elsewhere)
 
 
+def _between_reviewers(given: Iterable[Sequence[Label]]) -> ReviewerAgreement:
+    """Return how far the reviewers of calls agree; *given* are the labels of each call."""
+    sure = [[label for label in mine if label.label != "unsure"] for mine in given]
+    several = [mine for mine in sure if len(mine) > 1]
+    return ReviewerAgreement(
+        tuple(sorted({label.reviewer for mine in sure for label in mine})),
+        len(several),
+        sum(len({label.label for label in mine}) > 1 for mine in several),
+        krippendorff_alpha([label.label for label in mine] for mine in sure),
+    )
+
+
 def _point(call: LabelledCall) -> LabelledPoint:
     return LabelledPoint(call.score, call.label, 1.0 / (call.judged * call.labelled))
 
@@ -329,16 +384,19 @@ def _corrected_rate(
     """Return the judge's rate for the *chosen* calls, corrected by the human labels of the picked calls."""
     metric, evaluator = series.metric, series.evaluator
     calls = judged_calls(columns, identities, metric, evaluator)
-    rated = {at: call for at, call in _rated_calls(calls, picks, labels).calls.items() if chosen[at]}
+    all_rated = _rated_calls(calls, picks, labels)
+    rated = {at: call for at, call in all_rated.calls.items() if chosen[at]}
     served = reader.served_models(evaluator)
     if len(rated) >= FEWEST_LABELS:
         (moments,) = calls.series.moments(np.where(chosen & calls.known, 0, -1), 1)
         estimate = corrected_rate(list(rated.values()), moments, metric=metric, evaluator=evaluator)
         if series.higher_is_better:
             estimate = _complement(estimate)
-        return CorrectedRate(replace(estimate, stale=_validity(calls, list(rated), served)[1]), len(rated))
+        doubt = _between_reviewers(all_rated.given[at] for at in rated).doubt
+        return CorrectedRate(replace(estimate, stale=_validity(calls, list(rated), served)[1]), len(rated), doubt)
     everything = judged_calls(reader.columns(0.0, math.inf), identities, metric, evaluator)
-    rated = dict(_rated_calls(everything, picks, labels).calls)
+    all_rated = _rated_calls(everything, picks, labels)
+    rated = dict(all_rated.calls)
     key, stale = _validity(everything, list(rated), served)
     points = list(map(_point, rated.values()))
     known = JudgeCalibration(
@@ -347,7 +405,8 @@ def _corrected_rate(
     if not points:
         none = missing_estimate(NOT_CALIBRATED, "tuned", "rate", metric=metric)
         return CorrectedRate(replace(none, evaluator=evaluator), 0)
-    return CorrectedRate(known.correct(series.estimate(chosen), stale), len(rated))
+    doubt = _between_reviewers(all_rated.given.values()).doubt
+    return CorrectedRate(known.correct(series.estimate(chosen), stale), len(rated), doubt)
 
 
 def _complement(estimate: Estimate) -> Estimate:
@@ -421,6 +480,8 @@ def fit(
             most_false_alarms,
         )
     key, stale = _validity(calls, rated.given, history.served_models(evaluator))
+    reviewers = tuple(sorted({label.reviewer for mine in rated.given.values() for label in mine}))
+    alone = {name: [label for label in labels if label.reviewer == name] for name in reviewers}
     return Calibration(
         metric=metric,
         evaluator=evaluator,
@@ -431,10 +492,15 @@ def fit(
         labelled=len(rated.calls),
         unsure=len(rated.given) - len(rated.calls),
         elsewhere=rated.elsewhere,
-        reviewers=tuple(sorted({label.reviewer for mine in rated.given.values() for label in mine})),
-        alpha=krippendorff_alpha(
-            [None if each.label == "unsure" else each.label for each in mine] for mine in rated.given.values()
-        ),
+        divided=len(rated.calls) - len(compared),
+        reviewers=reviewers,
+        between_reviewers=_between_reviewers(rated.given.values()),
+        by_reviewer={
+            name: corrected_rate(
+                list(_rated_calls(calls, picks, mine).calls.values()), metric=metric, evaluator=evaluator
+            )
+            for name, mine in (alone.items() if len(alone) > 1 else ())
+        },
         agreement=agreement(*(list(column) for column in zip(*compared, strict=True))) if compared else None,
         judge=estimate_mean(moments, metric=metric, evaluator=evaluator),
         labels=corrected_rate(list(rated.calls.values()), metric=metric, evaluator=evaluator),

@@ -33,8 +33,17 @@ def render_calibration(found: Calibration) -> str:
     rates: list[Row] = [
         (name, estimate, wording.format_interval(estimate)) for name, estimate in zip(names, estimates, strict=True)
     ]
+    rates += [
+        (f"By the labels of {name} alone", rate, wording.format_interval(rate))
+        for name, rate in found.by_reviewer.items()
+    ]
     plots = [
-        ("Rate of bad calls", "Dot: the estimate. Bar: its 95% interval.", rates, charts.common_scale(estimates)),
+        (
+            "Rate of bad calls",
+            "Dot: the estimate. Bar: its 95% interval.",
+            rates,
+            charts.common_scale([*estimates, *found.by_reviewer.values()]),
+        ),
         (
             "Labels by the judge's score",
             "Share of the calls that are labelled bad, by the judge's badness (1 is bad), each call weighted by the "

@@ -177,7 +177,10 @@ def estimate_by_group(
     rows = row_of[codes]
     group = np.where(counted, rows, -1)
     judged, estimates = series.count_judged(group, len(largest)), series.estimates(group, len(largest))
-    changes = [None] * len(largest) if groups is None else _changes(series, rows, len(largest), groups)
+    judged_in_both = groups is not None and all(
+        (side & (series.weight > 0)).any() for side in (groups.calls_before, groups.calls_after)
+    )
+    changes = _changes(series, rows, len(largest), groups) if groups and judged_in_both else [None] * len(largest)
     codes_of: list[int] = largest.tolist()
     found = [
         BreakdownRow(names[code], int(calls[code]), judged[row], estimates[row], changes[row])

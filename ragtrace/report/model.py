@@ -105,6 +105,8 @@ class CorrectedRate:
     """Corrected estimate; `corrected` says how, and `stale` why the labels are of another judge."""
     labels: int
     """Number of labelled calls behind it."""
+    doubt: str = ""
+    """Why the labels may be wrong; empty: several reviewers agree well."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,25 @@ _MEANINGS: Final = {
     "citation_precision": "how well the cited chunks support the parts of the answer that cite them",
     "citation_recall": "how much of the answer is supported by what it cites",
 }
+_UNSUPPORTED: Final = "at least one of its statements is supported by none of the retrieved chunks, whether true or not"
+_CONTRADICTED: Final = "a retrieved chunk contradicts at least one of its statements"
+_BAD_CALLS: Final = {
+    "hallucinated": _UNSUPPORTED,
+    "hallucination": _UNSUPPORTED,
+    "faithfulness": _UNSUPPORTED,
+    "consistency": _UNSUPPORTED,
+    "contradiction": _CONTRADICTED,
+    "faithfulness_noncontradiction": _CONTRADICTED,
+    "answer_relevancy": "it does not answer the question, or much of it is beside the question",
+    "context_relevance": "the retrieved chunks do not help to answer the question",
+    "contextual_accuracy": "most of the retrieved chunks do not help to answer the question",
+    "citation_precision": "a cited chunk does not support the part that cites it",
+    "citation_recall": "a part of it is not supported by what it cites",
+}
+"""What makes a call bad in the eyes of a person who labels it, by metric."""
 CORRECTED_SENTENCE: Final = (
     "Human labels of some of the calls correct the judge's figures. Trust the corrected ones: their intervals count "
-    "the judge's errors, too."
+    "the judge's errors, too, but no errors of the labels."
 )
 FEEDBACK_SENTENCE: Final = (
     "Users choose which answers they rate, so these figures describe the rated calls alone: they are no estimates for "
@@ -172,6 +188,14 @@ def metric_meaning(metric: str) -> str:
     return f"{metric_title(metric)}: {_MEANINGS[metric]}" if metric in _MEANINGS else ""
 
 
+def label_rule(metric: str) -> str:
+    """Return in one sentence when a person labels an answer bad for *metric*."""
+    name, meaning = display_name(metric), metric_meaning(metric)
+    if metric in _BAD_CALLS:
+        return f"For {name}, the answer is bad if {_BAD_CALLS[metric]}; else it is good."
+    return f"The answer is, for {name}{f' ({meaning})' if meaning else ''}:"
+
+
 def format_share(value: float | None) -> str:
     """Format a share from 0 to 1 as a percentage with one decimal, or with two if it is very small."""
     if value is None:
@@ -262,7 +286,8 @@ def correction_basis(corrected: CorrectedRate) -> str:
     """Return a sentence that says which human labels correct a rate, and why they may be stale."""
     which = "calls of this time" if corrected.estimate.corrected == "labels" else "calls of all times"
     labels = f"{corrected.labels:,} labelled {which}" if corrected.labels else "none"
-    return f"{labels}; STALE: {corrected.estimate.stale}" if corrected.estimate.stale else labels
+    stale = f"STALE: {corrected.estimate.stale}" if corrected.estimate.stale else ""
+    return "; ".join(filter(None, (labels, stale, corrected.doubt)))
 
 
 def judged_calls_phrase(item: MetricReport) -> str:

@@ -101,7 +101,7 @@ def test_the_report_has_a_row_for_each_judge(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_either_judge_can_be_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By default the one that saw the calls as they came, whose calibration another judge of stored calls leaves valid."""
+    """By default the one that saw the calls as they came; its calibration stays valid beside another judge of them."""
     path, rng, now = tmp_path / "history.db", random.Random(2), time()
     fill(path, [made(now - number, Simulated(0.5, 0.5), rng) for number in range(60)])
     run(capsys, path, "--metrics", "faithfulness")

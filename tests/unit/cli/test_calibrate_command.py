@@ -396,6 +396,38 @@ def test_a_calibration_of_another_judge_is_stale(
     assert found["key"]["served_model"] == "tiny-2026-01-01"
 
 
+def test_labels_that_may_be_wrong_are_not_trusted_silently(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One reviewer's errors are unknown; a second one shows them: what each says, and that they are unreliable."""
+    run("calibrate", "pick", history, "-n", 150, "--metric", "hallucinated", "--seed", 1)
+    rng, file = random.Random(3), tmp_path / "labels.jsonl"
+    rows = exported(history, file)
+    for row in rows:  # sam is wrong about a tenth of the calls
+        row["label"] = "bad" if (row["answer"] == BAD_ANSWER) != (rng.random() < 0.1) else "good"
+    file.write_text("".join(json.dumps({**row, "reviewer": "sam"}) + "\n" for row in rows), encoding="utf-8")
+    assert run("labels", "import", history, file) == OK
+    capsys.readouterr()
+    assert run("calibrate", "fit", history) == OK
+    assert "no call is labelled by two reviewers, so errors of the labels are not known" in capsys.readouterr().out
+    label_all(history, file)
+    capsys.readouterr()
+    assert run("calibrate", "fit", history, "--json") == OK
+    found = printed(capsys)
+    assert found["between_reviewers"]["compared"] == 150
+    assert found["between_reviewers"]["differing"] == found["divided"] > 5
+    assert found["by_reviewer"]["ada"]["low"] < BAD_RATE < found["by_reviewer"]["ada"]["high"]
+    assert found["by_reviewer"]["sam"]["value"] > found["corrected"]["value"] > found["by_reviewer"]["ada"]["value"]
+    assert found["doubt"].startswith("UNRELIABLE: reviewers differ in")
+    assert run("calibrate", "fit", history, "--report", tmp_path / "page.html") == OK
+    assert run("report", history) == OK
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"without {found['divided']} on which reviewers are divided" in shown
+    assert "settle these calls first" in shown
+    assert "By the labels of sam alone" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert shown.count("UNRELIABLE") == 2
+
+
 def test_what_is_missing_is_said(history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No pick, no label, no such metric, no history, no file."""
     assert run("calibrate", "fit", history) == USAGE

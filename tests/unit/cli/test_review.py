@@ -225,6 +225,7 @@ def test_what_the_judge_said_is_hidden_until_the_label_is_given(history: Path) -
     browser = client(history)
     hidden = browser.get(path).text
     assert "90 days" in hidden
+    assert "the answer is bad if at least one of its statements is supported by none of the retrieved chunks" in hidden
     for secret in ("<mark>", "judge@2", "contradicted", "bob", "fine with me", "compared with marked words"):
         assert secret not in hidden
     assert "judge@2" not in browser.get("/").text

@@ -129,6 +129,14 @@ def test_rise_is_reported_with_its_interval(path: Path) -> None:
     assert said.tone == "bad"
 
 
+def test_without_earlier_calls_there_are_no_columns_of_changes(path: Path) -> None:
+    """Where nothing was judged before, the tables by workflow and model have the estimates of this time alone."""
+    fill(path, calls(60, NOW - DAY, Simulated(0.2, 0.5)))
+    text = render_markdown(build_report(str(path), TODAY, made_at=NOW))
+    assert "| Workflow | Estimate \\(95% interval\\) | Calls | Scored |" in text
+    assert "Before" not in text
+
+
 def test_unclear_change_is_called_chance(path: Path) -> None:
     """A difference whose interval contains 0 is reported as no clear change."""
     found = regression(path, before=0.1, after=0.1, count=200)
