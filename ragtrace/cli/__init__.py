@@ -1,4 +1,4 @@
-"""Command line of ragtrace: each command is a module with a function that adds it to the parser."""
+"""Command line of ragtrace, in which each command is a module with a function that adds the command to the parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scoring of a history's calls by another judge, whose scores are stored beside those that are there."""
+"""Scoring of the RAG calls stored in a history by another judge, whose scores are added to the existing ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ _TOKENS_A_SENTENCE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class StoredCalls:
-    """Calls of a period of a history, by what a judge can do with them."""
+    """Stored RAG calls of a period, divided into calls to judge, calls judged already and calls that cannot be
+    judged.
+    """
 
     calls: int
     to_judge: tuple[int, ...]
@@ -55,7 +57,7 @@ class StoredCalls:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Calls that would be judged, and an estimate of what that takes."""
+    """Number of stored RAG calls that would be judged, with the estimated requests, tokens and cost."""
 
     calls: int
     to_judge: int
@@ -74,7 +76,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class BackfillOutcome:
-    """Result of scoring a history's calls by a judge."""
+    """Result of scoring the calls of a history with a judge."""
 
     summary: Summary
     """Of the calls that were judged in this run."""
@@ -95,7 +97,7 @@ class BackfillOutcome:
 def select_calls(
     path: str, period: Period, workflow: str | None, judge: Judge, metrics: Sequence[Metric]
 ) -> StoredCalls:
-    """Return which calls of the history at *path* the judge can score, and which it has scored already.
+    """Find out which RAG calls of the history at *path* the judge can score, and which it has scored already.
 
     Raises:
         SettingsError: the judge has scored a sample of these calls in the running application.
@@ -134,7 +136,7 @@ def _check_probabilities(columns: CallColumns, evaluator: str) -> None:
 
 
 def preview(path: str, chosen: StoredCalls, judge: Judge) -> Preview:
-    """Estimate what it takes to judge the *chosen* calls, without asking the judge.
+    """Estimate requests, tokens and cost of judging the *chosen* calls, without sending any request.
 
     The estimate rests on what this judge took for calls of this history; else on what another LLM judge took there;
     else on the number of characters.
@@ -154,7 +156,7 @@ def preview(path: str, chosen: StoredCalls, judge: Judge) -> Preview:
 
 
 def _by_experience(path: str, evaluator: str, count: int) -> tuple[Cost, str] | None:
-    """Estimate what *count* calls take from the mean of the calls of the history that an LLM judge has judged.
+    """Estimate requests, tokens and cost for *count* calls from the mean of the calls that an LLM judge has judged.
 
     Returns:
         The cost, with its price only if *evaluator* itself took it, and which judge took it for how many calls; None if
@@ -177,7 +179,7 @@ def _by_experience(path: str, evaluator: str, count: int) -> tuple[Cost, str] | 
 
 
 def _by_characters(path: str, numbers: Sequence[int], judge: Judge) -> Cost:
-    """Estimate requests and tokens from the characters of the calls and the mode of the judge."""
+    """Estimate requests and tokens from the text length of the calls and the mode of the judge."""
     version = judge.version
     verifications = 3 if "/strict/" in version else int("/careful/" in version)
     requests = read = written = 0
@@ -194,14 +196,14 @@ def _by_characters(path: str, numbers: Sequence[int], judge: Judge) -> Cost:
 
 
 def _priced(cost: Cost, judge: Judge) -> Cost:
-    """Return *cost* with the price of its tokens, if the judge names the price of its model."""
+    """Return *cost* with the price of its tokens added, if the judge's model has a known price."""
     price: object = getattr(judge, "price", None)
     usd = price.of(TokenUsage(cost.input_tokens, cost.output_tokens)) if isinstance(price, Price) else None
     return replace(cost, cost_usd=usd)
 
 
 def stored_call(body: Mapping[str, Any]) -> RagCall:
-    """Return the call whose *body* a history holds. Earlier turns of its conversation are not stored."""
+    """Build a `RagCall` from the *body* stored in a history, without earlier turns of the conversation."""
     contexts: Sequence[Mapping[str, Any]] | None = body.get("contexts")
     found = (
         None
@@ -233,7 +235,7 @@ def backfill(
     timeout: float | None = TIMEOUT_S,
     quiet: bool = False,
 ) -> BackfillOutcome:
-    """Have the judge score the *chosen* calls, and store each evaluation at once, beside those of other judges.
+    """Have the judge score the *chosen* calls, and add each evaluation to the history at once.
 
     Killed at any moment and started again, it judges the calls that have no results of this judge yet.
 
@@ -273,7 +275,7 @@ def backfill(
 
 
 class _Backfill:
-    """Run of `backfill`: judges calls within the money, and stores their evaluations."""
+    """State of a `backfill` in progress, which judges calls within a money limit and stores the evaluations."""
 
     def __init__(self, path: str, writer: HistoryWriter, progress: Progress, max_usd: float | None) -> None:
         self._path, self._writer, self._progress, self._max_usd = path, writer, progress, max_usd
@@ -315,7 +317,7 @@ class _Backfill:
             raise JudgeError(evaluation.error, detail)
 
     async def _admit(self) -> bool:
-        """Wait until one more call may be begun; return False if the money is spent.
+        """Wait until another call may be started, and return False if the money limit is reached.
 
         Until the cost of one call is known, calls are judged one by one.
         """

@@ -1,4 +1,4 @@
-"""Command `ragtrace baseline`: learns from a history how good answers usually are, or shows what was learnt."""
+"""Command `ragtrace baseline`, which computes the usual scores of an application from a history, or shows them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command `ragtrace baseline`: learn or show a baseline, and return the exit status."""
+    """Run the command `ragtrace baseline`, which computes or shows a baseline, and return the exit status."""
     import sqlite3
 
     from ragtrace.core.errors import SettingsError

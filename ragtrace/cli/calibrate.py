@@ -1,4 +1,4 @@
-"""Command `ragtrace calibrate`: picks calls to be labelled by people, and compares the labels with the judge."""
+"""Command `ragtrace calibrate`, which picks calls for human labelling, and compares the labels with the judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run of an application on the cases of a dataset: answers are judged, and compared with an earlier run."""
+"""Run of an application on the test cases of a dataset, whose answers are judged and compared with an earlier run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ Verdict = Literal["worse", "better", "no clear change", "not compared"]
 
 
 class KnownScore(NamedTuple):
-    """Score that one case got earlier, or the reason why it has none, with who gave it."""
+    """Score of a test case from an earlier run or the dataset, or the reason for a missing score, with its
+    evaluator.
+    """
 
     value: float | None
     evaluator: str
@@ -54,7 +56,7 @@ class KnownScore(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Case of a dataset: a query, what was stored about its call, and its stored scores."""
+    """Test case of a dataset: a query, the stored contexts and answer, and the stored scores."""
 
     line: int
     id: str | int | float | None
@@ -68,7 +70,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class MetricOutcome:
-    """Outcome of one metric over all cases, with its comparison with the baseline."""
+    """Outcome of one metric over all test cases, compared with the baseline."""
 
     metric: Metric
     mean: float | None
@@ -91,7 +93,9 @@ class MetricOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Outcome of a run: errors of the application, one outcome a metric, and the cost of judging."""
+    """Outcome of a run on test cases: the application's exceptions, one outcome for each metric, and the cost of
+    judging.
+    """
 
     errors: Mapping[int, str]
     """Traceback of each case on which the application raised an exception, by line."""
@@ -101,7 +105,7 @@ class RunOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseRun:
-    """Run of an application on the cases of a dataset; it runs when `outcome` is first read.
+    """Run of an application on the test cases of a dataset, which starts when `outcome` is first read.
 
     Raises:
         SettingsError: the judge, a metric, the file of cases or the baseline cannot be used.
@@ -151,7 +155,7 @@ class CaseRun:
         return f"{self.judge.id}@{self.judge.version}"
 
     def preview(self) -> str:
-        """Return in words what the run will ask of the application and of the judge, and what that will cost."""
+        """Return a text that announces the planned application calls, judge requests and cost."""
         n = len(self.cases)
         asked = f"{n:,} cases, {self.app} is called once for each; judge {self.evaluator}"
         if not self.judge_spec.startswith("openai:"):
@@ -170,7 +174,10 @@ class CaseRun:
 
     @cached_property
     def outcome(self) -> RunOutcome:
-        """Outcome of the run; reading it for the first time runs the application and the judge."""
+        """Outcome of the run.
+
+        Reading this property for the first time runs the application and the judge.
+        """
         from ragtrace.offline.batch import evaluate
 
         calls, errors = _Application(self.app, self.workers).answer(self.cases)
@@ -187,7 +194,7 @@ class CaseRun:
         return RunOutcome(errors, found, cost)
 
     def _compare(self, metric: Metric, evaluations: Mapping[int, Evaluation]) -> MetricOutcome:
-        """Return the outcome of *metric*, compared with the baseline over the cases that are scored in both."""
+        """Compare *metric* with the baseline over the test cases that are scored in both."""
         results = {
             case.key: evaluations[case.line].results[metric.name] for case in self.cases if case.line in evaluations
         }
@@ -201,7 +208,9 @@ class CaseRun:
         return replace(outcome, **self._difference(metric, pairs, results))
 
     def _pairs(self, metric: Metric, scores: Mapping[str, float]) -> tuple[dict[str, tuple[float, float]], str]:
-        """Return the scores before and now of the cases that have both, or why they cannot be compared."""
+        """Return the scores before and now of the test cases that have both, or an explanation why they cannot be
+        compared.
+        """
         if self.baseline_path is None and any(metric.name in case.selected_by for case in self.cases):
             # Calls that were selected for a low score by a noisy judge score higher the second time, and the reverse.
             return {}, (
@@ -270,7 +279,7 @@ def _shortened(text: str | None) -> str:
 
 
 def _read_cases(path: Path) -> Iterator[Case]:
-    """Yield the cases in the file at *path*; lines that have no query are wrong.
+    """Yield the test cases in the file at *path*, each of which must have a query.
 
     Raises:
         SettingsError: a line cannot be read.
@@ -306,7 +315,7 @@ def _case(line: CallLine, record: Mapping[str, Any], seen: Counter[str]) -> Case
 
 
 def _read_results(path: Path) -> dict[str, dict[str, KnownScore]]:
-    """Return the scores in a file of results, by case and metric.
+    """Read the scores in a results file of an earlier run, by test case and metric.
 
     Raises:
         SettingsError: the file cannot be read, or is no file of results.
@@ -333,7 +342,7 @@ def _write_results(
     evaluations: Mapping[int, Evaluation],
     errors: Mapping[int, str],
 ) -> None:
-    """Write the results as rows that `ragtrace report` reads, too, each with its case and its answer."""
+    """Write the results of the run as rows that `ragtrace report` can read, each with its test case and answer."""
     from ragtrace.offline.score_rows import json_line, score_row
     from ragtrace.system.atomic_file import write_atomically
 
@@ -353,7 +362,7 @@ def _write_results(
 
 
 class _CallCollector:
-    """Judge that gives no labels and keeps the calls that it is shown, by the context of their root span."""
+    """Judge that gives no labels but stores the RAG calls that it receives, by call id."""
 
     id, version = "collector", "1"
     type: EvaluatorType = "deterministic"
@@ -362,11 +371,11 @@ class _CallCollector:
         self.calls: dict[str, RagCall] = {}
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* is the one for which the collector is shown the calls."""
+        """Return whether *metric* is the metric for which the collector receives every call (`consistency`)."""
         return metric.name == "consistency"
 
     async def judge(self, call: RagCall) -> Judgement:
-        """Keep *call*."""
+        """Store *call* under its call id."""
         from ragtrace.core.feedback import encode_call_id
 
         if call.span is not None:
@@ -375,7 +384,7 @@ class _CallCollector:
 
 
 class _Application:
-    """Application under test: a function that is called with each query, and recorded as one call of ragtrace.
+    """Application under test: a function that is called with each query, and recorded as a RAG call.
 
     Raises:
         SettingsError: there is no such function.
@@ -404,7 +413,7 @@ class _Application:
         return found
 
     def answer(self, cases: Sequence[Case]) -> tuple[dict[int, RagCall], dict[int, str]]:
-        """Call the application with the query of each case.
+        """Call the application with the query of each test case.
 
         Returns:
             The recorded calls, and the traceback of each exception that the application raised, both by line.
@@ -472,7 +481,9 @@ class _Application:
         await asyncio.gather(*map(answer_one, cases))
 
     def _named_arguments(self, case: Case, block: CallBlock) -> dict[str, object]:
-        """Return the stored contexts for an application that takes them, and so is tested without its retrieval."""
+        """Return the stored contexts as an argument, if the application takes contexts and so is tested without
+        retrieval.
+        """
         if not self._takes_contexts:
             return {}
         if case.call.contexts is not None:
@@ -482,7 +493,7 @@ class _Application:
 
 @contextmanager
 def _recorded(case: Case, ids: dict[int, str], errors: dict[int, str]) -> Generator[CallBlock, None, None]:
-    """Record what is done in the block as the call of *case*; an exception is kept and does not leave the block."""
+    """Record a `with` block as the RAG call of the test case *case*, and store any exception instead of raising it."""
     import ragtrace
 
     try:
@@ -495,7 +506,7 @@ def _recorded(case: Case, ids: dict[int, str], errors: dict[int, str]) -> Genera
 
 @contextmanager
 def _without_settings() -> Generator[None, None, None]:
-    """Hide ragtrace's environment variables while ragtrace is configured for a test."""
+    """Hide ragtrace's environment variables while ragtrace is configured for the run."""
     hidden = {name: value for name, value in os.environ.items() if name.startswith("RAGTRACE_")}
     for name in hidden:
         del os.environ[name]
@@ -513,11 +524,11 @@ def _parameters(function: Callable[..., object]) -> list[str]:
 
 
 def _whole(found: object) -> object:
-    """Return what the application gave, with a stream read to its end."""
+    """Return the application's result, with a generator read to its end."""
     return _joined(list(cast("Iterator[object]", found))) if inspect.isgenerator(found) else found
 
 
 def _joined(pieces: Sequence[object]) -> object:
-    """Return the text of a stream, or its last piece if its pieces are no texts."""
+    """Join the chunks of a stream to a text, or return the last chunk if not all of them are texts."""
     texts = [piece for piece in pieces if isinstance(piece, str)]
     return "".join(texts) if len(texts) == len(pieces) else pieces[-1]

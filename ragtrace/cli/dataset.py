@@ -1,4 +1,4 @@
-"""Command `ragtrace dataset`: makes a file of test cases from the calls of a history."""
+"""Command `ragtrace dataset`, which writes a file of test cases made from the calls of a history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command `ragtrace doctor`: shows the configuration, where its values come from, and which services answer."""
+"""Command `ragtrace doctor`, which shows the configuration, the source of each value, and which services answer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command `ragtrace doctor`: examine the configuration, print a diagnosis, return the exit status."""
+    """Run the command `ragtrace doctor`, which prints a diagnosis of the configuration, and return the exit status."""
     from ragtrace.diagnosis import diagnose_environment, doctor
 
     if options.app is None:
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _import_application(target: str) -> int:
-    """Import the user's application, with its output on standard error so that --json prints one object only."""
+    """Import the user's application, redirecting its output to standard error so that --json prints one object only."""
     name, _, attribute = target.partition(":")
     sys.path.insert(0, os.getcwd())
     output, sys.stdout = sys.stdout, sys.stderr

@@ -1,4 +1,4 @@
-"""Command `ragtrace exporters`: lists exporters and kits (dashboards, rules and configurations to copy)."""
+"""Command `ragtrace exporters`, which lists exporters and kits (dashboards, rules and configurations to copy)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choice of the installed instrumentations of GenAI libraries, and their start before a program runs."""
+"""Choice of installed instrumentations of GenAI libraries, which are started before a program runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL: Final = "*"
 
 @dataclass(frozen=True)
 class Instrumentor:
-    """Installed instrumentation of a library, as its entry point declares it."""
+    """Installed OpenTelemetry instrumentation of a library, as declared by its entry point."""
 
     entry_point: EntryPoint
     distribution: str
@@ -36,37 +36,48 @@ class Instrumentor:
 
     @property
     def name(self) -> str:
-        """Name of the entry point, such as `openai`."""
+        """Name of the instrumentation's entry point, such as `openai`."""
         return self.entry_point.name
 
     @property
     def rank(self) -> int:
-        """Index of the instrumentation's convention in `_CONVENTIONS`; the number of conventions if it has none."""
+        """Rank of the instrumentation's attribute convention in `_CONVENTIONS`, or the number of conventions if
+        unknown.
+        """
         ranks = [rank for rank, needed in enumerate(_CONVENTIONS) if needed in self.requires]
         return min(ranks, default=len(_CONVENTIONS))
 
     @property
     def instruments_genai(self) -> bool:
-        """Whether the instrumented library is a GenAI library: only such instrumentations start by themselves."""
+        """Whether the instrumented library is a GenAI library.
+
+        Only such instrumentations are started unasked.
+        """
         return self.rank < len(_CONVENTIONS)
 
     @property
     def is_usable(self) -> bool:
-        """Whether one of the libraries is installed; True as well if the instrumentation does not name them."""
+        """Whether one of the instrumented libraries is installed.
+
+        True as well if the instrumentation does not name any library.
+        """
         return not self.libraries or any(map(_is_installed, self.libraries))
 
     @property
     def targets(self) -> frozenset[str]:
-        """Normalized names of the instrumented libraries, equal for two instrumentations of one library."""
+        """Normalized names of the instrumented libraries, which are equal for two instrumentations of one library."""
         names = {library.removesuffix("-core") for library in self.libraries} or {self.name}
         return frozenset(_plain(name).replace("-", "") for name in names)
 
     def answers_to(self, name: str) -> bool:
-        """Return whether a user who writes *name* means this instrumentation: its name, distribution or library."""
+        """Return whether *name* is the name of the instrumentation, of its distribution or of its library."""
         return _plain(name) in {_plain(self.name), self.distribution, *self.libraries}
 
     def start(self) -> None:
-        """Instrument the library; a failure is logged, since the program must run in any case."""
+        """Instrument the library.
+
+        A failure is logged, since the program must run in any case.
+        """
         try:
             self.entry_point.load()().instrument(raise_exception_on_conflict=True)
         except Exception as error:
@@ -81,7 +92,7 @@ class Instrumentor:
 
 
 def choose(wanted: Sequence[str] = (), unwanted: Sequence[str] = ()) -> list[Instrumentor]:
-    """Return the instrumentations to start: one for each installed GenAI library, and those that *wanted* names.
+    """Choose the instrumentations to start: one for each installed GenAI library, and those named in *wanted*.
 
     Args:
         wanted: names of instrumentations, distributions or libraries to instrument in any case; where *wanted* names
@@ -112,7 +123,7 @@ def choose(wanted: Sequence[str] = (), unwanted: Sequence[str] = ()) -> list[Ins
 
 
 def installed() -> Iterator[Instrumentor]:
-    """Yield the installed instrumentations, each once; OpenInference declares its own under two groups."""
+    """Yield the installed instrumentations without duplicates, as OpenInference declares its own under two groups."""
     seen: set[str] = set()
     for group in _GROUPS:
         for entry_point in entry_points(group=group):
@@ -131,7 +142,7 @@ def _read(entry_point: EntryPoint) -> Instrumentor:
 
 
 def _required(requirement: str) -> str:
-    """Return the name of the distribution in a requirement, such as `openai` of `openai>=2; extra == "x"`."""
+    """Return the distribution name in a requirement, such as `openai` in `openai>=2; extra == "x"`."""
     end = next((at for at, char in enumerate(requirement) if not (char.isalnum() or char in "-_.")), len(requirement))
     return _plain(requirement[:end])
 

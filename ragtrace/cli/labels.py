@@ -1,4 +1,4 @@
-"""Command `ragtrace labels`: writes the picked calls for reviewers, and reads their labels."""
+"""Command `ragtrace labels`, which exports picked calls for human labelling, and imports the labels."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ exit status: 0 done, 1 a file cannot be read or written or has a wrong line, 2 w
 
 
 class LabelFileError(ValueError):
-    """Raised when a line of a file of labels is wrong; says which and what."""
+    """Raised for an invalid line in a file of labels, with the line number and the problem in the message."""
 
 
 def add(commands: Any) -> None:
@@ -137,7 +137,7 @@ def _owner_only(path: str, flags: int) -> int:
 
 
 def _rows(history: str, metric: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the picked calls with their labels: one row for each label, or one for a call without any."""
+    """Yield the picked calls with their labels, one row for each label, or one for a call without any."""
     from ragtrace.history.labels import LabelStore, call_of_identity
     from ragtrace.history.reading import HistoryReader
 
@@ -181,7 +181,7 @@ def _write(rows: Iterator[dict[str, Any]], file: TextIO, *, as_csv: bool) -> int
 
 
 def _cell(value: object) -> str:
-    """Return *value* as the text of a CSV cell, which no spreadsheet takes for a formula."""
+    """Return *value* as the text of a CSV cell that no spreadsheet treats as a formula."""
     if value is None or value == []:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -221,7 +221,7 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _read(file: TextIO, *, as_csv: bool) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the rows of a file of labels, each with the number of its line."""
+    """Yield the rows of a label file, each with its line number."""
     if as_csv:
         reader = csv.DictReader(file)
         for row in reader:
@@ -240,7 +240,7 @@ def _read(file: TextIO, *, as_csv: bool) -> Iterator[tuple[int, Mapping[str, Any
 
 
 def _label(line: int, row: Mapping[str, Any], *, metric: str | None, reviewer: str | None, at: float) -> Label | None:
-    """Return the label that a row holds; None: the row has no label.
+    """Return the label in a row of a label file, or None if the row has no label.
 
     Raises:
         LabelFileError: the row is wrong.

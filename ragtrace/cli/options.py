@@ -1,4 +1,4 @@
-"""Helpers of all commands: add a command to the parser, parse option values, report a failure."""
+"""Helpers for all commands: adding a command to the parser, parsing option values, reporting a failure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Return a parser for the value of an option: a whole number from *least* to *most*."""
+    """Return a parser for option values that must be a whole number from *least* to *most*."""
     wanted = f"of at least {least}" if most is None else f"from {least} to {most}"
 
     def parse(text: str) -> int:
@@ -59,7 +59,7 @@ def positive_seconds(text: str) -> float:
 
 
 def report_failure(error: Exception, output: str) -> int:
-    """Print why a command that reads a history failed, and return its exit status.
+    """Print why a command could not read a history, and return the command's exit status.
 
     *output* names what the command was to write.
     """

@@ -1,4 +1,4 @@
-"""Command `ragtrace report`: reports on the local history of scored calls, without any backend."""
+"""Command `ragtrace report`, which reports on the local history of scored calls, without any backend."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command `ragtrace report`: make the report, print or write it, and return the exit status."""
+    """Run the command `ragtrace report`, which prints or writes a report, and return the exit status."""
     import sqlite3
 
     from ragtrace.core.errors import SettingsError
@@ -107,7 +107,7 @@ def _report_on_history(path: str, options: argparse.Namespace) -> Report:
 
 
 def _report_on_scores(path: str, options: argparse.Namespace) -> Report:
-    """Return the report on an output file of `ragtrace score`, made by way of a temporary history."""
+    """Build a report on an output file of `ragtrace score`, through a temporary history."""
     from ragtrace.report.analysis import build_report
     from ragtrace.report.model import Period
     from ragtrace.report.score_history import write_history
@@ -121,7 +121,7 @@ def _report_on_scores(path: str, options: argparse.Namespace) -> Report:
 
 
 def _render(report: Report, options: argparse.Namespace) -> str:
-    """Return the report as text in the form that --format, or the suffix of --out, names."""
+    """Render the report as text in the format that --format, or the suffix of --out, specifies."""
     suffix = "" if options.out is None else options.out.suffix.lower()
     form = options.format or _BY_SUFFIX.get(suffix, "terminal")
     if form == "html":

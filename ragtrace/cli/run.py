@@ -1,4 +1,4 @@
-"""Command `ragtrace run`: scores the RAG calls of a Python program that is run as it is."""
+"""Command `ragtrace run`, which scores the RAG calls of an unchanged Python program."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _instrument(chosen: Sequence[Instrumentor]) -> None:
 
 
 def _hide_our_frames(error: BaseException, shown: TracebackType | None) -> None:
-    """Make the interpreter print *error* with the traceback *shown*, which leaves out the frames of ragtrace.
+    """Make the interpreter print *error* with the traceback *shown*, which leaves out ragtrace's own frames.
 
     The interpreter itself ends the process: it knows how SystemExit, a signal and the program's own excepthook count.
     """
@@ -146,7 +146,7 @@ def _hide_our_frames(error: BaseException, shown: TracebackType | None) -> None:
 
 
 def _program(options: argparse.Namespace) -> Callable[[], None]:
-    """Return a function that runs the program which *options* name.
+    """Return a function that runs the Python program named by *options*.
 
     Raises:
         SettingsError: no program is named.
@@ -182,7 +182,7 @@ def _run_module(name: str, arguments: Sequence[str]) -> None:
 
 
 def _run_archive(path: str, arguments: Sequence[str]) -> None:
-    """Run the __main__.py of a directory or of a zip file."""
+    """Run the `__main__.py` of a directory or of a zip file."""
     _new_main()
     _set_arguments([path, *arguments], os.path.abspath(path), always=True)
     _run_module_as_main("__main__", alter_argv=False)
@@ -209,7 +209,7 @@ def _run_code(source: bytes, path: str, arguments: list[str], directory: str) ->
 
 
 def _new_main() -> ModuleType:
-    """Replace the module `__main__`, which is that of the command `ragtrace`, by an empty one for the program."""
+    """Replace the module `__main__` of the command `ragtrace` by an empty module for the program."""
     main = ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     if sys.version_info < (3, 14):
@@ -219,7 +219,7 @@ def _new_main() -> ModuleType:
 
 
 def _set_arguments(arguments: list[str], directory: str, *, always: bool = False) -> None:
-    """Set `sys.argv`, and replace the first entry of `sys.path`, that of the command `ragtrace`, by *directory*.
+    """Set `sys.argv` for the program, and replace the first entry of `sys.path` by *directory*.
 
     Args:
         always: put *directory* there even if the interpreter was started without such an entry (python -P).

@@ -1,4 +1,4 @@
-"""Command `ragtrace score`: scores a file of recorded calls."""
+"""Command `ragtrace score`, which scores a file of recorded RAG calls."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _bound(text: str) -> tuple[str, float]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command `ragtrace score`: score the file, print the outcome and return the exit status."""
+    """Run the command `ragtrace score`, which scores a file and prints the outcome, and return the exit status."""
     import sqlite3
 
     from ragtrace.core.errors import JudgeError, SettingsError
@@ -191,7 +191,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _is_history(options: argparse.Namespace) -> bool:
-    """Return whether the file of calls is a history; check that the options are those of its kind.
+    """Return whether the input file is a history (and not a file of calls), and check that the options match.
 
     Raises:
         SettingsError: an option belongs to the other kind of file, or --out is missing.
@@ -215,7 +215,9 @@ def _is_history(options: argparse.Namespace) -> bool:
 
 
 def _chosen(options: argparse.Namespace) -> tuple[StoredCalls, Judge, tuple[Metric, ...]]:
-    """Return the calls of the history that the options name, the judge, and the metrics to compute from its labels."""
+    """Return the stored calls that the options select, the judge, and the metrics to compute from the judge's
+    labels.
+    """
     from ragtrace.cli.backfill import select_calls
     from ragtrace.core.errors import SettingsError
     from ragtrace.report.model import parse_period
@@ -269,7 +271,7 @@ def _print_preview(found: Preview, options: argparse.Namespace) -> None:
 
 
 def _calls_line(calls: int, judged: int, no_content: int, no_answer: int) -> str:
-    """Return the numbers of stored calls as one line, without those that are zero."""
+    """Format the non-zero counts of stored calls as one line."""
     rest = {
         "judged already": judged,
         "without stored texts (NO_CONTENT)": no_content,
@@ -280,13 +282,13 @@ def _calls_line(calls: int, judged: int, no_content: int, no_answer: int) -> str
 
 
 def _bounds(options: argparse.Namespace) -> list[tuple[str, str, float]]:
-    """Return the bounds given by --fail-under and --fail-over: each with its side, metric and value."""
+    """Parse the bounds given by --fail-under and --fail-over, each with side, metric and value."""
     sides = (("under", options.fail_under), ("over", options.fail_over))
     return [(side, name, bound) for side, bounds in sides for name, bound in bounds]
 
 
 def _crossed(summary: Summary, options: argparse.Namespace) -> list[str]:
-    """Return a message for each bound of --fail-under and --fail-over that a metric's mean score violates."""
+    """Return a message for each bound (--fail-under, --fail-over) that the mean score of a metric violates."""
     crossed: list[str] = []
     for side, name, bound in _bounds(options):
         metric = summary.metrics.get(name)
@@ -336,7 +338,7 @@ def _score(options: argparse.Namespace) -> FileOutcome:
 
 
 def _metrics_for(options: argparse.Namespace, judge: Judge, names: list[str] | None) -> tuple[Metric, ...]:
-    """Return the metrics to compute; raise `SettingsError` if a bound is on another one, or on the wrong side."""
+    """Return the metrics to compute, or raise `SettingsError` if a bound is on another metric or on the wrong side."""
     from ragtrace.evaluation.metric_selection import metrics_for
 
     metrics = metrics_for(judge, names)
@@ -345,7 +347,7 @@ def _metrics_for(options: argparse.Namespace, judge: Judge, names: list[str] | N
 
 
 def _judge_and_names(options: argparse.Namespace) -> tuple[Judge, list[str] | None]:
-    """Return the judge, and the names of the metrics; None: the usual ones."""
+    """Return the judge and the names of the metrics, with None for the default metrics."""
     from ragtrace.evaluation.metric_selection import metrics_for
     from ragtrace.metrics import registry
     from ragtrace.offline.judge_spec import judge_from_spec
@@ -410,7 +412,7 @@ def _history_lines(outcome: BackfillOutcome, options: argparse.Namespace) -> lis
 
 
 def _spans_line(counts: Mapping[str, int]) -> str:
-    """Return the counts of spans as one line, without those that are zero."""
+    """Format the non-zero counts of spans as one line."""
     spans, steps = counts["spans"], counts["steps"]
     rest = [f"{count:,} {name}" for name, count in counts.items() if count and name not in ("spans", "steps")]
     return f"spans: {spans:,}, {steps:,} of them steps of calls{''.join(f', {each}' for each in rest)}".replace(

@@ -1,4 +1,4 @@
-"""Command `ragtrace serve`: an OTLP gateway that forwards spans and scores the RAG calls in them."""
+"""Command `ragtrace serve`, an OTLP gateway that forwards spans and scores the RAG calls in them."""
 
 from __future__ import annotations
 

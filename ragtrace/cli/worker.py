@@ -1,4 +1,4 @@
-"""Command `ragtrace worker`: judges the calls in the queue of a fleet."""
+"""Command `ragtrace worker`, which judges the RAG calls in the queue of a fleet."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _broker(options: argparse.Namespace, arguments: dict[str, Any]) -> tuple[str, str]:
-    """Return the URL of the broker and where it came from; a worker itself hands no call over to a fleet."""
+    """Return the URL of the broker and the setting it came from."""
 
     from ragtrace.core.errors import SettingsError
 

@@ -1,1 +1,1 @@
-"""Demo of ragtrace: a real RAG application over real documents, whose calls ragtrace traces and scores."""
+"""Demo of ragtrace: a real RAG application over real documents, traced and scored by ragtrace."""

@@ -1,4 +1,4 @@
-"""RAG application of the demo, traced with ragtrace's decorators as a user would do it."""
+"""RAG application of the demo, traced with ragtrace's decorators as a user would trace it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragtrace.cli.demo.search import Index
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Retrieved passage with its BM25 weight."""
+    """Search result of the demo: a passage with its BM25 weight."""
 
     id: str
     text: str

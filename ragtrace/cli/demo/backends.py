@@ -1,4 +1,4 @@
-"""Starts and stops the backend servers that the demo can run: Phoenix, Prometheus and Alertmanager."""
+"""Start and stop of the backend servers that the demo can run: Phoenix, Prometheus and Alertmanager."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if ha
 
 @dataclass(slots=True)
 class Server:
-    """Backend server that the demo runs as a child process, with a folder of its own for data and log."""
+    """Backend server that the demo runs as a child process, with its own directory for data and log."""
 
     name: str
     install: str
@@ -56,7 +56,7 @@ class Server:
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the server program; if it is not installed or cannot be started, set `problem`."""
+        """Start the server program, or set `problem` if it is not installed or cannot be started."""
         if self.path is None:
             self.problem = f"not installed; {self.install}"
         if self.path is None or self.problem:
@@ -76,7 +76,7 @@ class Server:
             self.problem = f"{self.path} cannot be started: {error}; {self.install}"
 
     def await_ready(self) -> None:
-        """Wait until the backend server answers and set `url`; if it does not, stop it and set `problem`."""
+        """Wait until the backend server answers and set `url`, or stop the server and set `problem`."""
         if self._process is None:
             return
         address, deadline = f"http://{_address(self.port)}", time.monotonic() + _START_S
@@ -93,7 +93,7 @@ class Server:
         self.url = address
 
     def wait_for_end(self, wait: float = 0.0) -> bool:
-        """Return whether the server's process has ended, after waiting up to *wait* seconds for its end."""
+        """Wait at most *wait* seconds for the server's process to end, and return whether it has ended."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=wait)
@@ -101,7 +101,7 @@ class Server:
         return False
 
     def stop(self) -> None:
-        """Terminate the server's process and its children; kill them if that takes over `_STOP_S` seconds."""
+        """Terminate the server's process and its children, and kill them after `_STOP_S` seconds."""
         try:
             self._send_signal(signal.SIGTERM)
             self.wait_for_end(_STOP_S)
@@ -119,7 +119,7 @@ class Server:
 
 
 class Backends:
-    """Backend servers of the demo: Phoenix, Prometheus and Alertmanager, each running or with its problem.
+    """Backend servers of the demo (Phoenix, Prometheus and Alertmanager), each running or with an explanation why not.
 
     Args:
         work: empty folder for their data and logs.
@@ -140,7 +140,7 @@ class Backends:
         self.servers = (self.phoenix, self.prometheus, self.alertmanager)
 
     def destinations(self) -> Destinations:
-        """Return the demo's exporters: spans and scores go to Phoenix, and metrics to Prometheus."""
+        """Return the exporters of the demo: spans and scores go to Phoenix, metrics to Prometheus."""
         from ragtrace_exporters.phoenix import phoenix
         from ragtrace_exporters.prometheus import prometheus
 
@@ -159,7 +159,7 @@ class Backends:
         return Destinations(signals, endpoint, notify)
 
     def wait_until_stopped(self, say: Callable[[str], None]) -> None:
-        """Wait until Ctrl-C, SIGTERM or SIGHUP, or until the last of the backend servers has ended."""
+        """Block until Ctrl-C, SIGTERM or SIGHUP, or until all backend servers have ended."""
         running = [server for server in self.servers if server.url]
         try:
             if running:
@@ -173,7 +173,7 @@ class Backends:
 
 
 def _phoenix(folder: Path, port: int, grpc_port: int) -> Server:
-    """Return the server Phoenix, from its newest environment under `RAGTRACE_SERVICES_DIR`, else from PATH."""
+    """Return the Phoenix server, from its newest environment under `RAGTRACE_SERVICES_DIR`, else from PATH."""
     services = Path(os.environ.get("RAGTRACE_SERVICES_DIR") or Path.home() / ".cache" / "ragtrace-services")
     installed = [path for path in services.glob("arize-phoenix-*/bin/phoenix") if os.access(path, os.X_OK)]
     newest = max(installed, key=lambda path: [*map(int, re.findall(r"\d+", path.parts[-3]))], default=None)
@@ -194,7 +194,7 @@ def _phoenix(folder: Path, port: int, grpc_port: int) -> Server:
 
 
 def _prometheus(folder: Path, port: int, alertmanager_port: int, page_port: int) -> Server:
-    """Return the server Prometheus, set up to scrape *page_port* and to apply the recording and alerting rules."""
+    """Return the Prometheus server, configured to scrape *page_port* and to apply the recording and alerting rules."""
     for rules in (files("ragtrace_exporters") / "kits" / "prometheus").iterdir():
         if rules.name.endswith(".rules.yml"):
             text = re.sub(r"(?m)^(\s*interval:) \S+$", rf"\1 {_SCRAPE_INTERVAL}", rules.read_text("utf-8"))
@@ -220,7 +220,7 @@ def _prometheus(folder: Path, port: int, alertmanager_port: int, page_port: int)
 
 
 def _alertmanager(folder: Path, port: int) -> Server:
-    """Return the server Alertmanager, set up to show alerts on its page and to send none."""
+    """Return the Alertmanager server, configured to show alerts on its web page and to send none."""
     config = {"route": {"receiver": "page", "group_wait": "1s"}, "receivers": [{"name": "page"}]}
     flags = f"--storage.path={folder / 'data'}", "--cluster.listen-address="
     arguments = [_config_flag(folder, config), f"--web.listen-address={_address(port)}", *flags]
@@ -231,7 +231,7 @@ def _alertmanager(folder: Path, port: int) -> Server:
 
 @contextmanager
 def running_backends(options: Options, progress: Progress) -> Generator[tuple[Outcome, Backends], None, None]:
-    """Run the demo with backend servers beside it that get its telemetry; stop them when the block ends.
+    """Context manager that runs the backend servers for the demo's telemetry, and stops them at the end.
 
     Logs and data of the backends are in a temporary folder, which is kept if one of them failed.
     """
@@ -258,7 +258,7 @@ def running_backends(options: Options, progress: Progress) -> Generator[tuple[Ou
 
 
 def _answers(url: str) -> bool:
-    """Return whether a local server answers an HTTP GET of *url* with a success status; no proxy is used."""
+    """Return whether a local server answers an HTTP GET of *url* with a success status, without using a proxy."""
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5.0):
             return True

@@ -1,4 +1,6 @@
-"""Command `ragtrace demo`: runs a RAG application over real documents and shows what ragtrace finds in it."""
+"""Command `ragtrace demo`, which runs a RAG application over real documents and shows what ragtrace finds in its
+calls.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command `ragtrace demo`: show the outcome of the demo and return the exit status."""
+    """Run the command `ragtrace demo`, show the outcome of the demo, and return the exit status."""
     from ragtrace.cli.demo.documents import DemoError
     from ragtrace.core.errors import RagtraceError
 
@@ -91,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, stack: ExitStack) -> None:
-    """Run the demo as *options* say; add whatever must be closed afterwards to *stack*."""
+    """Run the demo with the command-line *options*, adding everything that must be closed afterwards to *stack*."""
     from ragtrace.cli.demo.backends import running_backends
     from ragtrace.cli.demo.documents import DemoError
     from ragtrace.cli.demo.run import Options, run
@@ -117,7 +119,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> None:
 
 
 def _no_progress(stage: str, done: int, total: int) -> None:
-    """Show nothing: standard error is no terminal, or the output is JSON."""
+    """Show no progress, because standard error is no terminal or the output is JSON."""
 
 
 def _count_on_stderr(stage: str, done: int, total: int) -> None:
@@ -140,7 +142,7 @@ def _print_outcome(outcome: Outcome, wanted: Options, options: argparse.Namespac
 
 
 def _write_report(outcome: Outcome, store: Path, file: Path) -> None:
-    """Write the HTML report on the finished demo, which compares the simulated release with the calls before."""
+    """Write the HTML report of the finished demo, which compares the calls before and after the simulated release."""
     from ragtrace.cli.demo.documents import DemoError
     from ragtrace.cli.demo.run import release_name
     from ragtrace.core.errors import RagtraceError

@@ -1,4 +1,4 @@
-"""Documents of the demo: docstrings of the standard library, or the user's own files, cut into passages."""
+"""Documents of the demo: docstrings of the standard library, or the user's own files, divided into passages."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, ClassMeth
 
 
 class DemoError(Exception):
-    """Raised when the demo cannot run; the message says what was wrong, what was seen and what to do."""
+    """Raised when the demo cannot run, with a message for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Document of the demo: docstring of a function, class, method or module, or section of a user's file."""
+    """Document of the demo: the docstring of a function, class, method or module, or a section of a user's file."""
 
     name: str
     """Dotted name, "shutil.copyfile"; for a section, its heading."""
@@ -60,7 +60,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Passage of a document that the demo's search can find: a piece of the text under the document's title."""
+    """Searchable piece of a demo document, with the document's title."""
 
     id: str
     entry: Entry
@@ -68,13 +68,13 @@ class Passage:
 
     @property
     def text(self) -> str:
-        """Text of the passage as the model gets it: the document's title, then the passage's body."""
+        """Text of the passage as given to the model: the document's title, followed by the passage's body."""
         return f"{self.entry.title}\n{self.body}"
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """All documents of the demo, whole and cut into passages, with the name of their source for the report."""
+    """All documents of the demo, whole and divided into passages, with the name of their source."""
 
     source: str
     entries: tuple[Entry, ...]
@@ -87,7 +87,7 @@ def standard_library() -> Documents:
 
 
 def directory(path: Path) -> Documents:
-    """Read the sections of every text file under *path* as documents of the demo; hidden files are skipped.
+    """Read the sections of every text file under *path* as documents of the demo, skipping hidden files.
 
     Raises:
         DemoError: *path* is not a directory, holds no file with text, or one of the files cannot be read.
@@ -113,7 +113,7 @@ def directory(path: Path) -> Documents:
 
 
 def chunks(text: str, limit: int = PASSAGE_CHARS) -> Iterator[str]:
-    """Cut *text* into pieces of at most *limit* characters, at paragraph ends where the paragraphs fit."""
+    """Split *text* into pieces of at most *limit* characters, at paragraph ends where possible."""
     held = ""
     for paragraph in _PARAGRAPH.split(text.strip()):
         for piece in _pieces(paragraph, limit):
@@ -127,7 +127,7 @@ def chunks(text: str, limit: int = PASSAGE_CHARS) -> Iterator[str]:
 
 
 def _pieces(paragraph: str, limit: int) -> list[str]:
-    """Wrap a *paragraph* that is longer than *limit* characters; `textwrap` takes long to leave a short one alone."""
+    """Wrap a *paragraph* into pieces of at most *limit* characters."""
     if len(paragraph) <= limit:
         return [short] if (short := paragraph.rstrip()) else []
     return textwrap.wrap(paragraph, limit, replace_whitespace=False, expand_tabs=False)
@@ -168,7 +168,9 @@ def _library_entries() -> Iterator[Entry]:
 
 
 def _is_import_location(module: ModuleType, value: object) -> bool:
-    """Return whether *module* is where users import *value* from, not one that imports it for its own use."""
+    """Return whether *module* is the place from which users import *value*, and not one that imports it for its own
+    use.
+    """
     home = str(getattr(value, "__module__", "") or "").lstrip("_").partition(".")[0]
     return module.__name__ == "builtins" or home == module.__name__.partition(".")[0] or home not in _PACKAGES
 
@@ -201,7 +203,7 @@ def _entry(name: str, kind: str, value: object) -> Iterator[Entry]:
 
 
 def _read(file: Path) -> str:
-    """Return the text of *file*; bytes that are not UTF-8 become replacement characters."""
+    """Read the text of *file*, with replacement characters for bytes that are not UTF-8."""
     try:
         raw = file.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Models that write the demo's answers: the built-in extractive generator, and models behind a server.
+"""Models that write the demo's answers: the built-in extractive model, and models behind a server.
 
 Whatever the extractive generator states stands in a passage that it was given: its answers are the healthy ones.
 """
@@ -53,7 +53,7 @@ _HOW = re.compile(r"^(?:how|can i|is there a way|what is the way|which function)
 
 
 class Model(Protocol):
-    """Interface of a model that answers a question from retrieved passages and streams the answer."""
+    """Interface of a demo model, which answers a question from retrieved passages and streams the answer."""
 
     @property
     def name(self) -> str: ...
@@ -61,7 +61,7 @@ class Model(Protocol):
 
 
 class ExtractiveModel:
-    """Built-in model that answers with the sentences of the passages that fit the question best."""
+    """Built-in demo model that answers with the sentences of the passages that match the question best."""
 
     name = "extractive"
 
@@ -92,7 +92,7 @@ class ExtractiveModel:
         return sum(weight for term, weight in weights.items() if term in present) / (sum(weights.values()) or 1.0)
 
     def _chosen(self, question: str, passages: Sequence[Passage]) -> list[str]:
-        """Return the sentences of *passages* that fit *question* best, in the order of the text."""
+        """Return the sentences of *passages* that match *question* best, in the order of the text."""
         wanted, fits = sorted(set(tokens(question))), dict[str, float]()
         for passage in sorted(passages, key=lambda passage: passage.id):
             for position, text in enumerate(sentences(passage.body)):
@@ -106,7 +106,7 @@ class ExtractiveModel:
 
 
 class ServedModel:
-    """Model behind a server that speaks the OpenAI protocol, at the address in `OPENAI_BASE_URL`.
+    """Demo model behind an OpenAI-compatible server at the address in `OPENAI_BASE_URL`.
 
     Raises:
         DemoError: neither OPENAI_BASE_URL nor OPENAI_API_KEY is set.
@@ -127,7 +127,7 @@ class ServedModel:
         self._client = OpenAI(api_key=key, timeout=60.0, max_retries=1)
 
     def stream(self, question: str, passages: Sequence[Passage]) -> Iterator[str]:
-        """Yield the pieces of the answer to *question* as the model's server sends them."""
+        """Yield the chunks of the answer to *question* as the model's server sends them."""
         numbered = "\n\n".join(f"[{rank}] {passage.text}" for rank, passage in enumerate(passages, start=1))
         reply = self._client.chat.completions.create(
             model=self.name,
@@ -143,12 +143,12 @@ class ServedModel:
 
 
 def split_into_words(answer: str) -> list[str]:
-    """Split *answer* into words with the blanks before them, as a model streams them."""
+    """Split *answer* into words with the preceding whitespace, as a model streams them."""
     return re.findall(r"\s*\S+", answer)
 
 
 def _document_to_answer_from(question: str, passages: Sequence[Passage], relevant: Sequence[Passage]) -> Entry:
-    """Return the document to answer *question* from: one that the question names, else the best match.
+    """Choose the document from which to answer *question*: a document that the question names, else the best match.
 
     To a question that begins with "how" the best match that is an instruction is preferred.
     """
@@ -161,7 +161,7 @@ def _document_to_answer_from(question: str, passages: Sequence[Passage], relevan
 
 
 def _rephrase(question: str, entry: Entry, chosen: Sequence[str]) -> Iterator[str]:
-    """Yield the chosen sentences rephrased as an answer: the subject first, imperatives turned into statements."""
+    """Yield the chosen sentences rephrased as an answer, with imperatives turned into statements."""
     for number, text in enumerate(map(with_full_stop, chosen)):
         if number:
             yield f"It {third_person(text)}" if is_imperative(text) else text
@@ -177,7 +177,7 @@ def _rephrase(question: str, entry: Entry, chosen: Sequence[str]) -> Iterator[st
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the complete sentences of *text*, each on one line; code, tables and fragments are left out."""
+    """Yield the complete sentences of *text* without line breaks, leaving out code, tables and fragments."""
     for paragraph in _PARAGRAPH.split(text):
         if any(_NOT_PROSE.search(line) for line in paragraph.splitlines()):
             continue
@@ -218,5 +218,5 @@ def third_person(sentence: str) -> str:
 
 
 def with_full_stop(sentence: str) -> str:
-    """Return *sentence* with a full stop added, unless it has an end mark."""
+    """Return *sentence* with a full stop added, unless it ends with a punctuation mark."""
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."

@@ -1,4 +1,4 @@
-"""Outcome of a run of the demo as plain data, from which its report and its JSON object are made."""
+"""Outcome of a demo run as plain data, from which the demo's report and JSON object are created."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ragtrace.core import semconv
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Statement of an answer that the judge found unsupported, with the unsupported words."""
+    """Statement in an answer that the judge found unsupported, with the unsupported words."""
 
     text: str
     unsupported: tuple[tuple[int, int], ...]
@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict of the judge on one answer: its scores and unsupported statements, as read from the root span."""
+    """The judge's verdict on one answer (scores and unsupported statements), as read from the root span."""
 
     faithfulness: float | None = None
     flagged: bool = False
@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class DemoCall:
-    """Call of the demo's application: question, answer, what was invented in it, and the judge's verdict."""
+    """One call of the demo's application: question, answer, any invented words, and the judge's verdict."""
 
     question: str
     answer: str
@@ -61,7 +61,7 @@ class DemoCall:
 
 @dataclass(frozen=True, slots=True)
 class HalfCounts:
-    """Counts over the calls before, or after, the simulated release, such as scored and flagged calls."""
+    """Counts over the demo's calls before, or after, the simulated release, such as scored and flagged calls."""
 
     calls: int
     scored: int
@@ -78,7 +78,9 @@ class HalfCounts:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Endpoint that the demo's spans were sent to (None: nowhere), with the number it took and did not take."""
+    """Endpoint that the demo's spans were sent to (None without a backend), with the numbers of accepted and refused
+    spans.
+    """
 
     endpoint: str | None
     spans: int = 0
@@ -87,7 +89,9 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Alert that was active during the demo, with the number of calls after the release until it was raised."""
+    """Alert that was configured during the demo, with the number of calls from the release until the alert was
+    raised.
+    """
 
     rule: str
     mean_calls: int
@@ -112,7 +116,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of one run of the demo: its calls with their scores, its alerts and ragtrace's statistics."""
+    """Outcome of a demo run: the calls with their scores, the alerts and ragtrace's statistics."""
 
     source: str
     passages: int
@@ -130,29 +134,31 @@ class Outcome:
 
     @property
     def halves(self) -> tuple[HalfCounts, HalfCounts]:
-        """Counts over the calls before the simulated release, and over those after it."""
+        """Counts over the demo's calls before the simulated release, and over the calls after the release."""
         before, after = ([call for call in self.calls if call.released is released] for released in (False, True))
         return count_calls(before), count_calls(after)
 
     @property
     def evaluator(self) -> str:
-        """Name of the judge as the spans give it: id@version."""
+        """Identity of the judge (id@version), as found on the spans."""
         return next((call.verdict.evaluator for call in self.calls if call.verdict.evaluator), "none")
 
     def worst(self, count: int) -> list[DemoCall]:
-        """Return up to *count* calls flagged as hallucinated, those with the lowest faithfulness first."""
+        """Return up to *count* calls flagged as hallucinated, lowest faithfulness first."""
         flagged = [call for call in self.calls if call.verdict.flagged and call.verdict.findings]
         flagged.sort(key=lambda call: not any(finding.quote for finding in call.verdict.findings))
         return sorted(flagged, key=lambda call: call.verdict.faithfulness or 0.0)[:count]
 
     def timeline(self, columns: int) -> list[float | None]:
-        """Return the hallucination rate in *columns* equal parts of the run, or None for a part without scores."""
+        """Return the hallucination rate in each of *columns* equal parts of the demo run, with None for a part without
+        scores.
+        """
         edges = [round(column * len(self.calls) / columns) for column in range(columns + 1)]
         return [count_calls(self.calls[start:end]).hallucination_rate for start, end in pairwise(edges)]
 
 
 def count_calls(calls: Sequence[DemoCall]) -> HalfCounts:
-    """Count how many of *calls* were scored, flagged as hallucinated, altered by the release, and so on."""
+    """Count how many of the demo's *calls* were scored, flagged as hallucinated, altered by the release, and so on."""
     scored = [call for call in calls if call.verdict.reason is None]
     scores = [call.verdict.faithfulness for call in scored if call.verdict.faithfulness is not None]
     flagged = [call for call in scored if call.verdict.flagged]
@@ -199,7 +205,7 @@ def read_verdict(attributes: Mapping[str, object]) -> Verdict:
 
 
 def as_json(outcome: Outcome, worst: int) -> dict[str, object]:
-    """Return the object that `ragtrace demo --json` prints, whose keys `ragtrace demo --help` describes.
+    """Build the JSON object that `ragtrace demo --json` prints, whose keys `ragtrace demo --help` describes.
 
     Args:
         worst: how many of the worst answers it holds.

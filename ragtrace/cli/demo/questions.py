@@ -1,4 +1,4 @@
-"""Questions for the demo's application, worded naturally, about things that its documents contain."""
+"""Natural-language questions for the demo's application, about the contents of its documents."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def document_questions(documents: Documents, count: int, seed: int) -> list[str]
 
 
 def _question_forms(entry: Entry) -> Iterator[tuple[str, str]]:
-    """Yield the questions that can be asked about the document *entry*, each after the name of its form."""
+    """Yield the possible questions about the document *entry*, each with the name of its form."""
     name, doc = entry.name, entry.doc
     yield "does", f"What does {name} do?" if entry.kind != "module" else f"What is the {name} module for?"
     yield "purpose", f"What is {name} for?"
@@ -96,7 +96,7 @@ def _question_forms(entry: Entry) -> Iterator[tuple[str, str]]:
 
 
 def _key_terms(passages: Sequence[Passage]) -> list[str]:
-    """Return the terms to ask about: names and long words in at least two, at most a quarter of the passages."""
+    """Return the terms to ask about: names and long words that occur in two to a quarter of the passages."""
     holders: Counter[str] = Counter()
     for passage in passages:
         holders.update(set(_CAPITALISED.findall(passage.body)))

@@ -1,4 +1,4 @@
-"""SIMULATED regression: half-way through the demo "a new model is released" that invents details in some answers.
+"""SIMULATED regression of the demo: half-way through, "a new model is released" that invents details in some answers.
 
 It alters a share of the healthy answers and keeps what it invented, so that the demo knows the truth about every answer
 and can count what the judge caught, missed and wrongly flagged. Nothing in it looks at the judge. An invention is
@@ -57,7 +57,7 @@ _SWAPS: dict[str, tuple[re.Pattern[str], Callable[[str], Sequence[str]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Invention:
-    """Text that the simulated release made up, at [start, end) of the altered answer."""
+    """Text invented by the simulated release, at [start, end) of the altered answer."""
 
     kind: str
     """number, behaviour (a word turned round), detail (a made-up sentence) or elsewhere (a foreign sentence)."""
@@ -69,7 +69,7 @@ class Invention:
 
 
 class Release:
-    """Simulated new model, which invents details in a share of its answers.
+    """Simulated release of a new model, which invents details in a share of the demo's answers.
 
     Args:
         entries: the documents: a source of plausible names and of true sentences about something else.
@@ -86,14 +86,14 @@ class Release:
         self._functions = sorted(entry.name for entry in entries if entry.kind == "function") or ["a private helper"]
 
     def chooses(self) -> bool:
-        """Decide at random, with the set share, whether the simulated release alters its next answer."""
+        """Decide at random, with the configured probability, whether the simulated release alters the next answer."""
         if not self._choices:
             self._choices = [number < round(self._share * _BLOCK) for number in range(_BLOCK)]
             self._random.shuffle(self._choices)
         return self._choices.pop()
 
     def alter(self, question: str, answer: str, passages: Sequence[Passage]) -> tuple[str, Invention | None]:
-        """Put an invented detail into *answer*; return the new answer and the invention, None if none fits."""
+        """Insert an invented detail into *answer*, and return the new answer and the detail, or None if none fits."""
         choice = random.Random(f"{self._seed} {question} {answer}")
         known = " ".join(passage.text for passage in passages).lower()
         for kind in choice.sample((*_SWAPS, "detail", "elsewhere"), len(_SWAPS) + 2):
@@ -111,7 +111,7 @@ class Release:
         return answer, None
 
     def _swap(self, kind: str, answer: str, known: str, choice: random.Random) -> tuple[int, int, str]:
-        """Choose a word of *answer* to falsify, and return its offsets and the false text to put in its place."""
+        """Choose a word of *answer* to falsify, and return the offsets of the word and its false replacement."""
         pattern, others = _SWAPS[kind]
         found = list(pattern.finditer(answer))
         for match in choice.sample(found, len(found)):
@@ -124,7 +124,7 @@ class Release:
         return 0, 0, ""
 
     def _detail(self, known: str, choice: random.Random) -> str:
-        """Return a sentence with a made-up technical detail that is in none of the passages."""
+        """Return a sentence with an invented technical detail that is in none of the passages."""
         sentence = choice.choice(_INVENTED).format(
             name=_option_not_in_passages(self._names, known, choice) or "strict_mode",
             number=choice.choice((2, 3, 5, 7, 12, 15, 24, 32, 50, 64, 90, 120, 256, 500, 4096)),
@@ -134,7 +134,7 @@ class Release:
         return sentence if sentence.lower() not in known else ""
 
     def _elsewhere(self, known: str, choice: random.Random) -> str:
-        """Return a true sentence about another function, worded as if it were about the question's subject."""
+        """Return a sentence that is true of another function, worded as if it were about the question's subject."""
         for entry, sentence in choice.sample(self._instructions, min(len(self._instructions), 8)):
             if entry.title.lower() not in known and sentence.lower() not in known:
                 return f"It also {third_person(with_full_stop(sentence))}"

@@ -1,4 +1,4 @@
-"""Report of the demo as text for the terminal: with colours where rich is installed, plain elsewhere."""
+"""Terminal report of the demo, styled if the library rich is installed, and plain otherwise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNSUPPORTED = "bold red underline"
 
 @dataclass(frozen=True, slots=True)
 class ReportLine:
-    """Line of the demo's report before wrapping: parts of text with their rich styles, and an indent in characters."""
+    """Unwrapped line of the demo's report: styled parts of text, and an indent in characters."""
 
     parts: tuple[tuple[str, str], ...]
     indent: int = 0
@@ -39,7 +39,7 @@ class ReportLine:
 
 
 def print_report(outcome: Outcome, rich: bool) -> None:
-    """Print the demo's report to standard output, styled if *rich*.
+    """Print the demo's report to standard output, styled with rich if *rich* is true.
 
     Raises:
         BrokenPipeError: the reader of the output went away.
@@ -162,20 +162,20 @@ def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
 
 
 def mark_unsupported(call: DemoCall) -> tuple[tuple[str, str], ...]:
-    """Return a call's answer with the unsupported words styled, cut to the length that the report shows."""
+    """Return a call's answer with the unsupported words styled, truncated to the length that the report shows."""
     answer, ranges = call.answer, [span for finding in call.verdict.findings for span in finding.unsupported]
     marks = merge_ranges(ranges, len(answer))
     return tuple((text, _UNSUPPORTED if bad else "") for text, bad in split_at_marks(answer, marks, _ANSWER_CHARS))
 
 
 def _quote(call: DemoCall) -> str:
-    """Return the quote from the passage that is closest to the answer's unsupported statement, on one line."""
+    """Return the quotation from the passage that is closest to an unsupported statement of the answer, on one line."""
     words = next((finding.quote for finding in call.verdict.findings if finding.quote), "none").split()
     return textwrap.shorten(" ".join(words), _QUOTE_CHARS, placeholder=" ...")
 
 
 def _what_was_invented(call: DemoCall) -> str:
-    """Return in words what the simulated release really invented in the answer."""
+    """Return a phrase that says what the simulated release invented in the answer."""
     made = call.invention
     if made is None:
         return "nothing: wrongly flagged"
@@ -183,7 +183,7 @@ def _what_was_invented(call: DemoCall) -> str:
 
 
 def _alarm(alarm: Alarm) -> str:
-    """Return a line of text on whether the alert was raised, and how many calls after the release."""
+    """Return a line that says whether the alert was raised, and how many calls after the release."""
     rule = f"{alarm.rule}, at most one false alarm in {alarm.mean_calls:,} scored calls in the mean"
     if alarm.raised_after is None:
         return f"not raised ({rule})"
@@ -194,7 +194,7 @@ def _alarm(alarm: Alarm) -> str:
 
 
 def _call_counts(stats: Mapping[str, object]) -> Iterator[str]:
-    """Yield a line on the calls of each evaluator from `ragtrace.stats()`: "offered 400 = scored 390 + ..."."""
+    """Yield for each evaluator a line with the call counts of `ragtrace.stats()`: "offered 400 = scored 390 + ..."."""
     for name, account in cast("Mapping[str, Mapping[str, int | Mapping[str, int]]]", stats["evaluators"]).items():
         shown = {
             key.replace("_", " "): f"{value:,}" if isinstance(value, int) else _counts(value) or "0"

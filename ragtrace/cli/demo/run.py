@@ -1,4 +1,4 @@
-"""Runs the demo: reads documents, asks questions, simulates a release, and reads the scores from the spans."""
+"""Run of the demo: reads documents, asks questions, simulates a release, and reads the scores from the spans."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `ragtrace demo`, as the user gave them."""
+    """Command-line options of `ragtrace demo`."""
 
     docs: Path | None = None
     questions: int | None = None
@@ -57,7 +57,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """Exporters for the telemetry of a run of the demo, and notifiers for its alerts."""
+    """Exporters for the telemetry of a demo run, and notifiers for the alerts."""
 
     signals: Signals
     endpoint: str | None
@@ -67,7 +67,7 @@ class Destinations:
 
 
 def from_environment() -> Destinations:
-    """Return OTLP exporters for every signal that has an endpoint in the environment."""
+    """Return OTLP exporters for each signal that has an endpoint in the environment variables."""
     from ragtrace_exporters.otlp import otlp
 
     endpoints = map(os.environ.get, ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"))
@@ -75,7 +75,7 @@ def from_environment() -> Destinations:
 
 
 class RootSpans(SpanExporter):
-    """Span exporter that keeps all spans, to read the scores on root spans, and sends them on to a backend.
+    """Span exporter that stores all spans, to read the scores on root spans, and forwards them to a backend.
 
     The backend is sent to by the demo's own thread: a slow or dead one must not keep the results from the demo.
     """
@@ -96,14 +96,17 @@ class RootSpans(SpanExporter):
             self._backend.shutdown()
 
     def send(self) -> None:
-        """Send the backend the spans that it has not got yet; do nothing once it has refused some."""
+        """Send all spans that are not sent yet to the backend.
+
+        Do nothing once the backend has refused some.
+        """
         while self._backend and not self._refused and self.sent < len(self._spans):
             batch = self._spans[self.sent : self.sent + 500]
             self._refused = self._backend.export(batch) is not SpanExportResult.SUCCESS
             self.sent += 0 if self._refused else len(batch)
 
     def destination(self, endpoint: str | None) -> Destination:
-        """Return the number of spans that the backend at *endpoint* took, and that it did not take."""
+        """Return the numbers of spans that the backend at *endpoint* has accepted and refused."""
         return Destination(endpoint, self.sent, len(self._spans) - self.sent) if self._backend else Destination(None)
 
     def verdicts(self) -> dict[int, Verdict]:
@@ -113,7 +116,7 @@ class RootSpans(SpanExporter):
 
 
 class ReleasedModel:
-    """Model of the demo that invents facts in some of its answers once `released` is set: a simulated bad release."""
+    """Demo model that invents facts in some of its answers once `released` is set, as a simulated bad release."""
 
     def __init__(self, model: Model, release: Release) -> None:
         self._model, self._release = model, release
@@ -128,7 +131,7 @@ class ReleasedModel:
         return self._model.name
 
     def stream(self, question: str, passages: Sequence[Passage]) -> Iterator[str]:
-        """Yield the answer to *question* in pieces, altered if the simulated release invents something in it."""
+        """Yield the answer to *question* in chunks, with an invented detail if the simulated release chooses so."""
         self.invention = None
         self.trace_id = get_current_span().get_span_context().trace_id
         if not (self.released and self._release.chooses()):
@@ -146,7 +149,7 @@ def release_name(model: str) -> str:
 
 
 def run(options: Options, progress: Progress) -> Outcome:
-    """Run the demo, from reading the documents to the last score, and return its outcome.
+    """Run the demo, from reading the documents to the last score, and return the outcome.
 
     Raises:
         DemoError: the demo cannot run as asked, or the served model keeps failing.
@@ -160,7 +163,7 @@ def run(options: Options, progress: Progress) -> Outcome:
 def running_demo(
     options: Options, progress: Progress, to: Destinations
 ) -> Generator[Callable[[], Outcome], None, None]:
-    """Context manager that runs the demo, and shuts ragtrace down when the block ends.
+    """Context manager that runs the demo, and shuts ragtrace down at the end of the block.
 
     The block gets a function that returns the outcome as of now.
     """
@@ -231,7 +234,9 @@ def _ask_all(
     model: ReleasedModel,
     progress: Progress,
 ) -> tuple[list[DemoCall], list[str]]:
-    """Ask the application all questions, the second half with the simulated release; return calls and notes."""
+    """Ask the demo's application all questions, the second half with the simulated release, and return calls and
+    notes.
+    """
     answered, failures, in_a_row, middle = list[DemoCall](), list[str](), 0, len(questions) // 2
     for number, question in enumerate(questions):
         model.released = number >= middle

@@ -1,4 +1,4 @@
-"""Search index of the demo: ranks passages by BM25, a standard weighting of search terms.
+"""Search index of the demo, which ranks passages by BM25, a standard weighting of search terms.
 
 Source: Robertson and Zaragoza 2009, "The Probabilistic Relevance Framework: BM25 and Beyond", section 3.
 """
@@ -30,7 +30,7 @@ _SUFFIXES = ("ings", "ing", "ies", "ied", "es", "ed", "s")
 
 
 def tokens(text: str) -> list[str]:
-    """Return the search terms of *text*: the stems of its words, and each identifier with its parts.
+    """Split *text* into search terms: the stems of the words, and each identifier together with its parts.
 
     "shutil.copyFile" gives "shutil.copyfile", "shutil", "copyfile", "copy", "file".
     """
@@ -46,7 +46,7 @@ def _terms(word: str) -> tuple[str, ...]:
 
 
 def _stem(word: str) -> str:
-    """Return the stem of *word*: without a plural or verb ending, and without a final e."""
+    """Return the stem of *word*, without a plural or verb ending and without a final e."""
     for suffix in _SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) >= 3 and not word.endswith("ss"):
             word = word[: -len(suffix)] + ("y" if suffix in ("ies", "ied") else "")
@@ -72,7 +72,7 @@ class Index:
                 self._weights.setdefault(term, []).append((row, weight))
 
     def search(self, query: str, k: int) -> list[tuple[Passage, float]]:
-        """Return the *k* passages that match *query* best, each with its BM25 weight, the best first."""
+        """Return the *k* passages that match *query* best, each with its BM25 weight, best first."""
         scores: dict[int, float] = {}
         for term in sorted(set(tokens(query))):  # in one order: sums of floats depend on it
             for row, weight in self._weights.get(term, ()):
@@ -81,6 +81,6 @@ class Index:
         return [(self.passages[row], scores[row]) for row in best]
 
     def rarity(self, term: str) -> float:
-        """Return the inverse document frequency of a search term; 0.0 if no passage contains it."""
+        """Return the inverse document frequency of a search term, or 0.0 if no passage contains the term."""
         holders = self._holders[term]
         return log1p((len(self.passages) - holders + 0.5) / (holders + 0.5)) if holders else 0.0

@@ -1,4 +1,4 @@
-"""Contents of the page of one call: its statements, chunks and earlier turns, and what judges said about them."""
+"""Contents of the labelling page for one RAG call: statements, chunks, earlier turns, and the judges' verdicts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORST_FIRST: Final = ("contradicted", "not_found", "partial", "supported")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Statement of an answer, which is one of its sentences."""
+    """Statement of an answer on the labelling page, which is one of the answer's sentences."""
 
     start: int
     """Offset of the first character in the answer."""
@@ -36,7 +36,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Retrieved chunk of a call."""
+    """Retrieved chunk of a RAG call on the labelling page."""
 
     rank: int
     """From 1."""
@@ -48,7 +48,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class CallView:
-    """Contents of the page of one call."""
+    """Contents of the labelling page for one RAG call."""
 
     identity: bytes
     at: float
@@ -76,7 +76,7 @@ class CallView:
 
 
 def statement_ranges(answer: str) -> list[tuple[int, int]]:
-    """Return the character ranges of the statements of *answer*: its sentences, and what text lies between them."""
+    """Return the character ranges of the statements of *answer*: its sentences, and the text between sentences."""
     found: list[tuple[int, int]] = []
     end = 0
     for start, stop in [*sentences(answer), (len(answer), len(answer))]:
@@ -93,7 +93,7 @@ def statement_ranges(answer: str) -> list[tuple[int, int]]:
 def read_call(
     path: str, queue: ReviewQueue, number: int, review: Review, labels: Sequence[Label], *, is_blind: bool
 ) -> CallView:
-    """Return the contents of the page of the call with that row number.
+    """Read the contents of the labelling page for the call with the row *number*.
 
     Args:
         path: the history file.
@@ -160,12 +160,12 @@ def read_call(
 
 
 def _pieces(answer: str, start: int, end: int, marks: Sequence[tuple[int, int]]) -> list[tuple[str, bool]]:
-    """Return the text of one statement in pieces, each with whether it is marked."""
+    """Split the text of a statement into pieces, each with a flag whether it is marked."""
     own = [(max(first, start) - start, min(last, end) - start) for first, last in marks if first < end and last > start]
     return split_at_marks(answer[start:end], own, end - start)
 
 
 def _judged(claims: Sequence[Mapping[str, Any]], start: int, end: int) -> str:
-    """Return in words the worst of what a judge says about the claims in one statement; empty: nothing."""
+    """Return the judge's worst verdict on the claims in a statement as a phrase, or "" if there is none."""
     said = {claim.get("support") for claim in claims if claim["start"] < end and claim["end"] > start}
     return next((_SUPPORT[each] for each in _WORST_FIRST if each in said), "")

@@ -1,4 +1,4 @@
-"""Protection of the labelling page: against other sites that the reviewer's browser has open, and other users.
+"""Protection of the labelling page against other web sites in the reviewer's browser, and against other users.
 
 Every page of the web can send requests to a port of the reviewer's machine, and with a host name of its own that
 resolves to 127.0.0.1 (DNS rebinding) it can read the answers. So the Host header must be this machine's, a session
@@ -36,7 +36,7 @@ _HEADERS: Final = {
 
 
 class RefusedError(Exception):
-    """Raised when a request is refused; `status` is that of the HTTP response, the message says why."""
+    """Raised when an HTTP request to the labelling page is refused, with the response's `status` and a message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class RefusedError(Exception):
 
 
 class HostGuard:
-    """ASGI middleware that answers only requests to this machine by name, and adds the headers of protection.
+    """ASGI middleware that accepts only requests to a host name of this machine, and adds security headers.
 
     Args:
         application: the application behind it.
@@ -56,7 +56,7 @@ class HostGuard:
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one ASGI request."""
         hosts = [value.decode("latin-1").lower() for name, value in scope.get("headers", ()) if name == b"host"]
 
         async def send_with_headers(message: Message) -> None:
@@ -72,7 +72,8 @@ class HostGuard:
 
 
 class Session:
-    """Session of the reviewers of one server: tokens that prove that a request comes from its own page.
+    """Session of the labelling page's server, with the secret tokens that authenticate a reviewer's browser and its
+    forms.
 
     Args:
         token: secret of the printed address.
@@ -92,11 +93,12 @@ class Session:
         return hmac.new(self._token.encode(), purpose.encode(), sha256).hexdigest()
 
     def is_token(self, text: str) -> bool:
-        """Return whether *text* is the token of the printed address."""
+        """Return whether *text* is the token in the URL that the command has printed."""
         return secrets.compare_digest(text.encode("utf-8", "replace"), self._token.encode())
 
     def check(self, request: Request) -> None:
-        """Check that *request* belongs to the session, and if it writes, that it comes from the page.
+        """Check that the HTTP *request* has the session cookie, and that a writing request comes from the labelling
+        page.
 
         Raises:
             RefusedError: it does not.
@@ -108,7 +110,7 @@ class Session:
             raise RefusedError(403, "The form was not sent by this page.")
 
     async def read_form(self, request: Request) -> dict[str, str]:
-        """Return the fields of the form that *request* sends.
+        """Read the form fields in the body of the HTTP *request*, after checking the form's token.
 
         Raises:
             RefusedError: it is too large, or has no valid token.

@@ -1,4 +1,6 @@
-"""Labelling page of a history: a queue of calls, a page for each call, and the calls on which reviewers differ."""
+"""Labelling page of a history: a queue of RAG calls, a page for each call, and the calls on which reviewers
+disagree.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ _SAID: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ReviewSettings:
-    """Settings of the labelling page."""
+    """Settings of the labelling page, as given on the command line."""
 
     history: str
     token: str
@@ -71,7 +73,7 @@ class ReviewSettings:
 
 
 def create_application(settings: ReviewSettings) -> HostGuard:
-    """Return the ASGI application that serves the labelling page of one history."""
+    """Create the ASGI application that serves the labelling page of a history."""
     site = ReviewSite(settings)
     pages = Starlette(
         routes=[
@@ -91,7 +93,7 @@ def create_application(settings: ReviewSettings) -> HostGuard:
 
 
 class ReviewSite:
-    """Pages of the labelling page, and the handlers of its forms.
+    """Request handlers of the labelling page, for its pages and forms.
 
     Handlers run in threads, and each opens the history file anew: a file that is deleted or replaced while the page is
     open is noticed, and no label is written into a deleted file.
@@ -125,7 +127,7 @@ class ReviewSite:
         self._script = files("ragtrace.cli.review").joinpath("static/review.js").read_text("utf-8")
 
     def endpoint(self, handler: Handler) -> Callable[[Request], Any]:
-        """Return the endpoint that checks the session of a request and runs *handler* in a thread."""
+        """Wrap *handler* in an endpoint that checks the session of the request and runs the handler in a thread."""
 
         async def answer(request: Request) -> Response:
             if request.method == "GET" and self._session.is_token(request.query_params.get("token", "")):
@@ -143,15 +145,15 @@ class ReviewSite:
         return answer
 
     async def style(self, _: Request) -> Response:
-        """Serve the style sheet: that of the report, and the labelling page's own."""
+        """Serve the style sheet of the labelling page, which includes the style sheet of the report."""
         return Response(self._style, media_type="text/css")
 
     async def script(self, _: Request) -> Response:
-        """Serve the script of the labelling page."""
+        """Serve the JavaScript of the labelling page."""
         return Response(self._script, media_type="text/javascript")
 
     def _open_session(self) -> Response:
-        """Turn the token of the address into a cookie, and lead to the queue.
+        """Store the token of the URL in a session cookie, and lead the browser to the review queue.
 
         By a page and not by a redirect: a browser does not send a strict cookie with a redirect of another site's link.
         """
@@ -165,12 +167,12 @@ class ReviewSite:
     # --- what every page needs -----------------------------------------------------------------------------------
 
     def _reviewer(self, request: Request) -> str:
-        """Return the name of the reviewer; empty: the page must ask for it."""
+        """Return the name of the reviewer, or "" if the page must ask for the name."""
         given = self._settings.reviewer or unquote(request.cookies.get(_REVIEWER_COOKIE, ""), errors="replace")
         return encodable(" ".join(given.split()))[:_NAME_CHARS]
 
     def _filter(self, request: Request, queue: ReviewQueue) -> QueueFilter:
-        """Return the filter of the queue that the address of *request* holds."""
+        """Build the filter of the review queue from the URL parameters of *request*."""
         given = request.query_params
         picked = queue.picked_metrics()
         metric = given.get("metric") or self._settings.metric or next(iter(picked), DEFAULT_METRIC)
@@ -185,7 +187,7 @@ class ReviewSite:
         )
 
     def _all_names(self, queue: ReviewQueue) -> tuple[list[str], list[str]]:
-        """Return the names of all metrics and workflows; those of workflows are read from all calls, now and then."""
+        """Return the names of all metrics and workflows in the history, cached for a while."""
         read_at, metrics, workflows = self._names
         if time.monotonic() - read_at > _NAMES_SECONDS:
             metrics, workflows = queue.metrics(), queue.workflows()
@@ -193,7 +195,7 @@ class ReviewSite:
         return metrics, workflows
 
     def _common(self, request: Request, queue: ReviewQueue, chosen: QueueFilter) -> dict[str, Any]:
-        """Return the values that the frame of every page shows."""
+        """Return the template values that every page of the site shows."""
         said = request.query_params.get("said", "")
         return {
             "chosen": chosen,
@@ -207,7 +209,7 @@ class ReviewSite:
     # --- pages ---------------------------------------------------------------------------------------------------
 
     def show_queue(self, request: Request, _: Form) -> Response:
-        """Show one page of the queue."""
+        """Show one page of the review queue."""
         if not self._reviewer(request):
             return RedirectResponse("/reviewer", 303)
         with closing(ReviewQueue(self._settings.history)) as queue:
@@ -220,7 +222,7 @@ class ReviewSite:
             )  # fmt: skip
 
     def go_to_next(self, request: Request, _: Form) -> Response:
-        """Lead to the next call of the queue, or say that the queue ends."""
+        """Redirect to the next call of the review queue, or show that the queue has ended."""
         if not self._reviewer(request):
             return RedirectResponse("/reviewer", 303)
         with closing(ReviewQueue(self._settings.history)) as queue:
@@ -231,7 +233,7 @@ class ReviewSite:
             return self._page("end", after=page.after, **self._common(request, queue, chosen))
 
     def show_call(self, request: Request, _: Form) -> Response:
-        """Show the page of one call."""
+        """Show the labelling page of one RAG call."""
         if not self._reviewer(request):
             return RedirectResponse("/reviewer", 303)
         with (
@@ -251,7 +253,7 @@ class ReviewSite:
             )  # fmt: skip
 
     def show_disagreements(self, request: Request, _: Form) -> Response:
-        """Show the calls that some reviewers label good and others bad."""
+        """Show the RAG calls that some reviewers labelled good and others bad."""
         if not self._reviewer(request):
             return RedirectResponse("/reviewer", 303)
         with closing(ReviewQueue(self._settings.history)) as queue:
@@ -272,7 +274,7 @@ class ReviewSite:
     # --- forms ---------------------------------------------------------------------------------------------------
 
     def set_reviewer(self, request: Request, form: Form) -> Response:
-        """Keep the name of the reviewer in a cookie."""
+        """Store the reviewer's name in a cookie."""
         name = encodable(" ".join(wording.replace_control_characters(form.get("name", "")).split()))
         if not name or len(name) > _NAME_CHARS:
             raise RefusedError(400, f"The name must have 1 to {_NAME_CHARS} characters.")
@@ -283,7 +285,7 @@ class ReviewSite:
         return response
 
     def save_review(self, request: Request, form: Form) -> Response:
-        """Save the label, the label of a statement or the comment that the form of a call holds."""
+        """Save the label, statement label or comment from the submitted form of a RAG call."""
         if not self._reviewer(request):
             raise RefusedError(403, "The reviewer has no name yet. Nothing was saved.")
         with (
@@ -306,7 +308,7 @@ class ReviewSite:
             return str(reader.texts([number])[number].body.get("answer") or "")
 
     def undo(self, request: Request, _: Form) -> Response:
-        """Undo the latest change of the reviewer, and lead to its call."""
+        """Undo the reviewer's latest change, and redirect to the changed call."""
         with (
             closing(ReviewQueue(self._settings.history)) as queue,
             closing(LabelStore(self._settings.history)) as store,
@@ -324,7 +326,7 @@ class ReviewSite:
 
 
 def _changed(before: Review, form: Mapping[str, str], answer: str) -> Review:
-    """Return the review *before* with the changes that a form holds.
+    """Return the review *before* with the changes from a submitted *form*.
 
     Raises:
         RefusedError: the form holds a wrong value.
@@ -356,13 +358,13 @@ def _changed(before: Review, form: Mapping[str, str], answer: str) -> Review:
 
 
 def _start(statement: Mapping[str, Any]) -> int:
-    """Return the offset at which a labelled statement begins; -1: another tool has not said it."""
+    """Return the offset at which a labelled statement begins, or -1 if another tool stored it without an offset."""
     start = statement.get("start")
     return start if isinstance(start, int) else -1
 
 
 def _call(request: Request, queue: ReviewQueue) -> tuple[bytes, int]:
-    """Return identity and row number of the call that the path of *request* names.
+    """Return identity and row number of the RAG call named in the URL path of *request*.
 
     Raises:
         RefusedError: the history has no such call.
@@ -382,7 +384,7 @@ def _hexadecimal(text: str) -> bytes:
 
 
 def _position(request: Request) -> str:
-    """Return the position in the queue that the address of *request* holds; empty: the beginning."""
+    """Return the queue position in the URL parameters of *request*, or "" for the beginning of the queue."""
     after = request.query_params.get("after", "")
     is_number = after[:1] == "n" and after[1:].isascii() and after[1:].isdecimal() and len(after) < 20
     is_pick = after[:1] == "p" and len(_hexadecimal(after[1:])) == 24
@@ -390,7 +392,7 @@ def _position(request: Request) -> str:
 
 
 def _query(chosen: QueueFilter) -> dict[str, str]:
-    """Return the parameters of an address that hold a filter."""
+    """Return the URL parameters that represent the filter *chosen*."""
     found = {"metric": chosen.metric, "source": chosen.source, "status": chosen.status}
     if chosen.workflow is not None:
         found["workflow"] = f"={chosen.workflow}"
@@ -400,7 +402,7 @@ def _query(chosen: QueueFilter) -> dict[str, str]:
 
 
 def _link(path: str, query: Mapping[str, str], **more: str) -> str:
-    """Return the address of a page with the parameters of a filter and *more*."""
+    """Return a URL with *path*, the parameters *query* and the parameters *more*."""
     return f"{path}?{urlencode({**query, **more})}"
 
 
