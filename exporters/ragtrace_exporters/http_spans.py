@@ -233,23 +233,23 @@ def encode(spans: Sequence[ReadableSpan]) -> bytes:
     groups: dict[tuple[int, int], list[ReadableSpan]] = {}
     for span in spans:
         groups.setdefault((id(span.resource), id(span.instrumentation_scope)), []).append(span)
-    return b"".join([_FIRST + _sized(_group(group)) for group in groups.values()])
+    return b"".join([_FIRST + _sized(_encode_group(group)) for group in groups.values()])
 
 
-def _group(spans: Sequence[ReadableSpan]) -> bytes:
+def _encode_group(spans: Sequence[ReadableSpan]) -> bytes:
     """Encode spans of one resource and scope as `ResourceSpans`, with OpenTelemetry's encoder for all but the spans."""
     around = _by_sdk(spans[0])
     scope = around.scope_spans[0]
     del scope.spans[:]
-    head, tail = _without_schema(scope)
+    head, tail = _split_at_schema(scope)
     body = b"".join([head, *[_SECOND + _sized(_span(span)) for span in spans], tail])
     del around.scope_spans[:]
-    head, tail = _without_schema(around)
+    head, tail = _split_at_schema(around)
     return b"".join([head, _SECOND, _sized(body), tail])
 
 
-def _without_schema(message: Any) -> tuple[bytes, bytes]:
-    """Encode *message* in two parts, between which spans are inserted: all fields but the schema URL, and that URL."""
+def _split_at_schema(message: Any) -> tuple[bytes, bytes]:
+    """Encode an OTLP *message* in two parts, before and from its schema URL, between which spans are inserted."""
     schema = message.schema_url
     message.ClearField("schema_url")
     return message.SerializePartialToString(), _THIRD + _sized(schema.encode()) if schema else b""
@@ -283,7 +283,7 @@ def _plain_span(span: ReadableSpan) -> bytes:
     ]
     for key, value in (span.attributes or {}).items():
         if type(value) is str and len(value) > _SHORT_CHARS:
-            _text(parts, key, value)
+            _append_long_text(parts, key, value)
         elif type(value) in _SCALARS:
             parts.append(_known.get((key, value, type(value))) or _short(key, value))
         else:
@@ -297,7 +297,7 @@ def _plain_span(span: ReadableSpan) -> bytes:
     return b"".join(parts)
 
 
-def _text(parts: list[bytes], key: str, value: str) -> None:
+def _append_long_text(parts: list[bytes], key: str, value: str) -> None:
     """Append the encoded attribute *key* with the long text *value* to *parts*, without copying the text."""
     name = _keys.get(key) or _key(key)
     text = value.encode()

@@ -85,7 +85,7 @@ class OpikScores(ScoreApi):
         return refusals
 
     def _time_of(self, trace_id: int, deadline: float) -> int | Refusal:
-        """Return the time in milliseconds with which Opik's ids of a trace begin, or why it is not known."""
+        """Return the timestamp in milliseconds with which Opik's ids of a trace begin, or why it is not known."""
         known = self._times.get(trace_id)
         if known is not None:
             return known

@@ -66,7 +66,7 @@ def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
 
 def _endpoint(environ: Mapping[str, str], signal: Signal) -> Endpoint | None:
     """Return the OTLP endpoint of *signal*, or None if the signal is switched off or has no endpoint."""
-    protocol, (variable, url) = _protocol(environ, signal), _first(environ, signal, "ENDPOINT")
+    protocol, (variable, url) = _protocol(environ, signal), _variable_for(environ, signal, "ENDPOINT")
     if protocol is None or not url:
         return None
     if protocol == "http/protobuf":  # with gRPC, host:port without a scheme is right, and means TLS
@@ -78,16 +78,16 @@ def _endpoint(environ: Mapping[str, str], signal: Signal) -> Endpoint | None:
             )
         # An endpoint for one signal is used as it is, the common one is a base.
         url = url if f"_{signal.upper()}_" in variable else f"{url.rstrip('/')}/v1/{signal}"
-    insecure = _first(environ, signal, "INSECURE")[1].lower() == "true"
+    insecure = _variable_for(environ, signal, "INSECURE")[1].lower() == "true"
     return Endpoint(
         signal,
         url,
         protocol,
         origin=variable,
         headers=_headers(environ, signal),
-        certificate=_first(environ, signal, "CERTIFICATE")[1] or None,
-        client_certificate=_first(environ, signal, "CLIENT_CERTIFICATE")[1] or None,
-        client_key=_first(environ, signal, "CLIENT_KEY")[1] or None,
+        certificate=_variable_for(environ, signal, "CERTIFICATE")[1] or None,
+        client_certificate=_variable_for(environ, signal, "CLIENT_CERTIFICATE")[1] or None,
+        client_key=_variable_for(environ, signal, "CLIENT_KEY")[1] or None,
         # The scheme goes before the switch, says the specification.
         insecure=url.lower().startswith("http://") or (insecure and "://" not in url),
     )
@@ -95,7 +95,7 @@ def _endpoint(environ: Mapping[str, str], signal: Signal) -> Endpoint | None:
 
 def _exporter(environ: Mapping[str, str], endpoint: Endpoint) -> Any:
     signal, protocol = endpoint.signal, endpoint.protocol
-    timeout = _positive(environ, _first(environ, signal, "TIMEOUT")[0], "seconds")
+    timeout = _positive(environ, _variable_for(environ, signal, "TIMEOUT")[0], "seconds")
     compression = _compression(environ, signal, protocol)
     if protocol == "http/protobuf":
         preload.import_modules("netrc")  # which requests imports at its first request
@@ -132,7 +132,7 @@ class _RefusalAware:
         self._signal, self._exporter = signal, exporter
         self.refused = False
         """Whether the backend said last that it does not take the signal."""
-        session.hooks["response"].append(self._look_at)
+        session.hooks["response"].append(self._check_response)
 
     def __getattr__(self, name: str) -> Any:
         # The SDK's metric reader and meter provider ask for more than the published methods.
@@ -144,7 +144,7 @@ class _RefusalAware:
         result = self._exporter.export(batch, *args, **kwargs)
         return cast("Any", type(result))["FAILURE"] if self.refused else result
 
-    def _look_at(self, response: Any, **_: object) -> None:
+    def _check_response(self, response: Any, **_: object) -> None:
         """Check *response* for a refusal of the signal: log it once, and replace its status by 200 for the exporter."""
         if response.status_code not in _NOT_TAKEN:
             return
@@ -192,7 +192,7 @@ def _protocol(environ: Mapping[str, str], signal: Signal) -> Protocol | None:
             f"exporter 'otlp' sends {signal} by OTLP only, got {','.join(names)!r} (from {variable}); "
             f"write otlp or none there, or name another exporter in configure(exporter=...)"
         )
-    variable, value = _first(environ, signal, "PROTOCOL")
+    variable, value = _variable_for(environ, signal, "PROTOCOL")
     if value.lower() not in ("", "http/protobuf", "grpc"):
         raise SettingsError(f"unknown OTLP protocol {value!r} (from {variable}); write http/protobuf or grpc")
     return "grpc" if value.lower() == "grpc" else "http/protobuf"
@@ -201,7 +201,7 @@ def _protocol(environ: Mapping[str, str], signal: Signal) -> Protocol | None:
 def _headers(environ: Mapping[str, str], signal: Signal) -> dict[str, str]:
     from opentelemetry.util.re import parse_env_headers
 
-    variable, value = _first(environ, signal, "HEADERS")
+    variable, value = _variable_for(environ, signal, "HEADERS")
     for item in filter(None, map(str.strip, value.split(","))):
         name, equals, _ = item.partition("=")
         if not name.strip() or not equals:
@@ -214,7 +214,7 @@ def _headers(environ: Mapping[str, str], signal: Signal) -> dict[str, str]:
 
 
 def _compression(environ: Mapping[str, str], signal: Signal, protocol: Protocol) -> Any:
-    variable, value = _first(environ, signal, "COMPRESSION")
+    variable, value = _variable_for(environ, signal, "COMPRESSION")
     known = ("none", "gzip") if protocol == "grpc" else ("none", "gzip", "deflate")
     name = value.lower() or "none"
     if name not in known:
@@ -229,8 +229,8 @@ def _compression(environ: Mapping[str, str], signal: Signal, protocol: Protocol)
     return Compression(name)
 
 
-def _first(environ: Mapping[str, str], signal: Signal, part: str) -> tuple[str, str]:
-    """Return name and value of the environment variable for *signal*, which is its own variable or the common one."""
+def _variable_for(environ: Mapping[str, str], signal: Signal, part: str) -> tuple[str, str]:
+    """Return name and value of the environment variable that sets *part* of the OTLP configuration of *signal*."""
     own, common = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{part}", f"OTEL_EXPORTER_OTLP_{part}"
     value = text(environ, own)
     return (own, value) if value else (common, text(environ, common))

@@ -89,7 +89,7 @@ class Preset:
 
 
 def preset(*where: str) -> Callable[[Callable[[Environ], Backend]], Preset]:
-    """Return a decorator that turns a function from the environment to a `Backend` into a `Preset`.
+    """Return a decorator that makes a `Preset` of a function which reads the environment and returns a `Backend`.
 
     Args:
         where: the variables for the address of the backend; the first one that is set counts.

@@ -67,7 +67,7 @@ def prometheus(environ: Mapping[str, str]) -> Signals:
 
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Return the OTLP endpoints for spans and events, as metrics are served on a page."""
+    """Return the OTLP endpoints for spans and events. Metrics have none, as they are served on a page."""
     return otlp.endpoints({**environ, **_METRICS_OFF})
 
 

@@ -213,7 +213,7 @@ class Alerting:
     def __call__(
         self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None = None
     ) -> None:
-        """Add the scores of a finished *call* to the alerts on those metrics, and queue the due notifications."""
+        """Add the scores of a finished *call* to the alerts on the scored metrics, and queue due notifications."""
         if not evaluations:
             return
         by_evaluator = {evaluation.evaluator: evaluation for evaluation in evaluations}

@@ -82,7 +82,7 @@ _ROLE_NAMES: Final = frozenset(_ROLES)
 
 
 def find_query(value: object) -> str | None:
-    """Return the user's question in *value*: a string, the last user message, or a field of a record.
+    """Return the user's question in *value*: a string, the last user message, or a field of a dict or object.
 
     Never raises. None if there is no question; a blank question is returned as it is.
     """
@@ -115,7 +115,7 @@ def _query(value: object, depth: int, budget: SearchBudget) -> str | None:
 
 
 def find_prompt(value: object) -> Prompt | None:
-    """Return the chat messages in *value*, a conversation or a record with a field `messages`.
+    """Return the chat messages in *value*, a conversation or an object with a field `messages`.
 
     None for any other value. Never raises. Each item must have a role: a list of other records may be anything.
     Messages without a text (images, tool calls) are left out; of a long conversation, so are the earliest, which is
@@ -297,7 +297,7 @@ class FunctionArguments:
             return ExtractedArguments()
 
     def _source(self, argument: str, selector: object, well_known: Iterable[str]) -> ArgumentSource:
-        """Return in which parameter of the function *argument*, such as the query, is to be found.
+        """Return where among the function's parameters the value of *argument*, such as "query", is found.
 
         This is what the user named, else the first parameter with a well-known name.
         """

@@ -166,7 +166,7 @@ def _simple_passage(item: object) -> Document | None:
 
 
 class _RecordKeys(NamedTuple):
-    """Keys under which one kind of record holds its text, ids, scores, names and metadata."""
+    """Keys under which one kind of dict or object holds a document's text, ids, scores, names and metadata."""
 
     text: str | None
     ids: tuple[str, ...]
@@ -306,7 +306,7 @@ class _Search:
         return understood
 
     def _may_search(self) -> bool:
-        """Count one more record as searched. Return False if a limit of the search is reached.
+        """Count one more dict or object as searched, and return False if a limit of the search is reached.
 
         The limits are those of documents, of records and of time.
         """
@@ -319,7 +319,7 @@ class _Search:
         return False
 
     def _read_item(self, value: object, depth: int) -> bool:
-        """Search for documents in a list item: a dict or object, a string, a pair with a score, or a list."""
+        """Search for documents in a list item: a dict or object, a string, a (document, score) pair, or a list."""
         self.items += 1
         if self.items % _ITEMS_AT_A_TIME == 1:
             now = thread_time()
@@ -344,7 +344,7 @@ class _Search:
         return True
 
     def _passage(self, get: Get, depth: int) -> Document | None:
-        """Return the document whose text a dict or object holds, itself or in a nested one."""
+        """Return the document whose text is in a dict or object, or in a dict or object nested inside."""
         text = first(get, field_names.TEXT, text_of)
         if text is not None:
             return document(text, _id(get), _score(get))
@@ -365,7 +365,7 @@ class _Search:
         return None
 
     def _read_tuple(self, value: object, depth: int) -> bool:
-        """Search for documents in a tuple: a pair with a score, one or more lists, or just documents.
+        """Search for documents in a tuple: a (document, score) pair, one or more lists, or just documents.
 
         A pair has the document and its score in either order.
         """

@@ -76,7 +76,7 @@ _of_class: Any = {name: type.__dict__[name].__get__ for name in ("__mro__", "__d
 
 
 class SearchBudget:
-    """Limit on the number of nested records that are searched in one value or one stream."""
+    """Limit on the number of nested dicts and objects that are searched in one value or one stream."""
 
     left: int = MAX_RECORDS
     """Number of records that may still be searched without finding anything."""
@@ -368,9 +368,9 @@ def own_fields(value: object) -> dict[str, object] | None:
 
 
 def plain_fields(value: object) -> dict[str, object] | None:
-    """Return the dictionary that holds all fields of *value*: *value* itself or its `__dict__`, else None.
+    """Return the dictionary that has all fields of *value*, or None if some fields are kept elsewhere.
 
-    None if *value* has fields elsewhere, too.
+    This is *value* itself or its `__dict__`.
     """
     plain: Any = value
     kind = type(value)
@@ -569,7 +569,7 @@ def label_of(value: object) -> str | None:
 
 
 def first(get: Get, names: tuple[str, ...], read: Callable[[object], T | None]) -> T | None:
-    """Return the value, converted by *read*, of the first of the fields *names* that can be read, or None."""
+    """Return the first value among the fields *names* that *read* accepts, as converted by *read*, or None."""
     for name in names:
         found = get(name)
         if found is not None and (value := read(found)) is not None:

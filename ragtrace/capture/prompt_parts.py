@@ -98,7 +98,7 @@ def _with_short_end(text: str) -> str:
 
 
 def _question_label(text: str, context: re.Match[str]) -> re.Match[str] | None:
-    """Return the match of the question's label: the first before the documents, or else the last after them.
+    """Return the match of the question's label in a prompt: the first before the documents, or else the last of all.
 
     Documents may be questions with answers themselves.
     """

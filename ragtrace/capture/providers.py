@@ -80,7 +80,7 @@ _MOST_TRIES: Final = 20
 
 
 def provider_of(value: object) -> str | None:
-    """Return the provider of *value*, a client or a result of a known library. Never raises.
+    """Return the model provider of *value*, a client object or a result of a known library. Never raises.
 
     Returns:
         A value of `gen_ai.provider.name`; "" if *value* does not tell it; None for any other object.
@@ -94,7 +94,7 @@ def provider_of(value: object) -> str | None:
 
 
 def provider_among(values: Iterable[object]) -> str | None:
-    """Return the provider of the clients among *values*: "" if they differ or one is unknown, None without clients."""
+    """Return the model provider of the clients among *values*: "" if not unique or not known, None without clients."""
     clients = (value for value in values if _is_client(value))
     found = {provider for client in clients if (provider := provider_of(client)) is not None}
     return None if not found else found.pop() if len(found) == 1 else _UNKNOWN
@@ -213,16 +213,16 @@ def _find_reader(cls: type[Any]) -> str | Reader | None:
         for length in range(min(len(parts), 5), 0, -1):
             found = _LIBRARIES.get(".".join(parts[:length]))
             if found is not None:
-                return _by_class_name(type_name_of(owner), found)
+                return _provider_by_class_name(type_name_of(owner), found)
         if named := _FRAMEWORK_MODULE.match(module):
             if named.lastindex is None:
-                return _by_class_name(type_name_of(owner), _of_base_url)
+                return _provider_by_class_name(type_name_of(owner), _provider_of_base_url)
             return _NAMES.get(named[named.lastindex], named[named.lastindex])
     return None
 
 
-def _by_class_name(name: str, found: str | Reader) -> str | Reader | None:
-    """Return the provider that the class name of a client shows, such as `AzureOpenAI`, or else *found*."""
+def _provider_by_class_name(name: str, found: str | Reader) -> str | Reader | None:
+    """Return the model provider that a client's class name shows, such as `AzureOpenAI`, or else *found*."""
     if "Azure" in name:
         return _AZURE_OPENAI
     if "Bedrock" in name:
@@ -257,7 +257,7 @@ def _of_address(address: str) -> str:
     return next((name for known, name in _HOSTS if host == known or host.endswith(f".{known}")), _UNKNOWN)
 
 
-def _of_base_url(value: Any) -> str | None:
+def _provider_of_base_url(value: Any) -> str | None:
     """Return the provider of an OpenAI-compatible client, or of its parts and streams, from the host of its URL."""
     for path in (("_base_url",), ("response", "_request", "url"), ("api_base",)):
         if (address := _field(value, *path)) is not None:
@@ -265,12 +265,12 @@ def _of_base_url(value: Any) -> str | None:
     for path in (("_client",), ("client",), ("root_client",), ("async_client",)):
         inner: object = _field(value, *path)
         if inner is not None and inner is not value and (reader := _reader_of(type(inner))) is not None:
-            return _of_base_url(inner) if reader is _of_base_url else provider_of(inner)
+            return _provider_of_base_url(inner) if reader is _provider_of_base_url else provider_of(inner)
     return _UNKNOWN
 
 
-def _of_own_sdk(provider: str) -> Reader:
-    """Return a reader for clients of a provider's own SDK, which may be directed at another known provider."""
+def _sdk_reader(provider: str) -> Reader:
+    """Return a function that finds the provider of a client made by *provider*'s own SDK, by the client's URL."""
 
     def read(value: Any) -> str:
         address = _field(value, "_base_url")
@@ -289,7 +289,7 @@ def _of_chat_message(value: Any) -> str | None:
     return None if name is None else _NAMES.get(name, name)
 
 
-def _of_runnable(value: Any) -> str | None:
+def _provider_of_runnable(value: Any) -> str | None:
     """Return the provider of the models in a LangChain runnable: a sequence, or one with bound arguments."""
     inner = [_field(value, name) for name in ("first", "last", "bound")]
     found = {each for step in (*inner, *(_field(value, "middle") or ())) if (each := provider_of(step)) is not None}
@@ -306,12 +306,12 @@ def _of_litellm(value: Any) -> str | None:
 
 
 _LIBRARIES: Final[Mapping[str, str | Reader]] = {
-    "openai": _of_base_url,
-    "langchain_openai": _of_base_url,
-    "llama_index.llms.openai": _of_base_url,
-    "llama_index.llms.openai_like": _of_base_url,
-    "anthropic": _of_own_sdk("anthropic"),
-    "groq": _of_own_sdk("groq"),
+    "openai": _provider_of_base_url,
+    "langchain_openai": _provider_of_base_url,
+    "llama_index.llms.openai": _provider_of_base_url,
+    "llama_index.llms.openai_like": _provider_of_base_url,
+    "anthropic": _sdk_reader("anthropic"),
+    "groq": _sdk_reader("groq"),
     "mistralai": "mistral_ai",
     "cohere": "cohere",
     "ollama": "ollama",
@@ -328,6 +328,6 @@ _LIBRARIES: Final[Mapping[str, str | Reader]] = {
     "botocore.client": "botocore",
     "litellm.types.utils": _of_litellm,
     "langchain_core.messages": _of_chat_message,
-    "langchain_core.runnables": _of_runnable,
+    "langchain_core.runnables": _provider_of_runnable,
 }
 """By package, the provider or the reader of its objects."""

@@ -119,7 +119,7 @@ class Redact:
         return kept if len(text) <= limit and len(kept) <= limit else kept[max(MARGIN_CHARS, len(kept) - limit) :]
 
     def id(self, value: str) -> str:
-        """Return the conversation or user id *value* after the user-supplied function `ids`. Never raises."""
+        """Return the conversation or user id *value* as rewritten by the user-supplied function `ids`. Never raises."""
         try:
             return encodable(value) if self.ids is None else _checked(self.ids(value))
         except Exception as error:

@@ -35,7 +35,7 @@ class Cost:
 
     @classmethod
     def from_report(cls, report: Judgement | JudgeError | Evaluation) -> Cost:
-        """Return the `Cost` that *report* states: the labels or error of a judge, or an evaluation.
+        """Return the cost that *report* states, which is a judgement, a judge's error or an evaluation.
 
         A value that is no number counts as nothing. A judge of the user's may report anything.
         """
@@ -85,7 +85,7 @@ class Cost:
 
 @dataclass(slots=True, eq=False, repr=False)
 class CostMeter:
-    """Running sum of the costs of all model requests that are made in one context.
+    """Running sum of the costs of all model requests that are made in one execution context (`contextvars`).
 
     Prices in dollars that are not known are left out.
     """

@@ -1,4 +1,4 @@
-"""Labels that a judge gives to the parts of a call, such as claims and sentences; metrics turn them into scores."""
+"""Labels that a judge gives to the parts of a call, such as claims and sentences, from which metrics compute scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ledger of calls: exact counts of what became of every call that was offered to an evaluator.
+"""Ledger of RAG calls: exact counts, by outcome, of the calls that were offered to each evaluator.
 
 `offered = sampled_out + scored + partial + failed{reason} + dropped{reason} + handed_over + pending` holds at every
 moment, for each evaluator on its own: a call enters with `count_offered` and leaves with one `count_finished`, both
@@ -51,14 +51,14 @@ class Tally:
 
     @property
     def settled(self) -> int:
-        """Number of calls that are no longer pending, whatever their outcome."""
+        """Number of offered calls that are no longer pending, whatever their outcome."""
         reasons = (self.sampled_out, self.failed, self.dropped)
         return self.scored + self.partial + self.handed_over + sum(sum(counts.values()) for counts in reasons)
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryCounts:
-    """Counts of the scores or alerts handed over for delivery to a receiver, by outcome.
+    """Counts of the scores or alerts that were to be delivered to a receiver, by outcome.
 
     `offered` is the sum of all others.
     """
@@ -85,7 +85,7 @@ class DeliveryCounts:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Snapshot of what became of all calls so far: counts by evaluator and outcome, and ragtrace's own failures."""
+    """Snapshot of the counts of all calls so far, by evaluator and outcome, and of ragtrace's own failures."""
 
     evaluators: Mapping[str, Tally]
     """By evaluator id."""
@@ -96,7 +96,7 @@ class Stats:
 
     @property
     def offered(self) -> int:
-        """Number of evaluations offered; a call counts once for each evaluator that it was offered to."""
+        """Number of evaluations offered, in which a call counts once for each evaluator that it was offered to."""
         return sum(tally.offered for tally in self.evaluators.values())
 
     @property
@@ -106,7 +106,7 @@ class Stats:
 
     @property
     def partial(self) -> int:
-        """Number of evaluations in which at least one metric has a score and at least one failed."""
+        """Number of evaluations in which at least one metric has a score and at least one metric failed."""
         return sum(tally.partial for tally in self.evaluators.values())
 
     @property
@@ -156,13 +156,13 @@ class _CallCounts:
 
 
 class Ledger:
-    """Ledger of calls: counts every call as pending or finished, by evaluator, workflow and outcome."""
+    """Ledger that counts every RAG call as pending or finished, by evaluator, workflow and outcome."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Set all counts to zero, at the start and after a fork.
+        """Set all counts of calls to zero, at the start and after a fork.
 
         After a fork the counts are the parent's, and its lock may be held for ever.
         """
@@ -174,7 +174,7 @@ class Ledger:
     def count_not_evaluated(
         self, evaluators: tuple[str, ...], workflow: str, outcome: Outcome = "sampled_out", reason: str = HEAD_DROPPED
     ) -> None:
-        """Count a call that none of *evaluators* evaluates, all for the same reason, such as sampling.
+        """Count a call as not evaluated by any of *evaluators*, for one *reason* such as sampling.
 
         Costs the application an append: it is counted when the ledger is read.
         """
@@ -235,7 +235,7 @@ class Ledger:
             return True
 
     def rows(self) -> list[LedgerRow]:
-        """Return all counts as rows, one for each evaluator, workflow, outcome and reason.
+        """Return the counts of calls as rows, one for each evaluator, workflow, outcome and reason.
 
         All are of the same moment; counts of zero are left out.
         """
@@ -248,7 +248,7 @@ class Ledger:
         return rows
 
     def stats(self, faults: Mapping[str, int]) -> Stats:
-        """Return a consistent snapshot of all counts, together with *faults*, the failures of ragtrace itself."""
+        """Return a consistent snapshot of all counts of calls, with *faults*, the failures of ragtrace itself."""
         with self._lock:
             self._add_not_evaluated()
             names = sorted({evaluator for evaluator, _ in self._accounts})

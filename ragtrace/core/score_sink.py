@@ -53,7 +53,7 @@ class Refusal(NamedTuple):
 
 @runtime_checkable
 class ScoreSink(Protocol):
-    """Destination of scores: posts them to a backend through the backend's own score API.
+    """Sink that posts scores to a backend through the backend's own score API.
 
     It is called on a thread of its own, so it may wait for the network.
 
@@ -72,7 +72,7 @@ class ScoreSink(Protocol):
         ...
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post *scores* to the backend within *timeout* seconds; return those it refused, by score id.
+        """Post *scores* to the backend within *timeout* seconds, and return the refusals by score id.
 
         A score may be posted again after its response was lost: send the id along, so that the backend keeps it once.
         """

@@ -353,7 +353,7 @@ def _names_in_list(value: _RawValue) -> tuple[str, ...]:
 
 
 def check_known(value: str, known: Sequence[str], what: str, origin: str) -> str:
-    """Return *value* if it is one of the *known* names; otherwise raise an error that suggests the nearest.
+    """Return *value* if it is one of the *known* names, or raise an error that suggests the most similar name.
 
     Raises:
         SettingsError: with the nearest known name, if any, and all of them.

@@ -50,7 +50,7 @@ class Message(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """Prompt: the chat messages that a decorated function was given, oldest first."""
+    """Chat messages that a decorated function was given as its prompt, oldest first."""
 
     messages: tuple[Message, ...]
     is_cut: bool = False
@@ -410,7 +410,7 @@ class OrphanRetrievals:
         self._by_parent: OrderedDict[tuple[int, int], tuple[float, list[Step]]] = OrderedDict()
 
     def add(self, parent: SpanContext, step: Step) -> None:
-        """Store the retrieval *step*, which began directly under the span *parent*."""
+        """Store the retrieval *step*, whose direct parent is the span *parent*."""
         key = (parent.trace_id, parent.span_id)
         with self._lock:
             steps = self._by_parent.pop(key, (0.0, []))[1]
@@ -420,7 +420,7 @@ class OrphanRetrievals:
                 self._by_parent.popitem(last=False)
 
     def under(self, parent: SpanContext) -> list[Step]:
-        """Return the stored retrievals that began under the span *parent* and have ended."""
+        """Return the stored retrievals that have ended and whose direct parent is the span *parent*."""
         with self._lock:
             self._expire()
             steps = self._by_parent.get((parent.trace_id, parent.span_id), (0.0, []))[1]

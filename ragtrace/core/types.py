@@ -264,7 +264,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Unscored:
-    """Reason why a metric has no score for one call; never replaced by 0, NaN or any other default."""
+    """Reason why a metric has no score for one call, given in place of a default such as 0 or NaN."""
 
     reason: str
     metric: str = ""
@@ -324,7 +324,7 @@ class Evaluation:
 
     @property
     def failures(self) -> list[str]:
-        """Reasons of the metrics that have no score because something failed, in the order of the results."""
+        """Reasons for the missing scores of metrics that failed, in the order of the results."""
         faulty = ("judge_error", "judge_suspect")
         return [r.reason for r in self.results.values() if isinstance(r, Unscored) and r.status in faulty]
 
@@ -344,7 +344,7 @@ class Evaluation:
 
 @runtime_checkable
 class Metric(Protocol):
-    """Metric: computes one score of a call from the labels that a judge gave to it.
+    """Metric that computes one score of a RAG call from the labels that a judge gave to the call.
 
     It is called in threads, several at a time, and may wait. A metric that only computes may have an attribute
     `computes = True`: it is called directly, and all others wait until it returns.
@@ -368,7 +368,7 @@ class Metric(Protocol):
 
 @runtime_checkable
 class Judge(Protocol):
-    """Judge: gives labels to the parts of a call, such as the claims and sentences of its answer.
+    """Judge that labels the parts of a RAG call, such as the claims and sentences of the answer.
 
     A failure that the judge foresees is a `JudgeError` with a reason. `judge` may be a plain function too: it is then
     called in threads, several at a time. Identical calls (query, contexts, answer, reference) are judged once. A judge

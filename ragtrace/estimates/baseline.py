@@ -537,7 +537,7 @@ class BaselineLearner:
 
 
 def merge_baselines(first: Baseline, second: Baseline, *, complete: bool = False) -> Baseline:
-    """Return the union of two baselines, in which an entry of *first* replaces the same entry of *second*.
+    """Return the union of two baselines, in which an entry of *first* replaces an entry of *second* with the same key.
 
     Args:
         complete: whether to leave out entries of *second* that are still being learned.

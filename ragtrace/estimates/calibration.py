@@ -133,7 +133,7 @@ class JudgeCalibration:
 
 @dataclass(frozen=True, slots=True)
 class LabelRates(Generic[Q]):
-    """Judge's mean score by human label with its variance, from counts to which one call of each kind is added."""
+    """Judge's mean score for each human label, with its variance, after adding one score of 0 and one of 1."""
 
     labelled: Q
     """Mean score of the calls whose label is 1."""
@@ -144,7 +144,7 @@ class LabelRates(Generic[Q]):
 
 
 def label_rates(sums: Mapping[str, Q], a: Arithmetic[Q]) -> LabelRates[Q]:
-    """Return the judge's mean score by human label, from the `LABEL_SUMS` of labelled calls of both kinds."""
+    """Return the judge's mean score for each human label, from the `LABEL_SUMS` of labelled calls of both kinds."""
     rest = sums["w"] - sums["wz"]
     rates: list[Q] = []
     variances: list[Q] = []
@@ -176,7 +176,7 @@ def informedness(sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]) 
 def transported_bounds(
     judge: IntervalBounds[Q], sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]
 ) -> IntervalBounds[Q]:
-    """Return the rate by human labels, with its 95 % interval, at which the judge's mean score is *judge*.
+    """Return the rate by human labels that corresponds to the judge's mean score, with its 95 % interval.
 
     Args:
         judge: the judge's mean score with its interval.

@@ -53,7 +53,7 @@ SUMS: Final = tuple(power + product for power in POWERS for product in PRODUCTS)
 
 
 class Arrays:
-    """Operations of the formulas on numpy arrays, one element for each estimate."""
+    """Arithmetic on numpy arrays for the formulas of estimates, with one array element per estimate."""
 
     def let(self, name: str, value: Any) -> Any:
         return value
@@ -126,17 +126,17 @@ def corrected_bounds(
     m = (s["wz"] + IMAGINED * unit) / everything
     imagined = IMAGINED * unit * unit * ((1.0 - m) ** 2 + m * m)
     square = w * w
-    spread = (_about(s, "ww", "z", "z", m, m) + imagined) / square
+    spread = (_centred_sum(s, "ww", "z", "z", m, m) + imagined) / square
     e = m * (1.0 - m) * everything / w / spread
     mu = judge.weight
     variance = ((judge.high - judge.low) / (2.0 * Z)) ** 2
 
     def covariance(x: str, centre: Any) -> Any:
-        by_judge = _about(s, "wv", x, "y", centre, y0) - mu * _about(s, "wv", x, "f", centre, f0)
-        return (by_judge + mu * _about(s, "w", x, "f", centre, f0)) / square
+        by_judge = _centred_sum(s, "wv", x, "y", centre, y0) - mu * _centred_sum(s, "wv", x, "f", centre, f0)
+        return (by_judge + mu * _centred_sum(s, "w", x, "f", centre, f0)) / square
 
-    both = _about(s, "ww", "z", "y", t, y0) / square - covariance("z", t)
-    of_y = _about(s, "ww", "y", "y", y0, y0) / square + variance - 2.0 * covariance("y", y0)
+    both = _centred_sum(s, "ww", "z", "y", t, y0) / square - covariance("z", t)
+    of_y = _centred_sum(s, "ww", "y", "y", y0, y0) / square + variance - 2.0 * covariance("y", y0)
     usable = of_y > 1e-9 * spread
     rarer = e * m * (1.0 - m)
     weight = np.where(usable, both / np.where(usable, of_y, 1.0), 0.0) * rarer**2 / (rarer**2 + SHRINK)
@@ -151,7 +151,7 @@ def corrected_bounds(
     return corrected, IntervalBounds(t, low, high, weight * 0.0), e
 
 
-def _about(s: Mapping[str, Any], power: str, a: str, b: str, of_a: Any, of_b: Any) -> Any:
+def _centred_sum(s: Mapping[str, Any], power: str, a: str, b: str, of_a: Any, of_b: Any) -> Any:
     """Return the weighted sum of (a - of_a)(b - of_b) over the labelled calls, for values *a* and *b* of each call."""
     product = a + b if power + a + b in s else b + a
     return s[power + product] - of_a * s[power + b] - of_b * s[power + a] + of_a * of_b * s[power]

@@ -135,7 +135,7 @@ class Arithmetic(Protocol[Q]):
 
 
 class Floats:
-    """Arithmetic on plain floats for the formulas."""
+    """Arithmetic on plain floats for the formulas of estimates."""
 
     def let(self, name: str, value: float) -> float:
         return value
@@ -326,9 +326,9 @@ def _sums_of_oversampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic
     inverse = a.let("inverse", a.ratio(sums["ww"], known * sums["www"], unit * 0.0, 0.0))
 
     def sum_of_light(product: str) -> Q:
-        """Return a product of scores summed over the judged calls, times (1 - weight / heaviest weight)^2 each.
+        """Return the sum of a product of scores over the judged calls, in which calls of small weight count most.
 
-        So calls of small weight, the light ones, count most.
+        Each call counts with the factor (1 - weight / heaviest weight)^2.
         """
         both = sums[f"w{product}"] * 2.0 - inverse * sums[f"ww{product}"]
         return known * a.maximum(sums[f"c{product}"] - inverse * both, 0.0)
@@ -438,7 +438,7 @@ def _screen_weight(
 
 
 def _least_share(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
-    """Return the share of the variance that the interval must keep at least while some calls are not judged."""
+    """Return the smallest share of the variance that the interval must keep while some calls are not judged."""
     some = a.ratio(sums["w"] * 0.0 + 1.0, sums["n"] - sums["w"], sums["n"] * _NOTHING, 0.0)
     return a.let("unjudged", some * a.minimum(SPARSE * unit / sums["w"], 1.0))
 

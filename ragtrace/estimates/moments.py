@@ -152,7 +152,7 @@ class Scorer(Protocol):
 
 
 class MetricAssignment(NamedTuple):
-    """Assignment of metrics to evaluators, whose scores the mean of each metric is estimated from.
+    """Assignment of each metric to the evaluator from whose scores the mean of the metric is estimated.
 
     The screen scores every call, the judge a sample of the calls. Only metrics with range [0, 1] are assigned.
     """

@@ -54,7 +54,7 @@ def read_canaries(path: str, judged: Collection[str], origin: str) -> tuple[Cana
             )
         if not isinstance(metric, str) or not metric:
             raise SettingsError(f"line {line} of {path} (from {origin}) names no metric; {_ADVICE}")
-        call = _call(line, row, path, origin)
+        call = _call_from_row(line, row, path, origin)
         if call is None or label not in CANARY_LABELS:
             continue
         given = row.get("call")
@@ -102,8 +102,8 @@ def _rows(path: str, origin: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise SettingsError(f"the canaries {path} (from {origin}) cannot be read: {error}; {_ADVICE}") from error
 
 
-def _call(line: int, row: Mapping[str, Any], path: str, origin: str) -> RagCall | None:
-    """Return the call that a row of labels describes, or None if the row has no answer, as exported without texts."""
+def _call_from_row(line: int, row: Mapping[str, Any], path: str, origin: str) -> RagCall | None:
+    """Return the call that is described in a row of exported labels, or None if the row has no answer text."""
     query, contexts, answer = row.get("query"), row.get("contexts"), row.get("answer")
     chunks = cast("list[object]", contexts) if isinstance(contexts, list) else []
     known = all(isinstance(text, str) for text in (query, answer, *chunks) if text is not None)

@@ -45,7 +45,7 @@ def turns_before(call: RagCall) -> tuple[Turn, ...]:
 
 
 def latest_turns(turns: Sequence[Turn], most: int, documents: Sequence[Document] = ()) -> tuple[Turn, ...]:
-    """Return the newest of *turns* in order: at most *most* turns with `MOST_CHARS` characters in all.
+    """Return the newest *turns* of a conversation, oldest first, within limits on their number and total length.
 
     Blank turns are left out, and *documents* in the turns of the user.
     """

@@ -152,12 +152,12 @@ class JudgeClient:
 
     @property
     def state(self) -> BreakerState:
-        """State of the judge's circuit breaker: closed, open or half open; safe to read from any thread."""
+        """State of the judge's circuit breaker: closed, open or half open. Safe to read from any thread."""
         return self._breaker.state
 
     @property
     def status(self) -> JudgeStatus:
-        """Status of the judge at this moment: breaker, queue and counters; safe to read from any thread."""
+        """Status of the judge at this moment: circuit breaker, queue and counters. Safe to read from any thread."""
         limits = self.shared_limits
         return JudgeStatus(
             state=self._breaker.state,
@@ -222,7 +222,7 @@ class JudgeClient:
     async def _await_identical(
         self, leader: asyncio.Future[Judgement | JudgeError | None], deadline: float
     ) -> Judgement | None:
-        """Wait until an identical call, which is being judged, has a judgement, and return that judgement.
+        """Wait for the judgement of an identical call that is already being judged, and return that judgement.
 
         Returns:
             None if that call ran out of its own time or was cancelled, which says nothing about this one.
@@ -443,7 +443,7 @@ class RetryAfterGate:
         return self.seconds_closed == 0 or self._opens < deadline
 
     async def wait_until_open(self, deadline: float) -> bool:
-        """Wait until requests may be sent to the judge. Return False at once if that is after *deadline*.
+        """Wait until requests may be sent to the judge, or return False at once if *deadline* comes first.
 
         Waiting calls pass one after the other, within a tenth of the time that the gate was shut, so that they do not
         all arrive at the same moment, here and in other processes with the same Retry-After.

@@ -30,7 +30,7 @@ def embedded_judge(*, extractive: bool = False) -> Judge:
 
 
 def check_type(name: str, value: object, kind: type) -> None:
-    """Check that the argument *name* has as its *value* an instance of *kind*, or None.
+    """Check that *value*, which a user passed for the argument *name*, is None or an instance of *kind*.
 
     Raises:
         SettingsError: *value* is neither; the message says what it is and what to write instead.

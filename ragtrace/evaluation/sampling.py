@@ -222,7 +222,7 @@ UNPRICED: Final = (
 
 
 class Budget:
-    """Sampling budget of one process, which lowers sampling probabilities to limit the cost of judging per time.
+    """Sampling budget of one process, which lowers sampling probabilities to limit the cost of judging over time.
 
     The cost is in judge calls or in US dollars. The budget counts expected spending (probability times cost), not the
     outcome of the random draws: so a probability does not depend on earlier draws (except through the mean cost they
@@ -462,7 +462,7 @@ class Sampler:
 
 
 def is_sampled(trace_id: int, probability: float) -> bool:
-    """Return whether the call with that trace id is sampled at *probability*, equally in every process.
+    """Return whether the call with that trace id is sampled at *probability*, with the same result in every process.
 
     A hash of the trace id decides. It is salted, so that it is independent of a head sampler that reads the bits of
     the trace id.

@@ -135,7 +135,7 @@ async def evaluate(
     *,
     again: bool = False,
 ) -> Evaluation:
-    """Have a call judged and compute all metrics of the evaluator. Failures become unscored results, not exceptions.
+    """Ask the judge about a call and compute the evaluator's metrics. Failures become unscored results, not exceptions.
 
     Args:
         evaluator: the evaluator.
@@ -193,7 +193,7 @@ async def evaluate(
 
 
 def _with_defect(result: Result, defect: str) -> Result:
-    """Return *result*, in which the reason `contexts_missing` is replaced by the specific reason *defect*."""
+    """Return *result* with the reason `contexts_missing` replaced by *defect*, the more specific reason."""
     if isinstance(result, Unscored) and result.reason == "contexts_missing":
         return replace(result, reason=defect, explanation=_DEFECTS.get(defect))
     return result

@@ -188,7 +188,7 @@ def _mean(
 def _rank_score(
     call: RagCall, judgement: Judgement, value: Callable[[Sequence[bool]], float], threshold: int, k: int | None
 ) -> Result:
-    """Return the score that *value* computes from the relevance, yes or no, of the first *k* retrieved chunks.
+    """Return the score that *value* computes from whether each of the first *k* retrieved chunks is relevant.
 
     The function *value* gets one boolean a chunk. With *k* None these are the chunks up to the first relevant one.
     """

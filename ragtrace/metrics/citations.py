@@ -70,7 +70,7 @@ class _Citations(NamedTuple):
     worth: dict[tuple[int, int | str], float | None]
 
     def precision(self) -> float:
-        """Return the citation precision: the mean support that cited passages give to the parts that cite them.
+        """Return the citation precision: how well each cited passage supports the citing parts, on average.
 
         A passage counts with the mean worth of its citations.
         """
@@ -78,7 +78,7 @@ class _Citations(NamedTuple):
         return sum(means) / len(means)
 
     def recall(self) -> float:
-        """Return the citation recall: the mean support that parts of the answer have from the passages they cite.
+        """Return the citation recall: how well each part of the answer is supported by its citations, on average.
 
         A part counts with the mean worth of its citations, and with 0 if it has none. A part of whose citations none
         has a valid label is left out: nothing is known of it.
@@ -137,10 +137,7 @@ def _citations(call: RagCall, judgement: Judgement, parts: int) -> _Citations:
 
 
 def _means(pairs: Iterable[tuple[Hashable, float | None]]) -> list[float]:
-    """Group (key, worth of a citation) pairs by key, and return the mean worth of each group.
-
-    Citations that were not judged (None) are left out.
-    """
+    """Return the mean value for each key in (key, value) pairs, leaving out values that are None."""
     grouped: defaultdict[Hashable, list[float]] = defaultdict(list)
     for key, worth in pairs:
         if worth is not None:

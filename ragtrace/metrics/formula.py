@@ -89,7 +89,7 @@ class Formula:
         return worse > SLACK
 
     def tolerating(self, unjudged: float) -> Formula:
-        """Return a copy of this metric that tolerates the share *unjudged* of items without a valid label.
+        """Return a copy of this metric that gives a score even with up to the share *unjudged* of items unlabelled.
 
         The default is 0.2 of all items.
 
@@ -192,7 +192,7 @@ def too_many(unjudged: int, items: int, limit: float) -> bool:
 
 
 def share(counted: int, unjudged: int, items: int, limit: float, attributes: Mapping[str, Plain]) -> Result:
-    """Return a score: *counted* divided by the number of items that have a valid label.
+    """Return as a score *counted* divided by the number of items that have a valid label.
 
     Items that are *unjudged* are left out. If they are too many, there is no score, for `too_many_unjudged`.
     """

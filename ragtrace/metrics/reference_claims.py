@@ -64,7 +64,7 @@ def factual_correctness_precision(call: RagCall, judgement: Judgement, *, max_un
         ragas adds to the denominators.
     """
     reason = unmet(call, judgement, "empty_answer", "needs_reference")
-    return Unscored(reason) if reason else _entailed(judgement, "answer_facts", max_unjudged)
+    return Unscored(reason) if reason else _entailed_share(judgement, "answer_facts", max_unjudged)
 
 
 @formula(needs=_FACTS, opt_in=True)
@@ -79,7 +79,7 @@ def factual_correctness_recall(call: RagCall, judgement: Judgement, *, max_unjud
     Source: the factual correctness of the ragas framework.
     """
     reason = unmet(call, judgement, "empty_answer", "needs_reference")
-    return Unscored(reason) if reason else _entailed(judgement, "reference_facts", max_unjudged)
+    return Unscored(reason) if reason else _entailed_share(judgement, "reference_facts", max_unjudged)
 
 
 @formula(needs=_FACTS, opt_in=True)
@@ -94,8 +94,8 @@ def factual_correctness_f1(call: RagCall, judgement: Judgement, *, max_unjudged:
     """
     if reason := unmet(call, judgement, "empty_answer", "needs_reference"):
         return Unscored(reason)
-    precision = _entailed(judgement, "answer_facts", max_unjudged)
-    recall = _entailed(judgement, "reference_facts", max_unjudged)
+    precision = _entailed_share(judgement, "answer_facts", max_unjudged)
+    recall = _entailed_share(judgement, "reference_facts", max_unjudged)
     attributes = {**precision.attributes, **recall.attributes}
     if isinstance(precision, Unscored):
         return Unscored(precision.reason, attributes=attributes)
@@ -105,7 +105,7 @@ def factual_correctness_f1(call: RagCall, judgement: Judgement, *, max_unjudged:
     return Score(f1(p, r), attributes={**attributes, "precision": p, "recall": r})
 
 
-def _entailed(judgement: Judgement, field: str, max_unjudged: float) -> Result:
+def _entailed_share(judgement: Judgement, field: str, max_unjudged: float) -> Result:
     """Return as a score the share of the claims of one text, answer or reference, that the other text entails."""
     ours = field == "answer_facts"
     facts: Sequence[Fact] | None = judgement.answer_facts if ours else judgement.reference_facts

@@ -1,4 +1,4 @@
-"""Relevancy of the answer to the query, by statement, by sentence or as a whole; and whether it answers at all.
+"""Relevancy of the answer to the query, by statement, by sentence or as a whole, and whether the query is answered.
 
 Relevant is what answers the query or is useful background to the answer. Truth plays no part.
 """

@@ -24,7 +24,7 @@ Results: TypeAlias = "Sequence[Result | float]"
 def _rouge(
     call: RagCall, _: Judgement, *, variant: Variant = "rougeL", part: Part = "f1", tokens: Tokens = "unicode"
 ) -> Result:
-    """Mean ROUGE of the answers over all pairs of runs of one query, with the earlier of each pair as reference.
+    """Mean ROUGE between the answers of all pairs of runs of one query, with each pair's earlier answer as reference.
 
     Inputs: the answers of at least three runs of one query, in order.
     Formula: ROUGE-1, ROUGE-2: common n-grams as multisets / those of the candidate (precision) or reference (recall);
@@ -53,7 +53,7 @@ def _rouge(
 def _bert_score(
     call: RagCall, _: Judgement, *, token_embedder: TokenEmbedder | None = None, baseline: float | None = None
 ) -> Result:
-    """Mean BERTScore F1 of the answers over all pairs of runs of one query, with the earlier of each pair as reference.
+    """Mean BERTScore F1 between the answers of all pairs of runs of one query, with the earlier answer as reference.
 
     Inputs: the answers of at least three runs of one query, in order, and an embedder of tokens.
     Formula: P is the mean over the candidate's tokens of the highest cosine with a token of the reference, R the same

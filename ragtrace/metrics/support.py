@@ -139,7 +139,7 @@ def context_contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: 
         firsts = {rank: rank for rank, context in enumerate(contexts or ()) if not blank(context.text)}
     else:
         firsts = first_ranks(context.text for context in contexts or ())
-    verdicts = judgement.reference_contexts_contradicted if reference else _of_retrieved(call, judgement, firsts)
+    verdicts = judgement.reference_contexts_contradicted if reference else _contradicted_chunks(call, judgement, firsts)
     if verdicts is None:
         field = "reference_contexts_contradicted" if reference else "chunks"
         return Unscored(why_missing(judgement, field), attributes=origin)
@@ -190,7 +190,7 @@ def _share(
     return Score(value, attributes=attributes, claims=judgement.claims)
 
 
-def _of_retrieved(call: RagCall, judgement: Judgement, firsts: dict[int, int]) -> tuple[bool | None, ...] | None:
+def _contradicted_chunks(call: RagCall, judgement: Judgement, firsts: dict[int, int]) -> tuple[bool | None, ...] | None:
     """Return for each distinct retrieved chunk, in rank order, whether the answer contradicts the chunk.
 
     None if the chunks were not judged, () if the judgement has not one label a chunk.

@@ -1,4 +1,4 @@
-"""Look-up of the RAG framework run in progress, with functions that the frameworks' listeners register."""
+"""Look-up of the current run of a RAG framework, through functions that the framework's listeners register."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ span_names: frozenset[str] = frozenset()
 def set_listeners(
     find: Callable[[], Context | None] | None, of_scopes: frozenset[str], of_names: frozenset[str]
 ) -> None:
-    """Set how to find a framework's run in progress, and which spans of instrumentations describe the same runs."""
+    """Register how to find the current run of a RAG framework, and which spans describe the same runs."""
     global find_context, scopes, span_names
     find_context, scopes, span_names = find, of_scopes, of_names

@@ -1,4 +1,4 @@
-"""Daemon threads for blocking calls: a process can end without waiting for them.
+"""Daemon threads for blocking calls, for which a process does not wait when it ends.
 
 They serve an event loop's blocking calls, a user's blocking functions, and calls that may hang. Threads of
 `concurrent.futures` take no work while the interpreter shuts down and are waited for at exit: a name server that does

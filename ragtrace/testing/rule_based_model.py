@@ -96,7 +96,7 @@ class _RuleBasedModel:
         return [cast("Record", entry) for entry in entries if isinstance(entry, dict) and "id" in entry]
 
     def _entries(self, name: str) -> list[Record]:
-        """Return the parts of the prompt's data for each of which the reply's list *name* must have an entry."""
+        """Return the items of the prompt that the reply must list under *name*, with one entry for each item."""
         if name == "statements":
             stated = [{**s, "id": f"t{n}", "sentences": [s["id"]]} for n, s in enumerate(self._sentences, 1)]
             return self._listed("given_statements") + stated
@@ -127,7 +127,7 @@ class _RuleBasedModel:
         return whole if isinstance(whole, str) else " ".join(str(s.get("text", "")) for s in self._sentences)
 
     def best(self, text: str) -> tuple[str, float]:
-        """Return the chunk that shares most words with *text*, and the share of those words.
+        """Return the chunk that shares most words with *text*, and the share of the text's words in that chunk.
 
         The share is 0 if the chunk lacks a number or a name of the text.
         """

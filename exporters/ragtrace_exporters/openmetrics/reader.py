@@ -1,4 +1,4 @@
-"""Metric reader that serves the metrics of all processes of an application on one page, which one of them serves.
+"""Metric reader through which one process serves the metrics of all processes of an application on one page.
 
 The page is OpenMetrics with exemplars for Prometheus, and plain text for a person.
 """

@@ -189,7 +189,7 @@ def _series(point: Any) -> tuple[Labels, Series]:
 
 
 def _exemplars(point: Any, bounds: Iterable[float]) -> dict[int, Exemplar]:
-    """Return the newest exemplar for each bucket number of a data point."""
+    """Return the newest exemplar in each bucket of a metric data point, by bucket number."""
     found: dict[int, Exemplar] = {}
     for each in sorted(point.exemplars or (), key=lambda one: int(one.time_unix_nano)):
         if each.trace_id and each.span_id:
@@ -263,7 +263,7 @@ class Folder:
         return self._serving is not None
 
     def try_to_serve(self) -> bool:
-        """Claim the serving of the page of metrics, and return whether this process now is the one that serves it."""
+        """Try to become the process that serves the page of metrics, and return whether this process serves it now."""
         if self._serving is None:
             self._serving = _locked(self._file("page", "serving"))
         return self.serves

@@ -225,7 +225,7 @@ class _ParsedCall:
         return declined > attempted
 
     def read_answer(self, lexicon: Lexicon) -> Iterator[int]:
-        """Split the answer into statements, number its word stems, and record each stem's following stems."""
+        """Split the answer into statements, number its word stems, and record which stems follow each other."""
         end = min(len(self.answer), MAX_ANSWER_CHARS)
         numbers, followers = self.numbers, self.followers
         for statement in statements(self.answer, end, lexicon):

@@ -295,7 +295,7 @@ def _courteous_stems() -> frozenset[str]:
 
 
 def prose_and_code(text: str, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield the consecutive ranges of prose and of code in ``text[:end]``, each with whether it is code.
+    """Yield the consecutive ranges of prose and of code in ``text[:end]``, each with a flag that is true for code.
 
     Tables, headings and lists of sources are left out.
     """
@@ -323,7 +323,7 @@ def _next_line(text: str, at: int, end: int) -> int:
 
 
 def _find_block(text: str, at: int, end: int) -> tuple[tuple[int, int] | None, int]:
-    """Find the code block, table, heading or source list at the line at *at*. Return its code range and its end.
+    """Find the code block, table, heading or source list that begins at *at*. Return its code's range and its end.
 
     The code is a range, the end an offset: *at* if no such block begins there. The range is None where there is no
     code: text that is fenced as text is none, nor is text behind a fence without end.

@@ -58,7 +58,7 @@ def build_judgement(source: PromptInput, labels: Labels, most_uncovered: float =
 
 
 def _reasons(source: PromptInput, labels: Labels) -> dict[str, str]:
-    """Return the reason to give for each field of the judgement whose labels turn out to be missing."""
+    """Return the reason why labels are missing, for each field of the judgement that may lack labels."""
     reasons: dict[str, str] = {}
     answer = labels.extraction
     if not source.sentences:
@@ -146,7 +146,7 @@ def _chunks(source: PromptInput, labels: Labels) -> tuple[ChunkLabel, ...] | Non
 
 
 def _parts(source: PromptInput, sentences: tuple[Sentence, ...] | None) -> dict[int, int] | None:
-    """Return which parts of the answer may contain citations: the application's own parts, or else the sentences.
+    """Return which parts of the answer may contain citations: those that the application gave, or else the sentences.
 
     Filler sentences are left out. Keys are indices of the parts, values their numbers among those that may cite.
     """

@@ -59,7 +59,7 @@ def citation_marks(answer: str, ids: Sequence[str | None]) -> list[CitationMark]
 
 
 def _citations_in(inside: str, known: Mapping[str, int], count: int) -> Iterator[tuple[str, int | None]]:
-    """Yield for each citation in *inside*, a text from within brackets, its text and the cited passage's rank."""
+    """Yield the text and the cited passage's rank for each citation in *inside*, the text between two brackets."""
     if inside.strip() in known:
         yield f"[{inside.strip()}]", known[inside.strip()]
         return

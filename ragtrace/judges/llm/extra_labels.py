@@ -107,7 +107,7 @@ class ExtraLabels:
 
 
 class LabelFamily(NamedTuple):
-    """Group of judgement fields whose labels one function asks the LLM for, with that function."""
+    """Group of judgement fields, with the function that asks the LLM for the labels in these fields."""
 
     fields: frozenset[str]
     find: Callable[[ExtraLabels], Awaitable[None]]

@@ -97,7 +97,7 @@ async def find_facts(extra: ExtraLabels) -> None:
 async def _verify(
     extra: ExtraLabels, texts: Mapping[str, str], ids: Mapping[str, Mapping[str, str]], sides: Sequence[str]
 ) -> None:
-    """Ask the LLM whether the reference supports each claim of the answer, and the answer each claim of the reference.
+    """Ask the LLM whether the reference supports each claim of the answer, and vice versa.
 
     Only the claims of *sides* are asked about.
     """

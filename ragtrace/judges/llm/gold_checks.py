@@ -91,7 +91,7 @@ def _usable_sentences(chunks: Sequence[PromptChunk], chance: random.Random) -> I
 
 
 def _falsified_sentence(chunks: Sequence[PromptChunk], copied: str | None, chance: random.Random) -> str | None:
-    """Return a false sentence, made from one of *chunks* by replacing a number or a name, or None.
+    """Return a false sentence, made from one of *chunks* by replacing a number or name, or None if none has one.
 
     The sentence *copied* is only taken if there is no other.
     """

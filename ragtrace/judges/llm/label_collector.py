@@ -134,7 +134,7 @@ class LabelCollector:
     # --- fast --------------------------------------------------------------------------------------------------------
 
     async def _ask_at_once(self) -> Labels:
-        """Ask the LLM for all labels in one request for every twelve sentences of the answer.
+        """Ask the LLM for all labels at once, with one request per twelve sentences of the answer.
 
         If a reply is cut off, each half of its sentences is asked about.
         """
@@ -219,7 +219,7 @@ class LabelCollector:
         )
 
     async def _verify_all(self, texts: Mapping[int, str], turn: int) -> Verification:
-        """Ask the LLM once to verify every statement against every chunk, in a new order after the first round.
+        """Ask the LLM to verify every statement against every chunk, in shuffled order after the first round.
 
         The same chunks are in a request together in every round: their gold checks are voted on, too.
         """

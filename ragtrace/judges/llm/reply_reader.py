@@ -63,7 +63,7 @@ class ReplyReader:
         return [cast("dict[str, Any]", item) if isinstance(item, dict) else {} for item in items]
 
     def texts(self, part: str) -> list[object]:
-        """Return the entries of the list *part* of the reply, which should be texts, and note a missing list.
+        """Return the entries of the list *part* of the reply, which should be texts, or record that it is missing.
 
         Of a missing list there are no entries.
         """

@@ -98,7 +98,7 @@ _known_capabilities: dict[tuple[str, str], ServerCapabilities] = {}
 
 
 def capabilities_of(server: str, model: str) -> ServerCapabilities:
-    """Return the process-wide record of the requests that *model* on *server* accepts.
+    """Return the process-wide record of which requests *model* on *server* accepts.
 
     A forked child keeps its parent's records.
     """

@@ -179,7 +179,7 @@ def _load(name: str, device: str | None, max_tokens: int | None, label: str | in
 def _load_t5_encoder(name: str, described: Mapping[str, Any], place: str, max_tokens: int, local: bool) -> _LoadedModel:
     """Load the model HHEM-2.1-Open, a T5 encoder whose first token is classified."""
     torch, transformers = import_module("torch"), import_module("transformers")
-    foundation, prompt = described.get("foundation") or _FOUNDATION, _prompt(described)
+    foundation, prompt = described.get("foundation") or _FOUNDATION, _prompt_parts(described)
     config = transformers.T5Config.from_pretrained(foundation, local_files_only=local)
     config.num_labels = 2
     network = transformers.T5ForTokenClassification(config)
@@ -198,7 +198,7 @@ def _load_t5_encoder(name: str, described: Mapping[str, Any], place: str, max_to
     return _LoadedModel(place, tokenizer, texts, probabilities, max_tokens)
 
 
-def _prompt(described: Mapping[str, Any]) -> tuple[str, str, str]:
+def _prompt_parts(described: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return the model's prompt template in three parts, between which the two texts are inserted.
 
     The texts are premise and hypothesis. They are joined with the texts, so that nothing in a text is read as a

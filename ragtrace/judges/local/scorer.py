@@ -122,7 +122,7 @@ def judge_consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], 
 
 
 def _number(value: object) -> float:
-    """Return the result *value* of a scorer as a number in [0, 1].
+    """Return *value*, the result of a scoring function, as a number in [0, 1].
 
     Raises:
         JudgeError: *value* is no such number.
@@ -143,7 +143,7 @@ def _number(value: object) -> float:
 
 
 def join_into_windows(texts: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
-    """Join *texts* in order into as few windows, texts that the model can read at once, as possible.
+    """Join *texts* in order into the fewest windows, which are texts that the model can read at once.
 
     Nothing is left out. A text that does not fit alone is split at sentences, and each of its windows begins with the
     last sentence of the one before. A sentence that does not fit alone is split at white space, or anywhere if it has

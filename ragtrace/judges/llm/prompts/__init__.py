@@ -28,7 +28,7 @@ PARTS: Final[dict[Kind, str]] = {
 
 @cache
 def prompt_hash() -> str:
-    """Return the hash of all instructions, by which processes find out whether they ask an LLM the same."""
+    """Return the hash of all instructions, by which processes can tell whether they instruct an LLM in the same way."""
     folder = files(__name__)
     names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".txt"))
     texts = (f"{name}\0{folder.joinpath(name).read_text(encoding='utf-8')}\0" for name in names)
