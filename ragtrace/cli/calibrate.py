@@ -1,4 +1,6 @@
-"""Command `ragtrace calibrate`, which picks calls for human labelling, and compares the labels with the judge."""
+"""Command `ragtrace calibrate`, which picks calls for human labelling, and compares the labels with the judge's
+scores.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command `ragtrace fleet`: shows the state of a fleet, and gives its dead letters another chance."""
+"""Command `ragtrace fleet`, which shows the state of a fleet, and puts dead letters back into the queue."""
 
 from __future__ import annotations
 

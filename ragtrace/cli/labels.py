@@ -1,4 +1,4 @@
-"""Command `ragtrace labels`, which exports picked calls for human labelling, and imports the labels."""
+"""Command `ragtrace labels`, which exports the calls picked for human labelling, and imports the labels."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _owner_only(path: str, flags: int) -> int:
 
 
 def _rows(history: str, metric: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the picked calls with their labels, one row for each label, or one for a call without any."""
+    """Yield the calls picked for labelling, one row for each label, or one row for a call without labels."""
     from ragtrace.history.labels import LabelStore, call_of_identity
     from ragtrace.history.reading import HistoryReader
 

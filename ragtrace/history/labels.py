@@ -126,7 +126,7 @@ def read_picks(database: sqlite3.Connection, metric: str | None = None) -> list[
 
 
 class LabelStore:
-    """Store of picked calls and human labels in an existing history file.
+    """Store of human labels, and of the calls picked for labelling, in an existing history file.
 
     Raises:
         SQLiteFileError: it is no history.

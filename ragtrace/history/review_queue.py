@@ -133,7 +133,7 @@ class ReviewQueue:
         return [metric for (metric,) in rows]
 
     def picked_metrics(self) -> list[str]:
-        """Return the names of the metrics for which calls were picked, most recently picked first."""
+        """Return the names of the metrics for which calls were picked for labelling, most recent first."""
         rows = self._database.execute("SELECT metric FROM picks GROUP BY metric ORDER BY max(at) DESC")
         return [metric for (metric,) in rows]
 
@@ -189,7 +189,8 @@ class ReviewQueue:
         return f"p{identity.hex()}" if picked else f"n{number}"
 
     def page(self, chosen: QueueFilter, after: str = "", limit: int = 20) -> QueuePage:
-        """Return the next page of the review queue: picked calls in random order, then all other calls, newest first.
+        """Return the next page of the review queue: calls picked for labelling in random order, then all others, newest
+        first.
 
         A search that finds few calls ends after a fraction of a second: the page then has fewer calls than *limit*, or
         none, and `after` says where to continue.
@@ -240,7 +241,7 @@ class ReviewQueue:
     def _rows(
         self, chosen: QueueFilter, *, picked: bool, condition: str, **values: object
     ) -> Iterator[tuple[str, QueuedReview]]:
-        """Yield the matching calls of one part of the review queue, either of the picked calls or of the others."""
+        """Yield the matching calls of one part of the review queue, either those picked for labelling or the others."""
         label = "FROM labels l WHERE l.identity = c.identity AND l.metric = :metric"
         mine = f"{label} AND l.reviewer = :reviewer"
         where = {
@@ -333,7 +334,7 @@ class ReviewQueue:
 
 
 def _pick_order(identity: bytes) -> tuple[bytes, bytes]:
-    """Return the sort key that puts picked calls in a random but fixed order.
+    """Return the sort key that puts the calls picked for labelling in a random but fixed order.
 
     Span ids are random, so the calls that are labelled before a reviewer stops are a random sample of the picks.
     """

@@ -76,7 +76,7 @@ class Spool:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the calls claimed by this process after a fork, because the parent process has claimed them."""
+        """In a forked child, forget which calls are claimed, because all claims belong to the parent process."""
         self._suspect: int | None = None
 
     def prepare(self, origin: str) -> None:

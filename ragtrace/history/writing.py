@@ -148,7 +148,9 @@ class HistoryWriter:
         return unreadable
 
     def add_evaluation(self, number: int, evaluation: Evaluation) -> bool:
-        """Add *evaluation* to a stored call, beside those of other evaluators.
+        """Add *evaluation* to a stored call that other evaluators have scored.
+
+        Return False if the call has been deleted.
 
         Return False if the call has been deleted.
 

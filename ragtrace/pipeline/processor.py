@@ -260,7 +260,8 @@ class CallProcessor:
         return True
 
     def _count_evaluation(self, work: WorkItem, evaluation: Evaluation, evaluations: list[Evaluation]) -> None:
-        """Count a finished evaluation in the ledger and append it to *evaluations*, unless it comes too late.
+        """Count a finished evaluation in the ledger and append it to *evaluations*, unless a shutdown has ended the
+        call.
 
         It is too late if a shutdown has counted the call as dropped or spooled meanwhile.
         """
@@ -598,7 +599,7 @@ class CallProcessor:
     # --- at shutdown -------------------------------------------------------------------------------------------------
 
     def store_or_drop(self, works: Sequence[WorkItem], budget: ShutdownBudget) -> None:
-        """Store all RAG calls that a shutdown leaves unscored in the spool file or drop them, and count their outcomes.
+        """At shutdown, store all unscored RAG calls in the spool file or drop them, and count their outcomes.
 
         Args:
             works: items that were never begun, or that block the worker; calls whose scoring was cancelled are added.

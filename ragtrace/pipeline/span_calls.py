@@ -20,7 +20,8 @@ _NO_CALLS: Final = 20
 
 
 class SpanCalls:
-    """Collector of the RAG calls in other instrumentations' spans, run by the worker's periodic work and by flushes.
+    """Collector of RAG calls from the spans of other instrumentations, driven by the worker's periodic work and by
+    flushes.
 
     Args:
         submit: queues an assembled call to be scored.
@@ -33,7 +34,7 @@ class SpanCalls:
         self.reset()
 
     def reset(self) -> None:
-        """Remove all spans after a fork, because they belong to the parent process."""
+        """Remove all collected spans in a forked child, where the spans belong to the parent process."""
         self._lock = threading.RLock()
         self._assembler: CallAssembler | None = None
 
@@ -108,7 +109,7 @@ class SpanCalls:
             )
 
     def _count(self, dropped: int, assembler: CallAssembler) -> None:
-        """Count spans that were lost before they became part of a RAG call as faults, and log the first loss.
+        """Count as faults the spans that were lost before they became part of a RAG call, and log the first loss.
 
         Args:
             dropped: number of spans that did not fit into the queue.

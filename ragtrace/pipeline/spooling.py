@@ -1,6 +1,4 @@
-"""Use of the spool file by a runtime: unscored calls are stored at shutdown, and taken out by a later process to be
-scored.
-"""
+"""Storing of unscored RAG calls in the spool file at shutdown, and scoring of the stored calls by a later process."""
 
 from __future__ import annotations
 
@@ -51,7 +49,9 @@ class Spooling:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the calls claimed from the spool file after a fork, because the parent process has claimed them."""
+        """In a forked child, forget which spooled calls are claimed, because all claims belong to the parent
+        process.
+        """
         self._spool.reset()
         self._claiming = threading.Lock()
         self._confirms = self._closed = False

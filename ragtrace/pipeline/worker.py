@@ -365,7 +365,9 @@ class Worker(Generic[T]):
 
     @property
     def has_room_for_judging(self) -> bool:
-        """Whether an item would find a place, and one to wait for a judge; an estimate, made without a lock."""
+        """Whether the queue has room for a large item, and for one that waits for a judge, as estimated without a
+        lock.
+        """
         return self._admission.has_room_for_judging(len(self._items))
 
     @property

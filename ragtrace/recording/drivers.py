@@ -1,6 +1,4 @@
-"""Drivers that run a decorated function as it would run undecorated, and record the run, one driver for each kind of
-function.
-"""
+"""Drivers that run and record a decorated function without changing its behaviour, one for each kind of function."""
 
 from __future__ import annotations
 
@@ -249,7 +247,7 @@ def _observed(call: Invocation, result: Any) -> Any:
 
 @types.coroutine
 def _finishing(call: Invocation, source: Any) -> Generator[Any, Any, Any]:
-    """Wrap a generator-based awaitable (`types.coroutine`) in another one that ends *call* with the result."""
+    """Wrap a generator-based awaitable (`types.coroutine`) so that *call* ends with its result."""
     return (yield from _drive_awaitable(call, source).__await__())
 
 

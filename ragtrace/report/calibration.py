@@ -198,7 +198,7 @@ class LabelledPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReviewerAgreement:
-    """How far reviewers agree with each other on the calls that several of them labelled good or bad."""
+    """Agreement of reviewers with each other on the calls that several of them labelled good or bad."""
 
     reviewers: tuple[str, ...]
     compared: int
@@ -215,7 +215,7 @@ class ReviewerAgreement:
 
     @property
     def doubt(self) -> str:
-        """Why the labels may be wrong, as far as they tell; empty: reviewers agree well."""
+        """Explanation why the labels may be unreliable, or "" if the reviewers agree well."""
         if self.is_unreliable:
             return (
                 f"UNRELIABLE: reviewers differ in {self.differing} of {self.compared} calls (Krippendorff's alpha "
@@ -288,7 +288,7 @@ class Calibration:
 
 
 class _RatedCalls(NamedTuple):
-    """Picked calls with human labels, by position among the judged calls."""
+    """Calls picked for labelling that have human labels, by position among the judged calls."""
 
     given: Mapping[int, Sequence[Label]]
     calls: Mapping[int, LabelledCall]
@@ -298,7 +298,7 @@ class _RatedCalls(NamedTuple):
 
 
 def _rated_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Label]) -> _RatedCalls:
-    """Return the picked calls with human labels.
+    """Return the calls picked for labelling that have human labels.
 
     Where reviewers differ, the mean of their labels counts.
     """
@@ -325,7 +325,7 @@ def _rated_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Lab
 
 
 def _between_reviewers(given: Iterable[Sequence[Label]]) -> ReviewerAgreement:
-    """Return how far the reviewers of calls agree; *given* are the labels of each call."""
+    """Compute the agreement of the reviewers, where *given* has the labels of each call."""
     sure = [[label for label in mine if label.label != "unsure"] for mine in given]
     several = [mine for mine in sure if len(mine) > 1]
     return ReviewerAgreement(
@@ -381,7 +381,7 @@ def _corrected_rate(
     picks: Sequence[Pick],
     labels: Sequence[Label],
 ) -> CorrectedRate:
-    """Return the judge's rate for the *chosen* calls, corrected by the human labels of the picked calls."""
+    """Return the judge's rate for the *chosen* calls, corrected by the human labels."""
     metric, evaluator = series.metric, series.evaluator
     calls = judged_calls(columns, identities, metric, evaluator)
     all_rated = _rated_calls(calls, picks, labels)
@@ -440,7 +440,7 @@ def fit(
     history: CallReader,
     most_false_alarms: float | None = None,
 ) -> Calibration:
-    """Compare the human labels of the picked calls with the judge's scores, and correct the judge's rate of bad calls.
+    """Compare human labels with the judge's scores, and correct the judge's rate of bad calls.
 
     Where reviewers differ, the mean of their labels counts (0 is good, 1 is bad).
 

@@ -200,7 +200,7 @@ def _worse_groups(series: ScoreSeries, groups: Sequence[_Group]) -> list[GroupRa
 
 
 def _p_value(inside: Estimate, outside: Estimate, *, higher_is_better: bool) -> float:
-    """Return the one-sided p-value for the hypothesis that a group's mean is not worse than that of all other calls."""
+    """Return the one-sided p-value for the hypothesis that a group of calls is not worse than all other calls."""
     found = difference(inside, outside)
     if found is None:
         return 1.0

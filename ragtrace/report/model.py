@@ -253,7 +253,7 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackSummary:
-    """What users said by feedback of one name, with the headline metric on the calls that they rated.
+    """User feedback of one name, with the headline metric on the calls that the users rated.
 
     Users choose what they rate, so these figures describe the rated calls alone.
     """

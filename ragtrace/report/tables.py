@@ -61,7 +61,9 @@ def corrected_table(report: Report) -> Table:
 
 
 def feedback_table(report: Report) -> Table:
-    """Return the table of what users said, beside the headline metric of the same calls; empty without feedback."""
+    """Return the table of user feedback beside the headline metric of the same calls, or an empty table without
+    feedback.
+    """
     title = "Score" if report.headline is None else wording.metric_title(report.headline.metric)
     rows = [
         (

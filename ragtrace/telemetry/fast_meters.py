@@ -70,7 +70,7 @@ class HistogramPoint:
         self._start = time_ns()
 
     def add(self, value: float, context: Context | None) -> None:
-        """Count *value* in its bucket of the histogram."""
+        """Count the measurement *value* in its bucket of the histogram."""
         bucket = bisect_left(self._bounds, value)
         self._counts[bucket] += 1
         self._sum += value
@@ -173,7 +173,9 @@ class FastInstrument(Generic[PointT]):
         self._points: dict[frozenset[tuple[str, object]], tuple[Mapping[str, object], PointT]] = {}
 
     def record(self, amount: float, attributes: Mapping[str, str | bool], context: Context | None = None) -> None:
-        """Record the measurement *amount*; negative numbers and NaN are ignored, as in the SDK.
+        """Record the measurement *amount*.
+
+        Negative numbers and NaN are ignored, as in the SDK.
 
         Args:
             attributes: of the series; `instruments.SeriesAttributes` know their key already.

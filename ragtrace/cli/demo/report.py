@@ -69,7 +69,7 @@ def print_to(console: Console, outcome: Outcome, picture: bool) -> None:
 
 
 def report_as_text(outcome: Outcome, picture: bool = False) -> str:
-    """Return the whole report of the demo as plain text, without styles."""
+    """Return the demo's complete report as plain text, without styles."""
     shown = (
         textwrap.fill(line.text(), WIDEST, initial_indent=" " * line.indent, subsequent_indent=" " * line.indent)
         for line in report_lines(outcome, picture)

@@ -1,4 +1,4 @@
-"""Listener in Haystack: a wrapper of the process's tracer, whatever tracer the application has enabled.
+"""Listener in Haystack: a proxy of the process's tracer that works with any tracer enabled by the application.
 
 Haystack hands the inputs and outputs of each component to the span of its tracer, as objects; the span decides whether
 it keeps them. So ragtrace has them although the tracing of content is off for all other tracers. Checked with Haystack

@@ -92,8 +92,7 @@ class _ModelCall:
 
 
 class LlamaIndexRuns:
-    """Translation of LlamaIndex's spans to component runs, by the class and method of a span, with streams followed by
-    events.
+    """Translation of LlamaIndex's spans to component runs, by the class and method of a span.
 
     Args:
         runs: the open runs, which are recorded.

@@ -71,9 +71,7 @@ class ChildRenewal:
             (self.meters.share_parents if self._make is None else self.meters.drop_parents)()
 
     def renew(self) -> None:
-        """Replace the exporters and the meter provider that a forked child has inherited; do nothing in any other
-        process.
-        """
+        """In a forked child, replace the exporters and the meter provider inherited from the parent process."""
         if not self.due:
             return
         with self._lock:
@@ -272,9 +270,7 @@ class _ForkAwareProxy:
         self.current()
 
     def current(self) -> Any:
-        """Return the real meter or instrument of this process, after creating it in a forked child that has none
-        yet.
-        """
+        """Return the real meter or instrument of this process, creating a new one in a forked child if necessary."""
         if self._pid != os.getpid():
             self._renew()
             self._pid, self._real = os.getpid(), self._make()

@@ -40,7 +40,10 @@ _ONE_ITEMS_FAULT: Final = frozenset({"refused", "too_large"})
 
 
 class Receiver(Protocol[T_contra]):
-    """Destination of the items in an `Outbox`; its methods run on the outbox's own thread, so they may block."""
+    """Destination of the items in an `Outbox`.
+
+    Its methods run on the outbox's own thread, so they may block.
+    """
 
     @property
     def name(self) -> str:
@@ -58,7 +61,9 @@ class Receiver(Protocol[T_contra]):
         ...
 
     def send(self, batch: Sequence[T_contra], timeout: float) -> Mapping[int, Refusal]:
-        """Deliver the items of *batch* within *timeout* seconds; never raise.
+        """Deliver the items of *batch* within *timeout* seconds.
+
+        Never raises.
 
         Returns:
             The refusals, by position of the item in *batch*.
@@ -159,7 +164,9 @@ class Outbox(Generic[T]):
             )
 
     def offer(self, item: T, *, size: int = 0, key: str = "", delay: float = 0.0) -> bool:
-        """Queue *item* and return at once; an item that does not fit is counted as dropped.
+        """Queue *item* and return at once.
+
+        An item that does not fit is counted as dropped.
 
         Args:
             size: bytes that the item takes.
@@ -204,7 +211,7 @@ class Outbox(Generic[T]):
             return all(entry.settled or entry.offered_at > moment for entry in pending)
 
     def count_skipped(self, reason: str) -> None:
-        """Count an item as dropped for *reason*, where the caller drops it on purpose instead of queueing it."""
+        """Count an item as dropped for *reason*, because the caller has decided not to queue it."""
         with self._changed:
             self._offered += 1
             self._dropped[reason] += 1
@@ -234,7 +241,8 @@ class Outbox(Generic[T]):
             return lost_before == self._lost
 
     def close(self, timeout: float) -> bool:
-        """Close the outbox: refuse new items, deliver the queued ones within *timeout* seconds and drop the rest.
+        """Close the delivery queue: refuse new items, deliver queued items within *timeout* seconds, and drop the
+        others.
 
         Returns:
             False if items were lost.
@@ -359,8 +367,8 @@ class Outbox(Generic[T]):
     def _record_batch_result(
         self, batch: Sequence[_Entry[T]], refusals: Mapping[int, Refusal]
     ) -> Counter[tuple[str, str]]:
-        """Count each item of a sent *batch* as delivered, as lost or as queued again, and return the number of losses
-        by reason.
+        """Count each item of a sent *batch* as delivered or lost, or queue it again, and return the number of losses by
+        reason.
         """
         losses: Counter[tuple[str, str]] = Counter()
         now = self._clock()

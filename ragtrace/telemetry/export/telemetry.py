@@ -271,7 +271,7 @@ class RetryingExporter:
             self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Return True: `export` delivers or gives up a batch before it returns, so there is nothing to flush."""
+        """Return True, because `export` always delivers or gives up a batch before returning."""
         return True
 
 
@@ -307,7 +307,7 @@ class BoundedProcessor(SpanProcessor):
             self._inner.on_emit(log_record)
 
     def enabled(self, *_: object, **__: object) -> bool:
-        """Return True: log records of every kind are accepted."""
+        """Return True, because log records of every kind are accepted."""
         return True
 
     def shutdown(self) -> None:
@@ -392,8 +392,8 @@ class Telemetry:
         return self.exporters[SPANS].queue.remaining_capacity() if SPANS in self.exporters else 0
 
     def count_lost_spans(self, count: int) -> bool:
-        """Count *count* spans that will never be ended as lost, and return whether there is an export queue to count
-        them.
+        """Count *count* spans as lost because they will never be ended, and return whether there is an export queue to
+        count them.
         """
         if SPANS in self.exporters:
             self.exporters[SPANS].queue.count_lost(count)

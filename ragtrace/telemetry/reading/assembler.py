@@ -105,7 +105,7 @@ class _ModelCall:
 
     @classmethod
     def of(cls, reading: SpanReading, at: float) -> _ModelCall:
-        """Create the identifying record of a model call from a span *reading*, received at the monotonic time *at*."""
+        """Create the identifying record of a model call from *reading*, the step read from its span."""
         span, step = reading.span, reading.step
         answer = hash(step.answer) if step.answer else None
         source, times = (span.scope, reading.convention), (span.start_ns, span.end_ns)
@@ -260,7 +260,7 @@ class CallAssembler:
         return trace
 
     def take_left_out(self) -> list[SpanContext]:
-        """Return the ended spans that were found to belong to no RAG call since the previous call of this method."""
+        """Return the ended spans that belong to no RAG call, as found since the previous call of this method."""
         left_out, self._left_out = self._left_out, []
         return left_out
 
@@ -796,7 +796,7 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
 
 
 def _complete_from_within(readings: list[SpanReading]) -> None:
-    """Copy a missing result from a nested step to the step around it, where both describe the same operation.
+    """Copy a missing result from a nested step to its parent step, where both describe the same operation.
 
     Of two instrumentations, the one around the other may have content switched off, or carry none.
     """
@@ -827,8 +827,7 @@ def _complete_from_within(readings: list[SpanReading]) -> None:
 
 
 def _is_before_documents(generation: Step, root: SpanReading, readings: list[SpanReading]) -> bool:
-    """Return whether *generation* ended before some documents were retrieved, so that its output is not the final
-    answer.
+    """Return whether *generation* ended before some documents were retrieved and so cannot be the final answer.
 
     The model call that wrote the answer has no span here, such as that of a stream after its workflow has ended.
     """

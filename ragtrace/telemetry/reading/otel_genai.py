@@ -235,7 +235,7 @@ def read_generation(
 def read_workflow(
     reading: SpanReading, given: Sequence[ReadMessage], returned: Sequence[ReadMessage], instructions: str | None
 ) -> None:
-    """Set the query, prompt and answer of a workflow or agent from its messages, whose texts may be a state in JSON.
+    """Set the query, prompt and answer of a workflow or agent from its messages.
 
     Args:
         given: messages with which it was started, the question last.
@@ -341,7 +341,7 @@ def _body(attributes: Attributes) -> dict[str, Any]:
 
 
 def _choice(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the message in *body*, the fields of an event about one choice of the model."""
+    """Return the chat message in *body*, the fields of a GenAI choice event."""
     message = body.pop("message", None)
     if isinstance(message, dict):
         body |= cast("dict[str, Any]", message)

@@ -83,7 +83,7 @@ def emit_events(
 
 
 def accepts_events(logger: Logger, context: Context) -> bool:
-    """Return whether *logger* takes evaluation events; without a logs SDK it drops them."""
+    """Return whether *logger* takes evaluation events, which it does not without a logs SDK."""
     # Loggers before SDK 1.45 have no `enabled`: they take every event.
     enabled = getattr(logger, "enabled", None)
     return enabled is None or bool(

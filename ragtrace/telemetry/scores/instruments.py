@@ -68,7 +68,7 @@ class AlertRow(Protocol):
 
 
 class Instruments:
-    """All metric instruments of ragtrace; safe from any thread.
+    """All metric instruments of ragtrace, which may be used from any thread.
 
     What the arguments return is observed when metrics are collected: nothing is counted on the application's time, and
     all outcomes of one collection are of one moment.

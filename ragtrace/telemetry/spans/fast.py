@@ -1,4 +1,5 @@
-"""Spans that are cheap to start: the request thread sets only ids and times, and the rest is set when the span ends.
+"""Spans that are cheap to start: the request thread sets only ids and times, everything else is set at the end of the
+span.
 
 A `FastSpan` is a span of the OpenTelemetry API, so other instrumentations nest below it and users can annotate it, and
 it can be read like a span of the SDK. When it ends, a `ReadableSpan` of the SDK's own is built from it. Fast spans are
@@ -141,7 +142,7 @@ class FastSpan(Span, ReadableSpan):
 
     @property
     def parent(self) -> SpanContext | None:
-        """Span context of the parent span; None for a root span."""
+        """Span context of the parent span, or None for a root span."""
         around: Any = self._around
         return around.get_span_context() if type(around) is FastSpan else around
 
@@ -405,7 +406,7 @@ class FastTracer:
 
     @property
     def resource(self) -> Resource:
-        """Resource of the tracer provider; it changes in a forked child."""
+        """Resource of the tracer provider, which changes in a forked child."""
         return self._provider.resource
 
     @property

@@ -66,7 +66,10 @@ class SpanWriter:
 
     @property
     def fast(self) -> FastTracer | None:
-        """Tracer for fast spans, which need no name and attributes at their start; None if the SDK makes the spans."""
+        """Tracer for fast spans, whose name and attributes are not needed at the start.
+
+        None if the SDK creates the spans.
+        """
         fast = self._fast
         return fast if fast is not None and fast.usable else None
 
