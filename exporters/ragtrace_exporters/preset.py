@@ -82,7 +82,7 @@ class Preset:
         return replace(signals, scores=backend.scores, dialects=backend.dialects, resource=backend.resource)
 
     def endpoints(self, environ: Environ) -> list[Endpoint]:
-        """Return the endpoint of each signal to export, with the variable that sets it."""
+        """Return the endpoint of each signal to export, with the environment variable that sets the endpoint."""
         named = next((name for name in self._where if text(environ, name)), f"the default of {self._where[0]}")
         found = otlp.endpoints(self.read(environ).as_variables(environ))
         return [each if text(environ, each.origin) else replace(each, origin=named) for each in found]

@@ -87,7 +87,7 @@ class JsonClient:
         return self._session
 
     def refusal(self, reply: Reply) -> Refusal:
-        """Return from *reply* why the server refused the sent scores, and whether to send them again."""
+        """Return the refusal in *reply*: why the server refused the sent scores, and whether to send them again."""
         detail = self.shown(reply)
         if reply.status == 0 or reply.status in _LATER:
             return Refusal("unavailable", again=True, busy=True, after_s=reply.after_s, detail=detail)

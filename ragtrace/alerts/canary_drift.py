@@ -97,7 +97,7 @@ class LabelEvidence:
 
     @property
     def before(self) -> Counts:
-        """Counts of judgements and errors before the most likely moment of a change."""
+        """Counts of judgements and errors before the most likely moment of a rise in the error rate."""
         strongest = max(range(len(self.sums)), key=self.sums.__getitem__)
         return Counts(*self.begun[strongest])
 
@@ -130,7 +130,7 @@ class LabelEvidence:
             self.best[at] = min(_OVERFLOW, self.best[at] * factor)
 
     def restart(self, usual: Counts) -> None:
-        """Reset the evidence to none, with *usual* as the counts of judgements before any change."""
+        """Restart the detection of a rise in the error rate, with *usual* as the counts from before any rise."""
         self.judgements, self.errors = usual
         self.sums, self.best, self.begun = _zeros(), [1.0] * len(_BETS), [(0, 0)] * len(_BETS)
 

@@ -401,9 +401,9 @@ def getter(value: object) -> Get | None:
 
 
 def _dict_getter(fields: Any) -> Get:
-    """Return a function that looks up values of a dictionary by key, among keys that are plain strings.
+    """Return a look-up function for a dictionary, which ignores keys that are not plain strings.
 
-    Other keys are left out: comparing them would run foreign code.
+    Comparing other keys would run foreign code.
     """
     kind = cast("type[object]", type(fields))
     for key in fields if kind is dict else _dict_iter(fields):

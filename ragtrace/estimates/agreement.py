@@ -128,7 +128,7 @@ def _kappa(calls: Sequence[tuple[bool, bool, float]]) -> Interval | None:
 
 
 def krippendorff_alpha(units: Iterable[Sequence[Hashable | None]]) -> float | None:
-    """Return Krippendorff's alpha of several reviewers' nominal labels: 1 is perfect, 0 is the agreement of chance.
+    """Return Krippendorff's alpha of several reviewers' nominal labels: 1 is perfect agreement, 0 agreement by chance.
 
     Args:
         units: for each call the labels that it got; None and absent labels count as missing.

@@ -177,7 +177,7 @@ class IntervalBounds(Generic[Q]):
 
 @dataclass(frozen=True, slots=True)
 class _SampleStatistics(Generic[Q]):
-    """Statistics of the judged calls from which the interval of the mean is computed."""
+    """Statistics of the judged calls from which the confidence interval of a mean score is computed."""
 
     mean: Q
     """Weighted mean of the judge's scores (t)."""
@@ -291,7 +291,7 @@ def _clamped(value: Q, a: Arithmetic[Q]) -> Q:
 
 
 def _sample_statistics(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _SampleStatistics[Q]:
-    """Return the statistics of the judged calls from which the interval of the mean is computed."""
+    """Return the statistics of the judged calls that the confidence interval of a mean score is computed from."""
     w = sums["w"]
     mean, screen = a.let("mean", sums["wy"] / w), a.let("screen", sums["wf"] / w)
     unit, known = a.let("unit", sums["ww"] / w), _sums_are_complete(sums, a)
@@ -342,7 +342,7 @@ def _sums_of_oversampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic
 
 
 def _pseudo_counts(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q]:
-    """Return how many imagined calls (pseudo-observations, k) a sample needs for its interval to be wide enough.
+    """Return how many imagined calls (pseudo-observations, k) to add to a sample to make its interval wide enough.
 
     There are two numbers, for the targets `rate` and `traffic`. The better the screen's scores separate good from bad
     calls, the fewer are needed.
@@ -424,7 +424,7 @@ def wilson_interval(
 def _screen_weight(
     sums: Mapping[str, Q], sample: _SampleStatistics[Q], a: Arithmetic[Q], *, tuned: bool
 ) -> tuple[Q, Q]:
-    """Return the weight L of the screen, which scores all calls, in the estimate, and the variance it removes."""
+    """Return the weight L of the screen, which scores all calls, in the estimate, and the variance that L removes."""
     t, f = sample.mean, sample.screen
     second = sums["wwyf"] - t * sums["wwf"] - f * sums["wwy"] + t * f * sums["ww"]
     c = a.let("shared", second - (sums["wyf"] - t * sums["wf"]))

@@ -152,7 +152,7 @@ class Scorer(Protocol):
 
 
 class MetricAssignment(NamedTuple):
-    """Assignment of each metric to the evaluator from whose scores the mean of the metric is estimated.
+    """Assignment of each metric to the evaluator whose scores are used to estimate the metric's mean.
 
     The screen scores every call, the judge a sample of the calls. Only metrics with range [0, 1] are assigned.
     """
@@ -183,7 +183,7 @@ class MetricAssignment(NamedTuple):
         return cls(screen_id, metrics(screen), judge_id, metrics(judge))
 
     def evaluator_of(self, metric: str) -> str | None:
-        """Return the id of the evaluator whose scores the mean of *metric* is estimated from, or None."""
+        """Return the id of the evaluator whose scores are used to estimate the mean of *metric*, or None."""
         if metric in self.judged:
             return self.judge
         return self.screen if metric in self.screened else None

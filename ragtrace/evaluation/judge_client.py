@@ -378,7 +378,7 @@ class JudgeClient:
 
 
 def _deferred(error: JudgeError) -> JudgeError:
-    """Return *error*, marked to say that the judge was not asked about the call."""
+    """Return *error*, marked as a failure before the judge was asked about the call."""
     error.deferred = True
     return error
 
@@ -556,7 +556,7 @@ _MOST_CHARS_EACH: Final = 100_000
 def fingerprint(call: RagCall, evaluator: str) -> bytes:
     """Return the cache key of a call: a hash of the judge's identity and of all texts that a judge may read.
 
-    The latter is query, contexts (texts and ids, in order), answer and reference, and what else the application gave:
+    These texts are query, contexts (with ids, in order), answer and reference, and what else the application gave:
     reference contexts, the conversation, repeated runs, the answer's parts.
 
     Args:

@@ -23,7 +23,7 @@ _ADVICE: Final[Mapping[str, str]] = {
 
 
 def embedded_judge(*, extractive: bool = False) -> Judge:
-    """Create an `EmbeddedJudge` with the option *extractive*, importing its module only now."""
+    """Import the class `EmbeddedJudge` on demand, and return an instance with the option *extractive*."""
     from ragtrace.judges import EmbeddedJudge
 
     return EmbeddedJudge(extractive=extractive)

@@ -256,7 +256,7 @@ def _chunk_attributes(
 
 
 def context_relevance_decaying(decay: float, *, name: str) -> Formula:
-    """Return a metric called *name*: weighted context relevance with weights that fall by *decay* per rank.
+    """Return a metric called *name*: context relevance weighted by rank, with weights falling by the factor *decay*.
 
     Raises:
         SettingsError: *decay* is not in (0, 1].

@@ -204,7 +204,7 @@ def _any(values: Iterable[Truth]) -> Truth:
 def _claim_attributes(
     ranks: Sequence[int], rows: Entailments, relevant: Sequence[Truth], known: Sequence[_Origin], claims: int
 ) -> dict[str, Plain]:
-    """Return the score attributes of noise sensitivity metrics: counts of claims, and shares such as claim recall."""
+    """Return the attributes of a noise sensitivity score: counts of claims, and shares such as the claim recall."""
     recalled = [_any(column) for column in zip(*rows.reference, strict=True)]
     own = [_and(one.correct, _and(_not(one.in_relevant), _not(one.in_irrelevant))) for one in known]
     counts: dict[str, Plain] = {

@@ -212,7 +212,7 @@ def _statistic(
     ddof: int,
     compute: Callable[[float, float], float | None],
 ) -> Result:
-    """Return a statistic of a metric over repeated runs: what *compute* returns for mean and variance of the scores.
+    """Return as a score what *compute* returns for mean and variance of a metric's scores in repeated runs.
 
     Runs without a score are left out. Without *results*, *base* (which needs no judge) is computed for each of the runs
     of *call*.

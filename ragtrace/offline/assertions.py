@@ -1,4 +1,4 @@
-"""Assertion on the scores of a call (`assert_scores`) with detailed messages, for pytest without a plugin.
+"""`assert_scores`, an assertion on the scores of a call for pytest, which needs no plugin.
 
     def test_the_bot_stays_with_its_sources() -> None:
         question = "Where is the Eiffel Tower?"

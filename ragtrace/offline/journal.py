@@ -70,7 +70,7 @@ class Journal:
         self._file.close()
 
     def has_line(self, number: int, key: bytes) -> bool:
-        """Return whether the journal has a result for input line *number*, which still describes the same call."""
+        """Return whether the journal has a result for line *number* and that line still describes the same call."""
         if (
             number >= len(self._offsets)
             or self._offsets[number] == _NOWHERE

@@ -148,7 +148,7 @@ class Faults:
             return dict(self._counts - self._earlier)
 
     def end_configuration(self, of_the_next: Mapping[str, int]) -> None:
-        """Assign all failures counted so far to the configuration of ragtrace that ends now.
+        """Record that all failures counted so far belong to the configuration of ragtrace that ends now.
 
         Those counted in *of_the_next* belong to the next configuration.
         """
@@ -156,7 +156,7 @@ class Faults:
             self._ended = self._counts - Counter(of_the_next)
 
     def begin_configuration(self) -> None:
-        """Assign all failures from now on to the configuration of ragtrace that begins.
+        """Record that all failures from now on belong to the configuration of ragtrace that begins.
 
         `counts_since_configure` then counts the failures since the end of the previous one, if there was one.
         """

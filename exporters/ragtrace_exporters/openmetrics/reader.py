@@ -61,7 +61,7 @@ class PageReader(InMemoryMetricReader):
         call_in_child(self._after_fork)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        """Write the last counts to the shared folder, and stop serving the page of metrics."""
+        """Write this process's last metrics to the shared folder, and stop serving the page of metrics."""
         if self._ended.is_set():
             return
         self._ended.set()

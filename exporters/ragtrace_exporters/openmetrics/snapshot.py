@@ -55,7 +55,7 @@ def label_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """Exemplar: a measurement in a bucket or a counter, with the ids of its trace and span."""
+    """Measurement in a histogram bucket or counter that is kept as an example, with its trace and span ids."""
 
     value: float
     at: float

@@ -38,7 +38,7 @@ class AnswerUnit(NamedTuple):
 
 
 class PromptChunk:
-    """Retrieved passage as a prompt shows it, once for all passages with equal text."""
+    """Retrieved passage as a prompt shows it. Passages with equal text share one chunk."""
 
     def __init__(self, rank: int, text: str) -> None:
         self.id = f"c{rank + 1}"

@@ -239,8 +239,7 @@ def weighted_rating(
 def value_span(text: str, field: str) -> tuple[int, int] | None:
     """Return the start and end of the last string value of *field* in the JSON *text*, or None.
 
-    None if there is none. The key decides, not equal text: quotation marks in another string are escaped, so that they
-    begin no key.
+    The key decides, not equal text: quotation marks in another string are escaped, so that they begin no key.
     """
     found = [match.span(1) for match in re.finditer(rf'(?<!\\)"{field}"\s*:\s*"([^"\\]*)"', text)]
     return found[-1] if found else None

@@ -86,7 +86,7 @@ class HHEM:
 
     @property
     def version(self) -> str:
-        """Version of this judge: how it splits texts into windows, and which model it runs."""
+        """Version of this judge, made of the version of its way of splitting texts and the model's name."""
         return f"1:{Path(self._model).name}"
 
     def offers(self, metric: Metric) -> bool:
