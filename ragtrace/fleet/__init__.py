@@ -1,1 +1,3 @@
-"""OTLP gateway of ragtrace: receives spans of many processes, forwards them and scores the RAG calls in them."""
+"""OTLP gateway of ragtrace, which receives spans from many processes, forwards the spans and scores the RAG calls in
+them.
+"""

@@ -1,4 +1,4 @@
-"""Budget of a judge that all workers of a fleet keep together: requests a minute, tokens and US dollars a day.
+"""Budget for judge requests that all workers of a fleet share: requests per minute, tokens and US dollars per day.
 
 The counts are in Redis, by the moving windows of the library `limits`: over any minute, or any day, no more than the
 budget is spent. Tokens and US dollars are drawn in portions of a thousandth of a day's budget, which the requests of
@@ -49,7 +49,7 @@ _LONGEST_PAUSE_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """Limits of a judge's budget; None: no limit."""
+    """Limits of a judge's budget, where None means no limit."""
 
     per_minute: float | None = None
     """Requests a minute; a judge may need several for one call, and repeats count."""
@@ -64,7 +64,7 @@ class BudgetLimits:
         return (self.per_minute, self.tokens_per_day, self.usd_per_day) != (None, None, None)
 
     def share_of(self, workers: int) -> BudgetLimits:
-        """Return the limits of one of *workers* processes that do not share their counts."""
+        """Divide the limits by the number of *workers*, for processes that do not share their counts."""
 
         def share(amount: float | None) -> float | None:
             return None if amount is None else amount / workers
@@ -78,7 +78,7 @@ class BudgetLimits:
 
 
 class JudgeBudget:
-    """Budget of one judge, kept together with the other workers by Redis, or by this process alone: its share.
+    """Budget for the requests to a judge, shared with other workers through Redis, or kept by this process alone.
 
     It is the `SharedLimits` of a `JudgeClient`, for one event loop. Without Redis nothing is shared: the limits must be
     the share of this process, and a Retry-After holds this process only.
@@ -126,11 +126,13 @@ class JudgeBudget:
 
     @property
     def seconds_closed(self) -> float:
-        """Seconds until the budget may allow a request again, as far as this process knows; 0 if it may now."""
+        """Seconds until the budget may allow another judge request, as far as this process knows, or 0 if it may
+        now.
+        """
         return max(0.0, self._closed_until - self._clock())
 
     async def reserve(self, deadline: float) -> Reservation | float:
-        """Wait until the budget allows one more request, and count it.
+        """Wait until the budget allows another judge request, and count the request.
 
         Args:
             deadline: monotonic seconds.
@@ -172,7 +174,9 @@ class JudgeBudget:
             self._turn.release()
 
     async def pause(self, seconds: float) -> None:
-        """Keep the requests of all workers from the judge for *seconds*: its server has sent a Retry-After."""
+        """Keep all workers from sending judge requests for *seconds*, because the judge's server has sent a Retry-After
+        header.
+        """
         if self._redis is None or not seconds > 0:  # NaN as well: a judge may say anything
             return
         try:
@@ -195,11 +199,11 @@ class JudgeBudget:
         return (RedisError, OSError, asyncio.TimeoutError)
 
     async def _seconds_paused(self) -> float:
-        """Return the seconds that a Retry-After still lasts; 0 if none does."""
+        """Return for how many seconds a Retry-After of the judge's server still lasts, or 0 if there is none."""
         return 0.0 if self._redis is None else max(0.0, float(await self._redis.pttl(self._pause_key)) / 1000)
 
     async def _try_to_reserve(self) -> tuple[float, str]:
-        """Count one request in all budgets if they allow it.
+        """Count one judge request in all budgets, if all of them allow another request.
 
         Returns:
             Seconds after which to try again, 0 if the request was counted; and what it waits for.
@@ -227,7 +231,7 @@ class JudgeBudget:
         return _BudgetReservation(self, *amounts)
 
     def settle(self, usd: float, tokens: float, cost: Cost) -> None:
-        """Replace the reserved *usd* and *tokens* of a request by its real *cost*."""
+        """Replace the reserved *usd* and *tokens* of a judge request by its actual *cost*."""
         self._n_settled += 1
         if self._dollars is not None:
             self._dollars.settle(usd, cost.cost_usd)
@@ -236,7 +240,10 @@ class JudgeBudget:
 
 
 def _deferred(why: str) -> JudgeError:
-    """Return the error of a call about which the judge was not asked: its failure says nothing about the call."""
+    """Return the error for a call whose judge request was not sent.
+
+    Such an error says nothing about the call itself.
+    """
     error = JudgeError("unavailable", why, retryable=False)
     error.deferred = True
     return error
@@ -244,19 +251,19 @@ def _deferred(why: str) -> JudgeError:
 
 @dataclass(frozen=True, slots=True)
 class _BudgetReservation:
-    """Permission for one request to the judge, with the US dollars and tokens that were reserved for it."""
+    """Permission to send one judge request, with the US dollars and tokens reserved for it."""
 
     budget: JudgeBudget
     usd: float
     tokens: float
 
     def settle(self, cost: Cost) -> None:
-        """Replace the reserved amounts by the real *cost* of the request."""
+        """Replace the reserved amounts by the actual *cost* of the judge request."""
         self.budget.settle(self.usd, self.tokens, cost)
 
 
 class _Quota:
-    """Part of a day's budget that this process has drawn from the store and not spent yet.
+    """Unspent part of a day's budget that this process has taken from the shared store in portions.
 
     Args:
         window: the moving window of the budget's portions.
@@ -271,32 +278,34 @@ class _Quota:
 
     @property
     def _expected(self) -> float:
-        """Cost that is reserved for one request: its mean, but a day's budget at most, which else is never enough."""
+        """Expected cost of one judge request: the mean cost so far, but at most a whole day's budget."""
         return min(self._costs.mean, self._per_day)
 
     def missing_portions(self) -> int:
-        """Return how many portions must be drawn before one more request."""
+        """Return how many portions of the day's budget must be taken from the store before another judge request."""
         return max(0, math.ceil((self._expected - self._balance) / self._portion - 1e-9))
 
     def add(self, portions: int) -> None:
-        """Add drawn *portions* to the balance."""
+        """Add *portions* of the day's budget, taken from the store, to the balance."""
         self._balance += portions * self._portion
 
     def take(self) -> float:
-        """Take the expected cost of one request out of the balance, and return it."""
+        """Subtract the expected cost of one judge request from the balance, and return it."""
         expected = self._expected
         self._balance -= expected
         return expected
 
     def settle(self, reserved: float, cost: float | None) -> None:
-        """Correct the balance by the difference between the *reserved* and the real *cost*; None: not reported."""
+        """Correct the balance by the difference between the *reserved* and the actual *cost*, which is None if not
+        reported.
+        """
         self._costs.add(cost)
         if cost is not None:
             self._balance += reserved - cost
 
 
 class BudgetReader:
-    """Reader of how much of a judge's budget in Redis is left, for metrics; for any thread.
+    """Thread-safe reader of the remaining judge budget in Redis, for metrics.
 
     Args:
         limits: the limits of the budget.
@@ -314,7 +323,7 @@ class BudgetReader:
         self._windows = _windows(limits, judge, prefix)
 
     def remaining(self) -> dict[str, float]:
-        """Return the share of each budget (`requests`, `usd`, `tokens`) that is not drawn, from 0 to 1.
+        """Return the remaining share of each budget (`requests`, `usd`, `tokens`), from 0 to 1.
 
         Raises:
             redis.exceptions.RedisError: Redis does not answer.
@@ -324,7 +333,7 @@ class BudgetReader:
 
 
 def check_store(store: str | None) -> None:
-    """Check that *store* is the URL of a Redis, or None.
+    """Check that *store* is a Redis URL, or None.
 
     Raises:
         SettingsError: it is not; the message does not hold its password.
@@ -335,7 +344,7 @@ def check_store(store: str | None) -> None:
 
 
 def _connect(store: str | None) -> tuple[Any, Any]:
-    """Return the client of Redis, None without *store*; and the rate limiter on it."""
+    """Create the Redis client (None without *store*) and the rate limiter that uses it."""
     try:
         from limits.aio.storage import MemoryStorage, RedisStorage
         from limits.aio.strategies import MovingWindowRateLimiter
@@ -353,7 +362,7 @@ def _connect(store: str | None) -> tuple[Any, Any]:
 
 
 def _windows(limits: BudgetLimits, judge: str, prefix: str) -> dict[str, Any]:
-    """Return the moving windows of the configured limits, by the name of the budget."""
+    """Return the moving windows (of the library `limits`) for the configured budget limits, by name."""
     found: dict[str, Any] = {}
     if limits.per_minute is not None:
         found["requests"] = _window(limits.per_minute, limits.minute_seconds, f"{prefix}:requests", judge)
@@ -366,7 +375,7 @@ def _windows(limits: BudgetLimits, judge: str, prefix: str) -> dict[str, Any]:
 
 
 def _window(amount: float, seconds: int, name: str, judge: str) -> Any:
-    """Return the moving window in which *amount* are allowed within *seconds*: a whole number, rounded down."""
+    """Return the moving window that allows *amount*, rounded down to a whole number, within *seconds*."""
     from limits import RateLimitItemPerSecond
 
     if amount <= 0:

@@ -1,4 +1,4 @@
-"""Celery worker of a fleet: consumer, thread pool and task, in one process with one event loop for all judge calls.
+"""Celery worker of a fleet: consumer, thread pool and task in one process, with one event loop for all judge requests.
 
 Needs the extra `fleet`; imported by `ragtrace worker` only.
 """
@@ -46,7 +46,8 @@ The first would declare 28 exchanges and queues for tasks with a countdown.
 
 
 class WakingThreadPool(_thread_pool.TaskPool):  # type: ignore[misc]
-    """Thread pool of Celery that wakes the consumer's loop when a task has ended, so that the task is acknowledged.
+    """Celery thread pool that wakes the consumer's event loop at the end of each task, so that the task is acknowledged
+    at once.
 
     Celery leaves the acknowledgement to the loop, which sleeps for up to a second. With all calls of a worker in that
     state, the broker sends no further one.
@@ -60,7 +61,7 @@ class WakingThreadPool(_thread_pool.TaskPool):  # type: ignore[misc]
         self._sender.setblocking(False)
 
     def register_with_event_loop(self, loop: Any) -> None:
-        """Have the consumer's *loop* look at the socket on which ended tasks and signals announce themselves."""
+        """Make the consumer's event *loop* watch the socket that is written to when a task ends or a signal arrives."""
         loop.add_reader(self._receiver, self._drain)
         signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)  # else SIGTERM waits for a heartbeat
 
@@ -78,7 +79,7 @@ class WakingThreadPool(_thread_pool.TaskPool):  # type: ignore[misc]
         accept_callback: Callable[..., object] | None = None,
         **more: Any,
     ) -> Any:
-        """Run a task on a thread of the pool."""
+        """Run a Celery task on a thread of the pool."""
 
         def ended(result: object) -> None:
             try:
@@ -93,12 +94,14 @@ class WakingThreadPool(_thread_pool.TaskPool):  # type: ignore[misc]
 
 
 class CallConsumer(_consumer.Consumer):  # type: ignore[misc]
-    """Consumer of Celery that gives Celery the messages of calls only, and moves all others to the dead letters."""
+    """Celery consumer that passes only valid messages with RAG calls on to Celery, and moves all others to the dead
+    letters.
+    """
 
     judge: ClassVar[FleetJudge]
 
     class Blueprint(_consumer.Consumer.Blueprint):  # type: ignore[misc]
-        """Steps of the consumer."""
+        """Start-up steps of the Celery consumer."""
 
         default_steps: ClassVar[list[str]] = [
             step
@@ -107,7 +110,7 @@ class CallConsumer(_consumer.Consumer):  # type: ignore[misc]
         ]
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
-        """Return the function that takes the messages of the queue."""
+        """Return the function that receives each message of the queue."""
         consumer: Any = super()
         handle: Callable[[Any], object] = consumer.create_task_handler(*args, **kwargs)
 
@@ -120,7 +123,7 @@ class CallConsumer(_consumer.Consumer):  # type: ignore[misc]
         return take
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
-        """Move a message that cannot be decoded to the dead letters."""
+        """Move a message that cannot be decoded to the queue of dead letters."""
         self._bury(message, f"it cannot be decoded: {type(exc).__name__}")
 
     def _bury(self, message: Any, wrong: str) -> None:
@@ -135,14 +138,16 @@ class CallConsumer(_consumer.Consumer):  # type: ignore[misc]
 
 
 def visibility_seconds(judge_timeout: float) -> float:
-    """Return the time for which a worker may hold a call, by the time that judging a call may take."""
+    """Return the visibility timeout of Redis in seconds: how long a worker may hold an unacknowledged call."""
     return _VISIBILITY_DEADLINES * judge_timeout + _VISIBILITY_SECONDS
 
 
 def run_worker(
     runtime: Runtime, url: str, shared: SharedState, *, concurrency: int, started: Callable[[], object]
 ) -> bool:
-    """Judge the calls in the queue of the broker at *url* until SIGTERM or SIGINT; finish those under way then.
+    """Judge the RAG calls in the queue of the broker at *url* until SIGTERM or SIGINT.
+
+    Calls in progress are then finished.
 
     Args:
         runtime: the runtime, which has a judge.

@@ -1,4 +1,4 @@
-"""Claims of calls by the workers of a fleet: a call that is queued more than once is judged, counted and posted once.
+"""Claims of RAG calls by the workers of a fleet, so that a call that is queued more than once is judged only once.
 
 An application queues a call again when it does not know that the broker has it, and a broker delivers a message again
 when its worker is gone. A worker claims a call before it is judged, and confirms the claim when its scores are
@@ -39,15 +39,18 @@ _RELEASE_SCRIPT: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.ca
 
 
 def claim_id(span: SpanContext, evaluator: str, evaluator_version: str) -> str:
-    """Return the id under which an evaluator's scores of the call with the root span *span* are claimed together."""
+    """Return the id for claiming a RAG call at one evaluator, given the call's root span *span*."""
     return score_id(span, "", evaluator, evaluator_version=evaluator_version)
 
 
 class Claims(Protocol):
-    """Store of claims that all workers of a fleet use. Its methods raise what the library of the store raises."""
+    """Interface of a store of claims shared by all workers of a fleet.
+
+    Its methods raise the exceptions of the library behind the store.
+    """
 
     def claim(self, call: str, owner: str, seconds: float) -> Claim:
-        """Claim the id *call* for *owner*, for some seconds; return whether it was claimed or why it was not.
+        """Claim the RAG call *call* for *owner* for some seconds, and return whether that succeeded, or why not.
 
         Args:
             call: id of the call (`claim_id`).
@@ -57,14 +60,14 @@ class Claims(Protocol):
         ...
 
     def confirm(self, call: str) -> None:
-        """Note that the scores of *call* are delivered: from now on nobody can claim the call."""
+        """Note that the scores of the RAG call *call* are delivered, so that the call cannot be claimed again."""
 
     def release(self, call: str, owner: str) -> None:
-        """Give up a claim of *owner*, so that the call can be claimed at once."""
+        """Release the claim of *owner*, so that the RAG call can be claimed again at once."""
 
 
 def open_claims(url: str) -> Claims:
-    """Return the store of claims at *url*.
+    """Open the store of claims at *url*.
 
     Args:
         url: of Redis (`redis://`, `rediss://`), or of a database as SQLAlchemy writes it, such as
@@ -84,7 +87,9 @@ def open_claims(url: str) -> Claims:
 
 
 class WorkerClaims:
-    """Claims of one worker: never stops a call from being judged because the store of claims does not answer.
+    """Claims of RAG calls by one worker.
+
+    If the store of claims does not answer, calls are judged without a claim.
 
     Args:
         store: the store; None: nothing is claimed.
@@ -99,18 +104,18 @@ class WorkerClaims:
         """Number of calls by what came of claiming them; `unknown`: the store did not answer."""
 
     def claim(self, span: SpanContext | None, owner: str) -> Claim | Literal["unknown"]:
-        """Claim the call with the root span *span* for the message *owner*, and count what came of it."""
+        """Claim the RAG call with the root span *span* for the message *owner*, and count the outcome."""
         state: Claim | None = self._ask(span, lambda store, call: store.claim(call, owner, self._seconds))
         if self._store is not None:
             self.counts[state or "unknown"] += 1
         return "unknown" if state is None else state
 
     def confirm(self, span: SpanContext | None) -> None:
-        """Note that the scores of the call with the root span *span* are delivered."""
+        """Note that the scores of the RAG call with the root span *span* are delivered."""
         self._ask(span, lambda store, call: store.confirm(call))
 
     def release(self, span: SpanContext | None, owner: str) -> None:
-        """Give up the claim of the message *owner* on a call that is queued again."""
+        """Release the claim of the message *owner* on a RAG call that is put back into the queue."""
         self._ask(span, lambda store, call: store.release(call, owner))
 
     def _ask(self, span: SpanContext | None, ask: Callable[[Claims, str], T]) -> T | None:
@@ -129,7 +134,7 @@ class WorkerClaims:
 
 
 class RedisClaims:
-    """Claims in Redis, as one key a call, which Redis deletes when it expires.
+    """Store of claims in Redis, with one expiring key for each RAG call.
 
     Args:
         url: of Redis.
@@ -144,22 +149,22 @@ class RedisClaims:
         )
 
     def claim(self, call: str, owner: str, seconds: float) -> Claim:
-        """Claim the id *call* for *owner*, for some seconds; return whether it was claimed or why it was not."""
+        """Claim the RAG call *call* for *owner* for some seconds, and return whether that succeeded, or why not."""
         milliseconds = max(1, int(seconds * 1000))
         found: Claim = self._redis.eval(_CLAIM_SCRIPT, 1, self._prefix + call, owner, milliseconds).decode()
         return found
 
     def confirm(self, call: str) -> None:
-        """Note that the scores of *call* are delivered: from now on nobody can claim the call."""
+        """Note that the scores of the RAG call *call* are delivered, so that the call cannot be claimed again."""
         self._redis.set(self._prefix + call, _DONE, ex=KEPT_SECONDS)
 
     def release(self, call: str, owner: str) -> None:
-        """Give up a claim of *owner*, so that the call can be claimed at once."""
+        """Release the claim of *owner*, so that the RAG call can be claimed again at once."""
         self._redis.eval(_RELEASE_SCRIPT, 1, self._prefix + call, owner)
 
 
 class SqlClaims:
-    """Claims in a table of a database, by SQLAlchemy; made if it does not exist.
+    """Store of claims in an SQL database table, accessed by SQLAlchemy and created if missing.
 
     Claims expire by the clocks of the workers, which must agree to a few seconds.
 
@@ -201,7 +206,7 @@ class SqlClaims:
             events.listen(self._engine, "connect", _make_sqlite_fast)
 
     def claim(self, call: str, owner: str, seconds: float) -> Claim:
-        """Claim the id *call* for *owner*, for some seconds; return whether it was claimed or why it was not."""
+        """Claim the RAG call *call* for *owner* for some seconds, and return whether that succeeded, or why not."""
         self._create()
         table, now = self._table, self._clock()
         claimed = {"owner": owner, "until": now + seconds, "done": False}
@@ -221,13 +226,13 @@ class SqlClaims:
         return "done" if done else "held"
 
     def confirm(self, call: str) -> None:
-        """Note that the scores of *call* are delivered: from now on nobody can claim the call."""
+        """Note that the scores of the RAG call *call* are delivered, so that the call cannot be claimed again."""
         table = self._table
         done = {"done": True, "until": self._clock() + KEPT_SECONDS}
         self._execute(table.update().where(table.c.call_id == call).values(**done))
 
     def release(self, call: str, owner: str) -> None:
-        """Give up a claim of *owner*, so that the call can be claimed at once."""
+        """Release the claim of *owner*, so that the RAG call can be claimed again at once."""
         table = self._table
         mine = self._sql.and_(table.c.call_id == call, table.c.owner == owner, table.c.done.is_(False))
         self._execute(table.delete().where(mine))
@@ -237,7 +242,7 @@ class SqlClaims:
         self._engine.dispose()
 
     def _create(self) -> None:
-        """Make the table when it is first used: the database need not be there when the worker starts."""
+        """Create the table of claims on first use, so that the worker can start before the database."""
         if self._exists:
             return
         try:
@@ -253,6 +258,6 @@ class SqlClaims:
 
 
 def _make_sqlite_fast(connection: Any, _: object) -> None:
-    """Have SQLite wait for the disk at its checkpoints only, so that a claim takes less than a millisecond."""
+    """Configure SQLite to wait for the disk at checkpoints only, so that a claim takes less than a millisecond."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")

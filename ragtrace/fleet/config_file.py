@@ -1,4 +1,4 @@
-"""Configuration file of the gateway: TOML with the arguments of `configure`."""
+"""Configuration file of the gateway, in TOML, with the arguments of `ragtrace.configure`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SECRETS: Final = frozenset({"api_key"})
 
 
 def read_config(path: Path, *, broker: str | None = None) -> dict[str, Any]:
-    """Return the arguments for `configure` that the TOML file *path* holds.
+    """Read the arguments for `ragtrace.configure` from the TOML file at *path*.
 
     `screen` and `judge` are specifications as for `ragtrace score` (`embedded`, `openai:MODEL`, `module:object`), or
     `none`; `judge` may be a table of the arguments of `OpenAIJudge` instead. `sampling` and `redact` are tables of the
@@ -74,7 +74,7 @@ def _value(name: str, value: Any, path: Path) -> Any:
 
 
 def _made(make: Callable[..., object], arguments: object, where: str) -> object:
-    """Return the object that *make* builds from the table *arguments*.
+    """Build an object by calling *make* with the keys of the TOML table *arguments*.
 
     Raises:
         SettingsError: it is no table, or has a wrong key.

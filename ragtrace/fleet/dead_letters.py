@@ -1,4 +1,4 @@
-"""Dead letters and state of a fleet, as the commands `ragtrace fleet` show and change them."""
+"""State and dead letters of a fleet, as the commands `ragtrace fleet` show and change them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORKER_LOST: Final = "worker_lost"
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """State of a fleet at one moment."""
+    """Snapshot of a fleet's queues and workers."""
 
     calls: int
     """Calls in the queue that no worker has."""
@@ -34,7 +34,7 @@ class FleetState:
 
 
 def read_state(broker: CallBroker) -> FleetState:
-    """Return the state of the fleet at *broker*.
+    """Read the state of the fleet from *broker*.
 
     Raises:
         Exception: the broker cannot be reached.
@@ -48,7 +48,7 @@ def read_state(broker: CallBroker) -> FleetState:
 
 
 def _oldest_seconds(broker: CallBroker) -> float | None:
-    """Return the age of the oldest call in a queue of Redis; RabbitMQ shows no message without delivering it."""
+    """Return the age in seconds of the oldest call in a Redis queue, or None for RabbitMQ and for an empty queue."""
     if not is_redis(broker.url):
         return None
     with broker.redis() as client:
@@ -62,14 +62,14 @@ def _oldest_seconds(broker: CallBroker) -> float | None:
 
 
 def _decoded(envelope: Mapping[str, Any]) -> bytes:
-    """Return the body in the envelope that kombu puts around a message in Redis."""
+    """Decode the message body in *envelope*, which kombu puts around a message in Redis."""
     body = str(envelope["body"])
     encoded = envelope.get("properties", {}).get("body_encoding") == "base64"
     return base64.b64decode(body) if encoded else body.encode()
 
 
 def retry_dead_letters(broker: CallBroker, most: int) -> Counter[str]:
-    """Put dead letters back into the queue of calls, with their tries set to 0, the oldest first.
+    """Put dead letters back into the queue of calls to be judged again, oldest first.
 
     A letter leaves its queue when the broker has confirmed the call, so that none is lost; one that no call can be read
     from stays.
@@ -110,7 +110,7 @@ def retry_dead_letters(broker: CallBroker, most: int) -> Counter[str]:
 
 
 def _read_letter(message: Any) -> tuple[str, object]:
-    """Return the reason and the call of a dead letter.
+    """Return the reason and the RAG call of a dead letter.
 
     It comes from a worker, or from RabbitMQ, which moves the message of Celery there as it was.
     """

@@ -1,4 +1,4 @@
-"""Metrics of a fleet: its queues, its workers, claims, and what is left of the judge's budget."""
+"""OpenTelemetry metrics of a fleet: queues, workers, claims, and the remaining budget of the judge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BUDGET_SECONDS: Final = 5.0
 
 
 class FleetMetrics:
-    """Source of the metrics that a worker or a gateway exports about its fleet.
+    """Source of the OpenTelemetry metrics that a worker or a gateway exports about its fleet.
 
     Args:
         depths: returns the depths of the queues; None while the broker cannot be reached.
@@ -50,7 +50,7 @@ class FleetMetrics:
         self._read_at = float("-inf")
 
     def add_to(self, meter: Meter | FastMeter) -> None:
-        """Add the metrics to those that *meter* exports."""
+        """Create the observable instruments of the fleet's metrics with *meter*."""
         s = semconv
 
         def observed(read: Callable[[], Iterable[Observation]]) -> Any:

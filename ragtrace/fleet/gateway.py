@@ -1,4 +1,4 @@
-"""Gateway: takes OTLP export requests of spans, forwards them, acknowledges them and hands them over for scoring."""
+"""Gateway that receives OTLP export requests with spans, forwards and acknowledges them, and has the spans scored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _BEARER: Final = "bearer "
 
 
 class Gateway:
-    """Gateway between the senders of spans and an upstream: forwards each request, then acknowledges it.
+    """Gateway between the senders of spans and an upstream OTLP endpoint, which forwards each request, then
+    acknowledges it.
 
     A request is acknowledged after the upstream has accepted it; without an upstream, after its spans have been queued
     for scoring. Nothing is kept to be forwarded later: if the upstream is away, the sender is asked to try again.
@@ -62,19 +63,23 @@ class Gateway:
         self._spans: Counter[tuple[str, str]] = Counter()
 
     def authorize(self, authorization: str) -> ExportResult | None:
-        """Return the refusal of a request whose `Authorization` header is *authorization*; None if it may come in."""
+        """Check the `Authorization` header of an export request, and return a refusal, or None if the request is
+        allowed.
+        """
         given = authorization[len(_BEARER) :] if authorization[: len(_BEARER)].lower() == _BEARER else ""
         if not self._token or hmac.compare_digest(given.strip().encode(), self._token):
             return None
         return self.refuse(ExportResult("unauthenticated", "unauthenticated", "a valid bearer token is needed"))
 
     def refuse(self, result: ExportResult) -> ExportResult:
-        """Count a request that is refused before its spans are read; return *result*."""
+        """Count an export request that is refused before its spans are read, and return *result*."""
         self._requests["refused", result.reason] += 1
         return result
 
     def reserve(self, size: int) -> None:
-        """Count *size* bytes of a request as not answered yet; they must be released when it is.
+        """Add *size* bytes to the total size of unanswered export requests.
+
+        The caller must release them when the request is answered.
 
         Raises:
             RefusedError: there are too many of them; none is counted.
@@ -86,11 +91,12 @@ class Gateway:
         self._in_flight += size
 
     def release(self, size: int) -> None:
-        """Count *size* bytes of a request as answered."""
+        """Subtract *size* bytes from the total size of unanswered export requests."""
         self._in_flight -= size
 
     async def export(self, request: ExportRequest) -> ExportResult:
-        """Take an export request: forward it, queue its spans for scoring, and return the answer to its sender.
+        """Handle an OTLP export request: forward it, queue its spans for scoring, and return the response for the
+        sender.
 
         The sender's server has reserved the bytes of the request.
         """
@@ -147,18 +153,18 @@ class Gateway:
     # --- counts and metrics -------------------------------------------------------------------------------------------
 
     def request_counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of requests by outcome (`accepted`, `refused`) and reason."""
+        """Return the number of export requests by outcome (`accepted`, `refused`) and reason."""
         return dict(self._requests)
 
     def span_counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of spans in readable requests.
+        """Return the number of spans in well-formed export requests.
 
         They are counted by outcome (`received`, `forwarded`, `accepted`, `rejected`, `refused`) and reason.
         """
         return dict(self._spans)
 
     def add_metrics(self, meter: Meter | FastMeter) -> None:
-        """Add the gateway's own metrics to those that *meter* exports."""
+        """Create the observable instruments of the gateway's own metrics with *meter*."""
         s, scorer = semconv, self.scorer
         counter, gauge = meter.create_observable_counter, meter.create_observable_gauge
 

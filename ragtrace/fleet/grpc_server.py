@@ -1,4 +1,4 @@
-"""OTLP/gRPC of the gateway: the trace service, whose messages are passed on as the bytes that were received."""
+"""OTLP/gRPC server of the gateway: the trace service, which hands the received bytes to the gateway unparsed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_STREAMS: Final = 64
 
 
 def make_grpc_server(gateway: Gateway) -> grpc.aio.Server:
-    """Return a server of the trace service, which is not started, and listens on no port yet."""
+    """Create the gRPC server of the OTLP trace service, not yet started and without a port."""
 
     async def export(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
         metadata = dict(context.invocation_metadata() or ())

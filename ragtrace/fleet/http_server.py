@@ -1,4 +1,4 @@
-"""OTLP/HTTP of the gateway: `/v1/traces` in protobuf and JSON, `/healthz` and `/readyz`."""
+"""OTLP/HTTP server of the gateway: `/v1/traces` in protobuf and JSON, `/healthz` and `/readyz`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CODES: Final = {"invalid": 3, "unauthenticated": 16, "too_large": 8, "unsupport
 
 
 class HttpServer(uvicorn.Server):
-    """Server of the gateway's HTTP, which leaves the signals of the process to the gateway.
+    """HTTP server of the gateway, which leaves the signals of the process to the gateway.
 
     Args:
         gateway: takes the requests.
@@ -56,7 +56,7 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Handle no signal."""
+        """Install no signal handlers, unlike the base class."""
         yield
 
 
@@ -87,7 +87,7 @@ def _application(gateway: Gateway) -> Starlette:
 
 
 async def _export(gateway: Gateway, request: Request, content: Content) -> ExportResult | None:
-    """Read the body of *request* and export it; return None if the client went away."""
+    """Read the body of *request* and export it, or return None if the client has disconnected."""
     too_large = ExportResult("too_large", "too_large", f"the request is larger than {gateway.most_body_bytes:,} bytes")
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > gateway.most_body_bytes:

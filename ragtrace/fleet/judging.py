@@ -1,4 +1,4 @@
-"""Judging of the calls in the queue of a fleet: the task of its workers, and what becomes of calls that fail."""
+"""Judging of the RAG calls in the queue of a fleet: the workers' task, and the handling of calls that fail."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _MESSAGE_BYTES: Final = 5 << 20
 
 
 class ScoreDelivery:
-    """Thread that delivers the scores of judged calls in batches; each call is acknowledged after its delivery.
+    """Thread that delivers the scores of judged calls in batches.
 
-    A worker that is killed before has not acknowledged the call, so that another one judges it again.
+    Each call is acknowledged after its scores are delivered. A worker that is killed before has not acknowledged the
+    call, so that another one judges it again.
 
     Args:
         runtime: has sent the scores.
@@ -49,7 +50,7 @@ class ScoreDelivery:
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait until the scores that were sent before this call are delivered."""
+        """Wait until all scores sent so far are delivered."""
         delivered = threading.Event()
         with self._changed:
             self._waiting.append(delivered)
@@ -63,7 +64,7 @@ class ScoreDelivery:
             )
 
     def stop(self) -> None:
-        """End the thread, after the deliveries that are waited for."""
+        """Stop the thread after the deliveries that callers wait for."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -96,7 +97,8 @@ class ScoreDelivery:
 
 
 class FleetJudge:
-    """Judge of the calls in the queue: has each one scored, and decides whether it is acknowledged, retried or buried.
+    """Handler of the RAG calls in the queue, which has each call scored, then acknowledges it, retries it or buries it
+    as dead letter.
 
     Its methods are called on the threads of Celery's pool.
 
@@ -115,7 +117,9 @@ class FleetJudge:
         """Time at which the call was published that this worker began last: about the oldest one in the queue."""
 
     def handle(self, text: object, *, task_id: str, redelivered: bool) -> None:
-        """Judge the call of one message; when this returns, the message may be acknowledged.
+        """Judge the RAG call in a queue message.
+
+        When this method returns, the message may be acknowledged.
 
         Args:
             text: the message.
@@ -139,7 +143,7 @@ class FleetJudge:
             self._judge_if_claimed(text, message, task_id)
 
     def _judge_if_claimed(self, text: object, message: CallMessage, task_id: str) -> None:
-        """Judge the call unless another message holds it: a call that was queued twice is judged once."""
+        """Judge the RAG call in a queue message, unless another message has claimed the call."""
         state = self._claims.claim(message.unscored.call.span, task_id)
         if state == "held":
             sleep(_HELD_SECONDS)
@@ -166,7 +170,9 @@ class FleetJudge:
             self._put(lambda: self._broker.publish(message._replace(tries=tries), again=True))
 
     def bury(self, text: object, reason: str, detail: str, tries: int = 0) -> None:
-        """Put a message into the queue of dead letters, with the reason; `ragtrace fleet retry` takes it out again.
+        """Put a message into the queue of dead letters, with the reason.
+
+        `ragtrace fleet retry` takes it out again.
 
         Raises:
             celery.exceptions.Reject: the broker did not take it.
@@ -196,7 +202,8 @@ class FleetJudge:
             raise import_module("celery.exceptions").Reject("the broker is away", requeue=True) from None
 
     def _count_delivery(self, task_id: str) -> int:
-        """Return how often the message was delivered, as far as the broker does not count that itself: RabbitMQ does.
+        """Count one more delivery of the message and return the count, or 0 on RabbitMQ, which counts deliveries
+        itself.
 
         Redis only knows that a message was delivered before, so the first time that this is counted is the second one.
         """
@@ -213,7 +220,7 @@ class FleetJudge:
 
 
 def refusal(headers: Any, content_type: object, body: Any) -> str:
-    """Return why a delivered message is no call of ours, so that Celery must not see it; empty if it is one.
+    """Return why a delivered message is not a valid RAG call message, and must not reach Celery, or "" if it is valid.
 
     A message of a stranger could name another task, ask for a late start, or have further tasks started.
     """

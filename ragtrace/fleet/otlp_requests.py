@@ -1,4 +1,4 @@
-"""OTLP export requests as the gateway receives them: decompressed within limits, checked, and their results."""
+"""OTLP export requests received by the gateway: decompression within limits, validation, and the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ID_FIELDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id",
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """OTLP export request of spans, as it was received."""
+    """OTLP export request with spans, as received by the gateway."""
 
     body: bytes
     """Bytes as they were received, to be forwarded."""
@@ -38,7 +38,7 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Checked contents of an export request."""
+    """Validated contents of an OTLP export request."""
 
     body: bytes
     """Decompressed body."""
@@ -50,7 +50,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """Answer to an export request, for HTTP and for gRPC."""
+    """Result of an OTLP export request, as sent in an HTTP or gRPC response."""
 
     status: Status
     reason: str = ""
@@ -66,7 +66,7 @@ class ExportResult:
 
 
 class RefusedError(Exception):
-    """Error of an export request that the gateway refuses."""
+    """Raised for an OTLP export request that the gateway refuses."""
 
     def __init__(self, status: Status, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ class RefusedError(Exception):
 
 
 def read_payload(request: ExportRequest, most_bytes: int) -> Payload:
-    """Decompress and parse *request* and return its contents.
+    """Decompress and validate an OTLP export *request*, and return its contents.
 
     Raises:
         RefusedError: it is no OTLP, is compressed in an unknown way, or is longer than *most_bytes*.
@@ -113,11 +113,13 @@ def _decompress(request: ExportRequest, most_bytes: int) -> bytes:
 
 
 class _ShapeError(ValueError):
-    """Error of JSON that has not the shape of an OTLP request; its message quotes nothing of the request."""
+    """Raised for JSON that is not structured as an OTLP export request, with a message that quotes none of its
+    contents.
+    """
 
 
 def _flags_of_protobuf(body: bytes) -> list[bool]:
-    """Return for each span in *body* whether it has valid ids."""
+    """Return for each span in *body*, an OTLP request in protobuf, whether it has valid ids."""
     request = ExportTraceServiceRequest.FromString(body)
     return [
         has_ids(span) for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans
@@ -125,7 +127,7 @@ def _flags_of_protobuf(body: bytes) -> list[bool]:
 
 
 def _flags_of_json(body: bytes) -> list[bool]:
-    """Return for each span in *body* whether it has valid ids."""
+    """Return for each span in *body*, an OTLP request in JSON, whether it has valid ids."""
     document = json.loads(body)
     if not isinstance(document, dict):
         raise _ShapeError("not an object")
@@ -161,7 +163,7 @@ def _is_id(value: object, digits: int) -> bool:
 
 
 def json_to_protobuf(body: bytes) -> bytes:
-    """Return the OTLP export request *body* of JSON as protobuf, for an upstream that takes no JSON.
+    """Convert the OTLP export request *body* from JSON to protobuf, for an upstream that does not accept JSON.
 
     Raises:
         RefusedError: a value has the wrong type.
@@ -182,7 +184,7 @@ def json_to_protobuf(body: bytes) -> bytes:
 
 
 def partial_success(rejected: int, message: str, content: Content) -> bytes:
-    """Return the response message that *rejected* spans were not accepted, in the content type *content*."""
+    """Encode an OTLP response which says that *rejected* spans were not accepted, in the content type *content*."""
     response = ExportTraceServiceResponse()
     response.partial_success.rejected_spans = rejected
     response.partial_success.error_message = message
@@ -190,14 +192,15 @@ def partial_success(rejected: int, message: str, content: Content) -> bytes:
 
 
 def encode_message(message: Any, content: Content) -> bytes:
-    """Return a message of protobuf in the content type *content*."""
+    """Encode a protobuf message in the content type *content*."""
     if content == "protobuf":
         return bytes(message.SerializeToString())
     return str(MessageToJson(message, indent=None)).encode()
 
 
 def read_response(body: bytes, received: Content, wanted: Content) -> tuple[bytes, int]:
-    """Return an upstream's response message in the content type *wanted*, and the number of spans it has rejected.
+    """Convert an upstream's OTLP response to the content type *wanted*, and return it with the number of rejected
+    spans.
 
     Something else than a response message counts as a full success: its status has said so.
 

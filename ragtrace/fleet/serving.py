@@ -1,4 +1,4 @@
-"""Serving of the gateway: starts its servers, and stops them without losing a span that was acknowledged."""
+"""Operation of the gateway: starts the servers, and stops them without losing an acknowledged span."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1", "0.0.0.0", "::
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """Settings of the gateway that are not those of `configure`."""
+    """Settings of the gateway that are not arguments of `ragtrace.configure`."""
 
     host: str = "127.0.0.1"
     http_port: int = 4318
@@ -59,7 +59,7 @@ class GatewaySettings:
 
 @dataclass(frozen=True, slots=True)
 class GatewayAddresses:
-    """Addresses on which the gateway listens, and the one that it forwards to."""
+    """Addresses that the gateway listens on and forwards to."""
 
     http: str
     grpc: str
@@ -68,7 +68,7 @@ class GatewayAddresses:
 
 
 def upstream_endpoint(settings: GatewaySettings, environ: Mapping[str, str]) -> Endpoint | None:
-    """Return the OTLP endpoint to which spans are forwarded; None if they are not.
+    """Return the OTLP endpoint to which spans are forwarded, or None if they are not forwarded.
 
     Raises:
         SettingsError: a variable has a value that cannot be used, or the endpoint is the gateway itself.
@@ -88,7 +88,7 @@ def upstream_endpoint(settings: GatewaySettings, environ: Mapping[str, str]) -> 
 
 
 def _timeout(environ: Mapping[str, str]) -> float:
-    """Return the seconds that the upstream has for a request."""
+    """Return the time limit in seconds for a request to the upstream."""
     given = next(filter(None, map(environ.get, _TIMEOUT_VARIABLES)), None)
     return _TIMEOUT_SECONDS if given is None else float(given)  # the exporter of the scores has checked it
 
@@ -100,7 +100,9 @@ async def serve(
     started: Callable[[GatewayAddresses, Gateway], object] = lambda addresses, gateway: None,
     environ: Mapping[str, str] | None = None,
 ) -> bool:
-    """Run the gateway until *stop* is set; then refuse new requests, and finish the others.
+    """Run the gateway until *stop* is set.
+
+    Then new requests are refused, and requests in progress are finished.
 
     The calls in the spans go to the current runtime; `ragtrace.shutdown` afterwards delivers their scores.
 

@@ -1,4 +1,4 @@
-"""State that a worker shares with the others of its fleet: the judge's budget and Retry-After, and claims of calls."""
+"""State shared by the workers of a fleet: the judge's budget, Retry-After pauses, and claims of RAG calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """State that a worker shares with the others of its fleet."""
+    """State that a worker shares with the other workers of its fleet."""
 
     claims: WorkerClaims
     budget: JudgeBudget | None
@@ -36,7 +36,7 @@ def share_state(
     tokens_per_day: float | None,
     claim_seconds: float,
 ) -> SharedState:
-    """Have the judge keep its budget together with the other workers, and return what the worker shares.
+    """Make the judge share its budget with the other workers, and return the shared state.
 
     Args:
         evaluator: the judge.

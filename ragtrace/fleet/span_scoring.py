@@ -1,4 +1,4 @@
-"""Scoring of the RAG calls in received spans, on a thread of its own, behind a queue of bounded size."""
+"""Scoring of the RAG calls in received spans, on a separate thread behind a bounded queue."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LEFT_OUT: Final = ("evicted", "late", "duplicates", "incomplete", "no_call")
 
 
 class SpanScorer:
-    """Bounded queue of export requests, and the thread that reads their spans and submits the calls in them.
+    """Bounded queue of OTLP export requests, with a thread that reads the spans and submits the RAG calls for scoring.
 
     `read + dropped` in `span_counts` is the number of all spans that were offered, once the queue is empty.
 
@@ -84,16 +84,16 @@ class SpanScorer:
 
     @property
     def queued_bytes(self) -> int:
-        """Size of the requests that wait to be read."""
+        """Total size in bytes of the export requests that wait to be read."""
         return self._bytes
 
     @property
     def waiting_spans(self) -> int:
-        """Number of steps whose call is not complete yet."""
+        """Number of steps whose RAG call is not complete yet."""
         return len(self._assembler)
 
     def span_counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of spans by outcome and reason.
+        """Return the number of received spans by outcome and reason.
 
         `read`; `dropped`: never read, by reason; `left_out`: of those read, the steps that are in no call, by reason.
         """
@@ -103,12 +103,14 @@ class SpanScorer:
         return found | {("left_out", reason): counts[reason] for reason in _LEFT_OUT if counts[reason]}
 
     def call_counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of calls that were found: `submitted`, or `skipped` as they had been evaluated before."""
+        """Return the number of RAG calls found: `submitted` for scoring, or `skipped` because they had been evaluated
+        before.
+        """
         reasons = {"submitted": "", "skipped": "already_evaluated"}
         return {(outcome, reasons[outcome]): count for outcome, count in list(self._calls.items())}
 
     def offer(self, payload: Payload) -> bool:
-        """Queue the spans of an export request; return False if the queue is full or closed."""
+        """Queue the spans of an export request for scoring, and return whether there was room."""
         with self._changed:
             if self._closed or self._bytes + len(payload.body) > self._most_bytes:
                 return False
@@ -118,7 +120,7 @@ class SpanScorer:
             return True
 
     def count_dropped(self, spans: int, reason: str = "queue_full") -> None:
-        """Count *spans* that were forwarded and are not read, and log the first time."""
+        """Count *spans* that were forwarded but will not be scored, and log the first time."""
         with self._changed:
             self._dropped[reason] += spans
         faults.warn_once(
@@ -130,7 +132,7 @@ class SpanScorer:
         )
 
     def stop(self, timeout: float) -> bool:
-        """Read the queued requests and submit all calls within *timeout* seconds, then end the thread.
+        """Read the queued export requests and submit all RAG calls within *timeout* seconds, then end the thread.
 
         Spans that are not read by then are counted as dropped.
 
@@ -196,7 +198,7 @@ class SpanScorer:
         self._count_lost()
 
     def _count_lost(self) -> None:
-        """Count the steps of calls that could not be put together as faults, and log the first."""
+        """Count as faults the steps that could not be assembled into a RAG call, and log the first."""
         for reason, advice in _LOST.items():
             new = self._assembler.counts[reason] - self._lost[reason]
             self._lost[reason] += new
@@ -212,7 +214,7 @@ class SpanScorer:
 
 
 def _spans(payload: Payload) -> Iterator[FinishedSpan | None]:
-    """Yield each span of *payload*; None for one that cannot be read."""
+    """Yield each span of *payload*, or None in place of a span that cannot be parsed."""
     if payload.content == "json":
         found = OtlpJsonReader().spans_in(1, json.loads(payload.body))
         yield from (span if isinstance(span, FinishedSpan) else None for span in found)
@@ -223,7 +225,9 @@ def _spans(payload: Payload) -> Iterator[FinishedSpan | None]:
 
 
 def _is_evaluated(call: AssembledCall) -> bool:
-    """Return whether the process that made *call* has evaluated it, or has chosen by sampling not to."""
+    """Return whether the process that recorded *call* has evaluated the call itself, or has decided by sampling not
+    to.
+    """
     root = call.builder.root.span_context
     for reading in call.readings:
         if reading.span.context == root:

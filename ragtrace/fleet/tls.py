@@ -1,4 +1,4 @@
-"""TLS of the gateway's listeners: one certificate for OTLP/HTTP and OTLP/gRPC."""
+"""TLS for the gateway's listeners, with one certificate for OTLP/HTTP and OTLP/gRPC."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ListenerTls:
-    """Certificate with which the gateway's listeners speak TLS, as paths of PEM files.
+    """Paths of the PEM files with the certificate and the key for TLS on the gateway's listeners.
 
     Args:
         certificate: the gateway's certificate, and behind it those of the authorities between it and the root.
@@ -28,7 +28,7 @@ class ListenerTls:
     client_ca: Path | None = None
 
     def http_context(self) -> ssl.SSLContext:
-        """Return the TLS context for OTLP/HTTP.
+        """Create the TLS context for the OTLP/HTTP server.
 
         Raises:
             SettingsError: a file cannot be read, or the key does not belong to the certificate.
@@ -51,7 +51,7 @@ class ListenerTls:
         return context
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
-        """Return the TLS credentials for OTLP/gRPC; the files have been read by `http_context` before."""
+        """Create the TLS credentials for the OTLP/gRPC server, from files that `http_context` has read."""
         import grpc
 
         authorities = None if self.client_ca is None else self.client_ca.read_bytes()

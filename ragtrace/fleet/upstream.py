@@ -1,4 +1,4 @@
-"""Upstreams of the gateway: OTLP endpoints to which the received requests are forwarded, by HTTP or by gRPC."""
+"""Upstream OTLP endpoints to which the gateway forwards export requests, by HTTP or by gRPC."""
 
 from __future__ import annotations
 
@@ -43,19 +43,22 @@ _STATUS_DETAILS: Final = "grpc-status-details-bin"
 
 
 class Upstream(Protocol):
-    """OTLP endpoint that takes the spans which the gateway has received."""
+    """Interface of an OTLP endpoint to which the gateway forwards spans."""
 
     async def send(self, request: ExportRequest, payload: Payload) -> ExportResult:
-        """Forward *request*, whose contents are *payload*; return the upstream's answer; never raise."""
+        """Forward the export *request* with the contents *payload*, and return the upstream's response.
+
+        Never raises.
+        """
         ...
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections to the upstream."""
         ...
 
 
 def make_upstream(endpoint: Endpoint, timeout: float, *, compresses: bool) -> Upstream:
-    """Return the upstream at *endpoint*.
+    """Create the upstream client for *endpoint*.
 
     Args:
         endpoint: address, protocol, headers and certificates.
@@ -74,7 +77,7 @@ def make_upstream(endpoint: Endpoint, timeout: float, *, compresses: bool) -> Up
 
 
 class HttpUpstream:
-    """Upstream that takes OTLP/HTTP: gets the received bytes with their content type and content encoding.
+    """Upstream by OTLP/HTTP, which gets the received bytes with unchanged content type and content encoding.
 
     For requests of 30 spans aiohttp takes a third of the processor time of httpx, most of what the gateway spent.
     """
@@ -100,7 +103,7 @@ class HttpUpstream:
         self._proxy = None if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme)
 
     async def send(self, request: ExportRequest, payload: Payload) -> ExportResult:
-        """Post the bytes of *request* as they were received; return the upstream's answer."""
+        """Post the bytes of *request* unchanged, and return the upstream's response."""
         headers = {"content-type": MEDIA_TYPES[request.content]}
         if request.encoding:
             headers["content-encoding"] = request.encoding
@@ -123,12 +126,12 @@ class HttpUpstream:
         return _unavailable(f"HTTP {status}", seconds_until_retry(answered.get("retry-after")))
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections to the upstream."""
         await self._session.close()
 
 
 class GrpcUpstream:
-    """Upstream that takes OTLP/gRPC: gets the received message of protobuf, or one that was made from JSON."""
+    """Upstream by OTLP/gRPC, which gets the received protobuf message, or one converted from JSON."""
 
     def __init__(self, endpoint: Endpoint, timeout: float, *, compresses: bool) -> None:
         target = urlsplit(endpoint.url).netloc if "://" in endpoint.url else endpoint.url
@@ -144,7 +147,7 @@ class GrpcUpstream:
         self._timeout = timeout
 
     async def send(self, request: ExportRequest, payload: Payload) -> ExportResult:
-        """Send the message of *payload* as it was received; return the upstream's answer.
+        """Send the protobuf message of *payload*, and return the upstream's response.
 
         Raises:
             RefusedError: the message was JSON, and cannot be read as one of protobuf.
@@ -160,7 +163,7 @@ class GrpcUpstream:
         return ExportResult("accepted", response=response, rejected=rejected)
 
     async def aclose(self) -> None:
-        """Close the channel."""
+        """Close the gRPC channel."""
         await self._channel.close()
 
 
@@ -174,7 +177,7 @@ def _grpc_refusal(error: grpc.aio.AioRpcError) -> ExportResult:
 
 
 def _retry_delay(metadata: Mapping[str, Any]) -> float | None:
-    """Return the seconds after which the upstream wants to see a request again; None if it does not say it."""
+    """Return after how many seconds the upstream asks for a retry, or None if it does not say."""
     info = RetryInfo()
     try:
         if _RETRY_INFO in metadata:
@@ -193,7 +196,7 @@ def _seconds(info: RetryInfo) -> float:
 
 
 def retry_metadata(code: int, message: str, seconds: float) -> tuple[tuple[str, bytes], ...]:
-    """Return the trailing metadata of gRPC with which a client is asked to try again after *seconds*.
+    """Return the gRPC trailing metadata that asks a client to retry after *seconds*.
 
     OTLP has the delay in the details of the status; the Python exporter reads it from a key of its own.
     """

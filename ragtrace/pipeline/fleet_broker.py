@@ -1,4 +1,6 @@
-"""Broker of a fleet: the Celery application, its queues of calls and of dead letters, and publishing to them."""
+"""Broker of a fleet: the Celery application, the queues of RAG calls and of dead letters, and publishing to the
+queues.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,13 @@ _CELERY_VARIABLES: Final = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELE
 
 
 class QueueFullError(RagtraceError):
-    """Error for a call that the queue has no room for."""
+    """Raised when the queue of a fleet has no room for another call."""
 
 
 def check_broker_url(url: str, origin: str) -> str:
-    """Return *url* if it is the URL of a broker that a fleet can use; the error shows no credentials.
+    """Return *url* if it is the URL of a broker that a fleet can use.
+
+    The error message shows no credentials.
 
     Args:
         url: the URL.
@@ -66,7 +70,7 @@ def check_broker_url(url: str, origin: str) -> str:
 
 
 def displayed_url(url: str) -> str:
-    """Return the URL of a broker without user and password."""
+    """Return the URL of a broker without user name and password."""
     with suppress(ValueError):
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -81,7 +85,7 @@ def is_redis(url: str) -> bool:
 
 
 def make_celery_app(url: str, *, visibility_seconds: float = 0.0) -> Any:
-    """Return the Celery application of a fleet, with its queues.
+    """Create the Celery application of a fleet, with its queues.
 
     Args:
         url: the broker.
@@ -133,7 +137,7 @@ def make_celery_app(url: str, *, visibility_seconds: float = 0.0) -> Any:
 
 
 def make_queues() -> tuple[Any, Any]:
-    """Return the queues of calls and of dead letters, as kombu declares them.
+    """Return the kombu declarations of the queues of RAG calls and of dead letters.
 
     RabbitMQ moves a call to the dead letters itself if workers were lost with it too often; Redis knows no such rules.
     """
@@ -154,13 +158,13 @@ def make_queues() -> tuple[Any, Any]:
 
 
 def ignore_celery_variables() -> None:
-    """Remove the variables of the environment that would replace the broker of a Celery worker."""
+    """Remove the environment variables that would replace the broker of a Celery worker."""
     for name in _CELERY_VARIABLES:
         os.environ.pop(name, None)
 
 
 class CallBroker:
-    """Connection to the broker of a fleet: publishes calls and dead letters, each confirmed by the broker.
+    """Connection to the broker of a fleet, which publishes RAG calls and dead letters with the broker's confirmation.
 
     Safe from any thread: one message is published at a time. A failed connection is made anew by the next message.
 
@@ -186,7 +190,7 @@ class CallBroker:
         return self._app
 
     def publish(self, message: CallMessage, *, again: bool = False) -> None:
-        """Put a call into the queue, and wait until the broker has confirmed it.
+        """Put a RAG call into the queue, and wait until the broker has confirmed the message.
 
         Args:
             message: the call.
@@ -214,7 +218,7 @@ class CallBroker:
             )
 
     def publish_dead_letter(self, record: Mapping[str, object]) -> None:
-        """Put *record* into the queue of dead letters, and wait until the broker has confirmed it.
+        """Put *record* into the queue of dead letters, and wait until the broker has confirmed the message.
 
         Raises:
             Exception: the broker did not take it.
@@ -234,7 +238,7 @@ class CallBroker:
             )
 
     def lengths(self) -> dict[str, int]:
-        """Return the number of messages in each queue that no worker has got: the calls, and the dead letters.
+        """Return the number of undelivered messages in the queue of calls and in the queue of dead letters.
 
         Raises:
             Exception: the broker cannot be reached.
@@ -251,7 +255,7 @@ class CallBroker:
         return found
 
     def worker_count(self) -> int:
-        """Return the number of workers that take calls from the queue.
+        """Return the number of workers that consume calls from the queue.
 
         Raises:
             Exception: the broker cannot be reached, or does not tell.
@@ -276,14 +280,17 @@ class CallBroker:
             raise QueueFullError(f"{waiting} calls wait in the queue")
 
     def redis(self) -> Any:
-        """Return a client of the broker's Redis, for the caller to close; its keys begin with `REDIS_PREFIX`."""
+        """Create a client of the broker's Redis, for the caller to close.
+
+        Its keys begin with `REDIS_PREFIX`.
+        """
         library: Any = import_module("redis")
         return library.Redis.from_url(
             self.url, socket_timeout=_TIMEOUT_SECONDS, socket_connect_timeout=_TIMEOUT_SECONDS
         )
 
     def connect(self) -> Any:
-        """Return a connection of its own to the broker, for the caller to close.
+        """Open a separate connection to the broker, for the caller to close.
 
         Raises:
             Exception: the broker cannot be reached.
@@ -314,7 +321,10 @@ class CallBroker:
                 raise
 
     def close(self) -> None:
-        """Close the connection; the next message opens another one."""
+        """Close the connection to the broker.
+
+        The next message opens another one.
+        """
         connection, self._connection, self._producer = self._connection, None, None
         redis, self._redis = self._redis, None
         with suppress(Exception):
@@ -324,7 +334,7 @@ class CallBroker:
                 connection.release()
 
     def detach(self) -> object:
-        """Forget the connection after a fork, as it belongs to the parent process; return it, to be kept alive."""
+        """Detach and return the parent's connection in a forked child, so that the caller can keep it alive."""
         self._lock = threading.Lock()
         left = self._connection, self._redis
         self._connection = self._producer = self._app = self._redis = None

@@ -1,4 +1,4 @@
-"""Publisher of sampled calls to the queue of a fleet, on a thread of its own."""
+"""Publishing of sampled RAG calls to the queue of a fleet, on a separate thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Publishing(NamedTuple):
 
 
 class FleetPublisher:
-    """Publisher of calls to the queue of a fleet: waits for the broker's confirmation of each one.
+    """Publisher of RAG calls to the queue of a fleet, which waits for the broker's confirmation of each call.
 
     While the broker is away it tries again, with a growing pause. It holds no more calls than the places of the
     background worker for calls that wait for a judge.
@@ -51,7 +51,7 @@ class FleetPublisher:
         self.reset()
 
     def reset(self) -> None:
-        """Forget connection and calls after a fork: they belong to the parent process."""
+        """Drop the broker connection and the queued calls after a fork, because both belong to the parent process."""
         _parents_connections.append(self.broker.detach())
         self._changed = threading.Condition()
         self._queue: deque[_Publishing] = deque()
@@ -63,12 +63,12 @@ class FleetPublisher:
 
     @property
     def is_away(self) -> bool:
-        """Whether the broker has taken no call for so long that calls are better kept in the spool file."""
+        """Whether the broker has accepted no call for so long that calls should go to the spool file instead."""
         since = self._away_since
         return since is not None and monotonic() - since >= _AWAY_SECONDS
 
     async def publish(self, message: CallMessage, *, spoolable: bool) -> Publication:
-        """Put a call into the queue of the fleet.
+        """Put a RAG call into the queue of the fleet, and return the outcome.
 
         Args:
             message: the call.
@@ -86,7 +86,10 @@ class FleetPublisher:
         return await publishing.done
 
     def close(self, timeout: float) -> None:
-        """End the thread within *timeout* seconds; calls that were not published have been cancelled by now."""
+        """Stop the publishing thread within *timeout* seconds.
+
+        Unpublished calls have been cancelled by then.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -120,7 +123,10 @@ class FleetPublisher:
             return None if self._closed else self._queue.popleft()
 
     def _put_back(self, publishing: _Publishing, error: Exception) -> None:
-        """Queue a call again that the broker did not take; give up those that can be stored, if it has been away."""
+        """Put a call that the broker has refused back to the front of the queue.
+
+        If the broker has been away for long, give up all calls that can be spooled.
+        """
         if self._away_since is None:
             self._away_since = monotonic()
         faults.warn_once(

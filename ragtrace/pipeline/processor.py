@@ -260,10 +260,9 @@ class CallProcessor:
         return True
 
     def _count_evaluation(self, work: WorkItem, evaluation: Evaluation, evaluations: list[Evaluation]) -> None:
-        """Count a finished evaluation in the ledger and append it to *evaluations*, unless a shutdown has ended the
-        call.
+        """Count a finished evaluation in the ledger and append it to *evaluations*.
 
-        It is too late if a shutdown has counted the call as dropped or spooled meanwhile.
+        Do nothing if a shutdown has counted the call as dropped or spooled meanwhile.
         """
         if self._has_rules:  # redacted before it is settled, as `ragtrace.doctor()` shows its texts from then on
             evaluation = redact_evaluation(evaluation, self._redact)
