@@ -137,6 +137,7 @@ async def serve(
             most_in_flight_bytes=settings.most_in_flight_bytes,
         )
         if runtime is not None:
+            runtime.worker.start()  # calls of the spool file must not wait for the first span
             gateway.add_metrics(runtime.telemetry.meter)
             if (publisher := runtime.publisher) is not None:
                 FleetMetrics(lambda: publisher.watch.depths).add_to(runtime.telemetry.meter)

@@ -14,6 +14,8 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 
 import ragtrace
 from ragtrace.cli import main
@@ -23,6 +25,7 @@ from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, TASK, CallBroker
 from ragtrace.system.faults import faults
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over, running_worker
+from tests.support.gateway import serving, trace_calls
 from tests.support.judge_server import FAILED, JudgeServer, Reply, Request, labels
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import ask
@@ -32,6 +35,7 @@ pytestmark = pytest.mark.integration
 WAIT_S = 60.0
 EXIT_S = 20.0
 EVENT = "gen_ai.evaluation.result"
+GATEWAY = 'screen = "none"\njudge = "judge_of_the_workers:judge"\n[sampling]\nrate = 1.0\n'
 
 
 @pytest.fixture(scope="module", params=["rabbitmq", "redis"])
@@ -202,6 +206,24 @@ def test_an_application_hands_its_calls_over(broker: Broker, tmp_path: Path, mon
         assert {int(trace, 16) for trace in handed} == scored(otlp)
 
 
+def test_calls_in_received_spans_are_scored_by_a_worker(broker: Broker, tmp_path: Path) -> None:
+    """The gateway forwards the spans and queues the calls in them, at its end at once; their events arrive."""
+    (tmp_path / "gateway.toml").write_text(GATEWAY)
+    options = ("--broker", broker.url, "--config", str(tmp_path / "gateway.toml"))
+    with JudgeServer() as judge, HttpReceiver() as otlp:
+        with serving(*options, **otlp.environ) as (gateway, http, grpc):
+            exporters: tuple[Any, ...] = (HttpExporter(endpoint=http), GrpcExporter(endpoint=grpc, insecure=True))
+            asked = {format(root.trace_id, "032x") for each in exporters for root in trace_calls(each, 10)}
+            gateway.terminate()  # within the time for which it waits for further spans of the calls
+            _, errors = gateway.communicate(timeout=WAIT_S)
+            assert gateway.returncode == 0, errors
+        assert {span.trace_id for span in otlp.spans} == asked
+        assert waiting(broker) == len(asked) == 20
+        with running_worker(tmp_path, broker.url, judge.url, otlp.environ):
+            otlp.wait_for(lambda got: {log.trace_id for log in got.logs} == asked, WAIT_S)
+        assert {log.event_name for log in otlp.logs} == {EVENT}
+
+
 def test_calls_are_spooled_while_the_broker_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are counted as spooled, and handed over when the broker is back."""
     with redis_broker(tmp_path) as broker, HttpReceiver() as otlp:
@@ -215,3 +237,19 @@ def test_calls_are_spooled_while_the_broker_is_away(tmp_path: Path, monkeypatch:
             otlp.wait_for(lambda _: ragtrace.stats().handed_over == 21, WAIT_S)
             ragtrace.shutdown(WAIT_S)
             assert waiting(broker) == 21
+
+
+def test_a_gateway_publishes_the_calls_that_an_earlier_one_could_not(tmp_path: Path) -> None:
+    """A gateway that ends while the broker is away spools its calls; the next one publishes them without any span."""
+    (tmp_path / "gateway.toml").write_text(f'spool = "{tmp_path / "spool.db"}"\n{GATEWAY}')
+    with redis_broker(tmp_path) as broker, HttpReceiver() as otlp:
+        options = ("--broker", broker.url, "--config", str(tmp_path / "gateway.toml"))
+        with serving(*options, **otlp.environ) as (gateway, http, _):
+            trace_calls(HttpExporter(endpoint=http), 5)
+            gateway.terminate()
+            _, errors = gateway.communicate(timeout=WAIT_S)
+            assert "5 spooled" in errors
+        with broker.started(), serving(*options, **otlp.environ):
+            until = monotonic() + WAIT_S
+            while waiting(broker) < 5:
+                assert monotonic() < until
