@@ -105,7 +105,7 @@ def alarm_threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_
 
 
 class _ExpectedScore:
-    """Running estimate of the next call's score: at least the bound, and higher for *reach* calls after a bad call."""
+    """Running estimate of the next call's score: the bound, or more within *reach* calls after a bad call."""
 
     def __init__(self, bound: float, reach: int) -> None:
         self._bound, self._reach = bound, reach

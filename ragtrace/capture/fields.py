@@ -344,7 +344,7 @@ def holds_stream(value: object) -> bool:
 
 
 def is_late(value: object) -> bool:
-    """Return whether *value* is a response whose text is generated only when it is read, as in LlamaIndex."""
+    """Return whether *value* is a response whose text the application reads later, by a method, as in LlamaIndex."""
     if not shape_of(type(value)).is_late:
         return False
     get = getter(value)
