@@ -38,7 +38,7 @@ examples:
   ragtrace calibrate fit history.db --metric hallucinated --out calibration.json
 
 keys of the JSON object:
-  pick  metric, evaluator, judged (calls to choose from), picked
+  pick  metric, evaluator, judged (calls to choose from), picked, without_texts (picked calls without stored texts)
   fit   metric, evaluator, key (of the calibration file), higher_is_better, stale (what the newest calls have
         differently: judge, or version of the metric), picked, labelled, unsure,
         elsewhere (labels that count nowhere: their call was not picked, or its scores are deleted), reviewers,
@@ -108,22 +108,30 @@ def _pick(options: argparse.Namespace) -> int:
                 "--again (the labels of those that are not picked again count nowhere)"
             )
             return USAGE
+        identities = store.identities()
         with closing(HistoryReader(options.history)) as reader:
-            columns = reader.columns(0.0, float("inf"))
-        calls = judged_calls(columns, store.identities(), options.metric, options.evaluator)
-        picks = pick_calls(calls, options.n, options.seed)
+            calls = judged_calls(reader.columns(0.0, float("inf")), identities, options.metric, options.evaluator)
+            picks = pick_calls(calls, options.n, options.seed)
+            chosen = {pick.identity for pick in picks}
+            bodies = [reader.body(number) for number, identity in identities.items() if identity in chosen]
+        without_texts = sum(not body or bool(body.get("without_texts")) for body in bodies)
         if not picks:
             print_error(f"no call can be picked: none of those judged for {options.metric!r} has a trace id")
             return FAILURE
         store.replace_picks(options.metric, picks, time())
     known = {"metric": options.metric, "evaluator": calls.series.evaluator, "judged": int(calls.judged.sum())}
     if options.json:
-        sys.stdout.write(f"{json.dumps({**known, 'picked': len(picks)})}\n")
+        sys.stdout.write(f"{json.dumps({**known, 'picked': len(picks), 'without_texts': without_texts})}\n")
     else:
         sys.stdout.write(
             f"picked {len(picks)} of {known['judged']:,} calls that {known['evaluator']} judged for {options.metric}; "
             f"next: ragtrace review {options.history}\n"
         )
+        if without_texts:
+            sys.stdout.write(
+                f"{without_texts} of them have no stored texts (NO_CONTENT): label them only if you can read them "
+                "elsewhere, such as in their traces\n"
+            )
     return OK
 
 

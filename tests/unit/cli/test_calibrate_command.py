@@ -443,11 +443,12 @@ def test_what_is_missing_is_said(history: Path, tmp_path: Path, capsys: pytest.C
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_history_without_texts_can_be_labelled_by_call_id(tmp_path: Path) -> None:
-    """The export has the ids, and no query and no answer."""
+def test_a_history_without_texts_can_be_labelled_by_call_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Picking says that there are no texts; the export has the ids, and no query and no answer."""
     path = tmp_path / "history.db"
     fill(path, calls=50, texts=False)
     assert run("calibrate", "pick", path, "-n", 5) == OK
+    assert "5 of them have no stored texts (NO_CONTENT)" in capsys.readouterr().out
     rows = exported(path, tmp_path / "rows.jsonl")
     assert all(row["query"] is None and row["answer"] is None and row["call"] for row in rows)
 
