@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from exporters.make_kits.rules import Timing, files
-from ragtrace.estimates import NAMES, Moments, estimate_mean
+from ragtrace.estimates import NAMES, CalibrationKey, JudgeCalibration, Moments, estimate_mean, write_calibration
+from ragtrace.estimates.calibration import label_sums
+from ragtrace.metrics import registry
+from tests.support.canaries import rows as canary_rows
+from tests.support.canaries import write as write_canaries
 from tests.support.kits import filled_in, queries
 from tests.support.monitoring import Application, Prometheus, alertmanager, application, prometheus, wait_until, webhook
 from tests.support.otlp import HttpReceiver
@@ -22,6 +26,7 @@ pytestmark = pytest.mark.integration
 
 SHORT = Timing(interval="1s", spike="20s", slow="60s", quiet="5s", patience="4s", memory="5m", trouble="20s")
 VALUE = 'ragtrace:20s:value{gen_ai_evaluation_name="hallucination"}'
+AGREEMENT = "ragtrace_canary_agreement_ratio"
 SPIKE = 'ALERTS{alertname="RagtraceSpike", gen_ai_evaluation_name="hallucination", alertstate="firing"}'
 
 
@@ -69,21 +74,26 @@ def test_a_spike_fires_resolves_and_is_not_forgotten_when_the_application_dies(t
 
 
 def test_every_query_of_the_dashboard_returns_data_and_exemplars_lead_to_traces(tmp_path: Path) -> None:
-    """With a judge, some failures, and an alert, as the dashboard shows them for windows as short as the rules here."""
+    """With a judge, labels, failures and an alert, for windows as short as those of the rules here."""
     pytest.importorskip("grafana_foundation_sdk")
     from exporters.make_kits.dashboard import text_of
 
     board = json.loads(text_of(SHORT))
     variables = {"window": "20s", "service": "guide-service", "workflow": ".+", "metric": "hallucination",
                  "evaluator": "wordy", "__rate_interval": "20s", "__range": "1m"}  # fmt: skip
-    with HttpReceiver() as receiver, watched(tmp_path, **receiver.environ, SHARE="0.5") as (server, app):
+    with (
+        HttpReceiver() as receiver,
+        watched(tmp_path, **receiver.environ, **_labels(tmp_path), SHARE="0.5") as (server, app),
+    ):
         server.wait_for(SPIKE)
+        server.wait_for(AGREEMENT)
         app.share("fail")
         server.wait_for('increase(ragtrace_calls_total{ragtrace_outcome="failed"}[20s]) > 0')
         silent = [
             (title, expr)
             for title, expr in queries(board)
             if "ragtrace:week:" not in expr  # a Prometheus that was started just now remembers no week
+            and not ("_corrected:" in expr and '"hallucinat' not in expr)  # no labels correct the other metrics
             and not server.query(filled_in(expr, variables))
             and not server.range(filled_in(expr, variables), 60)
         ]
@@ -91,6 +101,23 @@ def test_every_query_of_the_dashboard_returns_data_and_exemplars_lead_to_traces(
         traces = {each["trace_id"] for each in server.exemplars("ragtrace_eval_score_bucket")}
         assert traces
         wait_until(lambda: traces & {span.trace_id for span in receiver.spans}, 20, "the traces have arrived")
+
+
+def _labels(folder: Path) -> dict[str, str]:
+    """Write labels of people as a calibration and as canaries; return the variables that name these files."""
+    calibration = folder / "calibration.json"
+    verdicts = [(1.0, 1.0)] * 40 + [(1.0, 0.0)] * 10 + [(0.0, 1.0)] * 5 + [(0.0, 0.0)] * 95
+    sums = label_sums([(judge, person, 4.0) for judge, person in verdicts])
+    for name in ("hallucination", "hallucinated"):
+        key = CalibrationKey(name, registry.resolve([name])[0].version, "wordy", "1")
+        write_calibration(calibration, JudgeCalibration(key, 1.0, len(verdicts), False, 0.5, sums))
+    first = {"bad": "invented", "good": "answer"}
+    rows = [{**row, "answer": f"{first[row['label']]} {number}"} for number, row in enumerate(canary_rows())]
+    return {
+        "RAGTRACE_CALIBRATION": str(calibration),
+        "RAGTRACE_CANARY_INTERVAL": "1",
+        "RAGTRACE_CANARIES": str(write_canaries(folder / "canaries.jsonl", rows)),
+    }
 
 
 def test_restarted_processes_give_the_estimate_of_the_library(tmp_path: Path) -> None:

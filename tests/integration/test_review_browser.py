@@ -30,6 +30,8 @@ from tests.support.history import Simulated, fill, made
 pytestmark = pytest.mark.integration
 
 METRIC: Final = "hallucination"
+CALL: Final = "html.script #call"
+"""A call that is shown, on a page whose script listens to the keyboard."""
 CALLS: Final = 100_000
 EVIL: Final = "evil.example"
 OTHER: Final = "http://other.example/"
@@ -103,7 +105,7 @@ def label_by_keyboard(page: Page, reviewer: str, number: int) -> dict[str, str]:
     given: dict[str, str] = {}
     page.keyboard.press("n")
     for place in range(number):
-        expect(page.locator("#call")).to_be_visible()
+        expect(page.locator(CALL)).to_be_visible()
         address = page.url.partition("?")[0]
         assert page.locator("mark").count() == 0
         page.keyboard.press("1")
@@ -198,7 +200,7 @@ def test_a_server_that_is_killed_loses_no_confirmed_label(browser: Browser, hist
         page.keyboard.press("n")
         confirmed = list[str]()
         for _ in range(12):
-            expect(page.locator("#call")).to_be_visible()
+            expect(page.locator(CALL)).to_be_visible()
             place = page.url
             page.keyboard.press("1")
             page.keyboard.press("b")
@@ -227,7 +229,7 @@ def test_what_was_not_saved_stays_said_until_it_is(browser: Browser, history: Pa
     """A later label that is saved does not hide it, and the page is not left by the keyboard before."""
     with served(history, "--reviewer", "ada") as (address, _), opened(browser, address) as page:
         page.keyboard.press("n")
-        expect(page.locator("#call")).to_be_visible()
+        expect(page.locator(CALL)).to_be_visible()
         place = page.url
         page.route("**/calls/**", lambda route: route.abort(), times=1)
         page.keyboard.press("1")
@@ -257,7 +259,7 @@ def test_hostile_texts_stay_text(browser: Browser, tmp_path: Path) -> None:
         page.on("dialog", lambda dialog: pytest.fail(dialog.message))
         page.keyboard.press("n")
         for payload in hostile.PAYLOADS:
-            expect(page.locator("#call")).to_be_visible()
+            expect(page.locator(CALL)).to_be_visible()
             place = page.url
             page.keyboard.press("c")
             page.keyboard.insert_text(payload.replace("\ud800", ""))
@@ -279,7 +281,7 @@ def test_another_site_reads_nothing_and_writes_nothing(browser: Browser, history
     with served(history, "--reviewer", "ada") as (address, _), opened(browser, address) as page:
         base = address.partition("/?")[0]
         page.keyboard.press("n")
-        expect(page.locator("#call")).to_be_visible()
+        expect(page.locator(CALL)).to_be_visible()
         call, token = page.url, page.locator("#call input[name=form_token]").get_attribute("value")
         answer = page.goto(f"{base.replace('127.0.0.1', EVIL)}/")
         assert answer is not None

@@ -21,7 +21,7 @@ from ragtrace.runtime import current
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.otlp import HttpReceiver
-from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, watch
+from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, eventually, watch
 
 ROOT = Path(__file__).parents[2]
 STATUS = "ragtrace.eval.status"
@@ -252,6 +252,7 @@ def test_flush_keeps_to_its_time_when_the_judge_hangs() -> None:
     began = perf_counter()
     assert not ragtrace.flush(0.2)
     assert perf_counter() - began < 2.0
+    assert eventually(lambda: bool(captured.roots()))
     assert (captured.root().attributes or {})[STATUS] == "timeout"
     assert "ragtrace.eval.consistency.score" in (captured.root().attributes or {})
     judge.open()

@@ -356,6 +356,7 @@ def test_they_keep_it_to_the_tenth_of_a_second(
     assert min(late) < 0.1, late
 
 
+@pytest.mark.timing
 def test_a_shutdown_that_spools_keeps_its_promise_too(tmp_path: Path) -> None:
     """With a thousand calls in hand; those that a starved machine had no time to store are counted as lost."""
     judge, path = WaitingJudge(name="judge"), tmp_path / "calls.db"

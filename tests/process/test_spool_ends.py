@@ -63,7 +63,7 @@ def keep(path: str, calls: int) -> None:
     for number in range(calls):
         ask(f"question {number}?")
     assert judge.begun.wait(WAIT_S)
-    ragtrace.shutdown(timeout=0.5)
+    ragtrace.shutdown(timeout=1.0)
     assert ragtrace.stats().dropped == {"spooled": calls}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from time import monotonic
 from typing import Any, Final
 
 import ragtrace
@@ -46,6 +48,14 @@ def watch(**settings: Any) -> Captured:
     captured = Captured()
     ragtrace.configure(exporter=captured.signals, **settings)
     return captured
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether *condition* comes true in time."""
+    deadline, tick = monotonic() + WAIT_S, threading.Event()
+    while not condition() and monotonic() < deadline:
+        tick.wait(0.01)
+    return condition()
 
 
 class WaitingJudge:

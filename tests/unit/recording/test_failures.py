@@ -17,7 +17,7 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, RagCall, Signals
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
-from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, generate, watch
+from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, eventually, generate, watch
 
 EVERY = ragtrace.Sampling(rate=1.0)
 STATUS = "ragtrace.eval.status"
@@ -109,6 +109,7 @@ def test_a_judge_that_blocks_its_thread_blocks_nothing_else() -> None:
     began = perf_counter()
     assert not ragtrace.flush(1.0)
     assert perf_counter() - began < 3.0
+    assert eventually(lambda: bool(captured.roots()))
     assert attributes(captured.roots()[0])[STATUS] == "timeout"
     assert not ragtrace.shutdown(0.2)
     judge.open()

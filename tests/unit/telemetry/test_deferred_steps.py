@@ -6,13 +6,12 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
-from time import monotonic
 
 import pytest
 
 import ragtrace
 from ragtrace.runtime.current_runtime import current
-from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, generate, search, watch
+from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, eventually, generate, search, watch
 
 
 def names(captured: ragtrace.testing.Captured) -> list[str]:
@@ -31,14 +30,6 @@ def around(inside: Callable[[], object]) -> str:
     search("why?")
     inside()
     return ANSWER
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether *condition* comes true in time."""
-    deadline, tick = monotonic() + WAIT_S, threading.Event()
-    while not condition() and monotonic() < deadline:
-        tick.wait(0.01)
-    return condition()
 
 
 def test_a_short_call_is_handed_over_at_once() -> None:
