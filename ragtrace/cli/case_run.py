@@ -464,7 +464,7 @@ class _Application:
     def _answer_one(self, case: Case, ids: dict[int, str], errors: dict[int, str]) -> None:
         with _recorded(case, ids, errors) as block:
             named = self._named_arguments(case, block)
-            block.answered(_whole(self._function(case.call.query, **named)))
+            block.answered(_read_fully(self._function(case.call.query, **named)))
 
     async def _answer_all_async(self, cases: Sequence[Case], ids: dict[int, str], errors: dict[int, str]) -> None:
         places = asyncio.Semaphore(self._workers)
@@ -474,7 +474,7 @@ class _Application:
                 with _recorded(case, ids, errors) as block:
                     found: Any = self._function(case.call.query, **self._named_arguments(case, block))
                     if inspect.isasyncgen(found):
-                        block.answered(_joined([piece async for piece in found]))
+                        block.answered(_join_chunks([piece async for piece in found]))
                     else:
                         block.answered(await cast("Awaitable[object]", found))
 
@@ -523,12 +523,12 @@ def _parameters(function: Callable[..., object]) -> list[str]:
         return []
 
 
-def _whole(found: object) -> object:
+def _read_fully(found: object) -> object:
     """Return the application's result, with a generator read to its end."""
-    return _joined(list(cast("Iterator[object]", found))) if inspect.isgenerator(found) else found
+    return _join_chunks(list(cast("Iterator[object]", found))) if inspect.isgenerator(found) else found
 
 
-def _joined(pieces: Sequence[object]) -> object:
+def _join_chunks(pieces: Sequence[object]) -> object:
     """Join the chunks of a stream to a text, or return the last chunk if not all of them are texts."""
     texts = [piece for piece in pieces if isinstance(piece, str)]
     return "".join(texts) if len(texts) == len(pieces) else pieces[-1]

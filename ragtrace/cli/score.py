@@ -183,7 +183,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print_error("what was judged is kept: the same command goes on from there")
         raise
-    crossed = _crossed(outcome.summary, options)
+    crossed = _violated_bounds(outcome.summary, options)
     _print(outcome, crossed, options)
     if crossed:
         return OUT_OF_BOUNDS
@@ -214,7 +214,7 @@ def _is_history(options: argparse.Namespace) -> bool:
     return found
 
 
-def _chosen(options: argparse.Namespace) -> tuple[StoredCalls, Judge, tuple[Metric, ...]]:
+def _select_calls(options: argparse.Namespace) -> tuple[StoredCalls, Judge, tuple[Metric, ...]]:
     """Return the stored calls that the options select, the judge, and the metrics to compute from the judge's
     labels.
     """
@@ -234,14 +234,14 @@ def _chosen(options: argparse.Namespace) -> tuple[StoredCalls, Judge, tuple[Metr
 def _preview(options: argparse.Namespace) -> Preview:
     from ragtrace.cli.backfill import preview
 
-    chosen, judge, _ = _chosen(options)
+    chosen, judge, _ = _select_calls(options)
     return preview(str(options.calls), chosen, judge)
 
 
 def _backfill(options: argparse.Namespace) -> BackfillOutcome:
     from ragtrace.cli.backfill import backfill
 
-    chosen, judge, metrics = _chosen(options)
+    chosen, judge, metrics = _select_calls(options)
     return backfill(
         str(options.calls),
         chosen,
@@ -287,7 +287,7 @@ def _bounds(options: argparse.Namespace) -> list[tuple[str, str, float]]:
     return [(side, name, bound) for side, bounds in sides for name, bound in bounds]
 
 
-def _crossed(summary: Summary, options: argparse.Namespace) -> list[str]:
+def _violated_bounds(summary: Summary, options: argparse.Namespace) -> list[str]:
     """Return a message for each bound (--fail-under, --fail-over) that the mean score of a metric violates."""
     crossed: list[str] = []
     for side, name, bound in _bounds(options):

@@ -81,7 +81,7 @@ def read_payload(request: ExportRequest, most_bytes: int) -> Payload:
     """
     body = _decompress(request, most_bytes)
     try:
-        flags = _flags_of_json(body) if request.content == "json" else _flags_of_protobuf(body)
+        flags = _valid_ids_of_json(body) if request.content == "json" else _valid_ids_of_protobuf(body)
     except (DecodeError, ValueError, RecursionError) as error:
         what = "JSON" if request.content == "json" else "protobuf"
         shown = f": {error}" if isinstance(error, _ShapeError) else ""
@@ -118,7 +118,7 @@ class _ShapeError(ValueError):
     """
 
 
-def _flags_of_protobuf(body: bytes) -> list[bool]:
+def _valid_ids_of_protobuf(body: bytes) -> list[bool]:
     """Return for each span in *body*, an OTLP request in protobuf, whether it has valid ids."""
     request = ExportTraceServiceRequest.FromString(body)
     return [
@@ -126,7 +126,7 @@ def _flags_of_protobuf(body: bytes) -> list[bool]:
     ]
 
 
-def _flags_of_json(body: bytes) -> list[bool]:
+def _valid_ids_of_json(body: bytes) -> list[bool]:
     """Return for each span in *body*, an OTLP request in JSON, whether it has valid ids."""
     document = json.loads(body)
     if not isinstance(document, dict):

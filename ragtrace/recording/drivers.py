@@ -140,7 +140,7 @@ def _drive_generator(call: Invocation, source: Generator[Any, Any, Any]) -> Gene
 
 async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
     call.begin()
-    resume: Callable[[], Awaitable[Any]] = partial(_first, source)
+    resume: Callable[[], Awaitable[Any]] = partial(_start_async_generator, source)
     leaving = False
     while True:
         try:
@@ -167,7 +167,7 @@ async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, A
         call.resumed()
 
 
-def _first(source: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
+def _start_async_generator(source: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
     """Start an asynchronous generator without registering it with the event loop.
 
     The driver closes *source*. Were both registered, the loop would close both at once when it shuts down, and one of
@@ -200,7 +200,7 @@ def settle(call: Invocation, result: Any) -> Any:
     """
     if id(_class_of(result)) not in _FINISHED:
         try:
-            observed = _observed(call, result)
+            observed = _observing_proxy(call, result)
             if observed is not None:
                 return observed
         except Exception as error:  # an object whose attributes raise is returned unchanged
@@ -209,7 +209,7 @@ def settle(call: Invocation, result: Any) -> Any:
     return result
 
 
-def _observed(call: Invocation, result: Any) -> Any:
+def _observing_proxy(call: Invocation, result: Any) -> Any:
     """Return a proxy that ends *call* when the returned stream or awaitable ends, or None for any other object."""
     # Not isinstance, which asks the object for its class: a lazy proxy would make what it stands for.
     kind = type(unwrap_proxies(result))

@@ -409,7 +409,7 @@ class StepRecorder:
         self._arguments = None
         try:
             # They cannot wait where a function of the user's picks from them: it is called while the application waits.
-            self._kept_arguments = _frozen_arguments(*arguments) if spec.arguments.can_wait else None
+            self._kept_arguments = _immutable_arguments(*arguments) if spec.arguments.can_wait else None
             if self._kept_arguments is None:
                 self._take_arguments(spec.arguments.extract(*arguments, self._bound))
         except Exception as error:
@@ -431,7 +431,7 @@ class StepRecorder:
                     value = spec.result(value)
                 except Exception as error:
                     faults.record(f"answer= of {spec.arguments.function_name}", error)
-        kept = value if type(value) is str else _frozen(value)
+        kept = value if type(value) is str else _immutable_copy(value)
         if kept is _UNFROZEN:
             self.read()  # the arguments first, then the result
             self._take_result(value)
@@ -520,7 +520,7 @@ class StepRecorder:
             warn_not_found("answer", spec.arguments.function_name, value)
 
 
-def _frozen(value: Any) -> Any:
+def _immutable_copy(value: Any) -> Any:
     """Return an immutable copy of *value*, or `_UNFROZEN` if there is none that is cheap to make.
 
     Texts and numbers are returned as they are, a list or tuple of texts as a copy. Only exact types count: a subclass
@@ -537,18 +537,18 @@ def _frozen(value: Any) -> Any:
     return _UNFROZEN
 
 
-def _frozen_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments | None:
+def _immutable_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments | None:
     """Return immutable copies of a function's arguments, or None if an argument is mutable."""
     kept: list[Any] = []
     for value in args:
         if type(value) is str:
             kept.append(value)
             continue
-        value = _frozen(value)
+        value = _immutable_copy(value)
         if value is _UNFROZEN:
             return None
         kept.append(value)
     if not kwargs:
         return tuple(kept), kwargs
-    named = {name: _frozen(value) for name, value in kwargs.items()}
+    named = {name: _immutable_copy(value) for name, value in kwargs.items()}
     return None if _UNFROZEN in named.values() else (tuple(kept), named)

@@ -147,7 +147,7 @@ def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None) -> list
     _, stratum, size = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
     stratum = stratum.ravel()
     share = _ALIKE / len(positions) + (1.0 - _ALIKE) / len(size) / size[stratum]
-    probability = _scaled(share, min(number, len(positions)))
+    probability = _inclusion_probabilities(share, min(number, len(positions)))
     random = np.random.default_rng(seed)
     order = random.permutation(len(positions))
     # Systematic sampling in a random order: each call is drawn with exactly its probability.
@@ -161,7 +161,7 @@ def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None) -> list
     ]
 
 
-def _scaled(share: Floats, total: float) -> Floats:
+def _inclusion_probabilities(share: Floats, total: float) -> Floats:
     """Return inclusion probabilities in proportion to *share*, each at most 1, that add up to *total*."""
     probability: Floats = np.minimum(1.0, share * total / share.sum())
     for _ in range(50):
@@ -283,7 +283,7 @@ class Calibration:
         """
         if not self.points:
             raise SettingsError("no picked call is labelled yet, so there is nothing to save; label the picked calls")
-        up, sums = self.higher_is_better, _sums(self.points, self.higher_is_better)
+        up, sums = self.higher_is_better, _label_sums(self.points, self.higher_is_better)
         write_calibration(path, JudgeCalibration(self.key, time(), self.labelled, up, self.score_threshold, sums))
 
 
@@ -400,7 +400,7 @@ def _corrected_rate(
     key, stale = _validity(everything, list(rated), served)
     points = list(map(_point, rated.values()))
     known = JudgeCalibration(
-        key, 0.0, len(rated), series.higher_is_better, None, _sums(points, series.higher_is_better)
+        key, 0.0, len(rated), series.higher_is_better, None, _label_sums(points, series.higher_is_better)
     )
     if not points:
         none = missing_estimate(NOT_CALIBRATED, "tuned", "rate", metric=metric)
@@ -416,7 +416,7 @@ def _complement(estimate: Estimate) -> Estimate:
     return replace(estimate, value=1.0 - estimate.value, low=1.0 - estimate.high, high=1.0 - estimate.low)
 
 
-def _sums(points: Iterable[LabelledPoint], higher_is_better: bool) -> dict[str, float]:
+def _label_sums(points: Iterable[LabelledPoint], higher_is_better: bool) -> dict[str, float]:
     """Return the sums `LABEL_SUMS` over labelled calls, in the direction of the metric."""
     return label_sums(
         (1.0 - each.label, 1.0 - each.badness, each.weight)

@@ -98,7 +98,7 @@ class Release:
         known = " ".join(passage.text for passage in passages).lower()
         for kind in choice.sample((*_SWAPS, "detail", "elsewhere"), len(_SWAPS) + 2):
             if kind in _SWAPS:
-                start, end, text = self._swap(kind, answer, known, choice)
+                start, end, text = self._falsify_word(kind, answer, known, choice)
             else:
                 ends = [match.start() for match in _SENTENCE_GAP.finditer(answer)] + [len(answer)]
                 start = end = choice.choice(ends)
@@ -110,7 +110,7 @@ class Release:
                 return altered, Invention(kind, text, start, start + len(text), answer[start - len(gap) : end])
         return answer, None
 
-    def _swap(self, kind: str, answer: str, known: str, choice: random.Random) -> tuple[int, int, str]:
+    def _falsify_word(self, kind: str, answer: str, known: str, choice: random.Random) -> tuple[int, int, str]:
         """Choose a word of *answer* to falsify, and return the offsets of the word and its false replacement."""
         pattern, others = _SWAPS[kind]
         found = list(pattern.finditer(answer))

@@ -129,7 +129,7 @@ def read_call(
     statements: list[Statement] = []
     for start, end in statement_ranges(answer):
         pieces, label = _pieces(answer, start, end, marks), given.get((start, end), "")
-        statements.append(Statement(start, end, pieces, label, _judged(claims, start, end)))
+        statements.append(Statement(start, end, pieces, label, _worst_verdict(claims, start, end)))
     at, workflow, model = queue.described(number)
     return CallView(
         identity=review.identity,
@@ -165,7 +165,7 @@ def _pieces(answer: str, start: int, end: int, marks: Sequence[tuple[int, int]])
     return split_at_marks(answer[start:end], own, end - start)
 
 
-def _judged(claims: Sequence[Mapping[str, Any]], start: int, end: int) -> str:
+def _worst_verdict(claims: Sequence[Mapping[str, Any]], start: int, end: int) -> str:
     """Return the judge's worst verdict on the claims in a statement as a phrase, or "" if there is none."""
     said = {claim.get("support") for claim in claims if claim["start"] < end and claim["end"] > start}
     return next((_SUPPORT[each] for each in _WORST_FIRST if each in said), "")

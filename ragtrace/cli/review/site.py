@@ -119,7 +119,7 @@ class ReviewSite:
             "form_token": self._session.form_token,
             "comment_chars": _COMMENT_CHARS,
             "name_chars": _NAME_CHARS,
-            "link": _link,
+            "link": _page_url,
         }
         self._templates.filters["thousands"] = "{:,}".format
         style = files("ragtrace.report").joinpath("templates/style.css").read_text("utf-8")
@@ -199,7 +199,7 @@ class ReviewSite:
         said = request.query_params.get("said", "")
         return {
             "chosen": chosen,
-            "query": _query(chosen),
+            "query": _filter_parameters(chosen),
             "progress": queue.progress(chosen.metric, chosen.reviewer),
             "said": said if said in _SAID else "",
             "message": _SAID.get(said, ""),
@@ -229,7 +229,9 @@ class ReviewSite:
             chosen = self._filter(request, queue)
             page = queue.page(chosen, _position(request), limit=1)
             if page.calls:
-                return RedirectResponse(_link(f"/calls/{page.calls[0].identity.hex()}", _query(chosen)), 303)
+                return RedirectResponse(
+                    _page_url(f"/calls/{page.calls[0].identity.hex()}", _filter_parameters(chosen)), 303
+                )
             return self._page("end", after=page.after, **self._common(request, queue, chosen))
 
     def show_call(self, request: Request, _: Form) -> Response:
@@ -241,7 +243,7 @@ class ReviewSite:
             closing(LabelStore(self._settings.history)) as store,
         ):
             chosen = self._filter(request, queue)
-            identity, number = _call(request, queue)
+            identity, number = _requested_call(request, queue)
             view = read_call(
                 self._settings.history, queue, number, store.review(identity, chosen.metric, chosen.reviewer),
                 store.labels_of_call(identity, chosen.metric), is_blind=self._settings.is_blind,
@@ -293,15 +295,15 @@ class ReviewSite:
             closing(LabelStore(self._settings.history)) as store,
         ):
             chosen = self._filter(request, queue)
-            identity, number = _call(request, queue)
+            identity, number = _requested_call(request, queue)
             answer = self._answer(number)
             with self._writing:
                 before = store.review(identity, chosen.metric, chosen.reviewer)
-                changed = _changed(before, form, answer)
+                changed = _apply_form(before, form, answer)
                 if changed != before:
                     store.save_review(replace(changed, at=time.time()))
             said = "same" if changed == before else "label" if changed.label else "draft"
-        return RedirectResponse(_link(f"/calls/{identity.hex()}", _query(chosen), said=said), 303)
+        return RedirectResponse(_page_url(f"/calls/{identity.hex()}", _filter_parameters(chosen), said=said), 303)
 
     def _answer(self, number: int) -> str:
         with closing(HistoryReader(self._settings.history)) as reader:
@@ -317,15 +319,15 @@ class ReviewSite:
             try:
                 review = store.undo_review(chosen.metric, chosen.reviewer)
             except ReviewChangedError:
-                return RedirectResponse(_link("/", _query(chosen), said="changed"), 303)
+                return RedirectResponse(_page_url("/", _filter_parameters(chosen), said="changed"), 303)
             if review is None:
-                return RedirectResponse(_link("/", _query(chosen), said="nothing"), 303)
+                return RedirectResponse(_page_url("/", _filter_parameters(chosen), said="nothing"), 303)
             known = queue.number(review.identity) is not None
         page = f"/calls/{review.identity.hex()}" if known else "/"
-        return RedirectResponse(_link(page, _query(chosen), said="undone"), 303)
+        return RedirectResponse(_page_url(page, _filter_parameters(chosen), said="undone"), 303)
 
 
-def _changed(before: Review, form: Mapping[str, str], answer: str) -> Review:
+def _apply_form(before: Review, form: Mapping[str, str], answer: str) -> Review:
     """Return the review *before* with the changes from a submitted *form*.
 
     Raises:
@@ -353,17 +355,17 @@ def _changed(before: Review, form: Mapping[str, str], answer: str) -> Review:
         # A button that is pressed once more takes the label back; the page's shortcuts do not.
         if "keep" in form or value not in [each.get("label") for each in same]:
             others.append({"start": start, "end": end, "label": value})
-        review = replace(review, statements=tuple(sorted(others, key=_start)))
+        review = replace(review, statements=tuple(sorted(others, key=_statement_offset)))
     return review
 
 
-def _start(statement: Mapping[str, Any]) -> int:
+def _statement_offset(statement: Mapping[str, Any]) -> int:
     """Return the offset at which a labelled statement begins, or -1 if another tool stored it without an offset."""
     start = statement.get("start")
     return start if isinstance(start, int) else -1
 
 
-def _call(request: Request, queue: ReviewQueue) -> tuple[bytes, int]:
+def _requested_call(request: Request, queue: ReviewQueue) -> tuple[bytes, int]:
     """Return identity and row number of the RAG call named in the URL path of *request*.
 
     Raises:
@@ -391,7 +393,7 @@ def _position(request: Request) -> str:
     return after if is_number or is_pick else ""
 
 
-def _query(chosen: QueueFilter) -> dict[str, str]:
+def _filter_parameters(chosen: QueueFilter) -> dict[str, str]:
     """Return the URL parameters that represent the filter *chosen*."""
     found = {"metric": chosen.metric, "source": chosen.source, "status": chosen.status}
     if chosen.workflow is not None:
@@ -401,7 +403,7 @@ def _query(chosen: QueueFilter) -> dict[str, str]:
     return found
 
 
-def _link(path: str, query: Mapping[str, str], **more: str) -> str:
+def _page_url(path: str, query: Mapping[str, str], **more: str) -> str:
     """Return a URL with *path*, the parameters *query* and the parameters *more*."""
     return f"{path}?{urlencode({**query, **more})}"
 

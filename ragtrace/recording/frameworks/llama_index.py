@@ -118,7 +118,7 @@ class LlamaIndexRuns:
         """Begin the component run that a LlamaIndex span describes."""
         while parent_id is not None and not self._runs.is_open(parent_id):
             parent_id = self._parents.get(parent_id)
-        _keep(self._parents, span_id, parent_id)
+        _add_bounded(self._parents, span_id, parent_id)
         method = span_id[:-_ID_CHARS].rpartition(".")[2]
         begin = self._runs.begin
         name = type(instance).__name__
@@ -133,11 +133,11 @@ class LlamaIndexRuns:
             self._enter_tool(span_id, parent_id, instance, arguments)
         elif any(isinstance(instance, kind) and method in methods for kind, methods in _WORKFLOWS):
             session = _session_of(instance, arguments)
-            begin(span_id, parent_id, "workflow", _given(arguments), name=name, session=session)
+            begin(span_id, parent_id, "workflow", _workflow_input(arguments), name=name, session=session)
         else:
             begin(span_id, parent_id, "other")
             if isinstance(instance, StreamingAgentChatResponse) and method in _WRITERS and parent_id is not None:
-                _keep(self._writers, span_id, parent_id)
+                _add_bounded(self._writers, span_id, parent_id)
 
     def _enter_model(
         self, span_id: str, parent_id: str | None, instance: BaseLLM, method: str, arguments: dict[str, Any]
@@ -148,7 +148,7 @@ class LlamaIndexRuns:
             outer = self._stream_around(instance, method, given)
         kind: RunKind = "other" if outer is not None else "generate"
         call = outer or _ModelCall(span_id, instance, method, given)
-        _keep(self._models, span_id, call)
+        _add_bounded(self._models, span_id, call)
         fields = vars(instance)
         model = fields.get("model") or fields.get("model_name")
         self._runs.begin(span_id, parent_id, kind, given, model=model if isinstance(model, str) else None)
@@ -225,7 +225,7 @@ class LlamaIndexRuns:
         """
         with self._lock:
             if run_id not in self._late:
-                _keep(self._late, run_id, end)
+                _add_bounded(self._late, run_id, end)
                 return
             end = end or self._late[run_id]
             del self._late[run_id]
@@ -279,7 +279,7 @@ class LlamaIndexRuns:
             self._models.pop(span_id, None)
 
 
-def _keep(entries: OrderedDict[str, Any], key: str, value: object) -> None:
+def _add_bounded(entries: OrderedDict[str, Any], key: str, value: object) -> None:
     """Add an entry to *entries*, and remove the oldest entry if there are too many."""
     entries[key] = value
     while len(entries) > _MOST_STREAMS:
@@ -295,7 +295,7 @@ def _prompt_of(arguments: dict[str, Any]) -> object:
     return next(iter(arguments.get("args") or ()), given.get("messages", given.get("prompt")))
 
 
-def _given(arguments: dict[str, Any]) -> object:
+def _workflow_input(arguments: dict[str, Any]) -> object:
     """Return the question given to a workflow, together with earlier messages if there are any."""
     if "start_event" in arguments:
         event = arguments["start_event"]

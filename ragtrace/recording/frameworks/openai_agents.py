@@ -63,7 +63,7 @@ class TraceListener:
     def on_trace_start(self, trace: Any) -> None:
         """Store the trace of the Agents SDK, which has the names of the workflow and the conversation."""
         with guarded("start of a trace of openai_agents"):
-            _keep(self._traces, trace.trace_id, trace)
+            _add_bounded(self._traces, trace.trace_id, trace)
 
     def on_trace_end(self, trace: Any) -> None:
         """End the RAG call of a trace that has no task span."""
@@ -83,12 +83,12 @@ class TraceListener:
         parent_id: str | None = span.parent_id
         if kind == "task":
             self._begin_call(runs, span_id, parent_id, span.trace_id, data.name)
-            _keep(self._owners, span_id, span_id)
+            _add_bounded(self._owners, span_id, span_id)
             return
         if parent_id is None and kind in _PARTS and span.trace_id not in self._calls:
             self._begin_call(runs, span.trace_id, None, span.trace_id, "")
         owner = self._owners.get(parent_id or "", span.trace_id)
-        _keep(self._owners, span_id, span_id if kind in _SCOPES else owner)
+        _add_bounded(self._owners, span_id, span_id if kind in _SCOPES else owner)
         parent_id = parent_id or span.trace_id
         if kind in _MODELS:
             runs.begin(span_id, parent_id, "generate", model=getattr(data, "model", None))
@@ -103,7 +103,7 @@ class TraceListener:
         user = next((found for key in _USER if (found := label_of(metadata.get(key))) is not None), None)
         session = label_of(getattr(trace, "group_id", None))
         name = getattr(trace, "name", None) or name
-        _keep(self._calls, run_id, _Call())
+        _add_bounded(self._calls, run_id, _Call())
         runs.begin(run_id, parent_id, "workflow", name=name, session=session, user=user)
 
     def on_span_end(self, span: Any) -> None:
@@ -122,7 +122,7 @@ class TraceListener:
             return
         if error is not None and kind == "agent" and call is not None:
             call.error = error
-        given, output = _content(data, kind)
+        given, output = _recorded_input_and_output(data, kind)
         if kind in _MODELS and call is not None:
             found = find_answer(output)
             call.given = given if call.given is None else call.given
@@ -150,7 +150,7 @@ class TraceListener:
         """Do nothing, because the application flushes with `ragtrace.flush`."""
 
 
-def _keep(entries: OrderedDict[str, Any], key: str, value: object) -> None:
+def _add_bounded(entries: OrderedDict[str, Any], key: str, value: object) -> None:
     """Add an entry to *entries*, and remove the oldest entry if there are too many."""
     entries[key] = value
     while len(entries) > _MOST_OPEN:
@@ -166,7 +166,7 @@ def _error_of(error: object) -> BaseException | None:
     return SpanError(f"{get('message')}: {said}" if said else str(get("message")))
 
 
-def _content(data: Any, kind: str) -> tuple[object, object]:
+def _recorded_input_and_output(data: Any, kind: str) -> tuple[object, object]:
     """Return the input and the output in *data*, the contents of an Agents SDK span, in the form in which they are
     recorded.
     """
@@ -174,13 +174,13 @@ def _content(data: Any, kind: str) -> tuple[object, object]:
         output = result_documents(data.output)
         return parse_json(data.input), data.output if output is None else output
     if kind == "response":
-        return _messages(data.input), data.response
+        return _input_messages(data.input), data.response
     if kind == "generation":
-        return _messages(data.input), _completion(data)
+        return _input_messages(data.input), _completion(data)
     return None, None
 
 
-def _messages(given: Any) -> object:
+def _input_messages(given: Any) -> object:
     """Convert the input items of a model call to messages, with the result of a tool as a message with the role
     "tool".
     """

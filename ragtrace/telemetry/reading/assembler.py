@@ -117,7 +117,7 @@ class _ModelCall:
         keys = [("id", self.response_id)] if self.response_id else []
         return keys if self.answer is None else [*keys, ("answer", str(self.answer))]
 
-    def is_twin_of(self, other: _ModelCall) -> bool:
+    def is_same_call(self, other: _ModelCall) -> bool:
         """Return whether *other* is the same model call, recorded by another instrumentation."""
         if self.source == other.source or not _overlap(self.times, other.times):
             return False
@@ -282,7 +282,7 @@ class CallAssembler:
         self._leave_out("evicted", trace.readings.values())
 
     def _closed_above(self, trace: _Trace, span_id: int) -> bool:
-        return any(above in trace.closed for above in _above(trace, span_id))
+        return any(above in trace.closed for above in _ancestor_ids(trace, span_id))
 
     # --- calls come out -----------------------------------------------------------------------------------------------
 
@@ -323,9 +323,9 @@ class CallAssembler:
         for span_id in (*trace.readings, *(key for key, (genai, _) in trace.open.items() if genai), *trace.lost):
             top = span_id
             outer: SpanReading | None = None
-            for above in _above(trace, span_id):
+            for above in _ancestor_ids(trace, span_id):
                 if above in trace.readings:
-                    if _is_apart(trace.readings.get(top), trace.readings[above]):
+                    if _is_separate_call(trace.readings.get(top), trace.readings[above]):
                         break
                     top = above
                     outer = trace.readings[above] if outer is None else outer
@@ -377,12 +377,12 @@ class CallAssembler:
         Args:
             lacking: the groups of the trace above which a span is missing.
         """
-        times = _times(group.readings)
+        times = _time_span(group.readings)
         if len(lacking) <= _MOST_COMPARED:
-            lacking = [each for each in lacking if each is group or _touch(_times(each.readings), times)]
+            lacking = [each for each in lacking if each is group or _overlap_or_meet(_time_span(each.readings), times)]
         if lacking and not everything and now - group.seen < self._parent_seconds:
             return True
-        group.incomplete = [_times(each.readings) for each in lacking if _missing_parent(trace, each) == "local"]
+        group.incomplete = [_time_span(each.readings) for each in lacking if _missing_parent(trace, each) == "local"]
         return False
 
     def _assemble(self, trace: _Trace, group: _Group) -> list[AssembledCall]:
@@ -398,12 +398,15 @@ class CallAssembler:
         if group.is_duplicate:
             self._leave_out("duplicates", group.readings)
             return calls
-        found = [(tops, [each for each in group.readings if _top_of(each, group) in tops]) for tops in _split(group)]
-        for tops, readings in [own for each in found for own in self._without_twins_of_own(*each)]:
+        found = [
+            (tops, [each for each in group.readings if _top_of(each, group) in tops])
+            for tops in _split_into_calls(group)
+        ]
+        for tops, readings in [own for each in found for own in self._prefer_own_spans(*each)]:
             if self._is_duplicate(readings):
                 self._leave_out("duplicates", readings)
                 continue
-            is_incomplete = any(_touch(each, _times(readings)) for each in group.incomplete)
+            is_incomplete = any(_overlap_or_meet(each, _time_span(readings)) for each in group.incomplete)
             if is_incomplete or group.has_lost_step(tops):
                 self._leave_out("incomplete", readings)
                 continue
@@ -416,7 +419,7 @@ class CallAssembler:
                     model_call.is_closed = True
         return calls
 
-    def _without_twins_of_own(
+    def _prefer_own_spans(
         self, tops: list[SpanReading], readings: list[SpanReading]
     ) -> list[tuple[list[SpanReading], list[SpanReading]]]:
         """Return the calls that ragtrace's own spans describe, without the same steps as recorded by another
@@ -476,18 +479,18 @@ class CallAssembler:
 
     def _is_duplicate(self, readings: list[SpanReading]) -> bool:
         """Return whether another call, already returned or with more steps, contains a model call of *readings*."""
-        richness = _richness(readings)
+        richness = _detail_counts(readings)
         own = {reading.span.context.span_id for reading in readings}
         for model_call in self._model_calls_of(readings):
             for key in model_call.keys:
                 for other in self._model_calls.get(key, ()):
-                    if other.span.span_id in own or not model_call.is_twin_of(other):
+                    if other.span.span_id in own or not model_call.is_same_call(other):
                         continue
-                    if other.is_closed or _richness(self._around(other.span)) > richness:
+                    if other.is_closed or _detail_counts(self._steps_around(other.span)) > richness:
                         return True
         return False
 
-    def _around(self, span: SpanContext) -> list[SpanReading]:
+    def _steps_around(self, span: SpanContext) -> list[SpanReading]:
         """Return the buffered steps of the call that *span* will be part of, or an empty list if there are none."""
         trace = self._traces.get(span.trace_id)
         reading = None if trace is None else trace.readings.get(span.span_id)
@@ -584,7 +587,7 @@ def _is_part_of_an_answer(top: SpanReading) -> bool:
     return top.step.kind == "generate" or (top.step.kind == "trace" and top.step.query is None)
 
 
-def _is_apart(inner: SpanReading | None, outer: SpanReading) -> bool:
+def _is_separate_call(inner: SpanReading | None, outer: SpanReading) -> bool:
     """Return whether the workflow *inner* is a RAG call of its own, although its span lies below the workflow *outer*.
 
     It began after the end of *outer*, or its instrumentation marks it as a root.
@@ -599,7 +602,7 @@ def _is_apart(inner: SpanReading | None, outer: SpanReading) -> bool:
     return inner.span.start_ns > outer.span.end_ns and inner.step.query is not None
 
 
-def _above(trace: _Trace, span_id: int) -> Iterator[int]:
+def _ancestor_ids(trace: _Trace, span_id: int) -> Iterator[int]:
     """Yield the span ids of the known ancestors of a span, from its parent upwards."""
     met = {span_id}
     above = trace.parents.get(span_id, 0)
@@ -609,13 +612,13 @@ def _above(trace: _Trace, span_id: int) -> Iterator[int]:
         above = trace.parents.get(above, 0)
 
 
-def _times(readings: Iterable[SpanReading]) -> tuple[int, int]:
+def _time_span(readings: Iterable[SpanReading]) -> tuple[int, int]:
     """Return the earliest start and the latest end of the spans in *readings*, in nanoseconds since the epoch."""
     spans = [reading.span for reading in readings]
     return min((each.start_ns for each in spans), default=0), max((each.end_ns for each in spans), default=0)
 
 
-def _touch(one: tuple[int, int], other: tuple[int, int]) -> bool:
+def _overlap_or_meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
     """Return whether two time intervals, each given by its start and its end, overlap or meet."""
     return one[0] <= other[1] and other[0] <= one[1]
 
@@ -627,7 +630,7 @@ def _missing_parent(trace: _Trace, group: _Group) -> Literal["local", "remote"] 
     Return None if no ancestor is missing.
     """
     below = group.tops[0].span.context.span_id if group.tops else group.parent
-    for above in _above(trace, below):
+    for above in _ancestor_ids(trace, below):
         if above not in trace.parents:
             return "remote" if below in trace.remote else "local"
         below = above
@@ -645,7 +648,7 @@ def _top_of(reading: SpanReading, group: _Group) -> SpanReading:
 # --- which spans make up one call -------------------------------------------------------------------------------------
 
 
-def _split(group: _Group) -> list[list[SpanReading]]:
+def _split_into_calls(group: _Group) -> list[list[SpanReading]]:
     """Divide the outermost steps of *group* into lists, one for each RAG call.
 
     A workflow is a call of its own. Retrievals and tools belong to the generation after them; a generation before a
@@ -664,15 +667,15 @@ def _split(group: _Group) -> list[list[SpanReading]]:
         later = group.tops[number + 1 :]
         has_found = any(each.step.kind != "generate" for each in pending)
         if has_found or not any(each.step.kind in FINDING_KINDS for each in later):
-            if has_found or not _joins_last(calls, top):
+            if has_found or not _add_to_last_call(calls, top):
                 calls.append(pending)
             pending = []
     if pending:
         calls.append(pending)
-    return _assigned_by_prompt(calls)
+    return _assign_by_prompt(calls)
 
 
-def _joins_last(calls: list[list[SpanReading]], top: SpanReading) -> bool:
+def _add_to_last_call(calls: list[list[SpanReading]], top: SpanReading) -> bool:
     """Add the generation *top* to the last call if its prompt contains documents of that call.
 
     Return whether it was added.
@@ -686,7 +689,7 @@ def _joins_last(calls: list[list[SpanReading]], top: SpanReading) -> bool:
     return False
 
 
-def _assigned_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading]]:
+def _assign_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading]]:
     """Move each retrieval to the generation whose prompt contains its documents, where several generations ran at the
     same time.
     """
@@ -731,7 +734,7 @@ def _prompt_text(step: Step) -> str:
     return "" if step.prompt is None else "\n".join(message.text for message in step.prompt.messages)
 
 
-def _richness(readings: list[SpanReading]) -> tuple[int, int, int]:
+def _detail_counts(readings: list[SpanReading]) -> tuple[int, int, int]:
     """Return the numbers of documents, workflows and steps in *readings*, which decide which of two duplicate calls is
     kept.
     """
@@ -753,8 +756,8 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
             it.
         readings: all of them, in the order in which they began.
     """
-    _complete_from_within(readings)
-    generations = [each for each in readings if each.step.kind == "generate" and _answers(each)]
+    _copy_nested_results(readings)
+    generations = [each for each in readings if each.step.kind == "generate" and _may_be_final_answer(each)]
     root = next((top for top in tops if top.step.kind == "trace"), None)
     if root is None:
         root = next((top for top in reversed(tops) if top in generations), None)
@@ -774,7 +777,7 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
         final.answer, final.answer_found = None, False
     if not step.answer and final.answer:  # the root of a stream that had not been read yet
         step.answer = None
-        if _checks_an_answer(final, generations):
+        if _contains_earlier_answer(final, generations):
             final.answer = None
     step.query = _query(root, [each.step for each in generations], [each.step for each in found])
     _find_in_prompt(step, final, found)
@@ -790,12 +793,12 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
     if step.defect == "contexts_without_text":
         for reading in found:
             reading.step.documents = None
-    _leave_out_unused(found, final, readings)
-    _leave_out_agents(found, readings)
+    _drop_unused_documents(found, final, readings)
+    _drop_agent_results(found, readings)
     return AssembledCall(CallBuilder(step, [step, *steps]), tuple(readings))
 
 
-def _complete_from_within(readings: list[SpanReading]) -> None:
+def _copy_nested_results(readings: list[SpanReading]) -> None:
     """Copy a missing result from a nested step to its parent step, where both describe the same operation.
 
     Of two instrumentations, the one around the other may have content switched off, or carry none.
@@ -835,7 +838,7 @@ def _is_before_documents(generation: Step, root: SpanReading, readings: list[Spa
     return any(each.span.start_ns >= generation.end_ns for each in found)
 
 
-def _leave_out_unused(found: list[SpanReading], final: Step, readings: list[SpanReading]) -> None:
+def _drop_unused_documents(found: list[SpanReading], final: Step, readings: list[SpanReading]) -> None:
     """Drop retrieved documents that appear in no prompt, and sort the others in the order of the prompts.
 
     If no retrieved document is in a prompt, all are kept.
@@ -847,7 +850,7 @@ def _leave_out_unused(found: list[SpanReading], final: Step, readings: list[Span
     if not prompts:
         return
     kept = {
-        id(each.step): [document for document in each.step.documents or () if _place(prompts, document) >= 0]
+        id(each.step): [document for document in each.step.documents or () if _offset_in_prompt(prompts, document) >= 0]
         for each in found
     }
     if not any(kept.values()):
@@ -855,7 +858,7 @@ def _leave_out_unused(found: list[SpanReading], final: Step, readings: list[Span
     for step in (each.step for each in found):
         is_of_tool = any(outer.kind == "tool" and kept.get(id(outer)) for outer in step.enclosing())
         if step.documents is not None and (kept[id(step)] or not is_of_tool):
-            step.documents = tuple(sorted(kept[id(step)], key=lambda each: _place(prompts, each)))
+            step.documents = tuple(sorted(kept[id(step)], key=lambda each: _offset_in_prompt(prompts, each)))
 
 
 def _prompts_behind(final: Step, found: list[SpanReading], readings: list[SpanReading]) -> str:
@@ -880,13 +883,15 @@ def _prompts_behind(final: Step, found: list[SpanReading], readings: list[SpanRe
         given = [
             each
             for each in others[-_MOST_BEHIND:]
-            if each not in behind and each.end_ns <= step.end_ns and _is_given(each.answer or "", step, documents)
+            if each not in behind
+            and each.end_ns <= step.end_ns
+            and _contains_answer(each.answer or "", step, documents)
         ]
         behind += given[: _MOST_BEHIND - len(behind)]
     return " ".join(_one_line(_prompt_text(step)) for step in sorted(behind, key=lambda each: each.end_ns)).strip()
 
 
-def _is_given(answer: str, step: Step, documents: list[str]) -> bool:
+def _contains_answer(answer: str, step: Step, documents: list[str]) -> bool:
     """Return whether the prompt of *step* contains the *answer* of another model call outside the text of
     *documents*.
     """
@@ -898,7 +903,7 @@ def _is_given(answer: str, step: Step, documents: list[str]) -> bool:
     return answer in prompt
 
 
-def _leave_out_agents(found: list[SpanReading], readings: list[SpanReading]) -> None:
+def _drop_agent_results(found: list[SpanReading], readings: list[SpanReading]) -> None:
     """Drop the result of a tool that is only the answer of a model, if the tool also contains steps that returned
     documents.
     """
@@ -925,7 +930,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _place(prompt: str, document: Document) -> int:
+def _offset_in_prompt(prompt: str, document: Document) -> int:
     """Return the last offset of *document* in *prompt*, or -1 if the prompt does not contain it."""
     return prompt.rfind(_one_line(document.text)[:_LOOK_CHARS]) if document.text.strip() else -1
 
@@ -953,7 +958,7 @@ def _sum(counts: list[int | None]) -> int | None:
     return None if None in counts else sum(filter(None, counts))
 
 
-def _answers(reading: SpanReading) -> bool:
+def _may_be_final_answer(reading: SpanReading) -> bool:
     """Return whether a generation may have written the final answer: it calls no tools and is not nested in another
     step.
     """
@@ -975,7 +980,7 @@ def _is_before_the_answer(generation: SpanReading, readings: list[SpanReading]) 
     )
 
 
-def _checks_an_answer(final: Step, generations: list[SpanReading]) -> bool:
+def _contains_earlier_answer(final: Step, generations: list[SpanReading]) -> bool:
     """Return whether the prompt of the *final* generation contains the answer of an earlier generation.
 
     Whether it grades that answer or makes it better cannot be seen, so that the answer of the call is not known.
@@ -1021,7 +1026,7 @@ def _find_in_prompt(root: Step, final: Step, found: list[SpanReading]) -> None:
             return
 
 
-def _have_one_length(readings: list[SpanReading]) -> bool:
+def _texts_look_truncated(readings: list[SpanReading]) -> bool:
     """Return whether the longest texts on the spans all have the same length, which suggests that a length limit has
     cut them.
 
@@ -1040,6 +1045,6 @@ def _have_one_length(readings: list[SpanReading]) -> bool:
 
 
 def _defect(readings: list[SpanReading], found: list[SpanReading]) -> str:
-    if any(each.is_cut for each in readings) or _have_one_length(readings):
+    if any(each.is_cut for each in readings) or _texts_look_truncated(readings):
         return "texts_truncated"
     return "contexts_without_text" if any(each.documents_without_text for each in found) else ""

@@ -97,7 +97,7 @@ def _read_workflow(span: FinishedSpan) -> SpanReading | None:
         reading.calls_tools = answer.tool_calls > 0 and answer.text is None
         step.documents = answer.documents
     step.documents = given_documents(given) or step.documents
-    shown = _documents_under(reading, semconv.OI_DOCUMENTS)
+    shown = _numbered_documents(reading, semconv.OI_DOCUMENTS)
     step.documents = step.documents if shown is None else shown
     return reading
 
@@ -121,9 +121,9 @@ def _read_retrieval(span: FinishedSpan) -> SpanReading | None:
     lists = (semconv.OI_RERANKER_OUTPUT, semconv.OI_DOCUMENTS) if step.rerank else (semconv.OI_DOCUMENTS,)
     for prefix in lists:
         if step.documents is None and not reading.documents_without_text:
-            step.documents = _documents_under(reading, prefix)
+            step.documents = _numbered_documents(reading, prefix)
     if step.rerank:
-        step.reranked = _documents_under(SpanReading(span, step, CONVENTION), semconv.OI_RERANKER_INPUT)
+        step.reranked = _numbered_documents(SpanReading(span, step, CONVENTION), semconv.OI_RERANKER_INPUT)
     if step.documents is None and not reading.documents_without_text:
         step.documents = _returned_documents(reading)
     elif step.documents is not None and span.scope == _LANGCHAIN:
@@ -133,7 +133,7 @@ def _read_retrieval(span: FinishedSpan) -> SpanReading | None:
     return reading
 
 
-def _documents_under(reading: SpanReading, prefix: str) -> tuple[Document, ...] | None:
+def _numbered_documents(reading: SpanReading, prefix: str) -> tuple[Document, ...] | None:
     """Return the documents in the span attributes `<prefix>.<index>.document.*`, and count those without a text in
     *reading*.
 
@@ -280,7 +280,7 @@ def _read_generation(span: FinishedSpan) -> SpanReading | None:
         _read_written(reading, written, facts)
     else:
         _read_completion(reading, facts)
-    given_documents = _documents_under(reading, semconv.OI_DOCUMENTS)
+    given_documents = _numbered_documents(reading, semconv.OI_DOCUMENTS)
     step.documents = step.documents if given_documents is None else given_documents
     return reading
 

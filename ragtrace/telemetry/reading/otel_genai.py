@@ -111,7 +111,7 @@ def add_facts(span: FinishedSpan, step: Step) -> None:
     step.response_id = _label(attributes, semconv.RESPONSE_ID)
     step.conversation_id = _label(attributes, semconv.CONVERSATION_ID, semconv.OI_SESSION)
     step.user_id = _label(attributes, semconv.OI_USER, semconv.ENDUSER_ID)
-    step.top_k = _whole(attributes.get(semconv.RETRIEVAL_TOP_K))
+    step.top_k = _whole_number(attributes.get(semconv.RETRIEVAL_TOP_K))
     step.finish_reasons = _labels(attributes.get(semconv.RESPONSE_FINISH_REASONS))
     new = usage_of(span, semconv.USAGE_INPUT_TOKENS, semconv.USAGE_OUTPUT_TOKENS)
     old = usage_of(span, semconv.OLD_USAGE_INPUT_TOKENS, semconv.OLD_USAGE_OUTPUT_TOKENS)
@@ -126,7 +126,7 @@ def add_facts(span: FinishedSpan, step: Step) -> None:
     abandoned = attributes.get(semconv.ABANDONED)
     step.streamed = attributes.get(semconv.REQUEST_STREAM) is True or first_s is not None or abandoned is not None
     step.abandoned = abandoned is True
-    step.cut_chars = _whole(attributes.get(semconv.CUT_CHARS)) or 0
+    step.cut_chars = _whole_number(attributes.get(semconv.CUT_CHARS)) or 0
 
 
 def _label(attributes: Attributes, *names: str) -> str | None:
@@ -138,7 +138,7 @@ def _labels(value: object) -> tuple[str, ...]:
     return tuple(label for item in items if (label := label_of(item)))
 
 
-def _whole(value: object) -> int | None:
+def _whole_number(value: object) -> int | None:
     """Return *value* as an integer if it is a non-negative whole number (an int or a float), else None."""
     return whole_of(int(value)) if isinstance(value, float) and value.is_integer() else whole_of(value)
 
@@ -216,9 +216,9 @@ def read_generation(
     step.query = _text(reading.span, semconv.QUERY)
     if step.query is None:
         step.query = next((text for text in asked if text), None) or last_user_text(given)
-    if (_whole(attributes.get(semconv.REQUEST_CHOICES)) or 1) > 1:
+    if (_whole_number(attributes.get(semconv.REQUEST_CHOICES)) or 1) > 1:
         returned = returned[:1]  # each message is an alternative
-    texts = [text for message in returned if (text := _reply(message)) is not None]
+    texts = [text for message in returned if (text := _reply_text(message)) is not None]
     step.answer = "".join(texts) if texts else None
     reading.calls_tools = any(message.calls_tools for message in returned)
     if reading.calls_tools and not step.answer:
@@ -251,12 +251,12 @@ def read_workflow(
     message = next((each for each in reversed(returned) if each.texts or each.calls_tools), None)
     if message is None:
         return
-    text = message.text("") if is_own else _reply(message)
+    text = message.text("") if is_own else _reply_text(message)
     reading.calls_tools = message.calls_tools
     step.answer = text if text is None or is_own else plain_answer(text)
 
 
-def _reply(message: ReadMessage) -> str | None:
+def _reply_text(message: ReadMessage) -> str | None:
     """Return the text of a model's message, or None if it has none.
 
     opentelemetry-instrumentation-openai-agents-v2 0.1.0 writes the Python `repr` of a response in place of its text.
@@ -328,7 +328,9 @@ def read_old_prompt(span: FinishedSpan) -> list[ReadMessage]:
 
 def read_old_answer(span: FinishedSpan) -> list[ReadMessage]:
     """Read the model's messages from a span that follows older GenAI conventions, from events or from a single text."""
-    bodies = [_choice(_body(attributes)) for name, attributes in span.events if name == semconv.OLD_EVENT_CHOICE]
+    bodies = [
+        _message_of_choice(_body(attributes)) for name, attributes in span.events if name == semconv.OLD_EVENT_CHOICE
+    ]
     found = read_messages(bodies, "assistant")
     return found or _old_texts(span, semconv.OLD_EVENT_COMPLETION, semconv.OLD_COMPLETION, "assistant")
 
@@ -340,7 +342,7 @@ def _body(attributes: Attributes) -> dict[str, Any]:
     return {name: parse_json(value) for name in names if (value := get(name)) is not None}
 
 
-def _choice(body: dict[str, Any]) -> dict[str, Any]:
+def _message_of_choice(body: dict[str, Any]) -> dict[str, Any]:
     """Return the chat message in *body*, the fields of a GenAI choice event."""
     message = body.pop("message", None)
     if isinstance(message, dict):

@@ -198,17 +198,17 @@ class OtlpJsonReader:
 
     def _otlp_span(self, span: Mapping[str, Any], scope: str) -> FinishedSpan:
         trace_id = _id(_first(span, "traceId", "trace_id"), 16, "traceId")
-        remote = has_remote_parent(_whole(span.get("flags") or 0), span.get("kind"))
+        remote = has_remote_parent(_parse_integer(span.get("flags") or 0), span.get("kind"))
         parent_id = _parent_id(_first(span, "parentSpanId", "parent_span_id"))
         attributes = self._attributes(span.get("attributes"))
         events = tuple(
             (_name(event), self._attributes(event.get("attributes")))
-            for event in map(_object, _listed(span.get("events")))
+            for event in map(_object, _as_list(span.get("events")))
         )
         status = span.get("status")
         failed = isinstance(status, dict) and cast("dict[str, Any]", status).get("code") in _ERROR_CODES
-        start = _whole(_first(span, "startTimeUnixNano", "start_time_unix_nano"))
-        end = _whole(_first(span, "endTimeUnixNano", "end_time_unix_nano"))
+        start = _parse_integer(_first(span, "startTimeUnixNano", "start_time_unix_nano"))
+        end = _parse_integer(_first(span, "endTimeUnixNano", "end_time_unix_nano"))
         return FinishedSpan(
             context=_context(trace_id, _id(_first(span, "spanId", "span_id"), 8, "spanId")),
             parent=_context(trace_id, parent_id, is_remote=remote) if parent_id else None,
@@ -232,7 +232,7 @@ class OtlpJsonReader:
             attributes.setdefault(semconv.OI_KIND, kind)
         events = tuple(
             (_name(event), dict(_flattened(event.get("attributes"))))
-            for event in map(_object, _listed(span.get("events")))
+            for event in map(_object, _as_list(span.get("events")))
         )
         status = span.get("status")
         if isinstance(status, dict):
@@ -256,7 +256,7 @@ class OtlpJsonReader:
         A list value becomes a tuple, as in the SDK.
         """
         found: dict[str, Any] = {}
-        for item in _listed(listed):
+        for item in _as_list(listed):
             try:
                 name, value = _key(item), _value(item.get("value"), 0)
                 found[name] = tuple(cast("list[object]", value)) if isinstance(value, list) else value
@@ -312,7 +312,7 @@ def _value(value: Any, depth: int) -> Any:
             case "boolValue" | "bool_value":
                 return _boolean(content)
             case "intValue" | "int_value":
-                return _whole(content)
+                return _parse_integer(content)
             case "doubleValue" | "double_value":
                 return _number(content)
             case "bytesValue" | "bytes_value":
@@ -375,10 +375,10 @@ def _scoped_spans(resource: Any) -> Iterator[tuple[Any, str]]:
     Raises:
         ValueError: the structure is not OTLP's.
     """
-    for scope_spans in map(_object, _listed(_first(_object(resource), *_SCOPE_LISTS))):
+    for scope_spans in map(_object, _as_list(_first(_object(resource), *_SCOPE_LISTS))):
         scope = _first(scope_spans, "scope", "instrumentationLibrary", "instrumentation_library")
         name = "" if scope is None else _name(_object(scope))
-        for span in _listed(scope_spans.get("spans")):
+        for span in _as_list(scope_spans.get("spans")):
             yield span, name
 
 
@@ -388,7 +388,7 @@ def _object(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """Return *value* if it is a list, or an empty list if it is null, which protobuf's JSON may write instead.
 
     Raises:
@@ -434,7 +434,7 @@ def _parent_id(value: Any) -> int:
     return _id_or_zero(value, 8, "parentSpanId") if value else 0
 
 
-def _whole(value: Any) -> int:
+def _parse_integer(value: Any) -> int:
     """Parse a whole number, which protobuf's JSON writes as a string if it has 64 bits.
 
     Raises:

@@ -76,11 +76,11 @@ def _flatten_record(record: dict[str, Any], depth: int) -> Any:
     flat = {key: _flatten(each, depth + 1) for key, each in record.items()}
     blocks = flat.get("blocks")
     if "role" in flat and isinstance(blocks, list) and flat.get("content") is None:
-        flat["content"] = list(map(_part, cast("list[object]", blocks)))
+        flat["content"] = list(map(_message_part, cast("list[object]", blocks)))
     return flat
 
 
-def _part(block: object) -> object:
+def _message_part(block: object) -> object:
     """Convert a content block of LlamaIndex to a message part with a type."""
     if not isinstance(block, dict):
         return block
