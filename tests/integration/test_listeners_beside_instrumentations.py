@@ -14,6 +14,7 @@ from tests.integration.frameworks.environment import FOLDER, environment_of, pyt
 pytestmark = pytest.mark.integration
 
 TIMEOUT_S: Final = 180
+MODES: Final = ("sync", "astream")
 INSTRUMENTATIONS: Final = (
     "openinference+openinference-openai",
     "openllmetry+openllmetry-openai",
@@ -21,14 +22,16 @@ INSTRUMENTATIONS: Final = (
 )
 
 
-@pytest.mark.parametrize("mode", ["sync", "astream"])
 @pytest.mark.parametrize("instrumentation", INSTRUMENTATIONS)
 @pytest.mark.parametrize("application", ["langchain_lcel", "langgraph_agent"])
-def test_each_request_is_one_call(application: str, instrumentation: str, mode: str) -> None:
-    """With the texts and the session that the application logged; only ragtrace's own root spans carry scores."""
+def test_each_request_is_one_call(application: str, instrumentation: str) -> None:
+    """With the texts and the session that the application logged; only ragtrace's own root spans carry scores.
+
+    One process runs both modes, as importing the framework takes most of the time.
+    """
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PYTHON", "OPENAI_"))}
     done = subprocess.run(
-        [python_of(environment_of(application, "ragtrace")), FOLDER / "mixed.py", application, instrumentation, mode],
+        [python_of(environment_of(application, "ragtrace")), FOLDER / "mixed.py", application, instrumentation, *MODES],
         env=environ,
         capture_output=True,
         text=True,
@@ -36,7 +39,8 @@ def test_each_request_is_one_call(application: str, instrumentation: str, mode: 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert sorted(found["judged"]) == sorted(found["logged"])
-    assert found["scored"] == ["ragtrace"] * 3
-    assert found["faults"] == {}
+    results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    for mode, found in zip(MODES, results, strict=True):
+        assert sorted(found["judged"]) == sorted(found["logged"]), mode
+        assert found["scored"] == ["ragtrace"] * 3, mode
+        assert found["faults"] == {}, mode
