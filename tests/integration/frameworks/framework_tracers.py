@@ -79,10 +79,19 @@ class RagtraceAgents(RagtraceListener):
 class _RagtraceFlush(SpanProcessor):
     """Processor that has ragtrace write the spans of its calls when the provider is flushed."""
 
+    def __init__(self) -> None:
+        self._flushing = False
+
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         import ragtrace
 
-        return ragtrace.flush(timeout_millis / 1e3)
+        if self._flushing:  # ragtrace flushes the provider, too: they would wait for each other until the time is over
+            return True
+        self._flushing = True
+        try:
+            return ragtrace.flush(timeout_millis / 1e3)
+        finally:
+            self._flushing = False
 
 
 class OpenInferenceAgentsWithRetriever:
