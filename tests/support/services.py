@@ -172,6 +172,7 @@ def mlflow(work: Path) -> Iterator[str]:
             str(work / "artifacts"),
         ]
         environ = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+        environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # a process that imports MLflow a second time
         with running(argv, environ=environ, log=work / "mlflow.log", ready=lambda: answers(f"{base}/health")):
             yield base
 
