@@ -151,7 +151,7 @@ class CaseRun:
 
     @property
     def evaluator(self) -> str:
-        """id@version of the judge."""
+        """Identity of the judge, as id@version."""
         return f"{self.judge.id}@{self.judge.version}"
 
     def preview(self) -> str:

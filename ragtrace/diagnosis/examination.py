@@ -82,7 +82,7 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
 
 
 def diagnose_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> Diagnosis:
-    """Diagnose the configuration that the variables in *environ* alone would give, and probe its endpoints."""
+    """Diagnose the configuration given by the environment variables *environ* alone, and probe its endpoints."""
     try:
         settings = resolve_settings({}, environ)
     except SettingsError as error:

@@ -177,7 +177,7 @@ class History:
         return dict.fromkeys(range(unreadable), Refusal("unreadable"))
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* calls that could not be stored as faults, and log a warning at the first loss for *reason*."""
+        """Count as faults *count* calls that could not be stored, and log a warning at the first loss for *reason*."""
         faults.warn_once(
             f"history: {reason}",
             "calls could not be kept in the history %r (%s); every further one is counted in ragtrace.stats().faults",

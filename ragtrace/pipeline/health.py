@@ -207,7 +207,7 @@ class CaptureCounts:
 
 @dataclass(slots=True)
 class EvaluatorFailures:
-    """Failure record of one evaluator: the length of the current series, the count of each cause, and the last
+    """Failure record of one evaluator: the number of consecutive failures, the count of each cause, and the last
     message.
     """
 

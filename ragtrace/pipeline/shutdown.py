@@ -207,6 +207,8 @@ class SpanQueue(Protocol):
 def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: SpanQueue, until: float) -> None:
     """End the spans of the work *items* before a shutdown.
 
+    Spans are counted as lost if there is no time or no room in the export queue to end them.
+
     Spans for which there is no time or no room are counted as lost.
 
     Args:

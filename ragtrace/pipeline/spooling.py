@@ -31,7 +31,7 @@ _CLAIM_SECONDS: Final = 0.2
 
 
 class Spooling:
-    """Access of a runtime to its spool file, to score stored calls and to store unscored calls.
+    """Access of a runtime to its spool file, the file of unscored RAG calls.
 
     To claim a call is to mark it as being scored by this process. Failures of the file are counted as faults and never
     raised. Scores of a claimed call are sent like any others, and the call is deleted from the file when telemetry,

@@ -1,4 +1,4 @@
-"""Running calls of decorated functions whose recording outlasts the return (streams, awaitables) or that raise.
+"""Recording of decorated function calls that return a stream or an awaitable and so outlast the return, or that raise.
 
 Nothing here raises into the application: each call of the recorder is guarded, and if it cannot begin, the function
 runs untraced.

@@ -146,7 +146,7 @@ def _bar_chart(outcome: Outcome) -> Iterator[ReportLine]:
 
 
 def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
-    """Return the rows of the report's table: label, value before and value after the simulated release."""
+    """Return the rows of the demo report's table: label, value before and value after the simulated release."""
     contents: tuple[tuple[str, Callable[[HalfCounts], str]], ...] = (
         ("Calls", lambda half: f"{half.calls:,}"),
         ("Faithfulness, mean", lambda half: "-" if half.faithfulness is None else f"{half.faithfulness:.3f}"),

@@ -93,7 +93,7 @@ class Session:
         return hmac.new(self._token.encode(), purpose.encode(), sha256).hexdigest()
 
     def is_token(self, text: str) -> bool:
-        """Return whether *text* is the token in the URL that the command has printed."""
+        """Return whether *text* is the secret token in the URL printed by `ragtrace review`."""
         return secrets.compare_digest(text.encode("utf-8", "replace"), self._token.encode())
 
     def check(self, request: Request) -> None:

@@ -247,7 +247,7 @@ class FrameworkRuns:
             oldest.release()
 
     def piece(self, run_id: Hashable, piece: object) -> None:
-        """Record a chunk of the answer that a model run streams."""
+        """Record a chunk of the answer that a model streams."""
         with guarded(f"stream of {self.framework}"):
             run = self._runs.get(run_id)
             if run is not None and run.invocation is not None:
@@ -259,7 +259,7 @@ class FrameworkRuns:
                 run.invocation.add(piece)
 
     def release_context(self) -> None:
-        """Stop attributing spans in the current context to a model run, as the application's own code runs in it
+        """Stop attributing spans of the current context to a model call, as the application's own code runs in it
         now.
         """
         _generating.set(None)

@@ -1,4 +1,4 @@
-"""Reader of spans that follow the OpenTelemetry GenAI conventions, released and in development, such as ragtrace's own.
+"""Reader of spans that follow released or draft OpenTelemetry GenAI conventions, including ragtrace's own spans.
 
 Content that an instrumentation put into a log event only is not on the span: the texts of such a step stay None.
 """

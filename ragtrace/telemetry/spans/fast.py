@@ -364,8 +364,9 @@ class FastSpan(Span, ReadableSpan):
 
 
 def _merge_attributes(first: Mapping[str, AnyValue], more: Mapping[str, AnyValue]) -> dict[str, AnyValue]:
-    """Merge two attribute mappings in the order of the SDK, where a repeated attribute takes the position that it has
-    in *more*.
+    """Merge two attribute mappings in the order in which the SDK exports them.
+
+    A repeated attribute takes the position that it has in *more*.
     """
     if first.keys().isdisjoint(more):
         return {**first, **more}
