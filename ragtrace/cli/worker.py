@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         print_error('a worker needs a judge: write judge = "openai:MODEL" into the file of --config')
         ragtrace.shutdown(timeout=options.drain_seconds)
         return USAGE
-    from ragtrace.fleet.celery_worker import run_worker, visibility_seconds
+    from ragtrace.fleet.celery_worker import longest_hold, run_worker
     from ragtrace.fleet.shared_state import share_state
     from ragtrace.pipeline.fleet_broker import STORE_VARIABLE
 
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
             broker=url,
             store=options.store or os.environ.get(STORE_VARIABLE) or None,
             tokens_per_day=options.tokens_per_day,
-            claim_seconds=visibility_seconds(runtime.settings.judge_timeout),
+            claim_seconds=longest_hold(runtime.settings.judge_timeout),
         )
     except SettingsError as error:
         print_error(str(error))

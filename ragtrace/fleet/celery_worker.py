@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ragtrace.fleet.fleet_metrics import FleetMetrics
 from ragtrace.fleet.judging import FleetJudge, refusal
-from ragtrace.pipeline.fleet_broker import CALLS, TASK, CallBroker, ignore_celery_variables, make_celery_app
+from ragtrace.pipeline.fleet_broker import CALLS, TASK, CallBroker, ignore_celery_variables, is_redis, make_celery_app
 from ragtrace.pipeline.queue_watch import QueueWatch
 
 if TYPE_CHECKING:
+    from ragtrace.fleet.redis_delivery import HeldCalls
     from ragtrace.fleet.shared_state import SharedState
     from ragtrace.runtime.runtime import Runtime
 
@@ -33,11 +34,11 @@ CALLS_FOR_EACH_JUDGE_CALL: Final = 4
 
 The others wait for the judge, or for the delivery of their scores, before they are acknowledged.
 """
-_VISIBILITY_DEADLINES: Final = 2.0
+_HOLD_DEADLINES: Final = 2.0
 """Judge deadlines for which a call may be held: it waits for the judge for one, and is judged for another."""
-_VISIBILITY_SECONDS: Final = 15.0
+_DELIVERY_SECONDS: Final = 15.0
 """Further seconds of it, for the delivery of the scores."""
-_WATCH_STOP_SECONDS: Final = 1.0
+_STOP_SECONDS: Final = 1.0
 _STEPS_LEFT_OUT: Final = frozenset({"DelayedDelivery", "Gossip", "Mingle", "Heart", "Agent"})
 """Steps of Celery's consumer that a fleet does not use.
 
@@ -137,9 +138,9 @@ class CallConsumer(_consumer.Consumer):  # type: ignore[misc]
             message.ack_log_error(log, self.connection_errors)
 
 
-def visibility_seconds(judge_timeout: float) -> float:
+def longest_hold(judge_timeout: float) -> float:
     """Return the visibility timeout of Redis in seconds: how long a worker may hold an unacknowledged call."""
-    return _VISIBILITY_DEADLINES * judge_timeout + _VISIBILITY_SECONDS
+    return _HOLD_DEADLINES * judge_timeout + _DELIVERY_SECONDS
 
 
 def run_worker(
@@ -160,9 +161,15 @@ def run_worker(
         Whether the worker ended in order.
     """
     ignore_celery_variables()
-    app = make_celery_app(url, visibility_seconds=visibility_seconds(runtime.settings.judge_timeout))
     broker = CallBroker(url)
-    judge = CallConsumer.judge = FleetJudge(runtime, broker, shared.claims, timeout=_VISIBILITY_SECONDS - 1)
+    held: HeldCalls | None = None
+    if is_redis(url):
+        from ragtrace.fleet.redis_delivery import HeldCalls, use_held_calls
+
+        held = HeldCalls(broker, longest_hold(runtime.settings.judge_timeout))
+        use_held_calls(held)
+    app = make_celery_app(url)
+    judge = CallConsumer.judge = FleetJudge(runtime, broker, shared.claims, timeout=_DELIVERY_SECONDS - 1)
     watch = QueueWatch(CallBroker(url))
     metrics = FleetMetrics(
         lambda: watch.depths,
@@ -195,14 +202,18 @@ def run_worker(
         loglevel=logging.WARNING,
     )
     watch.start()
+    if held is not None:
+        held.start()
     try:
         worker.start()
     except SystemExit as ended:
         return not ended.code
     finally:
         judge.delivery.stop()
+        if held is not None:
+            held.stop(_STOP_SECONDS)
         broker.close()
-        watch.stop(_WATCH_STOP_SECONDS)
+        watch.stop(_STOP_SECONDS)
         if shared.budget is not None:
             runtime.run_job(shared.budget.aclose)
     return not worker.exitcode

@@ -2,7 +2,8 @@
 
 An application queues a call again when it does not know that the broker has it, and a broker delivers a message again
 when its worker is gone. A worker claims a call before it is judged, and confirms the claim when its scores are
-delivered. A claim that is not confirmed expires.
+delivered. A claim that is not confirmed expires. A message that is delivered again takes over the claim of its earlier
+delivery, whose worker may live nevertheless: it asks before it sends scores whether it still has the claim.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _DONE: Final = "done"
 _CLAIM_SCRIPT: Final = """
 local owner = redis.call('GET', KEYS[1])
 if owner == 'done' then return 'done' end
-if owner and owner ~= ARGV[1] then return 'held' end
+if owner and owner ~= ARGV[1] and string.sub(owner, 1, #ARGV[3]) ~= ARGV[3] then return 'held' end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 'claimed'
 """
@@ -49,14 +50,19 @@ class Claims(Protocol):
     Its methods raise the exceptions of the library behind the store.
     """
 
-    def claim(self, call: str, owner: str, seconds: float) -> Claim:
+    def claim(self, call: str, owner: str, seconds: float, takes_over: str = "") -> Claim:
         """Claim the RAG call *call* for *owner* for some seconds, and return whether that succeeded, or why not.
 
         Args:
             call: id of the call (`claim_id`).
-            owner: id of the message that holds the call; a message that is delivered again has the same.
+            owner: id of the delivery that holds the call.
             seconds: time after which another owner may claim the call, unless the claim is confirmed.
+            takes_over: beginning of the ids of owners whose claim ends by this one; empty: of none.
         """
+        ...
+
+    def holds(self, call: str, owner: str) -> bool:
+        """Return whether no other owner has claimed *call* since *owner* did."""
         ...
 
     def confirm(self, call: str) -> None:
@@ -100,15 +106,20 @@ class WorkerClaims:
 
     def __init__(self, store: Claims | None, evaluator: str, evaluator_version: str, seconds: float) -> None:
         self._store, self._evaluator, self._seconds = store, (evaluator, evaluator_version), seconds
+        self.has_store = store is not None
         self.counts: Counter[str] = Counter()
         """Number of calls by what came of claiming them; `unknown`: the store did not answer."""
 
-    def claim(self, span: SpanContext | None, owner: str) -> Claim | Literal["unknown"]:
+    def claim(self, span: SpanContext | None, owner: str, takes_over: str = "") -> Claim | Literal["unknown"]:
         """Claim the RAG call with the root span *span* for the message *owner*, and count the outcome."""
-        state: Claim | None = self._ask(span, lambda store, call: store.claim(call, owner, self._seconds))
-        if self._store is not None:
+        state: Claim | None = self._ask(span, lambda store, call: store.claim(call, owner, self._seconds, takes_over))
+        if self.has_store:
             self.counts[state or "unknown"] += 1
         return "unknown" if state is None else state
+
+    def holds(self, span: SpanContext | None, owner: str) -> bool:
+        """Return whether no other delivery has claimed the call with the root span *span* since *owner* did."""
+        return self._ask(span, lambda store, call: store.holds(call, owner)) is not False
 
     def confirm(self, span: SpanContext | None) -> None:
         """Note that the scores of the RAG call with the root span *span* are delivered."""
@@ -148,11 +159,15 @@ class RedisClaims:
             url, socket_timeout=_STORE_SECONDS, socket_connect_timeout=_STORE_SECONDS
         )
 
-    def claim(self, call: str, owner: str, seconds: float) -> Claim:
+    def claim(self, call: str, owner: str, seconds: float, takes_over: str = "") -> Claim:
         """Claim the RAG call *call* for *owner* for some seconds, and return whether that succeeded, or why not."""
-        milliseconds = max(1, int(seconds * 1000))
-        found: Claim = self._redis.eval(_CLAIM_SCRIPT, 1, self._prefix + call, owner, milliseconds).decode()
+        arguments = owner, max(1, int(seconds * 1000)), takes_over or owner
+        found: Claim = self._redis.eval(_CLAIM_SCRIPT, 1, self._prefix + call, *arguments).decode()
         return found
+
+    def holds(self, call: str, owner: str) -> bool:
+        """Return whether no other owner has claimed *call* since *owner* did."""
+        return self._redis.get(self._prefix + call) in (None, owner.encode())
 
     def confirm(self, call: str) -> None:
         """Note that the scores of the RAG call *call* are delivered, so that the call cannot be claimed again."""
@@ -205,7 +220,7 @@ class SqlClaims:
             events: Any = import_module("sqlalchemy.event")
             events.listen(self._engine, "connect", _make_sqlite_fast)
 
-    def claim(self, call: str, owner: str, seconds: float) -> Claim:
+    def claim(self, call: str, owner: str, seconds: float, takes_over: str = "") -> Claim:
         """Claim the RAG call *call* for *owner* for some seconds, and return whether that succeeded, or why not."""
         self._create()
         table, now = self._table, self._clock()
@@ -217,13 +232,20 @@ class SqlClaims:
         with suppress(self._sql.exc.IntegrityError):
             self._execute(table.insert().values(call_id=call, **claimed))
             return "claimed"
-        own = self._sql.and_(table.c.owner == owner, table.c.done.is_(False))
+        own = self._sql.and_(table.c.owner.startswith(takes_over or owner, autoescape=True), table.c.done.is_(False))
         mine = self._sql.and_(table.c.call_id == call, self._sql.or_(own, table.c.until < now))
         if self._execute(table.update().where(mine).values(**claimed)).rowcount:
             return "claimed"
         with self._engine.connect() as connection:
             done = connection.execute(self._sql.select(table.c.done).where(table.c.call_id == call)).scalar()
         return "done" if done else "held"
+
+    def holds(self, call: str, owner: str) -> bool:
+        """Return whether no other owner has claimed *call* since *owner* did."""
+        table = self._table
+        others = self._sql.and_(table.c.call_id == call, self._sql.or_(table.c.owner != owner, table.c.done))
+        with self._engine.connect() as connection:
+            return connection.execute(self._sql.select(table.c.call_id).where(others)).first() is None
 
     def confirm(self, call: str) -> None:
         """Note that the scores of the RAG call *call* are delivered, so that the call cannot be claimed again."""

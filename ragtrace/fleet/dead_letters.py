@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from time import time
 from typing import Any, Final, cast
 
@@ -52,20 +53,22 @@ def _oldest_seconds(broker: CallBroker) -> float | None:
     if not is_redis(broker.url):
         return None
     with broker.redis() as client:
-        body: bytes | None = client.lindex(f"{REDIS_PREFIX}{CALLS}", -1)
+        oldest: bytes | None = client.lindex(f"{REDIS_PREFIX}{CALLS}", -1)
     try:
-        envelope = json.loads(body or b"")
-        arguments = json.loads(_decoded(envelope))
+        arguments = json.loads(_body(oldest or b""))
         return max(0.0, time() - read_message(arguments[1]["message"]).published)
     except (ValueError, KeyError, IndexError, TypeError, MessageError):
         return None
 
 
-def _decoded(envelope: Mapping[str, Any]) -> bytes:
-    """Decode the message body in *envelope*, which kombu puts around a message in Redis."""
-    body = str(envelope["body"])
-    encoded = envelope.get("properties", {}).get("body_encoding") == "base64"
-    return base64.b64decode(body) if encoded else body.encode()
+def _body(message: bytes) -> bytes:
+    """Return the body in the envelope that kombu puts around a message in Redis; empty if it is none."""
+    try:
+        envelope: Any = json.loads(message)
+        encoded = envelope["properties"].get("body_encoding") == "base64"
+        return base64.b64decode(envelope["body"]) if encoded else str(envelope["body"]).encode()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return b""
 
 
 def retry_dead_letters(broker: CallBroker, most: int) -> Counter[str]:
@@ -86,36 +89,56 @@ def retry_dead_letters(broker: CallBroker, most: int) -> Counter[str]:
         Exception: the broker cannot be reached; the letters that were not put back stay.
     """
     done: Counter[str] = Counter()
-    kept: list[Any] = []
-    with broker.connect() as connection:
-        letters = make_queues()[1](connection.default_channel)
-        for _ in range(min(most, broker.lengths()[DEAD_LETTERS])):
-            message = letters.get(no_ack=False)
-            if message is None:
-                break
-            reason, text = _read_letter(message)
-            try:
-                call = read_message(text)
-            except MessageError:
-                kept.append(message)
-                done["kept"] += 1
-                continue
-            now = time()
-            broker.publish(CallMessage(call.unscored, now, now + DEADLINE_SECONDS))
-            message.ack()
-            done[reason] += 1
-        for message in kept:
-            message.requeue()
+    letters = _letters_in_redis if is_redis(broker.url) else _letters
+    for letter, delete in letters(broker, min(most, broker.lengths()[DEAD_LETTERS])):
+        reason, text = _read_letter(letter)
+        try:
+            call = read_message(text)
+        except MessageError:
+            done["kept"] += 1
+            continue
+        now = time()
+        broker.publish(CallMessage(call.unscored, now, now + DEADLINE_SECONDS))
+        delete()
+        done[reason] += 1
     return done
 
 
-def _read_letter(message: Any) -> tuple[str, object]:
+def _letters(broker: CallBroker, most: int) -> Generator[tuple[Any, Callable[[], object]], None, None]:
+    """Yield the dead letters in RabbitMQ, each with the function that deletes it; the others go back in the end."""
+    kept: list[Any] = []
+    with broker.connect() as connection:
+        queue = make_queues()[1](connection.default_channel)
+        for _ in range(most):
+            message = queue.get(no_ack=False)
+            if message is None:
+                break
+            yield message.body, message.ack
+            if not message.acknowledged:
+                kept.append(message)
+        for message in kept:
+            message.requeue()
+
+
+def _letters_in_redis(broker: CallBroker, most: int) -> Generator[tuple[Any, Callable[[], object]], None, None]:
+    """Yield the dead letters in Redis, each with the function that deletes it; until then it stays in its place."""
+    key, place = f"{REDIS_PREFIX}{DEAD_LETTERS}", -1
+    with broker.redis() as client:
+        for _ in range(most):
+            letter: bytes | None = client.lindex(key, place)
+            if letter is None:
+                break
+            yield _body(letter), partial(client.lrem, key, -1, letter)
+            place -= client.lindex(key, place) == letter
+
+
+def _read_letter(letter: Any) -> tuple[str, object]:
     """Return the reason and the RAG call of a dead letter.
 
     It comes from a worker, or from RabbitMQ, which moves the message of Celery there as it was.
     """
     try:
-        body: object = json.loads(message.body)
+        body: object = json.loads(letter)
     except (ValueError, TypeError, RecursionError):
         return _UNKNOWN, None
     if isinstance(body, dict):

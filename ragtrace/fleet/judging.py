@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from importlib import import_module
-from time import sleep, time
+from time import monotonic, sleep, time
 from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import uuid4
 
 from ragtrace.fleet.claims import WorkerClaims
 from ragtrace.pipeline.call_message import CallMessage, MessageError, read_message
-from ragtrace.pipeline.fleet_broker import MOST_TRIES, REDIS_PREFIX, TASK, CallBroker, is_redis
+from ragtrace.pipeline.fleet_broker import HOLD_SECONDS, MOST_TRIES, REDIS_PREFIX, TASK, CallBroker, is_redis
 from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
@@ -140,28 +142,42 @@ class FleetJudge:
         elif redelivered and self._count_delivery(task_id) >= MOST_TRIES:
             self.bury(text, "worker_lost", f"workers ended {MOST_TRIES} times while judging it", message.tries)
         else:
-            self._judge_if_claimed(text, message, task_id)
+            self._judge_if_claimed(text, message, task_id, redelivered=redelivered)
 
-    def _judge_if_claimed(self, text: object, message: CallMessage, task_id: str) -> None:
+    def _judge_if_claimed(self, text: object, message: CallMessage, task_id: str, *, redelivered: bool) -> None:
         """Judge the RAG call in a queue message, unless another message has claimed the call."""
-        state = self._claims.claim(message.unscored.call.span, task_id)
+        message_id = f"{task_id}:"
+        owner = f"{message_id}{uuid4().hex}"
+        state = self._claims.claim(message.unscored.call.span, owner, message_id if redelivered else "")
         if state == "held":
             sleep(_HELD_SECONDS)
             self._put(lambda: self._broker.publish(message, again=True))
         elif state != "done":
-            self._judge(text, message, task_id)
+            self._judge(text, message, owner)
 
-    def _judge(self, text: object, message: CallMessage, task_id: str) -> None:
+    def _judge(self, text: object, message: CallMessage, owner: str) -> None:
         failed, span = message.tries + 1, message.unscored.call.span
+        began = monotonic()
+
+        async def taken_over() -> bool:
+            recent = is_redis(self._broker.url) and monotonic() - began < HOLD_SECONDS / 2
+            if recent or not self._claims.has_store:  # Redis gives no call to another worker so soon
+                return False
+            return not await asyncio.to_thread(self._claims.holds, span, owner)
+
         try:
-            judged = self._runtime.judge(message.unscored, last_try=failed >= MOST_TRIES).result()
+            judged = self._runtime.judge(
+                message.unscored, last_try=failed >= MOST_TRIES, taken_over=taken_over
+            ).result()
         except CancelledError:
             raise import_module("celery.exceptions").Reject("the worker shuts down", requeue=True) from None
+        if judged.status == "taken_over":
+            return
         if judged.status == "scored":
             self.delivery.wait()
             self._claims.confirm(span)
             return
-        self._claims.release(span, task_id)  # the call may be judged again, by this worker or another
+        self._claims.release(span, owner)  # the call may be judged again, by this worker or another
         if judged.status == "failed":
             self.delivery.wait()
             self.bury(text, "judge", judged.reason, failed)

@@ -28,9 +28,11 @@ STORE_VARIABLE: Final = "RAGTRACE_FLEET_STORE"
 """Variable with the URL of the store that workers share beside a broker that is no Redis."""
 MOST_CALLS: Final = 10_000
 """Calls that the queue holds at most; sampling probabilities fall long before."""
+HOLD_SECONDS: Final = 10.0
+"""Time after which Redis gives a call to another worker, unless the worker that has it renews its hold."""
 REDIS_PREFIX: Final = "ragtrace:"
 """Prefix of all keys in Redis."""
-_WORKER_NAME: Final = "ragtrace-worker"
+WORKER_NAME: Final = "ragtrace-worker"
 """Name of a worker's connections to Redis, by which living workers are counted."""
 _SCHEMES: Final = ("amqp", "amqps", "redis", "rediss")
 _TIMEOUT_SECONDS: Final = 5.0
@@ -84,13 +86,11 @@ def is_redis(url: str) -> bool:
     return url.startswith("redis")
 
 
-def make_celery_app(url: str, *, visibility_seconds: float = 0.0) -> Any:
+def make_celery_app(url: str) -> Any:
     """Create the Celery application of a fleet, with its queues.
 
     Args:
         url: the broker.
-        visibility_seconds: seconds after which Redis gives a call that is not acknowledged to another worker; only
-            workers need it.
     """
     celery: Any = import_module("celery")
     # Not the current application: the process may have a Celery application of its own. No fix-ups for frameworks.
@@ -101,13 +101,7 @@ def make_celery_app(url: str, *, visibility_seconds: float = 0.0) -> Any:
             "global_keyprefix": REDIS_PREFIX,
             "socket_timeout": _TIMEOUT_SECONDS,
             "socket_connect_timeout": _TIMEOUT_SECONDS,
-            # Together one look a second for calls whose worker is gone; by default it is one in 100 s.
-            "unacked_restore_interval": 1,
-            "unacked_restore_throttle": 1,
         }
-        if visibility_seconds:
-            options["visibility_timeout"] = max(1, round(visibility_seconds))
-            options["client_name"] = _WORKER_NAME
     calls, dead = make_queues()
     app.conf.update(
         accept_content=["json"],
@@ -266,7 +260,7 @@ class CallBroker:
                 database = str(client.get_connection_kwargs().get("db", 0))
             # Of its connections each worker has one that is subscribed, for Celery's remote control.
             kinds = [(each["name"], each["db"]) for each in clients if each["psub"] != "0"]
-            return kinds.count((_WORKER_NAME, database))
+            return kinds.count((WORKER_NAME, database))
         with self.connect() as connection, suppress(*connection.channel_errors):
             return int(connection.default_channel.queue_declare(CALLS, passive=True).consumer_count)
         return 0

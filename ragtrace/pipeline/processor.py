@@ -148,9 +148,10 @@ class WorkItem:
 class JudgedCall(NamedTuple):
     """Outcome of one attempt to judge a RAG call that another process has handed over."""
 
-    status: Literal["scored", "failed", "retried", "judge_unavailable"]
+    status: Literal["scored", "failed", "retried", "judge_unavailable", "taken_over"]
     """`scored`, and `failed` at the last try: the scores were sent. `retried`: the judge failed with this call.
-    `judge_unavailable`: it was not asked about this call, as it failed with others, or it asked for a pause."""
+    `judge_unavailable`: it was not asked about this call, as it failed with others, or it asked for a pause.
+    `taken_over`: another process judges the call."""
     reason: str
     """Why the judge failed; empty if it did not."""
 
@@ -411,7 +412,9 @@ class CallProcessor:
             except Exception as error:
                 faults.record("attaching scores", error)
 
-    async def judge(self, unscored: UnscoredCall, *, last_try: bool) -> JudgedCall:
+    async def judge(
+        self, unscored: UnscoredCall, *, last_try: bool, taken_over: Callable[[], Awaitable[bool]]
+    ) -> JudgedCall:
         """Have the judge score a RAG call that another process has handed over, and send the scores.
 
         While the judge is not available (open circuit, Retry-After), the call waits for it, for as long as judging a
@@ -420,6 +423,7 @@ class CallProcessor:
         Args:
             unscored: the redacted call; its own span has ended in another process.
             last_try: whether the scores of a failed evaluation, which are reasons only, are sent.
+            taken_over: returns whether another process judges the call, so that no scores are sent.
         """
         work = WorkItem.from_unscored(unscored)
         evaluator = self._judge
@@ -431,6 +435,9 @@ class CallProcessor:
         try:
             evaluation = await self._judge_when_available(evaluator, call, probability)
             self._sampler.record_cost(evaluation.cost_usd)
+            if await taken_over():
+                self.count_pending_as(work, "handed_over", "taken_over")
+                return JudgedCall("taken_over", "")
             if evaluation.error is not None and (evaluation.deferred or not last_try):
                 status: Literal["retried", "judge_unavailable"] = (
                     "judge_unavailable" if evaluation.deferred else "retried"

@@ -474,18 +474,21 @@ class Runtime:
         """Queue the coroutine function *job* to run on the worker's event loop, and return whether there was room."""
         return self.worker.offer(WorkItem(Step(), job=job), small=True)
 
-    def judge(self, unscored: UnscoredCall, *, last_try: bool) -> Future[JudgedCall]:
+    def judge(
+        self, unscored: UnscoredCall, *, last_try: bool, taken_over: Callable[[], Awaitable[bool]]
+    ) -> Future[JudgedCall]:
         """Have the judge score a RAG call that another process has handed over, and return a future of the outcome.
 
         Args:
             unscored: the redacted call.
             last_try: whether a failure of the judge is final, so that it is sent like a score.
+            taken_over: returns, after the judge's answer, whether another process judges the call.
         """
         judged: Future[JudgedCall] = Future()
 
         async def judge() -> None:
             try:
-                judged.set_result(await self._processor.judge(unscored, last_try=last_try))
+                judged.set_result(await self._processor.judge(unscored, last_try=last_try, taken_over=taken_over))
             except BaseException as error:
                 judged.set_exception(CancelledError() if isinstance(error, asyncio.CancelledError) else error)
                 raise

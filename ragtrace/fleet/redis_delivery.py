@@ -1,0 +1,236 @@
+"""Delivery of calls from a queue in Redis: none is lost when a worker, or Redis itself, is killed at any moment.
+
+kombu's own transport takes a message out of Redis, and notes in a second step that a worker has it. Another worker gets
+it after a fixed time, whether or not the first one lives. Here Redis moves a message in one step, and a worker renews
+its hold of its calls as long as it lives.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from importlib import import_module
+from queue import Empty
+from time import monotonic
+from typing import Any, ClassVar, Final
+from uuid import uuid4
+
+from ragtrace.pipeline.fleet_broker import CALLS, HOLD_SECONDS, REDIS_PREFIX, WORKER_NAME, CallBroker
+from ragtrace.system.faults import faults
+
+_kombu: Any = import_module("kombu.transport")
+_redis: Any = import_module("kombu.transport.redis")
+_virtual: Any = import_module("kombu.transport.virtual")
+
+_RENEWAL_SECONDS: Final = 1.0
+_NEVER_SECONDS: Final = 1e9
+_WAITING: Final = f"{REDIS_PREFIX}{CALLS}"
+_MOVING: Final = f"{REDIS_PREFIX}moving"
+"""List of the messages that Redis has sent to a worker which has not noted yet that it holds them."""
+_HELD: Final = f"{REDIS_PREFIX}held"
+"""Sorted set of the deliveries that workers hold, by the time of their last renewal."""
+_MESSAGES: Final = f"{REDIS_PREFIX}held_messages"
+"""Hash of their messages, as they go back into the queue."""
+# Times are those of Redis: the clocks of the workers need not agree.
+_HOLD_SCRIPT: Final = """
+if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 0 then return 0 end
+local now = redis.call('TIME')
+redis.call('ZADD', KEYS[2], now[1] + now[2] / 1000000, ARGV[2])
+redis.call('HSET', KEYS[3], ARGV[2], ARGV[3])
+return 1
+"""
+_RENEWAL_SCRIPT: Final = """
+local now = redis.call('TIME')
+now = now[1] + now[2] / 1000000
+for i = 2, #ARGV do redis.call('ZADD', KEYS[1], 'XX', now, ARGV[i]) end
+for _, tag in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[1])) do
+    local message = redis.call('HGET', KEYS[2], tag)
+    if message then redis.call('RPUSH', KEYS[3], message) end
+    redis.call('ZREM', KEYS[1], tag)
+    redis.call('HDEL', KEYS[2], tag)
+end
+return redis.call('LRANGE', KEYS[4], 0, -1)
+"""
+_PUT_BACK_SCRIPT: Final = """
+if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 1 then redis.call('RPUSH', KEYS[2], ARGV[1]) end
+"""
+
+
+class HeldCalls:
+    """Thread that renews the calls of this worker in Redis every second, and puts back those of workers that are gone.
+
+    It does not depend on Celery's loop, which stands still while a worker ends or connects anew.
+
+    Args:
+        broker: the broker, a Redis.
+        most_seconds: longest time for which a call is renewed.
+    """
+
+    def __init__(self, broker: CallBroker, most_seconds: float) -> None:
+        self._redis, self._most_seconds = broker.redis(), most_seconds
+        self._lock = threading.Lock()
+        self._held: dict[str, float] = {}
+        self._released: set[str] = set()
+        self._returned: set[str] = set()
+        self._moving: dict[bytes, float] = {}
+        self._looks_after_others_from = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ragtrace-fleet-held", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread within *timeout* seconds; calls that are still held go back into the queue."""
+        self._stopped.set()
+        self._thread.join(timeout)
+
+    def hold(self, item: bytes, message: dict[str, Any]) -> bool:
+        """Note in Redis that this worker holds a message which Redis has moved.
+
+        Args:
+            item: the message, as it is in Redis.
+            message: the message, with the tag of this delivery.
+
+        Returns:
+            Whether the worker holds it; if not, another worker has put it back meanwhile.
+        """
+        properties: dict[str, Any] = message["properties"]
+        again = {**properties, "delivery_info": {**properties["delivery_info"], "redelivered": True}}
+        returning, tag = json.dumps({**message, "properties": again}), str(properties["delivery_tag"])
+        if not self._redis.eval(_HOLD_SCRIPT, 3, _MOVING, _HELD, _MESSAGES, item, tag, returning):
+            return False
+        with self._lock:
+            self._held[tag] = monotonic()
+        return True
+
+    def release(self, tag: str, *, put_back: bool = False) -> None:
+        """End the hold of a delivery, within a second: its message is deleted, or goes back into the queue."""
+        with self._lock:
+            if self._held.pop(tag, None) is not None:
+                (self._returned if put_back else self._released).add(tag)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._stopped.wait(_RENEWAL_SECONDS)
+            with self._lock:
+                if ended:
+                    self._returned.update(self._held)
+                    self._held.clear()
+                latest = monotonic() - self._most_seconds
+                renewed = [tag for tag, since in self._held.items() if since > latest]
+                released, returned = list(self._released), list(self._returned)
+            try:
+                self._update(renewed, released, returned)
+            except Exception as error:
+                faults.record("fleet: renewing of calls in Redis", error)
+                # Nobody could renew: what looks abandoned now need not be.
+                self._looks_after_others_from = monotonic() + HOLD_SECONDS
+            else:
+                with self._lock:
+                    self._released.difference_update(released)
+                    self._returned.difference_update(returned)
+
+    def _update(self, renewed: list[str], released: list[str], returned: list[str]) -> None:
+        now = monotonic()
+        expiry = HOLD_SECONDS if now >= self._looks_after_others_from else _NEVER_SECONDS
+        keys = (_HELD, _MESSAGES, _WAITING, _MOVING)
+        with self._redis.pipeline() as pipe:
+            if released:
+                pipe.zrem(_HELD, *released)
+                pipe.hdel(_MESSAGES, *released)
+            if returned:  # an update of the score only, so that the script finds them abandoned
+                pipe.zadd(_HELD, dict.fromkeys(returned, 0), xx=True)
+            pipe.eval(_RENEWAL_SCRIPT, 4, *keys, expiry, *renewed)
+            moving: list[bytes] = pipe.execute()[-1]
+        self._moving = {item: self._moving.get(item, now) for item in moving}
+        for item, since in self._moving.items():
+            if now - since >= HOLD_SECONDS:
+                self._redis.eval(_PUT_BACK_SCRIPT, 2, _MOVING, _WAITING, item)
+
+
+class CallQoS(_virtual.QoS):  # type: ignore[misc]
+    """Deliveries of a channel that are not acknowledged; Redis knows them from `HeldCalls`."""
+
+    restore_at_shutdown = False  # a channel also ends with its connection, while its calls are being judged
+
+    def ack(self, delivery_tag: str) -> None:
+        """Have a message deleted."""
+        qos: Any = super()
+        self.channel.held.release(delivery_tag)
+        qos.ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Have a message deleted, or put back into the queue."""
+        qos: Any = super()
+        self.channel.held.release(delivery_tag, put_back=requeue)
+        qos.ack(delivery_tag)
+
+
+class CallChannel(_redis.Channel):  # type: ignore[misc]
+    """Channel to Redis of a worker, which takes calls out of the queue in one step."""
+
+    QoS = CallQoS
+    client_name = WORKER_NAME
+    held: ClassVar[HeldCalls]
+    _moves = False
+
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        """Ask Redis to move the next call from the queue to the list of those on their way to a worker."""
+        self._moves = self.active_queues == [CALLS]
+        if not self._moves:  # a queue for the answers of other workers
+            channel: Any = super()
+            channel._brpop_start(timeout)
+            return
+        connection = self._in_poll = self.client.connection
+        self._brpop_sent_at = monotonic()
+        connection.send_command("BLMOVE", _WAITING, _MOVING, "RIGHT", "LEFT", timeout or self.brpop_timeout)
+
+    def _brpop_read(self, **options: Any) -> bool:
+        """Deliver the call that Redis has moved."""
+        if not self._moves:
+            channel: Any = super()
+            return bool(channel._brpop_read(**options))
+        connection = self.client.connection
+        try:
+            item: bytes | None = self.client.parse_response(connection, "BLMOVE", **options)
+        except self.connection_errors:
+            connection.disconnect()  # the next round of the loop connects anew
+            raise
+        finally:
+            self._in_poll = None
+        if item is None:
+            raise Empty
+        message = self._read(item)
+        if not self.held.hold(item, message):
+            raise Empty
+        self.connection._deliver(message, CALLS)
+        return True
+
+    def _read(self, item: bytes) -> dict[str, Any]:
+        """Return a message for kombu, which raises at anything else; one that it cannot read becomes its own text."""
+        tag = str(uuid4())  # the tag in the message is the same at each delivery
+        try:
+            message: dict[str, Any] = json.loads(item)
+            properties: dict[str, Any] = message["properties"]
+            properties["delivery_tag"], properties["delivery_info"] = tag, dict(properties.get("delivery_info") or {})
+            self.Message(message, channel=self)
+        except Exception:
+            text = item.decode("utf-8", "backslashreplace")
+            message = {"body": text, "headers": {}, "properties": {"delivery_tag": tag, "delivery_info": {}}}
+        return message
+
+
+class CallTransport(_redis.Transport):  # type: ignore[misc]
+    """Transport of kombu for the workers of a fleet on Redis."""
+
+    Channel = CallChannel
+
+
+def use_held_calls(held: HeldCalls) -> None:
+    """Have Celery's worker take calls from Redis by way of *held*."""
+    CallChannel.held = held
+    path = f"{__name__}:{CallTransport.__name__}"
+    _kombu.TRANSPORT_ALIASES.update(redis=path, rediss=path)
