@@ -1,0 +1,133 @@
+"""Calls on Redis whose worker is killed, paused or ended, or whose Redis is: each is judged soon, and counted once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import redis
+
+from ragtrace.core import semconv
+from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, REDIS_PREFIX, CallBroker
+from tests.support.brokers import Broker, redis_broker
+from tests.support.fleet import handed_over, running_worker
+from tests.support.judge_server import HANGS, JudgeServer, Reply, labels
+from tests.support.otlp import HttpReceiver
+
+pytestmark = pytest.mark.integration
+
+N_CALLS = 4
+WAIT_S = 60.0
+EXIT_S = 40.0
+JUDGE_TIMEOUT_S = 60.0
+"""Twice as long would be too late: a call of a worker that is gone does not wait for the judge's deadline."""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A Redis that does not run yet."""
+    with redis_broker(tmp_path) as described:
+        yield described
+
+
+def publish(broker: Broker) -> None:
+    """Put calls with the numbers from 1 into the queue."""
+    publisher = CallBroker(broker.url)
+    for number in range(1, N_CALLS + 1):
+        publisher.publish(handed_over(number))
+    publisher.close()
+
+
+def scores(otlp: HttpReceiver) -> dict[int, int]:
+    """Number of scores of each call."""
+    return Counter(int(log.trace_id, 16) for log in otlp.logs if "gen_ai.evaluation.score.value" in log.attributes)
+
+
+def calls_taken_over(otlp: HttpReceiver) -> float:
+    """Number of calls that workers judged, and did not count, as others had got them."""
+    found = [metric for metric in otlp.metrics if metric.name == semconv.METRIC_CALLS]
+    points = [point for metric in found for point in metric.points]
+    return max((point.value for point in points if point.attributes.get(semconv.REASON) == "taken_over"), default=0)
+
+
+def first_try_hangs(judge: JudgeServer) -> Reply:
+    """Answer no request for a call before it is judged again."""
+    return labels() if len(judge.requests) > N_CALLS else HANGS
+
+
+def test_calls_of_a_killed_worker_are_judged_soon(broker: Broker, tmp_path: Path) -> None:
+    """Also one that Redis had moved and the worker had not noted yet, and long before the deadline of its judge."""
+    with broker.started(), JudgeServer() as judge, HttpReceiver() as otlp, ExitStack() as stack:
+        judge.rule = lambda _: first_try_hangs(judge)
+
+        def start(name: str) -> int:
+            worker = running_worker(
+                tmp_path, broker.url, judge.url, otlp.environ, name=name, judge_timeout=JUDGE_TIMEOUT_S
+            )
+            return stack.enter_context(worker).pid
+
+        publish(broker)
+        killed = start("killed")
+        otlp.wait_for(lambda _: len(judge.requests) == N_CALLS, WAIT_S)
+        os.kill(killed, signal.SIGKILL)
+        with redis.Redis.from_url(broker.url) as client:
+            CallBroker(broker.url).publish(handed_over(N_CALLS + 1))
+            client.lmove(f"{REDIS_PREFIX}{CALLS}", f"{REDIS_PREFIX}moving", "RIGHT", "LEFT")
+            client.lpush(f"{REDIS_PREFIX}{CALLS}", b'{"properties": 1}')
+        start("other")
+        otlp.wait_for(lambda _: len(scores(otlp)) == N_CALLS + 1, WAIT_S)
+        assert CallBroker(broker.url).lengths() == {CALLS: 0, DEAD_LETTERS: 1}
+
+
+def test_calls_of_a_paused_worker_are_counted_once(broker: Broker, tmp_path: Path) -> None:
+    """Another worker scores them meanwhile; the first one gets the judge's answers, too, and sends no scores."""
+    with broker.started(), JudgeServer() as judge, HttpReceiver() as otlp, ExitStack() as stack:
+        judge.rule = lambda _: labels(after=0.0 if len(judge.requests) > N_CALLS else 2.0)
+
+        def start(name: str) -> int:
+            worker = running_worker(
+                tmp_path, broker.url, judge.url, otlp.environ, name=name, judge_timeout=JUDGE_TIMEOUT_S
+            )
+            return stack.enter_context(worker).pid
+
+        publish(broker)
+        paused = start("paused")
+        otlp.wait_for(lambda _: len(judge.requests) == N_CALLS, WAIT_S)
+        os.kill(paused, signal.SIGSTOP)
+        start("other")
+        try:
+            otlp.wait_for(lambda _: len(scores(otlp)) == N_CALLS, WAIT_S)
+        finally:
+            os.kill(paused, signal.SIGCONT)
+        otlp.wait_for(lambda _: calls_taken_over(otlp) == N_CALLS, WAIT_S)
+        assert scores(otlp) == dict.fromkeys(range(1, N_CALLS + 1), 1)
+
+
+def test_calls_of_a_living_worker_stay_with_it(broker: Broker, tmp_path: Path) -> None:
+    """While Redis is killed and started again, and while the worker ends: the judge is asked once for each call."""
+    seconds = 14.0  # longer than a call stays with a worker that does not live
+    with ExitStack() as redis_running, JudgeServer(labels(after=seconds)) as judge, HttpReceiver() as otlp:
+        redis_running.enter_context(broker.started())
+        publish(broker)
+        with ExitStack() as stack:
+            first, _ = (
+                stack.enter_context(
+                    running_worker(tmp_path, broker.url, judge.url, otlp.environ, name=name, judge_timeout=seconds * 2)
+                )
+                for name in ("first", "second")
+            )
+            otlp.wait_for(lambda _: len(judge.requests) == N_CALLS, WAIT_S)
+            broker.kill()
+            redis_running.close()
+            redis_running.enter_context(broker.started())
+            first.terminate()
+            assert first.wait(EXIT_S) == 0
+            otlp.wait_for(lambda _: len(scores(otlp)) == N_CALLS, WAIT_S)
+        assert len(judge.requests) == N_CALLS
+        with redis.Redis.from_url(broker.url) as client:
+            assert client.zcard(f"{REDIS_PREFIX}held") == client.hlen(f"{REDIS_PREFIX}held_messages") == 0
