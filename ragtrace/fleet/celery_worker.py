@@ -139,7 +139,7 @@ class CallConsumer(_consumer.Consumer):  # type: ignore[misc]
 
 
 def longest_hold(judge_timeout: float) -> float:
-    """Return the visibility timeout of Redis in seconds: how long a worker may hold an unacknowledged call."""
+    """Return the longest time in seconds for which a worker may hold a call that is not acknowledged."""
     return _HOLD_DEADLINES * judge_timeout + _DELIVERY_SECONDS
 
 

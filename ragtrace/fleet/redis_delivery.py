@@ -126,7 +126,7 @@ class HeldCalls:
                 self._update(renewed, released, returned)
             except Exception as error:
                 faults.record("fleet: renewing of calls in Redis", error)
-                # Nobody could renew: what looks abandoned now need not be.
+                # The other workers could not renew their calls either, which look abandoned now and are not.
                 self._looks_after_others_from = monotonic() + HOLD_SECONDS
             else:
                 with self._lock:

@@ -40,6 +40,8 @@ def test_claims_in_redis(redis_url: str) -> None:
     assert claims.claim(CALL, "two", 60) == "held"
     claims.release(CALL, "one")
     assert claims.claim(CALL, "two", 60) == "claimed"
+    assert claims.claim(CALL, "two again", 60, "two") == "claimed"
+    assert [claims.holds(CALL, owner) for owner in ("two", "two again")] == [False, True]
     claims.confirm(CALL)
     claims.release(CALL, "two")
     assert [claims.claim(CALL, owner, 60) for owner in ("two", "three")] == ["done", "done"]

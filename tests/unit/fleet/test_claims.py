@@ -36,6 +36,16 @@ def test_a_claimed_call_is_held(claims: SqlClaims) -> None:
     assert [claims.claim(CALL, owner, 60) for owner in ("one", "two", "one")] == ["claimed", "held", "claimed"]
 
 
+def test_a_claim_is_taken_over(claims: SqlClaims) -> None:
+    """By a further delivery of the same message only; the earlier one learns that it has lost the call."""
+    assert [claims.claim(CALL, *claim) for claim in (("one:1", 60, ""), ("two:1", 60, "two:"))] == ["claimed", "held"]
+    assert claims.holds(CALL, "one:1")
+    assert claims.claim(CALL, "one:2", 60, "one:") == "claimed"
+    assert [claims.holds(CALL, owner) for owner in ("one:1", "one:2")] == [False, True]
+    claims.confirm(CALL)
+    assert not claims.holds(CALL, "one:2")
+
+
 def test_a_confirmed_call_is_done_for_everyone(claims: SqlClaims, clock: FakeClock) -> None:
     """Its owner is refused, too, for as long as the call may come again."""
     claims.claim(CALL, "one", 60)
@@ -99,7 +109,11 @@ def test_a_missing_driver_is_named() -> None:
 class AwayStore:
     """A store of claims that does not answer."""
 
-    def claim(self, call: str, owner: str, seconds: float) -> Claim:
+    def claim(self, call: str, owner: str, seconds: float, takes_over: str = "") -> Claim:
+        """Fail."""
+        raise ConnectionError("away")
+
+    def holds(self, call: str, owner: str) -> bool:
         """Fail."""
         raise ConnectionError("away")
 
@@ -117,10 +131,11 @@ def test_a_store_that_does_not_answer_stops_no_call() -> None:
     before = faults.counts().get("fleet: store of claims", 0)
     claims = WorkerClaims(AwayStore(), "judge", "1", 60)
     assert claims.claim(SPAN, "message") == "unknown"
+    assert claims.holds(SPAN, "message")
     claims.confirm(SPAN)
     claims.release(SPAN, "message")
     assert claims.counts == {"unknown": 1}
-    assert faults.counts()["fleet: store of claims"] == before + 3
+    assert faults.counts()["fleet: store of claims"] == before + 4
     faults.clear()
 
 
