@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from ragtrace.core.errors import RagtraceError, SettingsError
 from ragtrace.pipeline.call_message import CallMessage, write_message
+from ragtrace.pipeline.fleet_transports import Outgoing, RabbitTransport, RedisTransport, Transport
 
 TASK: Final = "ragtrace.judge"
 CALLS: Final = "ragtrace.calls"
@@ -34,6 +35,8 @@ REDIS_PREFIX: Final = "ragtrace:"
 """Prefix of all keys in Redis."""
 WORKER_NAME: Final = "ragtrace-worker"
 """Name of a worker's connections to Redis, by which living workers are counted."""
+_BATCH_BYTES: Final = 1 << 20
+"""Size of the messages that are sent before their confirmations are awaited."""
 _SCHEMES: Final = ("amqp", "amqps", "redis", "rediss")
 _TIMEOUT_SECONDS: Final = 5.0
 _CELERY_VARIABLES: Final = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
@@ -95,7 +98,7 @@ def make_celery_app(url: str) -> Any:
     celery: Any = import_module("celery")
     # Not the current application: the process may have a Celery application of its own. No fix-ups for frameworks.
     app = celery.Celery("ragtrace", broker=url, set_as_current=False, fixups=[])
-    options: dict[str, Any] = {"confirm_publish": True}
+    options: dict[str, Any] = {}
     if is_redis(url):
         options = {
             "global_keyprefix": REDIS_PREFIX,
@@ -130,7 +133,7 @@ def make_celery_app(url: str) -> Any:
     return app
 
 
-def make_queues() -> tuple[Any, Any]:
+def make_queues(most_calls: int = MOST_CALLS) -> tuple[Any, Any]:
     """Return the kombu declarations of the queues of RAG calls and of dead letters.
 
     RabbitMQ moves a call to the dead letters itself if workers were lost with it too often; Redis knows no such rules.
@@ -143,7 +146,7 @@ def make_queues() -> tuple[Any, Any]:
         "x-dead-letter-exchange": "",
         "x-dead-letter-routing-key": DEAD_LETTERS,
         "x-dead-letter-strategy": "at-least-once",
-        "x-max-length": MOST_CALLS,
+        "x-max-length": most_calls,
         "x-overflow": "reject-publish",
     }
     calls = kombu.Queue(CALLS, direct, routing_key=CALLS, queue_arguments=rules)
@@ -160,21 +163,18 @@ def ignore_celery_variables() -> None:
 class CallBroker:
     """Connection to the broker of a fleet, which publishes RAG calls and dead letters with the broker's confirmation.
 
-    Safe from any thread: one message is published at a time. A failed connection is made anew by the next message.
+    Safe from any thread: one batch is published at a time. A failed connection is made anew by the next message.
 
     Args:
         url: the broker.
         app: the Celery application; None: a new one.
-        most_calls: calls that the queue in Redis holds at most; that of RabbitMQ has its own limit.
+        most_calls: calls that the queue holds at most; RabbitMQ keeps the limit that a queue was first declared with.
     """
 
     def __init__(self, url: str, app: Any = None, *, most_calls: int = MOST_CALLS) -> None:
         self.url, self._app, self._most_calls = url, app, most_calls
         self._lock = threading.Lock()
-        self._connection: Any = None
-        self._producer: Any = None
-        self._queues: tuple[Any, Any] | None = None
-        self._redis: Any = None
+        self._transport: Transport | None = None
 
     @property
     def app(self) -> Any:
@@ -192,24 +192,45 @@ class CallBroker:
 
         Raises:
             MessageError: the call is too large.
-            QueueFullError: the queue in Redis is full; RabbitMQ refuses the message itself.
-            Exception: the broker did not take it; kombu's transports raise many types.
+            QueueFullError: the queue is full.
+            Exception: the broker did not take it; the libraries of the brokers raise many types.
         """
-        text = write_message(message)
-        with self._publishing():
-            producer, (calls, _) = self._open()
-            if is_redis(self.url) and not again:
-                self._check_length()
-            self.app.send_task(
-                TASK,
-                kwargs={"message": text},
-                producer=producer,
-                queue=calls,
-                retry=False,
-                ignore_result=True,
-                add_to_parent=False,
-                confirm_timeout=_TIMEOUT_SECONDS,
-            )
+        (error,) = self.publish_all([message], again=again)
+        if error is not None:
+            raise error
+
+    def publish_all(self, messages: Sequence[CallMessage], *, again: bool = False) -> list[Exception | None]:
+        """Put calls into the queue in batches, and wait until the broker has answered for each one.
+
+        Args:
+            messages: the calls.
+            again: whether a worker puts back calls that it has taken out; Redis takes those even if the queue is full.
+
+        Returns:
+            For each call None if the broker has confirmed it, else why it did not: what `publish` raises. If the broker
+            went away before it confirmed a call, the call may be in the queue nevertheless.
+        """
+        errors: list[Exception | None] = []
+        batch: list[Outgoing] = []
+        placed: dict[str, int] = {}
+        """Positions in `errors` of the messages that are sent, by the message's id."""
+        size = 0
+        most = None if again else self._most_calls
+        for message in messages:
+            errors.append(None)
+            try:
+                batch.append(Outgoing.task(TASK, message=write_message(message)))
+            except Exception as error:
+                errors[-1] = error
+                continue
+            placed[batch[-1].id] = len(errors) - 1
+            size += len(batch[-1].body)
+            if size >= _BATCH_BYTES:
+                self._send(CALLS, batch, most, placed, errors)
+                batch, size = [], 0
+        if batch:
+            self._send(CALLS, batch, most, placed, errors)
+        return errors
 
     def publish_dead_letter(self, record: Mapping[str, object]) -> None:
         """Put *record* into the queue of dead letters, and wait until the broker has confirmed the message.
@@ -217,19 +238,37 @@ class CallBroker:
         Raises:
             Exception: the broker did not take it.
         """
-        with self._publishing():
-            producer, (_, dead) = self._open()
-            producer.publish(
-                json.dumps(record),
-                content_type="application/json",
-                content_encoding="utf-8",
-                exchange="",
-                routing_key=DEAD_LETTERS,
-                declare=[dead],
-                delivery_mode=2,
-                retry=False,
-                confirm_timeout=_TIMEOUT_SECONDS,
-            )
+        letter = Outgoing(str(record.get("at")), json.dumps(record), {})
+        errors: list[Exception | None] = [None]
+        self._send(DEAD_LETTERS, [letter], None, {letter.id: 0}, errors)
+        if errors[0] is not None:
+            raise errors[0]
+
+    def _send(
+        self,
+        queue: str,
+        batch: Sequence[Outgoing],
+        most: int | None,
+        placed: Mapping[str, int],
+        errors: list[Exception | None],
+    ) -> None:
+        """Send a batch of messages, and note in *errors* those that the broker has not stored."""
+        stored: dict[str, bool] = {}
+        away: Exception | None = None
+        with self._lock:
+            try:
+                self._open().send(queue, batch, stored, most)
+            except Exception as error:
+                away = error
+                self.close()
+            except BaseException:
+                self.close()
+                raise
+        for each in batch:
+            if each.id not in stored:
+                errors[placed[each.id]] = away
+            elif not stored[each.id]:
+                errors[placed[each.id]] = QueueFullError(f"the queue {queue} is full")
 
     def lengths(self) -> dict[str, int]:
         """Return the number of undelivered messages in the queue of calls and in the queue of dead letters.
@@ -265,14 +304,6 @@ class CallBroker:
             return int(connection.default_channel.queue_declare(CALLS, passive=True).consumer_count)
         return 0
 
-    def _check_length(self) -> None:
-        """Raise a `QueueFullError` if the queue in Redis is full."""
-        if self._redis is None:
-            self._redis = self.redis()
-        waiting = int(self._redis.llen(f"{REDIS_PREFIX}{CALLS}"))
-        if waiting >= self._most_calls:
-            raise QueueFullError(f"{waiting} calls wait in the queue")
-
     def redis(self) -> Any:
         """Create a client of the broker's Redis, for the caller to close.
 
@@ -294,42 +325,29 @@ class CallBroker:
         connection.ensure_connection(max_retries=1, interval_start=0, timeout=_TIMEOUT_SECONDS)
         return connection
 
-    def _open(self) -> tuple[Any, tuple[Any, Any]]:
-        if self._producer is None:
-            kombu: Any = import_module("kombu")
-            self._connection = self.connect()
-            self._producer = kombu.Producer(self._connection.default_channel, auto_declare=False)
-            self._queues = make_queues()
-            for queue in self._queues:
-                queue(self._connection.default_channel).declare()
-        assert self._queues is not None
-        return self._producer, self._queues
-
-    @contextmanager
-    def _publishing(self) -> Generator[None, None, None]:
-        with self._lock:
-            try:
-                yield
-            except BaseException:
-                self.close()
-                raise
+    def _open(self) -> Transport:
+        if self._transport is None:
+            if is_redis(self.url):
+                self._transport = RedisTransport(self.redis(), REDIS_PREFIX)
+            else:
+                connection = self.connect()
+                for queue in make_queues(self._most_calls):
+                    queue(connection.default_channel).declare()
+                self._transport = RabbitTransport(connection, _TIMEOUT_SECONDS)
+        return self._transport
 
     def close(self) -> None:
         """Close the connection to the broker.
 
         The next message opens another one.
         """
-        connection, self._connection, self._producer = self._connection, None, None
-        redis, self._redis = self._redis, None
-        with suppress(Exception):
-            if redis is not None:
-                redis.close()
-            if connection is not None:
-                connection.release()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            with suppress(Exception):
+                transport.close()
 
     def detach(self) -> object:
         """Detach and return the parent's connection in a forked child, so that the caller can keep it alive."""
         self._lock = threading.Lock()
-        left = self._connection, self._redis
-        self._connection = self._producer = self._app = self._redis = None
+        left, self._transport, self._app = self._transport, None, None
         return left

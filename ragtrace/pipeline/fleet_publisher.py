@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
@@ -23,6 +24,12 @@ _AWAY_SECONDS: Final = 2.0
 """Time without a broker after which calls are stored in the spool file."""
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 2.0
+_GATHER_SECONDS: Final = 0.02
+"""Time in which further calls join a batch: as long as the background worker gathers items."""
+_BATCH_SECONDS: Final = 0.25
+"""Least time between two batches: a call that is published alone costs several times the processor time."""
+_MOST_AT_ONCE: Final = 128
+"""Calls in a batch at most; so many are published at once."""
 _parents_connections: list[object] = []
 """Connections of the parent process that a forked child keeps alive, because closing one would end the parent's."""
 
@@ -35,7 +42,7 @@ class _Publishing(NamedTuple):
 
 
 class FleetPublisher:
-    """Publisher of RAG calls to the queue of a fleet, which waits for the broker's confirmation of each call.
+    """Publisher of RAG calls to the queue of a fleet in batches, which knows of each call whether the broker stored it.
 
     While the broker is away it tries again, with a growing pause. It holds no more calls than the places of the
     background worker for calls that wait for a judge.
@@ -57,6 +64,8 @@ class FleetPublisher:
         self._queue: deque[_Publishing] = deque()
         self._closed = False
         self._away_since: float | None = None
+        self._next_batch = 0.0
+        """Monotonic time before which a batch is published only if it is full."""
         self._thread: threading.Thread | None = None
         self.watch = QueueWatch(self.broker, self.load)
         """Watches the depths of the queues from the first call on."""
@@ -82,7 +91,8 @@ class FleetPublisher:
                 self._thread.start()
                 self.watch.start()
             self._queue.append(publishing)
-            self._changed.notify()
+            if len(self._queue) in (1, _MOST_AT_ONCE):  # the others gather without waking the thread
+                self._changed.notify()
         return await publishing.done
 
     def close(self, timeout: float) -> None:
@@ -99,31 +109,36 @@ class FleetPublisher:
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE_SECONDS
-        while (publishing := self._next()) is not None:
-            if publishing.done.cancelled():
-                continue
-            try:
-                self.broker.publish(publishing.message)
-            except MessageError:
-                _settle(publishing, "too_large")
-            except Exception as error:
-                self._put_back(publishing, error)
+        while (batch := self._next()) is not None:
+            errors = self.broker.publish_all([each.message for each in batch])
+            ends = list(zip(batch, errors, strict=True))
+            published = [each for each, error in ends if error is None]
+            if published:
+                pause, self._away_since = _FIRST_PAUSE_SECONDS, None
+            _settle(published, "published")
+            _settle([each for each, error in ends if isinstance(error, MessageError)], "too_large")
+            left = [(each, error) for each, error in ends if error is not None and not isinstance(error, MessageError)]
+            if left:
+                self._put_back([each for each, _ in left], left[0][1])
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed, pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            else:
-                pause, self._away_since = _FIRST_PAUSE_SECONDS, None
-                _settle(publishing, "published")
         self.broker.close()
 
-    def _next(self) -> _Publishing | None:
+    def _next(self) -> list[_Publishing] | None:
+        """Wait for calls and for others that join them, and take a batch out of the queue; return None at the end."""
         with self._changed:
-            while not self._queue and not self._closed:
-                self._changed.wait()
-            return None if self._closed else self._queue.popleft()
+            self._changed.wait_for(lambda: self._queue or self._closed)
+            wait = max(_GATHER_SECONDS, self._next_batch - monotonic())
+            self._changed.wait_for(lambda: self._closed or len(self._queue) >= _MOST_AT_ONCE, wait)
+            if self._closed:
+                return None
+            self._next_batch = monotonic() + _BATCH_SECONDS
+            taken = [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
+        return [each for each in taken if not each.done.cancelled()]
 
-    def _put_back(self, publishing: _Publishing, error: Exception) -> None:
-        """Put a call that the broker has refused back to the front of the queue.
+    def _put_back(self, publishings: Sequence[_Publishing], error: Exception) -> None:
+        """Put calls that the broker has not stored back to the front of the queue.
 
         If the broker has been away for long, give up all calls that can be spooled.
         """
@@ -136,20 +151,22 @@ class FleetPublisher:
             type(error).__name__,
         )
         with self._changed:
-            self._queue.appendleft(publishing)
+            self._queue.extendleft(reversed(publishings))
             if not self.is_away:
                 return
             left, self._queue = self._queue, deque()
             self._queue.extend(each for each in left if not each.spoolable)
-        for each in left:
-            if each.spoolable:
-                _settle(each, "away")
+        _settle([each for each in left if each.spoolable], "away")
 
 
-def _settle(publishing: _Publishing, result: Publication) -> None:
+def _settle(publishings: Sequence[_Publishing], result: Publication) -> None:
+    """Set the result of publishing calls, with one wake-up of their event loop for all of them."""
+
     def settle() -> None:
-        if not publishing.done.done():
-            publishing.done.set_result(result)
+        for each in publishings:
+            if not each.done.done():
+                each.done.set_result(result)
 
-    with suppress(RuntimeError):  # the worker's loop has ended, and the shutdown has accounted for its calls
-        publishing.loop.call_soon_threadsafe(settle)
+    if publishings:
+        with suppress(RuntimeError):  # the worker's loop has ended, and the shutdown has accounted for its calls
+            publishings[0].loop.call_soon_threadsafe(settle)

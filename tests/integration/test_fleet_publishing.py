@@ -1,0 +1,162 @@
+"""Publishing batches of calls to real brokers: each call is known to be stored or not, even if the broker is killed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import ragtrace
+from ragtrace.core.types import Document
+from ragtrace.pipeline.call_message import MOST_BYTES, CallMessage, MessageError, read_message
+from ragtrace.pipeline.fleet_broker import CALLS, CallBroker, QueueFullError, make_queues
+from ragtrace.system.faults import faults
+from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
+from tests.support.fleet import handed_over
+from tests.support.otlp import HttpReceiver
+from tests.support.redis_server import redis_server
+from tests.support.watched import ask
+
+pytestmark = pytest.mark.integration
+
+MAKE = {"rabbitmq": rabbitmq_broker, "redis": redis_broker}
+WAIT_S = 60.0
+BATCH = 50
+
+
+@pytest.fixture(params=["rabbitmq", "redis"])
+def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    """A broker of its own that the test starts and kills, of each kind."""
+    with MAKE[request.param](tmp_path) as described:
+        yield described
+
+
+@pytest.fixture(scope="module", params=["rabbitmq", "redis"])
+def shared_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that runs, of each kind."""
+    with MAKE[request.param](tmp_path_factory.mktemp(request.param)) as described, described.started():
+        yield described
+
+
+@pytest.fixture
+def broker(shared_broker: Broker) -> Iterator[Broker]:
+    """A broker that runs and holds nothing, of each kind."""
+    yield shared_broker
+    shared_broker.empty()
+
+
+def queued(broker: Broker) -> list[CallMessage]:
+    """Take all calls out of the queue."""
+    found: list[CallMessage] = []
+    with CallBroker(broker.url).connect() as connection:
+        queue = make_queues()[0](connection.default_channel)
+        while (message := queue.get(no_ack=True)) is not None:
+            found.append(read_message(json.loads(message.body)[1]["message"]))
+    return found
+
+
+def numbers(messages: list[CallMessage]) -> Counter[int]:
+    """How often each call is among *messages*, by its trace id."""
+    return Counter(message.unscored.call.span.trace_id for message in messages if message.unscored.call.span)
+
+
+def test_a_batch_arrives_in_order(broker: Broker) -> None:
+    """Every call of it is read as it was written; one that is too large is left out, and known by its place."""
+    large = handed_over(3)
+    call = replace(large.unscored.call, contexts=(Document("x" * MOST_BYTES),))
+    sent = [handed_over(1), large._replace(unscored=large.unscored._replace(call=call)), handed_over(2)]
+    with closing(CallBroker(broker.url)) as publisher:
+        errors = publisher.publish_all([*sent, *map(handed_over, range(3, 200))])
+    assert [number for number, error in enumerate(errors) if error is not None] == [1]
+    assert isinstance(errors[1], MessageError)
+    assert list(numbers(queued(broker))) == list(range(1, 200))
+
+
+def test_each_call_that_a_full_queue_refuses_is_known(broker: Broker) -> None:
+    """The broker stores some calls of a batch and refuses others; the connection stays open."""
+    with closing(CallBroker(broker.url, most_calls=100)) as publisher:
+        errors = publisher.publish_all([handed_over(number) for number in range(1, 1_001)])
+        publisher.publish_dead_letter({"at": 0.0})
+    assert {type(error) for error in errors} == {type(None), QueueFullError}
+    assert set(numbers(queued(broker))) == {number for number, error in enumerate(errors, 1) if error is None}
+
+
+def test_a_call_that_a_worker_puts_back_is_taken_by_a_full_redis(tmp_path: Path) -> None:
+    """The queue had room for it before; a new call has to wait."""
+    with redis_server(tmp_path) as url, closing(CallBroker(url, most_calls=2)) as publisher:
+        assert publisher.publish_all([handed_over(1), handed_over(2)]) == [None, None]
+        with pytest.raises(QueueFullError):
+            publisher.publish(handed_over(3))
+        publisher.publish(handed_over(1), again=True)
+        assert publisher.lengths()[CALLS] == 3
+
+
+def test_a_call_for_a_queue_that_was_deleted_is_not_lost(broker: Broker) -> None:
+    """RabbitMQ would confirm and drop it: it is refused, and the queue declared again. Redis makes the queue anew."""
+    with closing(CallBroker(broker.url)) as publisher:
+        publisher.publish(handed_over(1))
+        broker.empty()
+        while publisher.publish_all([handed_over(2)]) != [None]:
+            pass
+    assert set(numbers(queued(broker))) == {2}
+
+
+def test_no_confirmed_call_is_lost_when_the_broker_is_killed(mortal: Broker) -> None:
+    """Killed while batches are published, it has what it confirmed after a restart, and nothing else is counted."""
+    stored: set[int] = set()
+    failed: set[int] = set()
+    published = threading.Condition()
+
+    def publish() -> None:
+        with closing(CallBroker(mortal.url)) as publisher:
+            for first in range(1, 100_000, BATCH):
+                batch = range(first, first + BATCH)
+                errors = publisher.publish_all([handed_over(number) for number in batch])
+                ends = list(zip(batch, errors, strict=True))
+                with published:
+                    stored.update(number for number, error in ends if error is None)
+                    failed.update(number for number, error in ends if error is not None)
+                    published.notify()
+                if failed:
+                    return
+
+    with mortal.started():
+        publishing = threading.Thread(target=publish, daemon=True)
+        publishing.start()
+        with published:
+            assert published.wait_for(lambda: len(stored) >= 5 * BATCH, WAIT_S)
+        mortal.kill()
+        publishing.join(WAIT_S)
+    assert failed
+    assert not stored & failed
+    with mortal.started():
+        found = set(numbers(queued(mortal)))
+    assert stored <= found <= stored | failed
+
+
+def test_calls_are_accounted_for_when_the_broker_is_killed(mortal: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application whose broker is killed and started again hands over every call, and counts each one once."""
+    count = 400
+    with HttpReceiver() as otlp:
+        for name, value in otlp.environ.items():
+            monkeypatch.setenv(name, value)
+        faults.clear()
+        ragtrace.configure(fleet=mortal.url, screen=None, sampling=ragtrace.Sampling(rate=1.0))
+        with mortal.started():
+            for number in range(count):
+                ask(f"How tall is tower {number}?")
+                if number == count // 2:
+                    otlp.wait_for(lambda _: ragtrace.stats().handed_over >= BATCH, WAIT_S)
+                    mortal.kill()
+        with mortal.started():
+            assert ragtrace.flush(WAIT_S)
+            tally = ragtrace.stats().evaluators["fleet"]
+            assert (tally.offered, tally.handed_over, tally.pending, tally.dropped) == (count, count, 0, {})
+            assert ragtrace.shutdown(WAIT_S)
+            assert len(numbers(queued(mortal))) == count
