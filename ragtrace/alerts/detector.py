@@ -84,7 +84,7 @@ def raised_means(bound: float, batch: int = 1) -> list[float]:
 
 
 def mean_weights(batch: int = 1) -> list[float]:
-    """Return the weights of the raised mean scores (`raised_means`) in the detector's evidence, which sum to 1."""
+    """Return the weight that a drift detector gives to each alternative mean score (`raised_means`); they sum to 1."""
     raw = WEIGHTS_OF_BATCHES if batch >= _LONG_BATCH else WEIGHTS
     return [weight / sum(raw) for weight in raw]
 

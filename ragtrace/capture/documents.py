@@ -429,7 +429,7 @@ class _Search:
         return self._read_list(value, depth + 1)
 
     def _attach(self, ids: list[object] | None, scores: list[object] | None, start: int) -> None:
-        """Set ids and scores, given as separate lists, on the documents found since index *start*.
+        """Set the ids and scores that a result gave in separate lists on its documents, which begin at index *start*.
 
         A list is used if it has one value for each of them.
         """

@@ -643,7 +643,7 @@ def describe(value: object) -> str:
 
 
 def unreadable_class(value: object) -> str | None:
-    """Return the name of an unknown class whose code would have to run to read *value*, or None.
+    """Return the class name of *value* if it can be read only by running code of an unknown class, else None.
 
     It is the class of *value* or of its first item.
     """

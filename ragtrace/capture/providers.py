@@ -164,7 +164,7 @@ class ReferencedClients:
             return ()
 
     def _search(self, names: Sequence[str], fields: Mapping[str, object]) -> tuple[Client, ...]:
-        """Return the model clients among the attributes *names*, and remember them for the next call."""
+        """Return the model clients among an object's attributes *names*, and remember which attributes hold one."""
         values = {name: fields[name] for name in names if name in fields}
         # A client that is made later is None until then.
         values = {name: value for name, value in values.items() if value is None or _is_client(value)}

@@ -1,4 +1,4 @@
-"""Command `ragtrace fleet`, which shows the state of a fleet, and puts dead letters back into the queue."""
+"""Command `ragtrace fleet`, which shows the state of a fleet of judging workers, and queues its dead letters again."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def rogan_gladen_bounds(rate: Q, share: Q, variance: Q, known: LabelRates[Q], a:
 
 
 def label_sums(calls: Iterable[tuple[float, float, float]]) -> dict[str, float]:
-    """Return the `LABEL_SUMS` of labelled calls, which are given as (label, judge's score, weight)."""
+    """Return the sums from which a rate is corrected, over labelled calls: each is (label, judge's score, weight)."""
     found: dict[str, float] = {}
     for z, y, w in calls:
         v = w * w
@@ -336,7 +336,7 @@ class Calibrations:
             self._warn_if_stale(metric)
 
     def __bool__(self) -> bool:
-        """Whether there is a calibration for any metric that the process estimates."""
+        """Whether a calibration is loaded for any metric."""
         return any(self.find(metric) for metric in self._keys)
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:

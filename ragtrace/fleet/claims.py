@@ -40,7 +40,7 @@ _RELEASE_SCRIPT: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.ca
 
 
 def claim_id(span: SpanContext, evaluator: str, evaluator_version: str) -> str:
-    """Return the id for claiming a RAG call at one evaluator, given the call's root span *span*."""
+    """Return the id under which workers claim the scoring of a RAG call by one evaluator, made from its root *span*."""
     return score_id(span, "", evaluator, evaluator_version=evaluator_version)
 
 
@@ -66,7 +66,7 @@ class Claims(Protocol):
         ...
 
     def confirm(self, call: str) -> None:
-        """Note that the scores of the RAG call *call* are delivered, so that the call cannot be claimed again."""
+        """Mark the RAG call *call* as done: its scores are delivered, and no worker can claim it again."""
 
     def release(self, call: str, owner: str) -> None:
         """Release the claim of *owner*, so that the RAG call can be claimed again at once."""
@@ -170,7 +170,7 @@ class RedisClaims:
         return self._redis.get(self._prefix + call) in (None, owner.encode())
 
     def confirm(self, call: str) -> None:
-        """Note that the scores of the RAG call *call* are delivered, so that the call cannot be claimed again."""
+        """Mark the RAG call *call* as done: its scores are delivered, and no worker can claim it again."""
         self._redis.set(self._prefix + call, _DONE, ex=KEPT_SECONDS)
 
     def release(self, call: str, owner: str) -> None:
@@ -248,7 +248,7 @@ class SqlClaims:
             return connection.execute(self._sql.select(table.c.call_id).where(others)).first() is None
 
     def confirm(self, call: str) -> None:
-        """Note that the scores of the RAG call *call* are delivered, so that the call cannot be claimed again."""
+        """Mark the RAG call *call* as done: its scores are delivered, and no worker can claim it again."""
         table = self._table
         done = {"done": True, "until": self._clock() + KEPT_SECONDS}
         self._execute(table.update().where(table.c.call_id == call).values(**done))

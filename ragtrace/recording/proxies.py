@@ -154,7 +154,7 @@ def observed_stream(source: Any, call: Invocation) -> Any:
 
 
 def _closing(call: Invocation, close: Any) -> Any:
-    """Wrap a stream's `close` method so that it also ends the recording *call*."""
+    """Wrap a stream's `close` method so that closing the stream also ends the recorded *call*."""
 
     def observed(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -343,7 +343,7 @@ def _point(call: LabelledCall) -> LabelledPoint:
 def corrected_rates(
     reader: HistoryReader, columns: CallColumns, chosen: NDArray[np.bool_]
 ) -> dict[tuple[str, str], CorrectedRate]:
-    """Estimate rates for the *chosen* calls that are corrected by human labels, for each labelled metric and its judge.
+    """Return, for each labelled metric and its judge, the rate of bad calls among *chosen*, corrected by human labels.
 
     Where `FEWEST_LABELS` of the chosen calls are labelled, these labels correct the judge's rate. Where there are
     fewer, all labels of the history do, as labels of other traffic (estimator of Rogan and Gladen).

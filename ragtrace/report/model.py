@@ -334,7 +334,7 @@ class Report:
 
     @property
     def changes(self) -> bool:
-        """Whether the compared groups of calls have a known difference in at least one metric."""
+        """Whether at least one metric could be compared between the two groups of calls."""
         return self.comparison is not None and any(row.change for row in self.comparison.rows)
 
     def compared(self, item: MetricReport | None) -> MetricComparison | None:

@@ -96,7 +96,7 @@ def turn_list(turns: Iterable[Turn]) -> list[dict[str, str]]:
 
 
 def chars_of_turns(turns: Sequence[Turn]) -> int:
-    """Return how many characters of a request show earlier *turns* of a conversation, with their instructions."""
+    """Return how many characters of a judge request show the earlier *turns* and explain how to use them."""
     return len(_ENCODER.encode(turn_list(turns))) + len(turns_instructions()) if turns else 0
 
 

@@ -1,1 +1,1 @@
-"""Judges without a chat model: HHEM, a model that runs in this process, and any function that scores pairs of texts."""
+"""Judges that need no chat model: the classifier HHEM in this process, and any function that scores pairs of texts."""

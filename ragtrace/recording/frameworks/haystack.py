@@ -123,7 +123,7 @@ class HaystackRuns:
         self._runs.begin(run, parent, kind, value, **options)
 
     def tag(self, run: _ComponentRun, key: str, value: object) -> None:
-        """Receive the inputs or the output of a component run, before they are set on the application's own span."""
+        """Record the inputs or the output of a component, which Haystack sets as tags of the component's span."""
         with guarded("content of a run of haystack"):
             if key in _OUTPUTS:
                 run.output = value

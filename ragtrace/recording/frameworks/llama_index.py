@@ -173,7 +173,7 @@ class LlamaIndexRuns:
         self._runs.begin(span_id, parent_id, kind, given, name=instance.metadata.name or "")
 
     def exit(self, span_id: str, instance: object, result: object) -> None:
-        """End the component run of a span whose method has returned, unless the method has returned a stream."""
+        """Record the end of a LlamaIndex component's method, unless the method has returned a stream."""
         call = self._models.get(span_id)
         if call is not None:
             self._exit_model(span_id, call, result)

@@ -535,7 +535,7 @@ class _Group:
 
     @property
     def has_answer(self) -> bool:
-        """Whether the group contains a finished workflow, or a retrieval followed by a generation."""
+        """Whether these steps of a trace contain a finished workflow, or a retrieval followed by a generation."""
         if any(top.step.kind == "trace" for top in self.tops):
             return True
         found = any(top.step.kind in FINDING_KINDS for top in self.tops)

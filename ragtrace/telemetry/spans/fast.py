@@ -374,7 +374,7 @@ def _merge_attributes(first: Mapping[str, AnyValue], more: Mapping[str, AnyValue
 
 
 class FastTracer:
-    """Tracer that creates fast spans with the ids, sampler, limits and resource of a tracer provider.
+    """Tracer whose spans cost less than the SDK's, with the ids, sampler, limits and resource of a tracer provider.
 
     Args:
         provider: ragtrace's own provider, or a `UserProvider`.

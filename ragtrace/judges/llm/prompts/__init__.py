@@ -58,7 +58,7 @@ def turns_instructions() -> str:
 
 @cache
 def own_instructions(name: str) -> str:
-    """Return the instructions in the file `own/<name>.txt`, which follow those of `own/frame.txt` in requests."""
+    """Return the instructions for additional labels of the judge from the file `own/<name>.txt`."""
     return _read_prompt(f"own/{name}")
 
 
