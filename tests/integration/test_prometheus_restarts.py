@@ -46,8 +46,9 @@ from tests.support.services import free_ports
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(os.name != "posix", reason="needs signals")]
 
-SEED: Final = 20
-SLOTS, LIVES = 8, 4
+SEED: Final = 8
+"""Half of the ends are kills, and each order of the two kinds of end occurs."""
+SLOTS, LIVES = 8, 3
 WINDOW: Final = "10m"
 TIMING: Final = Timing(interval="1s", spike=WINDOW, slow="20m", quiet="5s", memory="1h")
 OF: Final = f'{{gen_ai_evaluation_name="{METRIC}"}}'
