@@ -161,6 +161,36 @@ def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None) -> list
     ]
 
 
+def picks_among(calls: JudgedCalls, picks: Sequence[Pick]) -> list[Pick]:
+    """Return those *picks* that are among *calls*, each with the probability of being picked once it was judged.
+
+    Picks are drawn from the calls of one judge. They also stand for the calls of a judge that scored stored calls, as
+    that judge saw all of them: the probability is that with which the first judge saw the call, times that of the draw.
+
+    Args:
+        calls: calls of one judge.
+        picks: calls that were picked from those of this judge or of another one.
+
+    Returns:
+        The picks; none if they were drawn from the calls of another judge and that of *calls* saw a sample of its own.
+    """
+    series, drawn_from = calls.series, picks[0].evaluator if picks else ""
+    if drawn_from in ("", series.evaluator):
+        return list(picks)
+    if not series.added:
+        return []
+    by_number = zip(calls.columns.number.tolist(), calls.identity, strict=True)
+    known = {number: identity for number, identity in by_number if identity is not None}
+    try:
+        first = judged_calls(calls.columns, known, series.metric, drawn_from).series.weight
+    except SettingsError:  # the scores of that judge are deleted
+        return []
+    seen = {calls.identity[at]: 1.0 / float(first[at]) for at in np.flatnonzero(calls.judged & (first > 0.0)).tolist()}
+    return [
+        replace(pick, probability=pick.probability * seen[pick.identity]) for pick in picks if pick.identity in seen
+    ]
+
+
 def _inclusion_probabilities(share: Floats, total: float) -> Floats:
     """Return inclusion probabilities in proportion to *share*, each at most 1, that add up to *total*."""
     probability: Floats = np.minimum(1.0, share * total / share.sum())
@@ -363,7 +393,7 @@ def corrected_rates(
         if not mine or not picks or not (series.weight[chosen] > 0).any():
             continue
         judged_by = picks[0].evaluator
-        if judged_by != series.evaluator:
+        if judged_by != series.evaluator and not series.added:
             none = missing_estimate(NOT_CALIBRATED, "tuned", "rate", metric=series.metric)
             stale = f"the labels are of calls that {judged_by} judged"
             found[series.key] = CorrectedRate(replace(none, evaluator=series.evaluator, stale=stale), 0)
@@ -384,7 +414,7 @@ def _corrected_rate(
     """Return the judge's rate for the *chosen* calls, corrected by the human labels."""
     metric, evaluator = series.metric, series.evaluator
     calls = judged_calls(columns, identities, metric, evaluator)
-    all_rated = _rated_calls(calls, picks, labels)
+    all_rated = _rated_calls(calls, picks_among(calls, picks), labels)
     rated = {at: call for at, call in all_rated.calls.items() if chosen[at]}
     served = reader.served_models(evaluator)
     if len(rated) >= FEWEST_LABELS:
@@ -395,7 +425,7 @@ def _corrected_rate(
         doubt = _between_reviewers(all_rated.given[at] for at in rated).doubt
         return CorrectedRate(replace(estimate, stale=_validity(calls, list(rated), served)[1]), len(rated), doubt)
     everything = judged_calls(reader.columns(0.0, math.inf), identities, metric, evaluator)
-    all_rated = _rated_calls(everything, picks, labels)
+    all_rated = _rated_calls(everything, picks_among(everything, picks), labels)
     rated = dict(all_rated.calls)
     key, stale = _validity(everything, list(rated), served)
     points = list(map(_point, rated.values()))
@@ -560,7 +590,8 @@ def calibrate(
     Args:
         history: file that `configure(store=...)` keeps.
         metric: name of the metric, with scores in [0, 1].
-        evaluator: id@version of the judge; default: the one whose calls were picked.
+        evaluator: id@version of the judge; default: the one whose calls were picked. Another one must have scored
+            stored calls (`ragtrace score`), the picked ones among them.
         most_false_alarms: largest wanted share of good calls beyond the recommended threshold, in (0, 1); default: the
             threshold with the best balanced accuracy.
 
@@ -582,10 +613,12 @@ def calibrate(
         picks, labels, identities = store.picks(metric), store.labels(metric), store.identities()
     if not picks:
         raise SettingsError(f"no calls are picked for {metric!r}; begin with `ragtrace calibrate pick`")
-    if evaluator not in (None, picks[0].evaluator):
-        raise SettingsError(
-            f"the calls were picked from those of {picks[0].evaluator}, not {evaluator}; pick again for that one"
-        )
     with closing(HistoryReader(path)) as reader:
-        calls = judged_calls(reader.columns(0.0, float("inf")), identities, metric, picks[0].evaluator)
-        return fit(calls, picks, labels, reader, most_false_alarms)
+        calls = judged_calls(reader.columns(0.0, float("inf")), identities, metric, evaluator or picks[0].evaluator)
+        mine = picks_among(calls, picks)
+        if not mine:
+            raise SettingsError(
+                f"the calls were picked from those of {picks[0].evaluator}, not {evaluator}; have it score the picked "
+                "calls, too (ragtrace score), or pick again for it"
+            )
+        return fit(calls, mine, labels, reader, most_false_alarms)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
+from ragtrace.estimates import Moments, judged_moments, unjudged_moments
+from ragtrace.estimates.corrected import LabelledCall, corrected_rate
 from tests.support.label_populations import LabelCell, measure
 
 REPLICATES = 1000
@@ -43,3 +46,26 @@ def test_a_good_judge_saves_labels() -> None:
     """At a sensitivity of 0.9 and a specificity of 0.95, the interval is a fifth narrower at the same labels."""
     found = measure(LabelCell(0.1, 0.9, 0.95, 300), REPLICATES, SEED)
     assert found.relative < 0.8
+
+
+def test_labels_from_another_judges_sample_cover() -> None:
+    """A judge of stored calls, corrected by labels of calls that were picked from the old judge's sample."""
+    random, calls, rate, covered = np.random.default_rng(SEED), 2000, 0.1, 0
+    one, zero = ((unjudged_moments(0.0) + judged_moments(score, 1.0)).values() for score in (1.0, 0.0))
+    for _ in range(REPLICATES):
+        bad = random.random(calls) < rate
+        suspicious = np.where(bad, 0.6, 0.35) + random.normal(0.0, 0.2, calls) > 0.6
+        seen = np.where(suspicious, 0.6, 0.2)
+        old, new = (random.random(calls) < np.where(bad, hit, alarm) for hit, alarm in ((0.8, 0.1), (0.9, 0.04)))
+        judged = random.random(calls) < seen
+        drawn = np.where(old, 75 / (judged & old).sum(), 75 / (judged & ~old).sum()).clip(0.0, 1.0)
+        labelled = np.flatnonzero(judged & (random.random(calls) < drawn))
+        marked = int(new.sum())
+        moments = Moments(*(marked * a + (calls - marked) * b for a, b in zip(one, zero, strict=True)))
+        found = corrected_rate(
+            [LabelledCall(float(bad[at]), float(new[at]), 1.0, float(seen[at] * drawn[at])) for at in labelled], moments
+        )
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= rate <= found.high
+    assert covered / REPLICATES >= 0.93 - SLACK

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from time import time
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import ragtrace
 from ragtrace.cli import main
 from ragtrace.core.types import Evaluation, Score
+from ragtrace.history.labels import Label, LabelStore, LabelValue
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.writing import QueuedCall
 from ragtrace.report.analysis import build_report
@@ -22,7 +24,7 @@ from ragtrace.report.markdown import render_markdown
 from ragtrace.report.model import Period
 from ragtrace.report.terminal import render_terminal
 from ragtrace.system.terminal import FAILURE, OK, USAGE
-from tests.support.history import SOURCE, Simulated, call_of, fill, made
+from tests.support.history import BAD, SOURCE, Simulated, call_of, fill, made
 from tests.support.offline_judge import WordyJudge
 
 JUDGE = "tests.support.offline_judge:WordyJudge"
@@ -109,6 +111,42 @@ def test_either_judge_can_be_calibrated(tmp_path: Path, capsys: pytest.CaptureFi
         assert main(["calibrate", "pick", str(path), "-n", "10", "--metric", "faithfulness", "--json", *options]) == OK
         assert json.loads(capsys.readouterr().out)["evaluator"] == evaluator
         assert ragtrace.calibrate(path, "faithfulness").stale == ""
+
+
+def test_labels_calibrate_a_judge_of_stored_calls_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Calls picked from the old judge's sample stand for all that the new judge scored, in `fit` and report."""
+    path, rng, now = tmp_path / "history.db", random.Random(4), time()
+    calls = [made(now - number, Simulated(0.3, 0.5), rng) for number in range(600)]
+    bad = [call.call.answer == BAD for call in calls]
+    for number, one in enumerate(calls):  # the new judge sees nine of ten bad answers
+        answer = f"{'invented' if bad[number] and rng.random() < 0.9 else 'well said'} {number}."
+        calls[number] = replace(one, call=replace(one.call, answer=answer))
+    fill(path, calls)
+    assert main(["calibrate", "pick", str(path), "-n", "80", "--metric", "faithfulness", "--seed", "1"]) == OK
+    with closing(LabelStore(str(path))) as store:
+        numbers = {identity: number for number, identity in store.identities().items()}
+        picked = [pick.identity for pick in store.picks("faithfulness")]
+        labels: dict[bytes, LabelValue] = {each: "bad" if bad[numbers[each] - 1] else "good" for each in picked}
+        store.add(Label(each, "faithfulness", "ada", label) for each, label in labels.items())
+    capsys.readouterr()
+    run(capsys, path, "--metrics", "faithfulness")
+    old, new = (ragtrace.calibrate(path, "faithfulness", evaluator=each) for each in (None, "wordy@1"))
+    assert (new.evaluator, new.picked, new.labelled, new.stale) == ("wordy@1", 80, 80, "")
+    assert [sum(point.weight for point in found.points) for found in (old, new)] == [pytest.approx(600, rel=0.3)] * 2
+    assert new.agreement is not None
+    assert new.agreement.sensitivity is not None
+    assert new.agreement.sensitivity.low < 0.9 < new.agreement.sensitivity.high
+    assert new.judge.value == pytest.approx(0.27, abs=0.05)
+    assert new.corrected.low is not None
+    assert new.corrected.high is not None
+    assert new.corrected.low < sum(bad) / 600 < new.corrected.high
+    report = build_report(str(path), Period(now - 86_400, now + 1), compare="none")
+    corrected = {item.evaluator: item.corrected for item in report.measured if item.metric == "faithfulness"}
+    assert {by: each and (each.labels, each.estimate.stale) for by, each in corrected.items()} == {
+        "judge@2": (80, ""),
+        "wordy@1": (80, ""),
+        "screen@1": None,
+    }
 
 
 def test_what_is_in_is_not_judged_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
