@@ -1,6 +1,4 @@
-"""The function `ragtrace.call`, for code that cannot be decorated, and `usage` and `reference`, which add facts to a
-call.
-"""
+"""The functions `ragtrace.call`, for code that cannot be decorated, and `usage` and `reference` inside a call."""
 
 from __future__ import annotations
 

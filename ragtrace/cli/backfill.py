@@ -40,9 +40,7 @@ _TOKENS_A_SENTENCE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class StoredCalls:
-    """Stored RAG calls of a period, divided into calls to judge, calls judged already and calls that cannot be
-    judged.
-    """
+    """Stored RAG calls of a period: those to judge, those judged already and those that cannot be judged."""
 
     calls: int
     to_judge: tuple[int, ...]

@@ -1,6 +1,4 @@
-"""Command `ragtrace calibrate`, which picks calls for human labelling, and compares the labels with the judge's
-scores.
-"""
+"""Command `ragtrace calibrate`, which picks calls for human labelling and compares labels with judge scores."""
 
 from __future__ import annotations
 

@@ -43,9 +43,7 @@ Verdict = Literal["worse", "better", "no clear change", "not compared"]
 
 
 class KnownScore(NamedTuple):
-    """Score of a test case from an earlier run or the dataset, or the reason for a missing score, with its
-    evaluator.
-    """
+    """Earlier score of a test case, or the reason for a missing score, with its evaluator."""
 
     value: float | None
     evaluator: str
@@ -93,9 +91,7 @@ class MetricOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Outcome of a run on test cases: the application's exceptions, one outcome for each metric, and the cost of
-    judging.
-    """
+    """Outcome of a run on test cases: the application's exceptions, the metrics' outcomes, the cost of judging."""
 
     errors: Mapping[int, str]
     """Traceback of each case on which the application raised an exception, by line."""
@@ -174,10 +170,7 @@ class CaseRun:
 
     @cached_property
     def outcome(self) -> RunOutcome:
-        """Outcome of the run.
-
-        Reading this property for the first time runs the application and the judge.
-        """
+        """Outcome of the run. Reading this property for the first time runs the application and the judge."""
         from ragtrace.offline.batch import evaluate
 
         calls, errors = _Application(self.app, self.workers).answer(self.cases)
@@ -208,9 +201,7 @@ class CaseRun:
         return replace(outcome, **self._difference(metric, pairs, results))
 
     def _pairs(self, metric: Metric, scores: Mapping[str, float]) -> tuple[dict[str, tuple[float, float]], str]:
-        """Return the scores before and now of the test cases that have both, or an explanation why they cannot be
-        compared.
-        """
+        """Return the scores before and now of the test cases that have both, or why they cannot be compared."""
         if self.baseline_path is None and any(metric.name in case.selected_by for case in self.cases):
             # Calls that were selected for a low score by a noisy judge score higher the second time, and the reverse.
             return {}, (
@@ -481,9 +472,7 @@ class _Application:
         await asyncio.gather(*map(answer_one, cases))
 
     def _named_arguments(self, case: Case, block: CallBlock) -> dict[str, object]:
-        """Return the stored contexts as an argument, if the application takes contexts and so is tested without
-        retrieval.
-        """
+        """Return the stored contexts as argument, if the application takes contexts in place of a retrieval."""
         if not self._takes_contexts:
             return {}
         if case.call.contexts is not None:

@@ -41,18 +41,13 @@ class Instrumentor:
 
     @property
     def rank(self) -> int:
-        """Rank of the instrumentation's attribute convention in `_CONVENTIONS`, or the number of conventions if
-        unknown.
-        """
+        """Rank of the instrumentation's attribute convention in `_CONVENTIONS`, with unknown ones last."""
         ranks = [rank for rank, needed in enumerate(_CONVENTIONS) if needed in self.requires]
         return min(ranks, default=len(_CONVENTIONS))
 
     @property
     def instruments_genai(self) -> bool:
-        """Whether the instrumented library is a GenAI library.
-
-        Only such instrumentations are started unasked.
-        """
+        """Whether the instrumented library is a GenAI library. Only such instrumentations are started unasked."""
         return self.rank < len(_CONVENTIONS)
 
     @property
@@ -74,10 +69,7 @@ class Instrumentor:
         return _plain(name) in {_plain(self.name), self.distribution, *self.libraries}
 
     def start(self) -> None:
-        """Instrument the library.
-
-        A failure is logged, since the program must run in any case.
-        """
+        """Instrument the library. A failure is logged, since the program must run in any case."""
         try:
             self.entry_point.load()().instrument(raise_exception_on_conflict=True)
         except Exception as error:

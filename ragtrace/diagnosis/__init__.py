@@ -1,6 +1,4 @@
-"""Diagnosis of a process by `ragtrace.doctor()`: settings, reachable backends, problems, outcomes of recent RAG
-calls.
-"""
+"""Diagnosis of a process by `ragtrace.doctor()`: settings, reachable backends, problems, recent outcomes."""
 
 from ragtrace.diagnosis.examination import diagnose_environment, doctor
 from ragtrace.diagnosis.report import Diagnosis

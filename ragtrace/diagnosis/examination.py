@@ -1,6 +1,4 @@
-"""The function `ragtrace.doctor`, which diagnoses ragtrace in this process, and the diagnosis of environment
-variables.
-"""
+"""The function `ragtrace.doctor`, and the diagnosis of a configuration by environment variables alone."""
 
 from __future__ import annotations
 

@@ -241,9 +241,7 @@ def _baseline(baseline: BaselineStatus) -> tuple[str, ...]:
 
 
 def _canaries(canaries: CanaryStatus) -> list[str]:
-    """Format the judge's agreement with the labels of canaries, and the cost of the canary judgements, as lines of
-    text.
-    """
+    """Format the judge's agreement with canary labels, and the cost of canary judgements, as lines of text."""
     rows: list[tuple[str, ...]] = []
     for each in canaries.agreements:
         for label, agreement in each.agreement.items():

@@ -98,10 +98,7 @@ def safe_address(endpoint: Endpoint) -> str:
 
 
 def probe_endpoint(endpoint: Endpoint, timeout: float) -> ProbeResult:
-    """Send an empty OTLP export to *endpoint*, and wait at most *timeout* seconds for the response.
-
-    Never raises.
-    """
+    """Send an empty OTLP export to *endpoint*, and wait at most *timeout* seconds for the response. Never raises."""
     try:
         return _probe_grpc(endpoint, timeout) if endpoint.protocol == "grpc" else _probe_http(endpoint, timeout)
     except Exception as error:

@@ -1,3 +1,1 @@
-"""OTLP gateway of ragtrace, which receives spans from many processes, forwards the spans and scores the RAG calls in
-them.
-"""
+"""OTLP gateway of ragtrace, which receives spans of many processes, forwards them and scores their RAG calls."""

@@ -126,9 +126,7 @@ class JudgeBudget:
 
     @property
     def seconds_closed(self) -> float:
-        """Seconds until the budget may allow another judge request, as far as this process knows, or 0 if it may
-        now.
-        """
+        """Seconds until the budget may allow another judge request, as far as known here, or 0."""
         return max(0.0, self._closed_until - self._clock())
 
     async def reserve(self, deadline: float) -> Reservation | float:
@@ -174,9 +172,7 @@ class JudgeBudget:
             self._turn.release()
 
     async def pause(self, seconds: float) -> None:
-        """Keep all workers from sending judge requests for *seconds*, because the judge's server has sent a Retry-After
-        header.
-        """
+        """Keep all workers from sending judge requests for *seconds*, as the Retry-After of the judge's server asks."""
         if self._redis is None or not seconds > 0:  # NaN as well: a judge may say anything
             return
         try:
@@ -296,9 +292,7 @@ class _Quota:
         return expected
 
     def settle(self, reserved: float, cost: float | None) -> None:
-        """Correct the balance by the difference between the *reserved* and the actual *cost*, which is None if not
-        reported.
-        """
+        """Correct the balance by the difference of *reserved* and actual *cost*, which is None if not reported."""
         self._costs.add(cost)
         if cost is not None:
             self._balance += reserved - cost

@@ -95,9 +95,7 @@ class WakingThreadPool(_thread_pool.TaskPool):  # type: ignore[misc]
 
 
 class CallConsumer(_consumer.Consumer):  # type: ignore[misc]
-    """Celery consumer that passes only valid messages with RAG calls on to Celery, and moves all others to the dead
-    letters.
-    """
+    """Celery consumer that passes only valid messages with RAG calls on, and moves others to the dead letters."""
 
     judge: ClassVar[FleetJudge]
 

@@ -63,9 +63,7 @@ class Gateway:
         self._spans: Counter[tuple[str, str]] = Counter()
 
     def authorize(self, authorization: str) -> ExportResult | None:
-        """Check the `Authorization` header of an export request, and return a refusal, or None if the request is
-        allowed.
-        """
+        """Check the `Authorization` header of an export request, and return a refusal, or None if it is valid."""
         given = authorization[len(_BEARER) :] if authorization[: len(_BEARER)].lower() == _BEARER else ""
         if not self._token or hmac.compare_digest(given.strip().encode(), self._token):
             return None

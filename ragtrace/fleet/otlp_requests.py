@@ -113,9 +113,7 @@ def _decompress(request: ExportRequest, most_bytes: int) -> bytes:
 
 
 class _ShapeError(ValueError):
-    """Raised for JSON that is not structured as an OTLP export request, with a message that quotes none of its
-    contents.
-    """
+    """Raised for JSON that is not structured as an OTLP export request. Its message quotes no contents."""
 
 
 def _valid_ids_of_protobuf(body: bytes) -> list[bool]:

@@ -38,7 +38,7 @@ _LEFT_OUT: Final = ("evicted", "late", "duplicates", "incomplete", "no_call")
 
 
 class SpanScorer:
-    """Bounded queue of OTLP export requests, with a thread that reads the spans and submits the RAG calls for scoring.
+    """Bounded queue of OTLP export requests, with a thread that reads the spans and submits the RAG calls.
 
     `read + dropped` in `span_counts` is the number of all spans that were offered, once the queue is empty.
 
@@ -103,9 +103,7 @@ class SpanScorer:
         return found | {("left_out", reason): counts[reason] for reason in _LEFT_OUT if counts[reason]}
 
     def call_counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of RAG calls found: `submitted` for scoring, or `skipped` because they had been evaluated
-        before.
-        """
+        """Return the number of RAG calls found: `submitted`, or `skipped` because they had been evaluated before."""
         reasons = {"submitted": "", "skipped": "already_evaluated"}
         return {(outcome, reasons[outcome]): count for outcome, count in list(self._calls.items())}
 
@@ -225,9 +223,7 @@ def _spans(payload: Payload) -> Iterator[FinishedSpan | None]:
 
 
 def _is_evaluated(call: AssembledCall) -> bool:
-    """Return whether the process that recorded *call* has evaluated the call itself, or has decided by sampling not
-    to.
-    """
+    """Return whether the process that recorded *call* has evaluated it, or has decided by sampling not to."""
     root = call.builder.root.span_context
     for reading in call.readings:
         if reading.span.context == root:

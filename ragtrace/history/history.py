@@ -125,9 +125,7 @@ class History:
         return self._outbox.settled_until(moment)
 
     def close(self, timeout: float) -> bool:
-        """Store the queued calls within *timeout* seconds, close the history file, and return whether no call was
-        lost.
-        """
+        """Store the queued calls within *timeout* seconds, close the history file, and return whether none was lost."""
         deadline = monotonic() + timeout
         flushed = self._outbox.close(timeout)
         if self._lock.acquire(timeout=max(_CLOSE_SECONDS, deadline - monotonic())):  # else a batch is being written
@@ -138,9 +136,7 @@ class History:
         return flushed
 
     def reset(self) -> None:
-        """Empty the queue in a forked child, where the queued calls belong to the parent process, and open the file
-        anew.
-        """
+        """Empty the queue in a forked child, as its calls belong to the parent process, and open the file anew."""
         if self._writer is not None:
             _parents.append(self._writer)
         self._writer = None
@@ -215,10 +211,7 @@ class History:
         return now
 
     def _prune(self) -> None:
-        """Delete old calls from the history file.
-
-        A failure is counted as a fault and not raised.
-        """
+        """Delete old calls from the history file. A failure is counted as a fault and not raised."""
         try:
             early = 0 if self._writer is None else self._writer.prune(self._now() - self._days * _DAY_SECONDS)
         except sqlite3.Error as error:  # another process writes for long: the next batch tries again

@@ -222,9 +222,7 @@ class LabelStore:
             self._write_review(review)
 
     def undo_review(self, metric: str, reviewer: str) -> Review | None:
-        """Undo the latest change that *reviewer* made by `save_review`, and return the restored review.
-
-        None: there is no change to undo.
+        """Undo the latest change that *reviewer* made by `save_review`, and return the restored review, or None.
 
         Raises:
             ReviewChangedError: the label was replaced by other means since; it is left as it is.

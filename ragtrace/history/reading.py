@@ -332,9 +332,7 @@ class HistoryReader:
         )
 
     def body(self, number: int) -> Mapping[str, Any]:
-        """Return the stored texts and usage of the call with the row *number*, or an empty mapping if there is no such
-        call.
-        """
+        """Return the stored texts and usage of the call with the row *number*, or {} if there is no such call."""
         row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
         found: Mapping[str, Any] = {} if row is None else json.loads(row[0])
         return found

@@ -158,9 +158,7 @@ class ReviewQueue:
         return Progress(picked, picked_labelled, labelled, calls, without)
 
     def number(self, identity: bytes) -> int | None:
-        """Return the row number of the call with the given identity (trace id and span id), or None if it is not
-        stored.
-        """
+        """Return the row number of the call with this identity (trace id and span id), or None if it is not stored."""
         row = self._database.execute("SELECT number FROM calls WHERE identity = ?", (identity,)).fetchone()
         return None if row is None else int(row[0])
 
@@ -212,9 +210,7 @@ class ReviewQueue:
         return QueuePage(tuple(found), None)
 
     def _search(self, chosen: QueueFilter, after: str) -> Iterator[tuple[str, QueuedReview | None]]:
-        """Yield matching calls with their positions in the queue, and a position without a call after each part
-        searched.
-        """
+        """Yield matching calls with their queue positions, and a position alone after each part searched."""
         if not after.startswith("n"):
             last = _pick_order(bytes.fromhex(after.removeprefix("p")))
             picks = self._database.execute("SELECT identity FROM picks WHERE metric = ?", (chosen.metric,)).fetchall()

@@ -54,9 +54,7 @@ class CallOrigin:
         return cls(**read)
 
     def estimated_by(self, metric: str) -> str:
-        """Return the evaluator (id@version) whose scores are used to estimate *metric*, or "" if it is not
-        estimated.
-        """
+        """Return the evaluator (id@version) whose scores estimate *metric*, or "" if it is not estimated."""
         if metric in self.judged:
             return self.judge
         return self.screen if metric in self.screened else ""

@@ -263,10 +263,7 @@ class Spool:
 
     @property
     def _owner(self) -> str:
-        """Name under which this process claims calls.
-
-        A forked child has another name.
-        """
+        """Name under which this process claims calls. A forked child has another name."""
         return f"{_process_namespace()}/{os.getpid()}/{self._nonce}"
 
 
@@ -305,9 +302,7 @@ def _is_dead(owner: str) -> bool:
 
 
 def _process_namespace() -> str:
-    """Return a text that identifies the host, its boot and its process id namespace, within which process ids are
-    unique.
-    """
+    """Return a text that identifies the host, its boot and its process id namespace."""
     boot = namespace = ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -278,10 +278,7 @@ class HistoryWriter:
 
     @property
     def used_bytes(self) -> int:
-        """Number of bytes of the history file that are in use.
-
-        SQLite keeps the rest of the file for later calls.
-        """
+        """Number of bytes of the history file that are in use. SQLite keeps the rest of the file for later calls."""
         with self._kept.use() as database:
             pages, free, each = (
                 database.execute(f"PRAGMA {name}").fetchone()[0]

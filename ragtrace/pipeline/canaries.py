@@ -1,6 +1,4 @@
-"""Canaries in a running process: labelled calls that the judge scores again at random times, to detect drift of the
-judge.
-"""
+"""Canaries: labelled calls that the judge scores again at random times in a live process, to detect its drift."""
 
 from __future__ import annotations
 
@@ -104,9 +102,7 @@ class CanaryJudging:
         self.reset()
 
     def reset(self) -> None:
-        """Reset counts, schedule and running canary judgement after a fork, because all of them belong to the parent
-        process.
-        """
+        """Reset counts, schedule and canary judgement in a forked child, as they belong to the parent process."""
         from ragtrace.alerts.canary_drift import AgreementMonitor
 
         self._monitors: dict[str, AgreementMonitor] = {each.metric: AgreementMonitor() for each in self._sets}
@@ -172,9 +168,7 @@ class CanaryJudging:
                 await self._record(canaries, label, error=outcome == "disagree")
 
     async def _record(self, canaries: CanarySet, label: CanaryLabel, *, error: bool) -> None:
-        """Add one canary judgement to the monitor of its metric (in the history, if there is one), and report any
-        change.
-        """
+        """Add a canary judgement to the monitor of its metric (in the history, if any), and report any change."""
         judged = partial(_add_judgement, label=label, error=error, draw=self._chance.random(), at=time())
         if self._store is None:
             update = judged(self._monitors[canaries.metric])
@@ -288,9 +282,7 @@ def _add_judgement(monitor: AgreementMonitor, *, label: CanaryLabel, error: bool
 def _add_to_stored(
     judged: Callable[[AgreementMonitor], _Update], stored: Mapping[str, Any] | None
 ) -> tuple[Mapping[str, Any], _Update]:
-    """Add a canary judgement to the agreement monitor with the state *stored*, and return the new state and the
-    change.
-    """
+    """Add a canary judgement to the monitor with the state *stored*, and return the new state and the change."""
     update = judged(_monitor(stored))
     return update.monitor.encode(), update
 

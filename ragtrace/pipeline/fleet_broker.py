@@ -305,10 +305,7 @@ class CallBroker:
         return 0
 
     def redis(self) -> Any:
-        """Create a client of the broker's Redis, for the caller to close.
-
-        Its keys begin with `REDIS_PREFIX`.
-        """
+        """Create a client of the broker's Redis, for the caller to close. Its keys begin with `REDIS_PREFIX`."""
         library: Any = import_module("redis")
         return library.Redis.from_url(
             self.url, socket_timeout=_TIMEOUT_SECONDS, socket_connect_timeout=_TIMEOUT_SECONDS
@@ -337,10 +334,7 @@ class CallBroker:
         return self._transport
 
     def close(self) -> None:
-        """Close the connection to the broker.
-
-        The next message opens another one.
-        """
+        """Close the connection to the broker. The next message opens another one."""
         transport, self._transport = self._transport, None
         if transport is not None:
             with suppress(Exception):

@@ -96,10 +96,7 @@ class FleetPublisher:
         return await publishing.done
 
     def close(self, timeout: float) -> None:
-        """Stop the publishing thread within *timeout* seconds.
-
-        Unpublished calls have been cancelled by then.
-        """
+        """Stop the publishing thread within *timeout* seconds. Unpublished calls have been cancelled by then."""
         with self._changed:
             self._closed = True
             self._changed.notify()

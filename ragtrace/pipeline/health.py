@@ -78,9 +78,7 @@ class RecentOutcomes:
         probability: float | None = None,
         detail: str = "",
     ) -> None:
-        """Add the outcome of a RAG call at one evaluator to the list, dropping the oldest outcome if the list is
-        full.
-        """
+        """Add the outcome of a RAG call at one evaluator to the list, dropping the oldest one if it is full."""
         self._entries.append((time(), span, (workflow, evaluator, outcome, reason, probability), detail))
 
     def last(self, most: int = MOST) -> list[RecentOutcome]:
@@ -207,9 +205,7 @@ class CaptureCounts:
 
 @dataclass(slots=True)
 class EvaluatorFailures:
-    """Failure record of one evaluator: the number of consecutive failures, the count of each cause, and the last
-    message.
-    """
+    """Failure record of one evaluator: number of consecutive failures, count of each cause, last message."""
 
     in_a_row: int = 0
     causes: Counter[str] = field(default_factory=Counter[str])

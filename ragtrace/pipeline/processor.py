@@ -1,6 +1,4 @@
-"""Processing of finished steps and RAG calls on the worker thread: write the span, score the call, count the
-outcome.
-"""
+"""Processing of finished steps and RAG calls on the worker thread: write spans, score calls, count outcomes."""
 
 from __future__ import annotations
 
@@ -249,7 +247,7 @@ class CallProcessor:
         probability: float | None = None,
         detail: str = "",
     ) -> bool:
-        """Count the outcome of a RAG call at one evaluator, and return whether it is the first outcome there.
+        """Count the outcome of a RAG call at one evaluator unless it has one, and return whether it was counted.
 
         Later outcomes are ignored.
         """

@@ -46,9 +46,7 @@ class ServedModels:
             self.note(evaluation)
 
     def note(self, evaluation: Evaluation) -> None:
-        """Record the model that answered the judge request of an evaluation, and report a model that is new for the
-        judge.
-        """
+        """Record the model that answered the judge request of an evaluation, and report one that is new."""
         served = evaluation.served_model
         if not served or evaluation.cached:
             return

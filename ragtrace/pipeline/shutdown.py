@@ -1,6 +1,4 @@
-"""Shutdown of a runtime: its time budget, its uninterruptible thread, the ending of open spans, and the report of
-losses.
-"""
+"""Shutdown of a runtime: time budget, uninterruptible thread, ending of open spans, and report of losses."""
 
 from __future__ import annotations
 
@@ -205,7 +203,7 @@ class SpanQueue(Protocol):
 
 
 def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: SpanQueue, until: float) -> None:
-    """End the spans of the work *items* before a shutdown.
+    """End the spans of the work *items* before a shutdown, and count as lost those for which time or room is lacking.
 
     Spans are counted as lost if there is no time or no room in the export queue to end them.
 

@@ -44,10 +44,7 @@ class SpanCalls:
         return bool(intakes())
 
     def start(self, wake: Callable[[], object]) -> None:
-        """Start to accept the spans of this process.
-
-        The callback *wake* starts the thread that calls `collect`.
-        """
+        """Start to accept the spans of this process. The callback *wake* starts the thread that calls `collect`."""
         set_wake(wake)
 
     def stop(self, wake: Callable[[], object]) -> None:

@@ -49,9 +49,7 @@ class Spooling:
         self.reset()
 
     def reset(self) -> None:
-        """In a forked child, forget which spooled calls are claimed, because all claims belong to the parent
-        process.
-        """
+        """In a forked child, forget which spooled calls are claimed, because the claims are the parent's."""
         self._spool.reset()
         self._claiming = threading.Lock()
         self._confirms = self._closed = False
@@ -107,7 +105,7 @@ class Spooling:
                 self._spool.count_attempt(number)
 
     def mark_sent(self, number: int) -> None:
-        """Note that the scores of the claimed call *number* were sent, so that the call is deleted once they are
+        """Note that the scores of the claimed call *number* were sent, so that it is deleted once they are
         delivered.
         """
         self._spool.clear_suspicion(number)

@@ -276,10 +276,7 @@ class Handler(Protocol[T_contra]):
         ...
 
     def tick(self) -> None:
-        """Do the handler's periodic work.
-
-        The worker calls this method about four times a second.
-        """
+        """Do the handler's periodic work. The worker calls this method about four times a second."""
         ...
 
     async def aclose(self) -> None:
@@ -401,9 +398,7 @@ class Worker(Generic[T]):
             return True
 
     def start(self) -> bool:
-        """Start the worker's thread before there is any item, for the handler's periodic work, and return whether it
-        runs.
-        """
+        """Start the worker's thread before there is any item, for periodic work, and return whether it runs."""
         with self._lock:
             return self._thread is not None or (not self._closed and self._start())
 

@@ -51,9 +51,7 @@ def _drive_lazy(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwa
 
 
 def _drive_async(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a coroutine function that is wrapped in another object, such as a partial, in a coroutine of the same
-    name.
-    """
+    """Run a coroutine function that is wrapped in an object, such as a partial, in a coroutine of the same name."""
     driver: Any = _drive_coroutine(recorder, wrapped, args, kwargs)
     with suppress(Exception):  # of a callable object that answers for its attributes itself
         name = getattr(wrapped, "__name__", None)

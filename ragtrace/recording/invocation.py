@@ -90,9 +90,7 @@ class Invocation:
             faults.record("stream piece", error)
 
     def take_provider(self, stream: object) -> None:
-        """Set the model provider from *stream*, the stream that the function returned, if its type shows the
-        provider.
-        """
+        """Set the model provider from *stream*, the returned stream, if the type of the stream shows it."""
         self._recorder.take_provider(stream)
 
     def done(self, value: object) -> None:

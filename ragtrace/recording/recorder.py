@@ -114,9 +114,7 @@ class RecordingRuntime(Protocol):
 
 
 class DroppedTrace:
-    """Marker in the OpenTelemetry context that the head sampler dropped the trace, so that functions in it are not
-    recorded.
-    """
+    """Marker in the OpenTelemetry context that the head sampler dropped the trace, so that nothing is recorded."""
 
     __slots__ = ("span",)
 
@@ -161,9 +159,7 @@ def recording_context() -> Context:
 
 
 def current_recorder(context: Context) -> StepRecorder | None:
-    """Return the recorder of the innermost step in progress in *context*, or None if there is no RAG call or it has
-    ended.
-    """
+    """Return the recorder of the innermost step in progress in *context*, or None outside a RAG call in progress."""
     recorder: Any = context.get(FRAME)
     if recorder is None or type(recorder) is DroppedTrace:
         return None
@@ -215,7 +211,7 @@ class StepRecorder:
         self._arguments: Arguments | None = (args, kwargs)
 
     def begin(self, outside: Context | None = None, began: Began | None = None) -> Context | None:
-        """Begin to record the function call: start a span, keep the arguments, and find the enclosing RAG call.
+        """Begin to record the function call: start a span, keep the arguments, find the enclosing call. Never raises.
 
         Never raises.
 
@@ -262,9 +258,7 @@ class StepRecorder:
         return self._runtime.writer.start_attributes(self.step)
 
     def _drop(self, span: Span, outside: Context) -> Context:
-        """Stop recording, because the head sampler dropped the trace, and return a context in which nothing is
-        recorded.
-        """
+        """Stop recording because the head sampler dropped the trace, and return a context that records nothing."""
         self.clear()
         self.step.clear_texts()
         self.is_dropped = True
@@ -302,17 +296,13 @@ class StepRecorder:
             self._keep_arguments()
 
     def take_instance(self, instance: object) -> None:
-        """Remember the model clients among the attributes of *instance*, the `self` of a method, to find the
-        provider.
-        """
+        """Remember the model clients among the attributes of *instance* (`self`), to find the provider."""
         clients = self._spec.arguments.clients
         if clients is not None and self._spec.provider is None:
             self._clients = clients.of_instance(instance)
 
     def take_provider(self, found: object) -> None:
-        """Set the model provider from *found*, a stream of a known library or its first chunk, if its type shows the
-        provider.
-        """
+        """Set the model provider from *found*, a stream of a known library or its first chunk, if it shows one."""
         if self.step.kind == "generate" and not self.step.provider:
             self.step.provider = provider_of(found) or self.step.provider
 
@@ -334,10 +324,7 @@ class StepRecorder:
         self._stream.add(piece if self._spec.result is None else self._spec.result(piece))
 
     def done(self, value: object) -> None:
-        """Record the end of a function call that returned *value*, neither a stream nor an awaitable.
-
-        Never raises.
-        """
+        """Record the end of a function call that returned *value*, neither a stream nor an awaitable. Never raises."""
         try:
             if self.is_dropped or self.process is not _process:
                 self._count_dropped()

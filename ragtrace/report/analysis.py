@@ -1,6 +1,4 @@
-"""Construction of a report from a local history: reads the scores of all RAG calls, and the texts of the worst
-answers.
-"""
+"""Construction of a report from a local history, with the scores of all calls and the texts of the worst answers."""
 
 from __future__ import annotations
 
@@ -283,9 +281,7 @@ def _notes(
     period: Period,
     oldest: float | None,
 ) -> Iterator[str]:
-    """Yield the notes of a report for its reader, such as a change of evaluator, a short history, or too many
-    workflows.
-    """
+    """Yield the notes of a report, such as a change of evaluator, a short history, or too many workflows."""
     by_metric: dict[str, list[str]] = {}
     for item in measured:
         if item.overall is not None:

@@ -21,10 +21,7 @@ COLUMNS: Final = (
 
 
 def to_json(report: Report) -> str:
-    """Render the whole report as one JSON object in ASCII.
-
-    Times are in seconds since the epoch.
-    """
+    """Render the whole report as one JSON object in ASCII. Times are in seconds since the epoch."""
     return json.dumps({"version": 1, **asdict(report)}, allow_nan=False) + "\n"
 
 

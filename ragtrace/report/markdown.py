@@ -26,9 +26,7 @@ _CHUNK_CHARS: Final = 400
 
 
 def render_markdown(report: Report) -> str:
-    """Render the report as GitHub-flavoured Markdown, with the texts of calls escaped so that they cannot act as
-    markup.
-    """
+    """Render the report as GitHub-flavoured Markdown, with call texts escaped so that they cannot act as markup."""
     return "\n".join(_lines(report)) + "\n"
 
 

@@ -44,9 +44,7 @@ def write_history(scores: Path, calls: Path | None, path: str, at: float) -> Non
 
 
 def _call_origin(scores: Path) -> CallOrigin:
-    """Return the origin of the calls in a score file: the judge named in the file, and the metrics with the range [0,
-    1].
-    """
+    """Return the origin of the calls in a score file: the judge it names, and the metrics with the range [0, 1]."""
     judge, in_unit_range = "", dict[str, bool]()
     for row in _rows(scores):
         judge = judge or str(row["judge"])

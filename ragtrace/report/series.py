@@ -105,9 +105,7 @@ class ScoreSeries:
         return first, second
 
     def spread(self, chosen: Mask) -> ScoreSpread | None:
-        """Return the distribution of the *chosen* calls' scores (quantiles, mean, histogram), or None without
-        scores.
-        """
+        """Return the distribution of the *chosen* calls' scores (quantiles, mean, histogram), or None."""
         picked = chosen & (self.weight > 0)
         y, w = self.score[picked], self.weight[picked]
         if not len(y):

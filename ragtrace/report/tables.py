@@ -43,9 +43,7 @@ def metrics_table(report: Report) -> Table:
 
 
 def corrected_table(report: Report) -> Table:
-    """Return the table of rates corrected by human labels, beside the judge's rates, or an empty table without
-    labels.
-    """
+    """Return the table of rates corrected by human labels, beside the judge's rates, or an empty table."""
     rows = [
         (
             wording.metric_by_evaluator(item),

@@ -31,9 +31,7 @@ def switched_off() -> bool:
 
 
 def final_stats() -> Stats | None:
-    """Return the final stats of the last runtime after its shutdown, or None if there is none or another runtime is
-    active.
-    """
+    """Return the final stats of the runtime that was shut down last, or None if there is none or another one runs."""
     return None if _ended is None else _ended.stats()
 
 

@@ -1,6 +1,4 @@
-"""The functions `feedback` and `call_id`, which record what a person says about a RAG call, at any time and in any
-process.
-"""
+"""The functions `feedback` and `call_id`, which record what people say about a RAG call, in any process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The runtime that `configure` builds, which receives finished steps from the application and owns the background
-worker.
-"""
+"""The runtime that `configure` builds: receives finished steps from the application, owns the background worker."""
 
 from __future__ import annotations
 
@@ -81,10 +79,7 @@ class DeferredSteps:
         self._swept = False
 
     def defer(self, builder: CallBuilder, step: Step) -> bool:
-        """Store a finished step until its RAG call ends.
-
-        Return False if the caller must queue the step now.
-        """
+        """Store a finished step until its RAG call ends. Return False if the caller must queue the step now."""
         if not self._swept or len(builder.steps) > _MOST_DEFERRED_STEPS:  # no worker collects them yet, or too many
             return False
         step.joined = True
@@ -144,10 +139,7 @@ class DroppedSpans:
         builder.close()
 
     def count(self) -> int:
-        """Return the number of spans dropped so far.
-
-        New ones are counted as faults, and the first is logged.
-        """
+        """Return the number of spans dropped so far. New ones are counted as faults, and the first is logged."""
         new = 0
         with suppress(IndexError):  # several threads may count at a time
             while True:
@@ -370,9 +362,7 @@ class Runtime:
 
     @property
     def _may_defer(self) -> bool:
-        """Whether the worker may end spans later than their steps, which requires that a flush of spans waits for the
-        worker.
-        """
+        """Whether spans may be ended later than their steps, because a flush of spans waits for the worker."""
         return self.telemetry.owned or bool(hold_processors())
 
     # --- on the worker's thread --------------------------------------------------------------------------------------
@@ -396,15 +386,11 @@ class Runtime:
             item.step.clear_texts()
 
     def remaining_capacity(self) -> int:
-        """Return how many queued items the worker may handle before the export queues must be checked for room
-        again.
-        """
+        """Return how many queued items the worker may handle before checking the export queues for room again."""
         return self.telemetry.remaining_capacity(held_span_count())
 
     def tick(self) -> None:
-        """Do periodic work: queue deferred steps, export spans that were held back too long, score calls of the spool
-        file.
-        """
+        """Do periodic work: queue deferred steps, export spans held back too long, score calls of the spool file."""
         self._dropped.count()
         self._queue_deferred()
         self._span_calls.collect()
@@ -455,9 +441,7 @@ class Runtime:
     # --- state -------------------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """Return the counts of all RAG calls so far by outcome, for each evaluator, and of ragtrace's internal
-        faults.
-        """
+        """Return the counts of all RAG calls so far by outcome and evaluator, and of ragtrace's internal faults."""
         self._dropped.count()
         return replace(self.ledger.stats(faults.counts()), sinks=self._posted())
 
@@ -465,8 +449,8 @@ class Runtime:
         return {poster.outbox.name: poster.outbox.counts() for poster in self.telemetry.posters}
 
     def judge_statuses(self) -> dict[str, JudgeStatus]:
-        """Return the status (circuit breaker, queue, counters) of each judge that calls a server or a model, by
-        evaluator id.
+        """Return the status (circuit breaker, queue, counters) of each judge with a server or model, by evaluator
+        id.
         """
         return {e.id: e.judge_client.status for e in self._evaluators if not e.judge_client.computes}
 
@@ -518,9 +502,7 @@ class Runtime:
             self._span_calls.collect(everything=True)
 
     def flush(self, timeout: float) -> bool:
-        """Score and export all finished RAG calls, and return whether everything was delivered within *timeout*
-        seconds.
-        """
+        """Score and export all finished RAG calls, and return whether all was delivered in *timeout* seconds."""
         budget = ShutdownBudget(timeout)
         set_before_flush(self._wait_idle)
         self._renew_for_metrics()

@@ -51,7 +51,7 @@ _ExemplarOf = tuple[float, int, int, int]
 
 
 def fast_meters_supported(environ: Mapping[str, str]) -> bool:
-    """Return whether ragtrace's fast instruments support the OpenTelemetry metric settings in *environ*.
+    """Return whether fast instruments, in place of the SDK's, support the metric settings in *environ*.
 
     If not, the SDK's instruments must be used.
     """
@@ -260,9 +260,7 @@ class FastMeter:
 
 
 class FastMetricReader(PeriodicExportingMetricReader):
-    """Periodic metric reader that exports the metrics of ragtrace's fast instruments along with those of the SDK's
-    instruments.
-    """
+    """Periodic metric reader that exports the metrics of fast instruments together with those of SDK instruments."""
 
     store: MetricStore | None = None
     """Metrics of the fast instruments; None as long as there are none."""

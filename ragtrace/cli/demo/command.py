@@ -1,6 +1,4 @@
-"""Command `ragtrace demo`, which runs a RAG application over real documents and shows what ragtrace finds in its
-calls.
-"""
+"""Command `ragtrace demo`, which runs a RAG application over real documents and shows its scores."""
 
 from __future__ import annotations
 

@@ -168,9 +168,7 @@ def _library_entries() -> Iterator[Entry]:
 
 
 def _is_import_location(module: ModuleType, value: object) -> bool:
-    """Return whether *module* is the place from which users import *value*, and not one that imports it for its own
-    use.
-    """
+    """Return whether users import *value* from *module*, as opposed to a module that only uses it."""
     home = str(getattr(value, "__module__", "") or "").lstrip("_").partition(".")[0]
     return module.__name__ == "builtins" or home == module.__name__.partition(".")[0] or home not in _PACKAGES
 

@@ -78,9 +78,7 @@ class HalfCounts:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Endpoint that the demo's spans were sent to (None without a backend), with the numbers of accepted and refused
-    spans.
-    """
+    """Endpoint that the demo's spans were sent to, if any, with the numbers of accepted and refused spans."""
 
     endpoint: str | None
     spans: int = 0
@@ -89,9 +87,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Alert that was configured during the demo, with the number of calls from the release until the alert was
-    raised.
-    """
+    """Alert of the demo, with the number of calls from the simulated release until the alert was raised."""
 
     rule: str
     mean_calls: int
@@ -150,9 +146,7 @@ class Outcome:
         return sorted(flagged, key=lambda call: call.verdict.faithfulness or 0.0)[:count]
 
     def timeline(self, columns: int) -> list[float | None]:
-        """Return the hallucination rate in each of *columns* equal parts of the demo run, with None for a part without
-        scores.
-        """
+        """Return the hallucination rate in each of *columns* equal parts of the run, with None for an unscored part."""
         edges = [round(column * len(self.calls) / columns) for column in range(columns + 1)]
         return [count_calls(self.calls[start:end]).hallucination_rate for start, end in pairwise(edges)]
 

@@ -96,10 +96,7 @@ class RootSpans(SpanExporter):
             self._backend.shutdown()
 
     def send(self) -> None:
-        """Send all spans that are not sent yet to the backend.
-
-        Do nothing once the backend has refused some.
-        """
+        """Send all spans that are not sent yet to the backend. Do nothing once the backend has refused some."""
         while self._backend and not self._refused and self.sent < len(self._spans):
             batch = self._spans[self.sent : self.sent + 500]
             self._refused = self._backend.export(batch) is not SpanExportResult.SUCCESS
@@ -234,9 +231,7 @@ def _ask_all(
     model: ReleasedModel,
     progress: Progress,
 ) -> tuple[list[DemoCall], list[str]]:
-    """Ask the demo's application all questions, the second half with the simulated release, and return calls and
-    notes.
-    """
+    """Ask the demo's application all questions, half of them with the simulated release; return calls and notes."""
     answered, failures, in_a_row, middle = list[DemoCall](), list[str](), 0, len(questions) // 2
     for number, question in enumerate(questions):
         model.released = number >= middle

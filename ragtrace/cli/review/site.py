@@ -1,6 +1,4 @@
-"""Labelling page of a history: a queue of RAG calls, a page for each call, and the calls on which reviewers
-disagree.
-"""
+"""Labelling page of a history: a queue of RAG calls, a page for each call, and the reviewers' disagreements."""
 
 from __future__ import annotations
 

@@ -98,10 +98,7 @@ class HaystackRuns:
         self._runs = runs
 
     def start(self, operation: str, tags: Mapping[str, Any], parent: _ComponentRun | None) -> _ComponentRun:
-        """Begin a component run.
-
-        The recording of a run with inputs begins when the inputs are known.
-        """
+        """Begin a component run. The recording of a run with inputs begins when the inputs are known."""
         run = _ComponentRun(operation, tags, parent)
         if operation in semconv.HAYSTACK_PIPELINE_SPANS:
             with guarded("start of a pipeline of haystack"):

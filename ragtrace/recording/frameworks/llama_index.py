@@ -333,9 +333,7 @@ def _tool_result(result: object) -> object:
 
 
 def _retrieved(sources: tuple[Document, ...], builder: CallBuilder) -> tuple[Document, ...] | None:
-    """Return those of *sources* that the call's retrievers returned, or None if the call's contexts already show the
-    same ones.
-    """
+    """Return those of *sources* that retrievers of the call returned, or None if the call's contexts show the same."""
     steps = [step.documents for step in builder.steps if step.kind == "retrieve" and step.documents is not None]
     known = {document.id for documents in steps for document in documents}
     found = tuple(document for document in sources if document.id in known) if steps else sources

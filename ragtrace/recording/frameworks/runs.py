@@ -230,9 +230,7 @@ class FrameworkRuns:
         return top.kind == "other"
 
     def _evict(self) -> None:
-        """Remove the oldest component run and record it as failed, or as abandoned if it has begun to stream its
-        answer.
-        """
+        """Remove the oldest component run and record it as failed, or as abandoned if its answer was being streamed."""
         oldest = self._runs.pop(next(iter(self._runs)), None)
         faults.warn_once(
             f"runs of {self.framework} that never ended",
@@ -259,9 +257,7 @@ class FrameworkRuns:
                 run.invocation.add(piece)
 
     def release_context(self) -> None:
-        """Stop attributing spans of the current context to a model call, as the application's own code runs in it
-        now.
-        """
+        """Stop attributing spans of the current context to a model call, as the application's code runs now."""
         _generating.set(None)
 
     def end(self, run_id: Hashable, output: object = None, value: object = None) -> None:
@@ -285,9 +281,7 @@ class FrameworkRuns:
             run.release()
 
     def _take(self, run_id: Hashable, value: object = None) -> Run | None:
-        """Remove and return a component run that has ended, with *value* added to its arguments, or None if it is
-        unknown.
-        """
+        """Remove and return an ended component run, with *value* added to its arguments, or None if it is unknown."""
         run = self._runs.pop(run_id, None)
         if run is not None and run.recorder is not None and run.invocation is not None:
             self._complete_arguments(run, run.recorder, value)
@@ -347,9 +341,7 @@ class FrameworkRuns:
         return run_id in self._runs
 
     def recorder(self, run_id: Hashable) -> StepRecorder | None:
-        """Return the recorder of the component run *run_id*, or of the innermost step around it, or None outside any
-        call.
-        """
+        """Return the recorder of the component run *run_id* or of the innermost step around it, or None."""
         run = self._runs.get(run_id)
         return None if run is None else self._recorder_around(run)
 
@@ -417,9 +409,7 @@ def _abandon_streams(workflow: Run) -> bool:
 
 
 def _inner_context(around: Context) -> Context:
-    """Return the current context if it belongs to a decorated function inside the run, else the run's context
-    *around*.
-    """
+    """Return the current context if it belongs to a decorated function inside the run, else *around*."""
     here = recording_context()
     inner, outer = current_recorder(here), current_recorder(around)
     if inner is not None and outer is not None and outer.step in inner.step.enclosing():
@@ -428,10 +418,7 @@ def _inner_context(around: Context) -> Context:
 
 
 def _query_of(value: object) -> str | None:
-    """Find the question in *value*.
-
-    In a dictionary without a well-known field, the question is the only text.
-    """
+    """Find the question in *value*. In a dictionary without a well-known field, the question is the only text."""
     found = find_query(value)
     if found is None and type(value) is dict:
         fields = cast("dict[object, Any]", value)
@@ -476,10 +463,7 @@ def _publish() -> None:
 
 
 def _find_context() -> Context | None:
-    """Return the context of the innermost component run in progress in any framework, or None.
-
-    Never raises.
-    """
+    """Return the context of the innermost component run in progress in any framework, or None. Never raises."""
     found: StepRecorder | None = None
     try:
         for runs, _ in tuple(_listeners.values()):

@@ -1,6 +1,4 @@
-"""Bounded delivery queue for a receiver that may be slow or unavailable, such as a score API, an alert notifier or a
-file.
-"""
+"""Bounded delivery queue for a receiver that may be slow or unavailable: a score API, an alert notifier or a file."""
 
 from __future__ import annotations
 
@@ -40,10 +38,7 @@ _ONE_ITEMS_FAULT: Final = frozenset({"refused", "too_large"})
 
 
 class Receiver(Protocol[T_contra]):
-    """Destination of the items in an `Outbox`.
-
-    Its methods run on the outbox's own thread, so they may block.
-    """
+    """Destination of the items in an `Outbox`. Its methods run on the outbox's own thread, so they may block."""
 
     @property
     def name(self) -> str:
@@ -129,9 +124,7 @@ class Outbox(Generic[T]):
         self.reset()
 
     def reset(self) -> None:
-        """Empty the delivery queue in a forked child, where the items and the delivery thread belong to the parent
-        process.
-        """
+        """Empty the delivery queue in a forked child, where items and delivery thread belong to the parent."""
         # Re-entrant: garbage collection may end a stream, and with it a call, at any allocation.
         self._changed = threading.Condition(threading.RLock())
         self._queue: list[tuple[float, int, _Entry[T]]] = []  # a heap: when due, order of arrival
@@ -203,9 +196,7 @@ class Outbox(Generic[T]):
         return False
 
     def settled_until(self, moment: float) -> bool:
-        """Return whether all items that were offered before the time *moment* are either delivered or counted as
-        lost.
-        """
+        """Return whether all items offered before the time *moment* are either delivered or counted as lost."""
         with self._changed:
             pending = (*self._in_hand, *(entry for _, _, entry in self._queue))
             return all(entry.settled or entry.offered_at > moment for entry in pending)
@@ -279,10 +270,7 @@ class Outbox(Generic[T]):
                 self._known.popitem(last=False)
 
     def _skip_pauses(self) -> None:
-        """Make all items that wait for a retry or a batch due now.
-
-        A pause that the receiver asked for is kept.
-        """
+        """Make all waiting items due now, but keep a pause that the receiver has asked for."""
         waiting = [entry for _, _, entry in sorted(self._queue)]
         self._queue.clear()
         for entry in waiting:
@@ -367,9 +355,7 @@ class Outbox(Generic[T]):
     def _record_batch_result(
         self, batch: Sequence[_Entry[T]], refusals: Mapping[int, Refusal]
     ) -> Counter[tuple[str, str]]:
-        """Count each item of a sent *batch* as delivered or lost, or queue it again, and return the number of losses by
-        reason.
-        """
+        """Count each item of a sent *batch* as delivered, lost or queued again, and return the losses by reason."""
         losses: Counter[tuple[str, str]] = Counter()
         now = self._clock()
         split = len(batch) > 1 and len(refusals) == len(batch) and all(map(_may_concern_one_item, refusals.values()))

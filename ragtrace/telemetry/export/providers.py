@@ -173,8 +173,8 @@ def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, s
 
 
 def _resource_of(settings: Settings, signals: Signals) -> Resource:
-    """Return the OpenTelemetry resource of this process, with the user's attributes, the exporter's attributes and an
-    instance id.
+    """Return the OpenTelemetry resource of this process, with the user's and the exporter's attributes and an instance
+    id.
     """
     from opentelemetry.sdk.resources import Resource
 
@@ -200,10 +200,7 @@ def _flush_metrics(flush: Callable[[float], object], timeout_millis: float) -> o
 def _add_own_hold_processor(
     provider: OwnTracerProvider, signals: Signals, settings: Settings, renewal: ChildRenewal, limit: int
 ) -> HoldProcessor | None:
-    """Add a `HoldProcessor` that exports spans to *provider*, and return it.
-
-    Return None if no spans are exported.
-    """
+    """Add a `HoldProcessor` that exports spans to *provider*, and return it. Return None if no spans are exported."""
     if signals.spans is None:
         return None
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
@@ -267,7 +264,7 @@ def _process_provider(kind: str) -> Any:
 
 
 def _set_global(providers: Mapping[str, Any]) -> None:
-    """Set the given providers as OpenTelemetry's global ones, which other libraries record to.
+    """Set the given providers, except None, as OpenTelemetry's global ones, which other libraries record to.
 
     A provider that is None is skipped.
     """

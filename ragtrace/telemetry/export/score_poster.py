@@ -187,9 +187,7 @@ class ScorePoster:
 
 
 def _explanation(result: Score, *, evidence: bool) -> str | None:
-    """Return a sentence that says how many claims of the answer are supported, or None if the metric does not count
-    claims.
-    """
+    """Return a sentence on how many claims of the answer are supported, or None if the metric does not count claims."""
     checked = [claim for claim in result.claims if claim.checkable]
     if not checked:
         return None

@@ -254,9 +254,7 @@ class RetryingExporter:
 
     @property
     def _refused(self) -> bool:
-        """Whether the backend refuses every item of the signal (spans or log records), if the wrapped exporter can
-        tell.
-        """
+        """Whether the backend refuses all spans (or all log records), if the wrapped exporter can tell."""
         return getattr(self._exporter, "refused", None) is True
 
     def stop_retrying(self) -> None:
@@ -392,9 +390,7 @@ class Telemetry:
         return self.exporters[SPANS].queue.remaining_capacity() if SPANS in self.exporters else 0
 
     def count_lost_spans(self, count: int) -> bool:
-        """Count *count* spans as lost because they will never be ended, and return whether there is an export queue to
-        count them.
-        """
+        """Count as lost *count* spans that will never be ended, and return whether there is an export queue."""
         if SPANS in self.exporters:
             self.exporters[SPANS].queue.count_lost(count)
         return SPANS in self.exporters
@@ -418,9 +414,7 @@ class Telemetry:
         return stored and all(poster.outbox.settled_until(moment) for poster in self.posters)
 
     def post_scores(self, timeout: float) -> bool:
-        """Post and store the queued scores within *timeout* seconds, and return whether every score was delivered in
-        time.
-        """
+        """Post and store the queued scores within *timeout* seconds, and return whether all were delivered."""
         deadline = monotonic() + timeout
         flushes = [*(each.flush for each in self.histories), *(each.outbox.flush for each in self.posters)]
         done = [flush(max(0.0, deadline - monotonic())) for flush in flushes]

@@ -86,9 +86,7 @@ class _Trace:
 
 @dataclass(slots=True, eq=False)
 class _ModelCall:
-    """Identifying facts of a model call, by which the same call is recognised in the spans of another
-    instrumentation.
-    """
+    """Record of a model call, by which the same call is recognised in the spans of another instrumentation."""
 
     span: SpanContext
     source: tuple[str, str]
@@ -202,9 +200,7 @@ class CallAssembler:
         return None if finished is None else self.add(finished)
 
     def add(self, span: FinishedSpan) -> SpanReading | None:
-        """Add the finished *span* to the buffer, and return the step read from it, or None if the span is no step of a
-        RAG call.
-        """
+        """Add the finished *span* to the buffer, and return the step read from it, or None if it is no step."""
         span_id = span.context.span_id
         trace = self._trace(span.context.trace_id)
         trace.parents[span_id] = 0 if span.parent is None else span.parent.span_id
@@ -624,8 +620,7 @@ def _overlap_or_meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def _missing_parent(trace: _Trace, group: _Group) -> Literal["local", "remote"] | None:
-    """Return whether the nearest missing ancestor of *group* belongs to this process ("local") or another one
-    ("remote").
+    """Return whether the nearest missing ancestor of *group* is of this process ("local") or not ("remote"), or None.
 
     Return None if no ancestor is missing.
     """
@@ -748,7 +743,7 @@ def _detail_counts(readings: list[SpanReading]) -> tuple[int, int, int]:
 def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> AssembledCall | None:
     """Build a RAG call from *readings*, the steps read from its spans, or return None if they form no RAG call.
 
-    They are none without an answer and a generation, and where a model was called outside any workflow, without
+    Steps without an answer and a generation form no call, and nor does a model call outside any workflow that has no
     documents.
 
     Args:

@@ -51,9 +51,7 @@ class FinishedSpan:
         return sum(len(value) for value in self.attributes.values() if isinstance(value, str))
 
     def is_cut(self, text: str | None) -> bool:
-        """Return whether *text*, the value of an attribute, was probably truncated at the length limit of the
-        provider.
-        """
+        """Return whether *text*, an attribute's value, was probably truncated at the provider's length limit."""
         return text is not None and self.max_text_chars is not None and len(text) >= self.max_text_chars
 
 

@@ -45,8 +45,8 @@ _MOST_COMPONENTS: Final = 100
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Read a step of a RAG call from *span*, or return None if the span does not follow the conventions of Haystack's
-    own tracer.
+    """Read a step of a RAG call from *span*, or return None if it does not follow the conventions of Haystack's
+    tracer.
     """
     if span.name not in semconv.HAYSTACK_SPANS:
         return None
@@ -76,10 +76,7 @@ def _new(span: FinishedSpan, kind: StepKind) -> SpanReading:
 
 
 def _content(span: FinishedSpan, name: str) -> Any:
-    """Parse the JSON text or Python `repr` in the attribute *name*.
-
-    Return None if a text is neither.
-    """
+    """Parse the JSON text or Python `repr` in the attribute *name*. Return None if a text is neither."""
     value = parse_json(span.attributes.get(name))
     if isinstance(value, str):
         value = parse_repr(value) if value[:2] in ("{'", "{}") else None

@@ -108,9 +108,7 @@ class SpanIntake:
         _intakes.append(ref(self))
 
     def reset(self) -> None:
-        """Empty the queue of spans, at the start and in a forked child, where the spans belong to the parent
-        process.
-        """
+        """Empty the queue of spans, at the start and in a forked child."""
         self._spans: deque[tuple[ReadableSpan | ref[ReadableSpan], int]] = deque()
         """Started spans by reference, ended ones with their memory in bytes; 0: it was not measured."""
         self._bytes = 0

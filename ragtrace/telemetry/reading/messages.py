@@ -71,9 +71,7 @@ def read_messages(value: object, role: str = "user") -> list[ReadMessage]:
 
 
 def read_parts(value: object) -> str | None:
-    """Return the joined texts of a list of message parts, given as a list or as JSON text, such as system
-    instructions.
-    """
+    """Join the texts of message parts, such as system instructions, given as a list or as JSON text."""
     parsed = parse_json(value)
     if isinstance(parsed, str):
         return None if looks_like_json(parsed) else unmasked(parsed)
@@ -196,7 +194,7 @@ def documents_of_results(results: Iterable[object]) -> tuple[Document, ...] | No
 def result_documents(value: object, depth: int = 0) -> tuple[Document, ...] | None:
     """Convert the result of a tool to documents: the passages of a list, else the whole text as one document.
 
-    None if it was not captured, or is the error result of an MCP tool; () if the tool returned nothing.
+    Return None if the result was not captured or is an error of an MCP tool, and () if the tool returned nothing.
     """
     parsed = parse_json(value)
     if parsed is None or depth > MAX_DEPTH:

@@ -42,9 +42,7 @@ _FINAL_RESULT: Final = "final_result"
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Read a step of a RAG call from *span*, or return None if the span does not follow the OpenInference
-    conventions.
-    """
+    """Read a step of a RAG call from *span*, or return None if it does not follow the OpenInference conventions."""
     kind = text_of(span.attributes.get(semconv.OI_KIND))
     reader = None if kind is None else _READERS.get(_kind(span, kind.upper()))
     if reader is None or _has_other_convention(span):
@@ -137,7 +135,7 @@ def _numbered_documents(reading: SpanReading, prefix: str) -> tuple[Document, ..
     """Return the documents in the span attributes `<prefix>.<index>.document.*`, and count those without a text in
     *reading*.
 
-    None if there are no such attributes, or no document has a text.
+    Return None if there are no such attributes, or no document has a text.
     """
     span = reading.span
     records: list[dict[str, Any]] = []
@@ -218,7 +216,7 @@ def _tool_documents(reading: SpanReading) -> tuple[Document, ...] | None:
 def passages_in(text: str) -> tuple[Document, ...] | None:
     """Convert *text*, the result of a tool, to documents: the passages of a JSON list, else *text* as one document.
 
-    None if *text* shows only the string form of objects.
+    Return None if *text* shows only the string form of objects.
     """
     if not text.strip():
         return ()
@@ -291,9 +289,7 @@ def _is_response(item: object) -> bool:
 
 
 def _is_no_call(span: FinishedSpan) -> bool:
-    """Return whether *span* has the kind of a model call but only prepares a prompt, or wraps the model call's own
-    span.
-    """
+    """Return whether a model-call *span* only prepares a prompt, or wraps the span of the actual model call."""
     attributes = span.attributes
     if semconv.OI_TOKENS_PROMPT in attributes or _prompt_texts(span):
         return False
@@ -347,9 +343,7 @@ def _prompt_texts(span: FinishedSpan) -> list[str]:
 
 
 def _read_facts(reading: SpanReading, facts: Answer, response_id: str | None) -> None:
-    """Set model, tokens and settings of a model call from span attributes, else from *facts*, parsed from its
-    output.
-    """
+    """Set model, tokens and settings of a model call from span attributes, else from *facts* in its output."""
     span, step = reading.span, reading.step
     parameters = _parsed(span, semconv.OI_INVOCATION_PARAMETERS)
     settings: Mapping[str, Any] = cast("dict[str, Any]", parameters) if isinstance(parameters, dict) else {}
@@ -473,7 +467,7 @@ def _output(reading: SpanReading) -> Any:
 def _json_value(reading: SpanReading, name: str, type_name: str) -> Any:
     """Return the value of the span attribute *name*: parsed and flattened if it is JSON, else the text.
 
-    None if the attribute is missing, masked, JSON that was cut, or the string form of an object.
+    Return None if the attribute is missing, masked, JSON that was cut, or the string form of an object.
     """
     span = reading.span
     text = unmasked(span.text(name))

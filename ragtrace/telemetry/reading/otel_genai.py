@@ -60,7 +60,7 @@ _MOST_FINISH_REASONS: Final = 128
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Read a step of a RAG call from *span*, or return None if the span does not follow the OpenTelemetry GenAI
+    """Read a step of a RAG call from *span*, or return None if it does not follow the OpenTelemetry GenAI
     conventions.
     """
     kind = _kind(span.attributes)

@@ -115,9 +115,7 @@ class SpanFile:
             yield number + 1, UnreadableSpan(number + 1, f"the gzip data is cut off or damaged here: {error}")
 
     def _documents_over_lines(self) -> list[Any] | None:
-        """Return the JSON documents of a file whose documents extend over several lines, or None if the file is JSON
-        Lines.
-        """
+        """Return the JSON documents of a file if they extend over several lines, or None if it is JSON Lines."""
         try:
             with self._path.open("rb") as stored:
                 file = _decompressed(stored)
@@ -251,10 +249,7 @@ class OtlpJsonReader:
     # --- attributes ---------------------------------------------------------------------------------------------------
 
     def _attributes(self, listed: Any) -> Attributes:
-        """Convert an OTLP list of key-value pairs to attributes.
-
-        A list value becomes a tuple, as in the SDK.
-        """
+        """Convert an OTLP list of key-value pairs to attributes. A list value becomes a tuple, as in the SDK."""
         found: dict[str, Any] = {}
         for item in _as_list(listed):
             try:
@@ -448,10 +443,7 @@ def _parse_integer(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    """Parse a floating-point number.
-
-    Protobuf's JSON writes "NaN", "Infinity" and "-Infinity" as strings.
-    """
+    """Parse a floating-point number. Protobuf's JSON writes "NaN", "Infinity" and "-Infinity" as strings."""
     if isinstance(value, bool) or not isinstance(value, (int, str, float)):
         raise ValueError(f"not a number: {_shown(value)}")
     return float(value)
@@ -499,9 +491,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return the beginning of *value* for an error message, with the keys of an object only, so that no content is
-    shown.
-    """
+    """Return the beginning of *value* for an error message, with only the keys of an object, to show no content."""
     if isinstance(value, dict):
         return f"an object with {', '.join(list(map(repr, cast('dict[str, Any]', value)))[:5]) or 'no keys'}"
     if isinstance(value, (str, list)):

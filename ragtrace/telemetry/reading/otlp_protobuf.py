@@ -78,10 +78,7 @@ def has_ids(span: Span) -> bool:
 
 
 def _attributes(listed: Iterable[KeyValue]) -> Attributes:
-    """Convert an OTLP list of key-value pairs to attributes.
-
-    A list value becomes a tuple, as in the SDK.
-    """
+    """Convert an OTLP list of key-value pairs to attributes. A list value becomes a tuple, as in the SDK."""
     found: dict[str, Any] = {}
     for item in listed:
         given = item.value

@@ -68,9 +68,7 @@ def _source(text: str) -> str:
 
 
 def _check(kind: int, string: str, before: str) -> None:
-    """Raise ValueError for a token that does not occur in a `repr`, or that would make the parser recurse without a
-    bracket.
-    """
+    """Raise ValueError for a token that no `repr` contains, or that would make the parser recurse without a bracket."""
     if kind == tokenize.OP:
         is_chained = (string in _OPENING and before in _CLOSING) or string == "-" == before
         if string not in _OPERATORS or is_chained:

@@ -292,10 +292,7 @@ def _entity_name(span: FinishedSpan) -> str:
 
 
 def _value(span: FinishedSpan, name: str) -> Any:
-    """Parse the JSON in the attribute *name* and flatten it.
-
-    Return None if it is missing, masked or truncated.
-    """
+    """Parse the JSON in the attribute *name* and flatten it. Return None if it is missing, masked or truncated."""
     text = unmasked(span.text(name))
     value = parse_json(text)
     if text is None or (value is text and looks_like_json(text)):

@@ -113,9 +113,7 @@ def detail_attributes(attributes: object) -> dict[str, Detail]:
 
 @lru_cache(maxsize=1_024)
 def _detail_name(name: object) -> str:
-    """Return the event attribute name for a metric's additional value *name*, or "" if *name* is not suitable for
-    one.
-    """
+    """Return the event attribute name for a metric's additional value *name*, or "" if *name* is unsuitable."""
     return semconv.eval_detail(name) if isinstance(name, str) and _NAME.fullmatch(name) else ""
 
 

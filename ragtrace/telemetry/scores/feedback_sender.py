@@ -72,20 +72,14 @@ class FeedbackSender:
         self.outbox: Outbox[Feedback] = Outbox(self, capacity=_CAPACITY, most_bytes=_MOST_BYTES)
 
     def offer(self, feedback: Feedback) -> bool:
-        """Queue *feedback* and return at once.
-
-        Feedback that does not fit is counted as lost.
-        """
+        """Queue *feedback* and return at once. Feedback that does not fit is counted as lost."""
         texts = len(feedback.comment or "") + len(feedback.correction or "")
         return self.outbox.offer(feedback, size=_FEEDBACK_BYTES + 2 * texts)
 
     # --- as the receiver of the outbox, on its thread -----------------------------------------------------------------
 
     def send(self, batch: Sequence[Feedback], timeout: float) -> Mapping[int, Refusal]:
-        """Send each feedback of *batch*.
-
-        A failure is counted as a fault and does not stop the others.
-        """
+        """Send each feedback of *batch*. A failure is counted as a fault and does not stop the others."""
         self._renew()
         refused: dict[int, Refusal] = {}
         for position, feedback in enumerate(batch):

@@ -1,6 +1,4 @@
-"""Metric instruments of ragtrace: scores, cost of judging, durations, and counts that are observed at each
-collection.
-"""
+"""Metric instruments of ragtrace: scores, cost of judging, durations, and counts observed at each collection."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ class SeriesAttributes(dict[str, "str | bool"]):
 
 
 class AlertRow(Protocol):
-    """One data point of the alert-state gauge: whether an alert is in a given state, for all calls, a workflow or a
+    """Data point of the alert-state gauge: whether an alert is in a given state, for all calls, a workflow or a
     model.
     """
 
@@ -271,10 +269,7 @@ class Instruments:
             of_one.record(count, self._step_attributes(step), step.context)
 
     def _step_attributes(self, step: Step) -> SeriesAttributes:
-        """Return the attributes of the duration metric for *step*.
-
-        Equal attributes are created once and reused.
-        """
+        """Return the attributes of the duration metric for *step*. Equal attributes are created once and reused."""
         error = step.error.type if step.error else None
         of = (step.kind, step.name, step.provider, step.request_model, step.response_model, error)
         labels = self._known.get(of)

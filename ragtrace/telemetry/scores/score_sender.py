@@ -198,9 +198,7 @@ def _span_id(root: Step) -> int:
 def _send_carrier(
     tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes
 ) -> None:
-    """Export the scores of the span *target* on an extra span (a carrier), unless the head sampler drops the
-    carrier.
-    """
+    """Export the scores of the span *target* on an extra span (a carrier), unless the head sampler drops it."""
     first: Attributes = {semconv.OPERATION_NAME: semconv.OPERATION_EVALUATION, semconv.OI_KIND: semconv.OI_EVALUATOR}
     name = f"{semconv.CARRIER_OPERATION} {call.workflow}" if call.workflow else semconv.CARRIER_OPERATION
     span = tracer.start_span(name, context=_ROOT, kind=SpanKind.INTERNAL, links=[Link(target)], attributes=first)
@@ -319,9 +317,9 @@ def _identity(evaluation: Evaluation) -> str:
 
 
 def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
-    """Return the claims of an answer that its documents do not support as a JSON list of limited length, worst first.
+    """Return the claims that the documents of an answer do not support, as JSON, worst first, or None without claims.
 
-    None if no metric gave claims.
+    The list has a limited length.
 
     Items: text, start, end (offsets in the answer), support, score, unsupported (ranges), chunks (ranks from 0), quote.
     """

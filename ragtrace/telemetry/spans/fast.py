@@ -262,10 +262,7 @@ class FastSpan(Span, ReadableSpan):
             record.events.append(Event(name, kept, timestamp))
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
-        """Add a link to another span.
-
-        A link to an invalid context without attributes and trace state is ignored.
-        """
+        """Add a link to another span. A link to an invalid context without attributes and trace state is ignored."""
         if not (context.is_valid or attributes or context.trace_state) or self._warn_if_ended("add_link"):
             return
         record = self._record
@@ -277,10 +274,7 @@ class FastSpan(Span, ReadableSpan):
             self._record.name = name
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        """Set the status of the span, unless it is already OK.
-
-        The status UNSET is ignored.
-        """
+        """Set the status of the span, unless it is already OK. The status UNSET is ignored."""
         if self._warn_if_ended("set_status"):
             return
         new = status if isinstance(status, Status) else Status(status, description)

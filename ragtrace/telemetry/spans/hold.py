@@ -128,9 +128,7 @@ class HoldProcessor(SpanProcessor):
         return True
 
     def release_with_status(self, span_id: int, status: str) -> bool:
-        """Export the kept-back span *span_id* with its interim scores and *status*, and return whether there was such a
-        span.
-        """
+        """Export the kept-back span *span_id* with interim scores and *status*, and return whether there was one."""
         with self._lock:
             interim = self._interim_scores.get(span_id, {})
             is_root = span_id not in self._unconfirmed

@@ -42,9 +42,7 @@ _RATIO: Final = re.compile(r"TraceIdRatioBased\{[^{}]*\}")
 
 
 class OwnTracerProvider(TracerProvider):
-    """Tracer provider of ragtrace, which tells its span limits and whether all of its span processors are
-    ragtrace's.
-    """
+    """Tracer provider of ragtrace, which knows its limits and whether all of its span processors are ragtrace's."""
 
     def __init__(self, resource: Resource) -> None:
         # A carrier has seven attributes a score, and OpenInference three a document: of too many the SDK, whose default
@@ -135,18 +133,13 @@ def sees_ends_only(processor: object) -> bool:
 
 
 def _only_name(attributes: Mapping[str, object], kind: type) -> str | None:
-    """Return the name of the only attribute whose value has the type *kind*, or None if there is none or more than
-    one.
-    """
+    """Return the name of the only attribute with a value of the type *kind*, or None if there is not exactly one."""
     names = [name for name, value in attributes.items() if type(value) is kind]
     return names[0] if len(names) == 1 else None
 
 
 class SamplerTraits(NamedTuple):
-    """Known properties of a head sampler.
-
-    All of them are False for a sampler that is not the SDK's.
-    """
+    """Known properties of a head sampler. All of them are False for a sampler that is not the SDK's."""
 
     keeps_roots: bool
     """It is the SDK's default: it keeps every span whose parent was not dropped."""
