@@ -1,4 +1,4 @@
-"""Delivery of calls from a queue in Redis: none is lost when a worker, or Redis itself, is killed at any moment.
+"""Delivery of RAG calls from a Redis queue, without loss even if a worker, or Redis itself, is killed.
 
 kombu's own transport takes a message out of Redis, and notes in a second step that a worker has it. Another worker gets
 it after a fixed time, whether or not the first one lives. Here Redis moves a message in one step, and a worker renews
@@ -57,7 +57,8 @@ if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 1 then redis.call('RPUSH', KEYS[2]
 
 
 class HeldCalls:
-    """Thread that renews the calls of this worker in Redis every second, and puts back those of workers that are gone.
+    """Thread that renews this worker's hold on delivered calls in Redis every second, and requeues those of dead
+    workers.
 
     It does not depend on Celery's loop, which stands still while a worker ends or connects anew.
 
@@ -78,16 +79,16 @@ class HeldCalls:
         self._thread = threading.Thread(target=self._run, name="ragtrace-fleet-held", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that renews the delivered calls."""
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """End the thread within *timeout* seconds; calls that are still held go back into the queue."""
+        """Stop the thread within *timeout* seconds, and put calls that are still held back into the queue."""
         self._stopped.set()
         self._thread.join(timeout)
 
     def hold(self, item: bytes, message: dict[str, Any]) -> bool:
-        """Note in Redis that this worker holds a message which Redis has moved.
+        """Note in Redis that this worker holds a delivered message.
 
         Args:
             item: the message, as it is in Redis.
@@ -106,7 +107,7 @@ class HeldCalls:
         return True
 
     def release(self, tag: str, *, put_back: bool = False) -> None:
-        """End the hold of a delivery, within a second: its message is deleted, or goes back into the queue."""
+        """End the hold on a delivery, whose message is then deleted or put back into the queue within a second."""
         with self._lock:
             if self._held.pop(tag, None) is not None:
                 (self._returned if put_back else self._released).add(tag)
@@ -152,25 +153,25 @@ class HeldCalls:
 
 
 class CallQoS(_virtual.QoS):  # type: ignore[misc]
-    """Deliveries of a channel that are not acknowledged; Redis knows them from `HeldCalls`."""
+    """Unacknowledged deliveries of a kombu channel, which are registered in Redis by `HeldCalls`."""
 
     restore_at_shutdown = False  # a channel also ends with its connection, while its calls are being judged
 
     def ack(self, delivery_tag: str) -> None:
-        """Have a message deleted."""
+        """Acknowledge a delivery, so that its message is deleted."""
         qos: Any = super()
         self.channel.held.release(delivery_tag)
         qos.ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Have a message deleted, or put back into the queue."""
+        """Reject a delivery, so that its message is deleted or put back into the queue."""
         qos: Any = super()
         self.channel.held.release(delivery_tag, put_back=requeue)
         qos.ack(delivery_tag)
 
 
 class CallChannel(_redis.Channel):  # type: ignore[misc]
-    """Channel to Redis of a worker, which takes calls out of the queue in one step."""
+    """kombu channel of a worker to Redis, which takes calls out of the queue in one atomic step."""
 
     QoS = CallQoS
     client_name = WORKER_NAME
@@ -178,7 +179,7 @@ class CallChannel(_redis.Channel):  # type: ignore[misc]
     _moves = False
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        """Ask Redis to move the next call from the queue to the list of those on their way to a worker."""
+        """Ask Redis to move the next call from the queue to the list of calls in delivery to a worker."""
         self._moves = self.active_queues == [CALLS]
         if not self._moves:  # a queue for the answers of other workers
             channel: Any = super()
@@ -189,7 +190,7 @@ class CallChannel(_redis.Channel):  # type: ignore[misc]
         connection.send_command("BLMOVE", _WAITING, _MOVING, "RIGHT", "LEFT", timeout or self.brpop_timeout)
 
     def _brpop_read(self, **options: Any) -> bool:
-        """Deliver the call that Redis has moved."""
+        """Deliver the call that Redis has moved out of the queue."""
         if not self._moves:
             channel: Any = super()
             return bool(channel._brpop_read(**options))
@@ -210,7 +211,7 @@ class CallChannel(_redis.Channel):  # type: ignore[misc]
         return True
 
     def _read(self, item: bytes) -> dict[str, Any]:
-        """Return a message for kombu, which raises at anything else; one that it cannot read becomes its own text."""
+        """Decode a Redis entry as a kombu message, with the raw text as its body if it cannot be decoded."""
         tag = str(uuid4())  # the tag in the message is the same at each delivery
         try:
             message: dict[str, Any] = json.loads(item)
@@ -224,13 +225,13 @@ class CallChannel(_redis.Channel):  # type: ignore[misc]
 
 
 class CallTransport(_redis.Transport):  # type: ignore[misc]
-    """Transport of kombu for the workers of a fleet on Redis."""
+    """kombu transport for the workers of a fleet with Redis as broker."""
 
     Channel = CallChannel
 
 
 def use_held_calls(held: HeldCalls) -> None:
-    """Have Celery's worker take calls from Redis by way of *held*."""
+    """Configure the Celery worker to take calls from Redis through *held*."""
     CallChannel.held = held
     path = f"{__name__}:{CallTransport.__name__}"
     _kombu.TRANSPORT_ALIASES.update(redis=path, rediss=path)

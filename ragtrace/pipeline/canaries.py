@@ -1,4 +1,4 @@
-"""Canaries: labelled calls that the judge scores again at random times in a live process, to detect its drift."""
+"""Canaries: labelled calls that the judge of a live process scores again at random times, to detect drift."""
 
 from __future__ import annotations
 

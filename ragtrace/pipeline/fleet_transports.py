@@ -1,4 +1,4 @@
-"""Connections to a broker on which messages are published in batches, and each one is known to be stored or not.
+"""Broker connections that publish messages in batches and report for each message whether it was stored.
 
 Celery's `send_task` and kombu's `Producer` send one message at a time and wait for it, which takes more processor time.
 The messages are those that they would send: Celery's protocol 2, in Redis in kombu's envelope.
@@ -27,7 +27,7 @@ return pushed
 
 
 class Outgoing(NamedTuple):
-    """Message that is to be published."""
+    """Message that is to be published to a broker."""
 
     id: str
     body: str
@@ -35,7 +35,7 @@ class Outgoing(NamedTuple):
 
     @classmethod
     def task(cls, name: str, **arguments: str) -> Outgoing:
-        """Create the message of Celery's protocol 2 that asks a worker for the task *name*."""
+        """Create a message of Celery's protocol 2 that asks a worker to run the task *name*."""
         id = str(uuid4())  # noqa: A001 - its name in the protocol
         headers = {"lang": "py", "task": name, "id": id, "root_id": id, "parent_id": None, "group": None}
         embedded = '{"callbacks": null, "errbacks": null, "chain": null, "chord": null}'
@@ -43,7 +43,7 @@ class Outgoing(NamedTuple):
 
 
 class Transport(Protocol):
-    """Connection to a broker."""
+    """Interface of a broker connection that publishes batches of messages."""
 
     def send(self, queue: str, messages: Sequence[Outgoing], stored: dict[str, bool], most: int | None = None) -> None:
         """Put messages into a queue, and wait until the broker has answered for all of them.
@@ -61,11 +61,11 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the broker."""
 
 
 class RabbitTransport:
-    """Channel of RabbitMQ with publisher confirms: sends all messages of a batch, then waits for the confirmations.
+    """RabbitMQ connection that sends all messages of a batch, then waits for the publisher confirms.
 
     Args:
         connection: connection of kombu, without its option `confirm_publish`, which waits after each message.
@@ -84,7 +84,7 @@ class RabbitTransport:
         self._stored: dict[str, bool] = {}
 
     def send(self, queue: str, messages: Sequence[Outgoing], stored: dict[str, bool], most: int | None = None) -> None:
-        """Put messages into a queue, and wait until RabbitMQ has confirmed or refused each one (see `Transport`)."""
+        """Put messages into a queue, and wait until RabbitMQ has confirmed or refused each one."""
         self._stored = stored
         for message in messages:
             self._sent += 1
@@ -110,12 +110,12 @@ class RabbitTransport:
             self._stored[self._unanswered.pop(each)] = stored
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to RabbitMQ."""
         self._connection.release()
 
 
 class RedisTransport:
-    """Connection to Redis that puts a batch of messages into a list with one command, as far as there is room.
+    """Redis connection that puts a batch of messages into a list with one command, as far as there is room.
 
     Args:
         client: client of redis-py.
@@ -127,18 +127,18 @@ class RedisTransport:
         self._push: Any = client.register_script(_PUSH_SCRIPT)
 
     def send(self, queue: str, messages: Sequence[Outgoing], stored: dict[str, bool], most: int | None = None) -> None:
-        """Put messages into a queue as far as it has room (see `Transport`)."""
+        """Put as many messages into a queue as it has room for."""
         bodies = [_envelope(message, queue) for message in messages]
         pushed = int(self._push(keys=[self._prefix + queue], args=["" if most is None else most, *bodies]))
         stored.update((message.id, number < pushed) for number, message in enumerate(messages))
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to Redis."""
         self._client.close()
 
 
 def _envelope(message: Outgoing, queue: str) -> str:
-    """Return *message* as kombu stores it in Redis."""
+    """Encode *message* in the form in which kombu stores it in Redis."""
     return json.dumps(
         {
             "body": b64encode(message.body.encode()).decode(),

@@ -1,4 +1,4 @@
-"""Summary of what users said about the reported calls, beside the scores of the same calls."""
+"""Summary of user feedback on the reported RAG calls, beside the scores of the same calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOW: Final = 0.5
 def feedback_summaries(
     reader: HistoryReader, columns: CallColumns, chosen: Mask, series: ScoreSeries | None
 ) -> tuple[FeedbackSummary, ...]:
-    """Return a summary of the feedback on the *chosen* calls for each name of feedback.
+    """Return a summary of the user feedback on the *chosen* calls for each feedback name.
 
     Args:
         reader: the history.

@@ -482,7 +482,7 @@ class Runtime:
         return judged
 
     def deliver_scores(self, timeout: float) -> bool:
-        """Deliver all scores sent so far, and return whether that took at most *timeout* seconds."""
+        """Deliver all scores sent so far within *timeout* seconds, and return whether that succeeded."""
         began = monotonic()
         flushed = self.telemetry.flush(timeout, release_held=False)
         return flushed and self.telemetry.scores_settled_until(began)
