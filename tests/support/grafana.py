@@ -12,6 +12,7 @@ import json
 import types
 import typing
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from grafana_foundation_sdk.cog import runtime
@@ -45,8 +46,11 @@ def _lost(ours: Any, theirs: Any, where: str) -> Iterator[str]:
         yield f"{where} is {ours!r}, read as {theirs!r}"
 
 
+_type_hints = cache(typing.get_type_hints)
+
+
 def _inside(of: object, where: str) -> Iterator[str]:
-    for name, hint in typing.get_type_hints(type(of)).items():
+    for name, hint in _type_hints(type(of)).items():
         yield from _wrong(getattr(of, name), hint, f"{where}.{name}")
     if isinstance(of, Panel):
         yield from _of_its_type(of, where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import Any, cast
 
 import pytest
@@ -49,8 +50,12 @@ def step_of(kind: str, attributes: dict[str, Any], name: str = "span", scope: st
 
 def readings(name: str, *kinds: StepKind) -> list[SpanReading]:
     """Return the readings of a recording's spans whose steps are of *kinds*."""
-    found = map(read, recording(name).spans)
-    return [each for each in found if each is not None and each.step.kind in kinds]
+    return [each for each in _all_readings(name) if each.step.kind in kinds]
+
+
+@cache
+def _all_readings(name: str) -> list[SpanReading]:
+    return [each for each in map(read, recording(name).spans) if each is not None]
 
 
 @pytest.mark.parametrize("name", NAMES)
