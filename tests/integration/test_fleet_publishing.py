@@ -15,12 +15,11 @@ import pytest
 import ragtrace
 from ragtrace.core.types import Document
 from ragtrace.pipeline.call_message import MOST_BYTES, CallMessage, MessageError, read_message
-from ragtrace.pipeline.fleet_broker import CALLS, CallBroker, QueueFullError, make_queues
+from ragtrace.pipeline.fleet_broker import CallBroker, QueueFullError, make_queues
 from ragtrace.system.faults import faults
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over
 from tests.support.otlp import HttpReceiver
-from tests.support.redis_server import redis_server
 from tests.support.watched import ask
 
 pytestmark = pytest.mark.integration
@@ -85,16 +84,6 @@ def test_each_call_that_a_full_queue_refuses_is_known(broker: Broker) -> None:
         publisher.publish_dead_letter({"at": 0.0})
     assert {type(error) for error in errors} == {type(None), QueueFullError}
     assert set(numbers(queued(broker))) == {number for number, error in enumerate(errors, 1) if error is None}
-
-
-def test_a_call_that_a_worker_puts_back_is_taken_by_a_full_redis(tmp_path: Path) -> None:
-    """The queue had room for it before; a new call has to wait."""
-    with redis_server(tmp_path) as url, closing(CallBroker(url, most_calls=2)) as publisher:
-        assert publisher.publish_all([handed_over(1), handed_over(2)]) == [None, None]
-        with pytest.raises(QueueFullError):
-            publisher.publish(handed_over(3))
-        publisher.publish(handed_over(1), again=True)
-        assert publisher.lengths()[CALLS] == 3
 
 
 def test_a_call_for_a_queue_that_was_deleted_is_not_lost(broker: Broker) -> None:
