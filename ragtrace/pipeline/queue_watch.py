@@ -62,7 +62,12 @@ class QueueWatch:
                     self._load.depth = self.depths.calls
             except Exception as error:
                 self.depths = None
-                faults.record("fleet: looking at the queues", error)
+                faults.warn_once(
+                    "fleet: looking at the queues",
+                    "the broker of the fleet does not say how many calls wait (%s): sampling keeps to the number seen "
+                    "last; every further failure is counted in ragtrace.stats().faults",
+                    type(error).__name__,
+                )
                 self._close()
             self.looked.set()
             self._stopped.wait(self._seconds)

@@ -15,6 +15,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from tests.support.brokers import rabbitmq_broker, redis_broker
@@ -55,7 +56,8 @@ def main() -> int:
         fleet, found = run_chaos(folder, broker, judge.url, otlp, plan, options["seed"])
     print(f"{options['broker']}, seed {options['seed']}, {plan.workers} workers, {time.monotonic() - began:.0f} s")
     print(f"faults: {dict(fleet.inflicted)}; exit statuses after SIGTERM: {dict(fleet.exits)}")
-    print(f"accepted {len(found.accepted)}, scored {len(found.scored)}, dead letters {len(found.dead)}", end=", ")
+    dead = dict(Counter(found.dead.values()))
+    print(f"accepted {len(found.accepted)}, scored {len(found.scored)}, dead letters {dead}", end=", ")
     print(f"left out {found.left_out}, missing {found.missing}, given to the judge {len(judge.requests)} times")
     print(f"events {found.events}, score ids {len(found.scores)}, counted again {found.counted_again}")
     print(f"open at killed gateways {found.open_at_gateways}, at killed workers {found.open_at_workers}")

@@ -302,8 +302,8 @@ class Audit:
     killed_workers: int
     scored: set[str] = field(default_factory=set[str])
     """Trace ids with a score, or with a reason why there is none, from the judge."""
-    dead: set[str] = field(default_factory=set[str])
-    """Trace ids of dead letters."""
+    dead: dict[str, str] = field(default_factory=dict[str, str])
+    """Reasons of the dead letters, by trace id."""
     events: int = 0
     scores: dict[str, set[float]] = field(default_factory=dict[str, set[float]])
     """Values of each score id."""
@@ -327,12 +327,13 @@ class Audit:
     @property
     def missing(self) -> int:
         """Accepted calls that are neither scored, nor dead letters, nor counted as left out."""
-        return len(self.accepted - self.scored - self.dead) - self.left_out
+        return len(self.accepted - self.scored - self.dead.keys()) - self.left_out
 
     @property
     def open_at_gateways(self) -> int:
-        """Calls whose spans are in the backend, and that no gateway has counted: those that a killed one held."""
-        return self.spans.total() // SPANS_OF_A_CALL - self.gateway["calls: submitted"]
+        """Calls whose spans are in the backend, and whose end no gateway has counted: those that a killed one held."""
+        pending = 2 * self.fleet["offered"] - self.fleet.total()
+        return self.spans.total() // SPANS_OF_A_CALL - self.gateway["calls: submitted"] + pending
 
     @property
     def open_at_workers(self) -> int:
@@ -353,15 +354,15 @@ class Audit:
                 -repeats <= self.missing <= self.open_at_gateways
             ),
             "no score id has two values": all(len(values) == 1 for values in self.scores.values()),
-            "received = forwarded + refused": gateway["spans: received"]
-            == gateway["spans: forwarded"] + gateway["spans: refused"],
-            "forwarded = read + dropped": gateway["spans: forwarded"]
-            == gateway["scoring.spans: read"] + gateway["scoring.spans: dropped"],
+            "received = forwarded + refused": not ended
+            or gateway["spans: received"] == gateway["spans: forwarded"] + gateway["spans: refused"],
+            "forwarded = read + dropped": not ended
+            or gateway["spans: forwarded"] == gateway["scoring.spans: read"] + gateway["scoring.spans: dropped"],
             "forwarded = spans in the backend": not ended or gateway["spans: forwarded"] == self.spans.total(),
             "submitted = offered = sampled out + handed over + dropped + failed": not ended
             or gateway["calls: submitted"] == fleet["offered"] == fleet.total() - fleet["offered"],
             "handed over = scored + dead letters, repeated calls once": not ended
-            or 0 <= fleet["handed_over"] - len(self.scored | self.dead) <= repeats,
+            or 0 <= fleet["handed_over"] - len(self.scored | self.dead.keys()) <= repeats,
             "killed workers leave no more calls open than they held": 0 <= self.open_at_workers <= held,
             "scores are counted once, but for those a killed worker held": 0 <= self.counted_again <= held,
         }
@@ -374,7 +375,7 @@ class Audit:
 
 def audit(otlp: HttpReceiver, broker: Broker, accepted: set[str], killed_workers: int = 0) -> Audit:
     """Recompute what became of the calls from the backend's telemetry and the dead letters."""
-    found = Audit(accepted, killed_workers, dead=set(_dead_letters(broker)))
+    found = Audit(accepted, killed_workers, dead=dict(_dead_letters(broker)))
     for log in otlp.logs:
         if log.attributes.get(semconv.EVALUATION_NAME) == METRIC and semconv.ERROR_TYPE not in log.attributes:
             found.events += 1
@@ -402,16 +403,17 @@ def audit(otlp: HttpReceiver, broker: Broker, accepted: set[str], killed_workers
     return found
 
 
-def _dead_letters(broker: Broker) -> Iterator[str]:
-    """Yield the trace ids of all dead letters, which stay in their queue."""
+def _dead_letters(broker: Broker) -> Iterator[tuple[str, str]]:
+    """Yield trace ids and reasons of all dead letters, which stay in their queue."""
     with CallBroker(broker.url).connect() as connection:
         # Given back when the channel is closed.
         while (message := connection.default_channel.basic_get(DEAD_LETTERS)) is not None:
             body: Any = json.loads(message.body)
-            text: Any = body["message"] if "message" in body else body[1]["message"]
-            span = read_message(text).unscored.call.span
+            # RabbitMQ moves a message here as it was, if workers were lost with it.
+            letter: Any = body if "reason" in body else {"reason": "worker_lost", **body[1]}
+            span = read_message(letter["message"]).unscored.call.span
             assert span is not None
-            yield format(span.trace_id, "032x")
+            yield format(span.trace_id, "032x"), letter["reason"]
 
 
 def run_chaos(
