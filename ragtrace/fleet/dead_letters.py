@@ -62,7 +62,9 @@ def _oldest_seconds(broker: CallBroker) -> float | None:
 
 
 def _body(message: bytes) -> bytes:
-    """Return the body in the envelope that kombu puts around a message in Redis; empty if it is none."""
+    """Decode the message body in the envelope that kombu puts around a message in Redis, or return b"" if there is
+    none.
+    """
     try:
         envelope: Any = json.loads(message)
         encoded = envelope["properties"].get("body_encoding") == "base64"
@@ -105,7 +107,10 @@ def retry_dead_letters(broker: CallBroker, most: int) -> Counter[str]:
 
 
 def _letters(broker: CallBroker, most: int) -> Generator[tuple[Any, Callable[[], object]], None, None]:
-    """Yield the dead letters in RabbitMQ, each with the function that deletes it; the others go back in the end."""
+    """Yield the dead letters in RabbitMQ, each with a function that deletes it.
+
+    Letters that are not deleted go back into the queue in the end.
+    """
     kept: list[Any] = []
     with broker.connect() as connection:
         queue = make_queues()[1](connection.default_channel)
@@ -121,7 +126,7 @@ def _letters(broker: CallBroker, most: int) -> Generator[tuple[Any, Callable[[],
 
 
 def _letters_in_redis(broker: CallBroker, most: int) -> Generator[tuple[Any, Callable[[], object]], None, None]:
-    """Yield the dead letters in Redis, each with the function that deletes it; until then it stays in its place."""
+    """Yield the dead letters in Redis, each with a function that deletes it."""
     key, place = f"{REDIS_PREFIX}{DEAD_LETTERS}", -1
     with broker.redis() as client:
         for _ in range(most):

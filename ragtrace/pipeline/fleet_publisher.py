@@ -42,7 +42,8 @@ class _Publishing(NamedTuple):
 
 
 class FleetPublisher:
-    """Publisher of RAG calls to the queue of a fleet in batches, which knows of each call whether the broker stored it.
+    """Publisher of RAG calls to the queue of a fleet in batches, which learns for each call whether the broker stored
+    it.
 
     While the broker is away it tries again, with a growing pause. It holds no more calls than the places of the
     background worker for calls that wait for a judge.
@@ -123,7 +124,7 @@ class FleetPublisher:
         self.broker.close()
 
     def _next(self) -> list[_Publishing] | None:
-        """Wait for calls and for others that join them, and take a batch out of the queue; return None at the end."""
+        """Wait for calls to publish, and return the next batch, or None when the publisher is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
             wait = max(_GATHER_SECONDS, self._next_batch - monotonic())
@@ -157,7 +158,7 @@ class FleetPublisher:
 
 
 def _settle(publishings: Sequence[_Publishing], result: Publication) -> None:
-    """Set the result of publishing calls, with one wake-up of their event loop for all of them."""
+    """Set the outcome of published calls in their futures, with a single wake-up of the event loop."""
 
     def settle() -> None:
         for each in publishings:

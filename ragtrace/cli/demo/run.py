@@ -231,7 +231,7 @@ def _ask_all(
     model: ReleasedModel,
     progress: Progress,
 ) -> tuple[list[DemoCall], list[str]]:
-    """Ask the demo's application all questions, half of them with the simulated release; return calls and notes."""
+    """Ask the demo's application all questions, half of them with the simulated release, and return calls and notes."""
     answered, failures, in_a_row, middle = list[DemoCall](), list[str](), 0, len(questions) // 2
     for number, question in enumerate(questions):
         model.released = number >= middle
