@@ -58,7 +58,7 @@ def test_labels_from_another_judges_sample_cover() -> None:
         seen = np.where(suspicious, 0.6, 0.2)
         old, new = (random.random(calls) < np.where(bad, hit, alarm) for hit, alarm in ((0.8, 0.1), (0.9, 0.04)))
         judged = random.random(calls) < seen
-        drawn = np.where(old, 75 / (judged & old).sum(), 75 / (judged & ~old).sum()).clip(0.0, 1.0)
+        drawn = np.minimum(1.0, 75 / np.where(old, np.sum(judged & old), np.sum(judged & ~old)))
         labelled = np.flatnonzero(judged & (random.random(calls) < drawn))
         marked = int(new.sum())
         moments = Moments(*(marked * a + (calls - marked) * b for a, b in zip(one, zero, strict=True)))
