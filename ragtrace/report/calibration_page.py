@@ -71,7 +71,9 @@ def _figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
     """Yield the key figures at the top of the calibration page, each with name, value and 95 % interval."""
     known = found.agreement
     if known is not None:
-        yield _figure("Agreement", known.agree)
+        yield _figure(
+            f"Agreement, without {found.divided} divided calls" if found.divided else "Agreement", known.agree
+        )
         yield "Best constant verdict", f"{known.constant:.1%}", "a judge that is not clearly better adds nothing"
         yield _figure("Cohen's kappa", known.kappa, share=False)
         yield _figure("Sensitivity", known.sensitivity)

@@ -424,7 +424,9 @@ def test_labels_that_may_be_wrong_are_not_trusted_silently(
     shown = " ".join(capsys.readouterr().out.split())
     assert f"without {found['divided']} on which reviewers are divided" in shown
     assert "settle these calls first" in shown
-    assert "By the labels of sam alone" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "By the labels of sam alone" in page
+    assert f"Agreement, without {found['divided']} divided calls" in page
     assert shown.count("UNRELIABLE") == 2
 
 
