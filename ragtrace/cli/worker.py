@@ -15,9 +15,9 @@ from ragtrace.system.terminal import FAILURE, OK, USAGE, flush, print_error
 _WORKER = """\
 Takes redacted calls from the queue of a broker (RabbitMQ or Redis), has the judge score them and sends the scores as
 evaluation events, metrics and spans that are linked to the scored ones. A call is acknowledged when its scores are
-delivered: if the worker is killed before, another one judges the call again, under the same score ids. A call that
-fails three times goes to the dead letters (`ragtrace fleet`). Needs the extra `fleet`, and a judge in the
-configuration.
+delivered: if the worker is killed before, another one judges the call again, under the same score ids; from Redis
+(6.2 or newer, with appendonly yes and appendfsync always) it gets the call within 15 seconds. A call that fails three
+times goes to the dead letters (`ragtrace fleet`). Needs the extra `fleet`, and a judge in the configuration.
 """
 _NOTES = """\
 environment:

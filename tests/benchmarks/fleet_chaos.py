@@ -1,8 +1,9 @@
 """A fleet under chaos: what becomes of every call while workers are killed and the broker is restarted.
 
-`python -m tests.benchmarks.fleet_chaos redis|rabbitmq [CALLS] [WORKERS]` publishes the calls, kills a worker (SIGKILL)
-every few seconds and starts another, kills and restarts the broker once, and has the judge answer 429 and 500 to a
-twentieth of the requests each. It prints how many calls were scored, and which are dead letters; the sum must be all.
+`python -m tests.benchmarks.fleet_chaos redis|rabbitmq [CALLS] [WORKERS] [BROKER_KILLS]` publishes the calls, kills a
+worker (SIGKILL) every few seconds and starts another, kills and restarts the broker as often as is said (once), and has
+the judge answer 429 and 500 to a twentieth of the requests each. It prints how many calls were scored, and which are
+dead letters; the sum must be all.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def lengths(broker: Broker) -> dict[str, int]:
     return {CALLS: -1, DEAD_LETTERS: 0}
 
 
-def run(kind: str, calls: int, workers: int) -> bool:
+def run(kind: str, calls: int, workers: int, broker_kills: int) -> bool:
     """Run the experiment, and return whether every call is accounted for."""
     folder = Path(tempfile.mkdtemp())
     make = {"redis": redis_broker, "rabbitmq": rabbitmq_broker}[kind]
@@ -73,7 +74,7 @@ def run(kind: str, calls: int, workers: int) -> bool:
             return stack.enter_context(worker)
 
         alive = [start(f"worker{number}") for number in range(workers)]
-        began, killed, restarted = time.monotonic(), 0, False
+        began, killed, restarts = time.monotonic(), 0, 0
         next_kill = began + KILL_EVERY_S
         while time.monotonic() - began < LIMIT_S:
             found = len(scored(otlp))
@@ -85,20 +86,22 @@ def run(kind: str, calls: int, workers: int) -> bool:
                 killed += 1
                 alive.append(start(f"worker{workers + killed}"))
                 next_kill = time.monotonic() + KILL_EVERY_S
-            if not restarted and found > calls / 3:
-                restarted = True
+            if restarts < broker_kills and found > calls * (restarts + 1) / (broker_kills + 2):
+                restarts += 1
                 broker.kill()
                 brokers.close()
                 brokers.enter_context(broker.started())
             time.sleep(0.2)
         took, counts, dead = time.monotonic() - began, scored(otlp), lengths(broker)[DEAD_LETTERS]
         missing = calls - len(counts) - dead
-        print(f"{kind}: {calls} calls, {workers} workers, {killed} killed, broker restarted: {restarted}, {took:.0f} s")
+        print(
+            f"{kind}: {calls} calls, {workers} workers, {killed} killed, broker killed {restarts} times, {took:.0f} s"
+        )
         print(f"scored {len(counts)}, dead letters {dead}, missing {max(0, missing)}")
         print(f"scored more than once {sum(count > 1 for count in counts.values())}, judge asked {len(judge.requests)}")
         return missing <= 0
 
 
 if __name__ == "__main__":
-    arguments = [*sys.argv[1:], *("redis", "5000", "4")[len(sys.argv) - 1 :]]
-    sys.exit(not run(arguments[0], int(arguments[1]), int(arguments[2])))
+    arguments = [*sys.argv[1:], *("redis", "5000", "4", "1")[len(sys.argv) - 1 :]]
+    sys.exit(not run(arguments[0], *map(int, arguments[1:])))
