@@ -26,3 +26,13 @@ def test_no_call_is_lost_or_counted_twice_while_processes_are_killed(kind: str, 
     assert found.broken == [], found
     assert (len(found.accepted), found.missing) == (300, 0)
     assert set(fleet.exits) == {0}
+
+
+def test_what_a_killed_gateway_held_is_what_its_last_counts_leave_open(tmp_path: Path) -> None:
+    """Calls that wait for further spans are not scored; the backend can tell from the counts how many at most."""
+    plan = Plan(calls=100, faults=[(0.8, "kill gateway")], workers=1)
+    judge = JudgeServer(unreliable(1, after=0.0))
+    with redis_broker(tmp_path) as broker, judge, HttpReceiver(keep_alive=True) as otlp:
+        _, found = run_chaos(tmp_path, broker, judge.url, otlp, plan, seed=1)
+    assert found.broken == [], found
+    assert 0 < found.missing <= found.open_at_gateways
