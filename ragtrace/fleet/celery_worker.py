@@ -1,23 +1,29 @@
-"""Celery worker of a fleet: consumer, thread pool and task in one process, with one event loop for all judge requests.
+"""Celery worker of a fleet: consumer, pool and task in one process, with one event loop for all judge requests.
 
 Needs the extra `fleet`; imported by `ragtrace worker` only.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import signal
 import socket
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ragtrace.fleet.fleet_metrics import FleetMetrics
 from ragtrace.fleet.judging import FleetJudge, refusal
 from ragtrace.pipeline.fleet_broker import CALLS, TASK, CallBroker, ignore_celery_variables, is_redis, make_celery_app
 from ragtrace.pipeline.queue_watch import QueueWatch
+from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
     from ragtrace.fleet.redis_delivery import HeldCalls
@@ -25,7 +31,8 @@ if TYPE_CHECKING:
     from ragtrace.runtime.runtime import Runtime
 
 _consumer: Any = import_module("celery.worker.consumer.consumer")
-_thread_pool: Any = import_module("celery.concurrency.thread")
+_pools: Any = import_module("celery.concurrency.base")
+_einfo: Any = import_module("billiard.einfo")
 _celery_exceptions: Any = import_module("celery.exceptions")
 log = logging.getLogger("ragtrace")
 
@@ -46,25 +53,34 @@ The first would declare 28 exchanges and queues for tasks with a countdown.
 """
 
 
-class WakingThreadPool(_thread_pool.TaskPool):  # type: ignore[misc]
-    """Celery thread pool that wakes the consumer's event loop at the end of each task, so that the task is acknowledged
-    at once.
+class LoopPool(_pools.BasePool):  # type: ignore[misc]
+    """Celery pool that judges each RAG call in a coroutine on the runtime's event loop instead of in a thread.
 
-    Celery leaves the acknowledgement to the loop, which sleeps for up to a second. With all calls of a worker in that
-    state, the broker sends no further one.
+    With a thread for each call, two to three times as many threads as calls at the judge would only wait, and every
+    step of a call would wake one of them.
     """
+
+    runtime: ClassVar[Runtime]
+    judge: ClassVar[FleetJudge]
+    body_can_be_buffer = True
+    signal_safe = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pool: Any = super()
         pool.__init__(*args, **kwargs)
+        self._idle = threading.Condition()
+        self._under_way = 0
         self._receiver, self._sender = socket.socketpair()
         self._receiver.setblocking(False)
         self._sender.setblocking(False)
 
     def register_with_event_loop(self, loop: Any) -> None:
-        """Make the consumer's event *loop* watch the socket that is written to when a task ends or a signal arrives."""
+        """Make the consumer's event *loop* watch the socket that is written to when a signal arrives.
+
+        Otherwise SIGTERM would wait for up to a second.
+        """
         loop.add_reader(self._receiver, self._drain)
-        signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)  # else SIGTERM waits for a heartbeat
+        signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
 
     def _drain(self, *_: object) -> None:
         with suppress(OSError):
@@ -79,19 +95,54 @@ class WakingThreadPool(_thread_pool.TaskPool):  # type: ignore[misc]
         callback: Callable[..., object] | None = None,
         accept_callback: Callable[..., object] | None = None,
         **more: Any,
-    ) -> Any:
-        """Run a Celery task on a thread of the pool."""
+    ) -> None:
+        """Judge the call of a task, instead of running *target*; *callback* is given what that would return."""
+        _, task_id, request, *_ = args
+        if accept_callback is not None:
+            accept_callback(os.getpid(), monotonic())
+        text, delivery = request["kwargs"]["message"], request["delivery_info"]
+        handle = partial(self.judge.handle, text, task_id=task_id, redelivered=bool(delivery["redelivered"]))
+        with self._idle:
+            self._under_way += 1
+        if not self.runtime.run_job(partial(self._run, handle, callback)):
+            self._end(callback, _rejected("the worker shuts down"))
 
-        def ended(result: object) -> None:
-            try:
-                if callback is not None:
-                    callback(result)
-            finally:
-                with suppress(OSError):  # the socket is full: the loop is awake
-                    self._sender.send(b"\0")
+    async def _run(self, handle: Callable[[], Awaitable[None]], callback: Callable[..., object] | None) -> None:
+        result: object = (False, None, 0.0)
+        try:
+            await handle()
+        except asyncio.CancelledError:
+            result = _rejected("the worker shuts down")
+            raise
+        except BaseException as error:
+            if not isinstance(error, _celery_exceptions.Reject):
+                faults.record("fleet: judging", error)
+            result = (True, _einfo.ExceptionInfo(), 0.0)
+        finally:
+            self._end(callback, result)
 
-        pool: Any = super()
-        return pool.on_apply(target, args, kwargs, ended, accept_callback, **more)
+    def _end(self, callback: Callable[..., object] | None, result: object) -> None:
+        """Have Celery acknowledge or reject the message of a task, by what its own function would have returned."""
+        try:
+            if callback is not None:
+                callback(result)
+        finally:
+            with self._idle:
+                self._under_way -= 1
+                self._idle.notify()
+
+    def on_stop(self) -> None:
+        """Wait until the calls under way are judged."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._under_way)
+
+
+def _rejected(reason: str) -> object:
+    """Return the result of a task whose message goes back into the queue."""
+    try:
+        raise _celery_exceptions.Reject(reason, requeue=True)
+    except _celery_exceptions.Reject:
+        return (True, _einfo.ExceptionInfo(), 0.0)
 
 
 class CallConsumer(_consumer.Consumer):  # type: ignore[misc]
@@ -136,6 +187,10 @@ class CallConsumer(_consumer.Consumer):  # type: ignore[misc]
             message.ack_log_error(log, self.connection_errors)
 
 
+def _judge_call(message: str) -> None:
+    """Name the task for Celery; `LoopPool` does what it asks for."""
+
+
 def longest_hold(judge_timeout: float) -> float:
     """Return the longest time in seconds for which a worker may hold a call that is not acknowledged."""
     return _HOLD_DEADLINES * judge_timeout + _DELIVERY_SECONDS
@@ -167,7 +222,8 @@ def run_worker(
         held = HeldCalls(broker, longest_hold(runtime.settings.judge_timeout))
         use_held_calls(held)
     app = make_celery_app(url)
-    judge = CallConsumer.judge = FleetJudge(runtime, broker, shared.claims, timeout=_DELIVERY_SECONDS - 1)
+    judge = FleetJudge(runtime, broker, shared.claims, timeout=_DELIVERY_SECONDS - 1)
+    CallConsumer.judge = LoopPool.judge = judge
     watch = QueueWatch(CallBroker(url))
     metrics = FleetMetrics(
         lambda: watch.depths,
@@ -178,11 +234,8 @@ def run_worker(
     )
     metrics.add_to(runtime.telemetry.meter)
 
-    @app.task(name=TASK, bind=True)  # type: ignore[untyped-decorator]
-    def judge_call(self: Any, message: str) -> None:
-        delivery: dict[str, Any] = self.request.delivery_info or {}
-        judge.handle(message, task_id=str(self.request.id), redelivered=bool(delivery.get("redelivered")))
-
+    LoopPool.runtime = runtime
+    app.task(name=TASK)(_judge_call)
     app.conf.worker_consumer = f"{__name__}:{CallConsumer.__name__}"
     signals: Any = import_module("celery.signals")
 
@@ -191,7 +244,7 @@ def run_worker(
 
     signals.worker_ready.connect(tell_started, weak=False)
     worker = app.Worker(
-        pool_cls=WakingThreadPool,
+        pool_cls=LoopPool,
         concurrency=concurrency * CALLS_FOR_EACH_JUDGE_CALL,
         queues=[CALLS],
         # Several workers may run on a host; the queue of each one's remote control is named after it.

@@ -65,8 +65,8 @@ class Claims(Protocol):
         """Return whether no other owner has claimed *call* since *owner* did."""
         ...
 
-    def confirm(self, call: str) -> None:
-        """Mark the RAG call *call* as done: its scores are delivered, and no worker can claim it again."""
+    def confirm(self, *calls: str) -> None:
+        """Mark RAG calls as done: their scores are delivered, and no worker can claim them again."""
 
     def release(self, call: str, owner: str) -> None:
         """Release the claim of *owner*, so that the RAG call can be claimed again at once."""
@@ -121,9 +121,11 @@ class WorkerClaims:
         """Return whether no other delivery has claimed the call with the root span *span* since *owner* did."""
         return self._ask(span, lambda store, call: store.holds(call, owner)) is not False
 
-    def confirm(self, span: SpanContext | None) -> None:
-        """Note that the scores of the RAG call with the root span *span* are delivered."""
-        self._ask(span, lambda store, call: store.confirm(call))
+    def confirm(self, *spans: SpanContext | None) -> None:
+        """Note that the scores of the RAG calls with the root spans *spans* are delivered."""
+        known = [span for span in spans if span is not None]
+        calls = [claim_id(span, *self._evaluator) for span in known]
+        self._ask(known[0] if known else None, lambda store, _: store.confirm(*calls))
 
     def release(self, span: SpanContext | None, owner: str) -> None:
         """Release the claim of the message *owner* on a RAG call that is put back into the queue."""
@@ -169,9 +171,12 @@ class RedisClaims:
         """Return whether no other owner has claimed *call* since *owner* did."""
         return self._redis.get(self._prefix + call) in (None, owner.encode())
 
-    def confirm(self, call: str) -> None:
-        """Mark the RAG call *call* as done: its scores are delivered, and no worker can claim it again."""
-        self._redis.set(self._prefix + call, _DONE, ex=KEPT_SECONDS)
+    def confirm(self, *calls: str) -> None:
+        """Mark RAG calls as done: their scores are delivered, and no worker can claim them again."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for call in calls:
+                pipe.set(self._prefix + call, _DONE, ex=KEPT_SECONDS)
+            pipe.execute()
 
     def release(self, call: str, owner: str) -> None:
         """Release the claim of *owner*, so that the RAG call can be claimed again at once."""
@@ -247,11 +252,11 @@ class SqlClaims:
         with self._engine.connect() as connection:
             return connection.execute(self._sql.select(table.c.call_id).where(others)).first() is None
 
-    def confirm(self, call: str) -> None:
-        """Mark the RAG call *call* as done: its scores are delivered, and no worker can claim it again."""
+    def confirm(self, *calls: str) -> None:
+        """Mark RAG calls as done: their scores are delivered, and no worker can claim them again."""
         table = self._table
         done = {"done": True, "until": self._clock() + KEPT_SECONDS}
-        self._execute(table.update().where(table.c.call_id == call).values(**done))
+        self._execute(table.update().where(table.c.call_id.in_(calls)).values(**done))
 
     def release(self, call: str, owner: str) -> None:
         """Release the claim of *owner*, so that the RAG call can be claimed again at once."""

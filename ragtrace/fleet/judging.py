@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from concurrent.futures import CancelledError
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from time import monotonic, sleep, time
-from typing import TYPE_CHECKING, Any, Final, cast
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from uuid import uuid4
 
 from ragtrace.fleet.claims import WorkerClaims
@@ -18,6 +18,8 @@ from ragtrace.pipeline.fleet_broker import HOLD_SECONDS, MOST_TRIES, REDIS_PREFI
 from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
     from ragtrace.runtime.runtime import Runtime
 
 DEAD_LETTER_VERSION: Final = 1
@@ -32,6 +34,12 @@ _MESSAGE_BYTES: Final = 5 << 20
 """Size of a whole message; that of the call in it is checked when it is read."""
 
 
+class _Undelivered(NamedTuple):
+    span: SpanContext | None
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[None]
+
+
 class ScoreDelivery:
     """Thread that delivers the scores of judged calls in batches.
 
@@ -40,30 +48,35 @@ class ScoreDelivery:
 
     Args:
         runtime: has sent the scores.
+        claims: the claims on the calls, which are confirmed with the delivery.
         timeout: seconds after which a call is acknowledged even so; its scores are in the exporters' queues.
     """
 
-    def __init__(self, runtime: Runtime, timeout: float) -> None:
-        self._runtime, self._timeout = runtime, timeout
+    def __init__(self, runtime: Runtime, claims: WorkerClaims, timeout: float) -> None:
+        self._runtime, self._claims, self._timeout = runtime, claims, timeout
         self._changed = threading.Condition()
-        self._waiting: list[threading.Event] = []
+        self._waiting: list[_Undelivered] = []
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="ragtrace-fleet-delivery", daemon=True)
         self._thread.start()
 
-    def wait(self) -> None:
-        """Wait until all scores sent so far are delivered."""
-        delivered = threading.Event()
+    async def wait(self, span: SpanContext | None = None) -> None:
+        """Wait until all scores sent so far are delivered, and the claim on the call *span* is confirmed."""
+        loop = asyncio.get_running_loop()
+        undelivered = _Undelivered(span, loop, loop.create_future())
         with self._changed:
-            self._waiting.append(delivered)
+            self._waiting.append(undelivered)
             self._changed.notify()
-        if not delivered.wait(self._timeout):
+        await asyncio.wait({undelivered.done}, timeout=self._timeout)
+        if not undelivered.done.done():
             faults.warn_once(
                 "fleet: scores not confirmed",
                 "the scores of a call could not be delivered within %g s: the call is acknowledged, and the exporter "
                 "goes on trying; every further one is counted in ragtrace.stats().faults. Is the OTLP endpoint down?",
                 self._timeout,
             )
+            undelivered.done.cancel()
+            await asyncio.to_thread(self._claims.confirm, span)
 
     def stop(self) -> None:
         """Stop the thread after the deliveries that callers wait for."""
@@ -81,12 +94,13 @@ class ScoreDelivery:
                     return
                 self._changed.wait_for(lambda: self._closed, _CONFIRM_SECONDS)
                 batch, self._waiting = self._waiting, []
+            batch = [each for each in batch if not each.done.done()]  # it may have waited too long
             if self._deliver():
-                for delivered in batch:
-                    delivered.set()
+                self._claims.confirm(*(each.span for each in batch))
+                _settle(batch)
             else:
                 with self._changed:
-                    self._waiting += [each for each in batch if not each.is_set()]
+                    self._waiting += batch
                     if self._closed:
                         return
 
@@ -98,11 +112,24 @@ class ScoreDelivery:
             return False
 
 
+def _settle(batch: Sequence[_Undelivered]) -> None:
+    """Tell the calls of *batch* that their scores are delivered, with one wake-up of the event loop for all of them."""
+
+    def settle() -> None:
+        for each in batch:
+            if not each.done.done():
+                each.done.set_result(None)
+
+    if batch:
+        with suppress(RuntimeError):  # the runtime has shut down
+            batch[0].loop.call_soon_threadsafe(settle)
+
+
 class FleetJudge:
     """Handler of the RAG calls in the queue, which has each call scored, then acknowledges it, retries it or buries it
     as dead letter.
 
-    Its methods are called on the threads of Celery's pool.
+    Its coroutines run on the event loop of the runtime, and leave what waits for a broker or a store to threads.
 
     Args:
         runtime: the runtime, which has a judge.
@@ -113,12 +140,12 @@ class FleetJudge:
 
     def __init__(self, runtime: Runtime, broker: CallBroker, claims: WorkerClaims, *, timeout: float) -> None:
         self._runtime, self._broker, self._claims = runtime, broker, claims
-        self.delivery = ScoreDelivery(runtime, timeout)
+        self.delivery = ScoreDelivery(runtime, claims, timeout)
         self._redis: Any = None
         self.oldest_published: float | None = None
         """Time at which the call was published that this worker began last: about the oldest one in the queue."""
 
-    def handle(self, text: object, *, task_id: str, redelivered: bool) -> None:
+    async def handle(self, text: object, *, task_id: str, redelivered: bool) -> None:
         """Judge the RAG call in a queue message.
 
         When this method returns, the message may be acknowledged.
@@ -134,28 +161,31 @@ class FleetJudge:
         try:
             message = read_message(text)
         except MessageError as error:
-            self.bury(text, error.reason, error.detail)
+            await asyncio.to_thread(self.bury, text, error.reason, error.detail)
             return
         self.oldest_published = message.published
         if time() > message.deadline:
-            self.bury(text, "deadline", "the call was not judged in time", message.tries)
-        elif redelivered and self._count_delivery(task_id) >= MOST_TRIES:
-            self.bury(text, "worker_lost", f"workers ended {MOST_TRIES} times while judging it", message.tries)
+            await asyncio.to_thread(self.bury, text, "deadline", "the call was not judged in time", message.tries)
+        elif redelivered and await asyncio.to_thread(self._count_delivery, task_id) >= MOST_TRIES:
+            detail = f"workers ended {MOST_TRIES} times while judging it"
+            await asyncio.to_thread(self.bury, text, "worker_lost", detail, message.tries)
         else:
-            self._judge_if_claimed(text, message, task_id, redelivered=redelivered)
+            await self._judge_if_claimed(text, message, task_id, redelivered=redelivered)
 
-    def _judge_if_claimed(self, text: object, message: CallMessage, task_id: str, *, redelivered: bool) -> None:
+    async def _judge_if_claimed(self, text: object, message: CallMessage, task_id: str, *, redelivered: bool) -> None:
         """Judge the RAG call in a queue message, unless another message has claimed the call."""
         message_id = f"{task_id}:"
-        owner = f"{message_id}{uuid4().hex}"
-        state = self._claims.claim(message.unscored.call.span, owner, message_id if redelivered else "")
+        owner, state = f"{message_id}{uuid4().hex}", "unknown"
+        if self._claims.has_store:
+            span, takes_over = message.unscored.call.span, message_id if redelivered else ""
+            state = await asyncio.to_thread(self._claims.claim, span, owner, takes_over)
         if state == "held":
-            sleep(_HELD_SECONDS)
-            self._put(lambda: self._broker.publish(message, again=True))
+            await asyncio.sleep(_HELD_SECONDS)
+            await asyncio.to_thread(self._put, lambda: self._broker.publish(message, again=True))
         elif state != "done":
-            self._judge(text, message, owner)
+            await self._judge(text, message, owner)
 
-    def _judge(self, text: object, message: CallMessage, owner: str) -> None:
+    async def _judge(self, text: object, message: CallMessage, owner: str) -> None:
         failed, span = message.tries + 1, message.unscored.call.span
         began = monotonic()
 
@@ -165,25 +195,21 @@ class FleetJudge:
                 return False
             return not await asyncio.to_thread(self._claims.holds, span, owner)
 
-        try:
-            judged = self._runtime.judge(
-                message.unscored, last_try=failed >= MOST_TRIES, taken_over=taken_over
-            ).result()
-        except CancelledError:
-            raise import_module("celery.exceptions").Reject("the worker shuts down", requeue=True) from None
+        judged = await self._runtime.judge(message.unscored, last_try=failed >= MOST_TRIES, taken_over=taken_over)
         if judged.status == "taken_over":
             return
         if judged.status == "scored":
-            self.delivery.wait()
-            self._claims.confirm(span)
+            await self.delivery.wait(span)
             return
-        self._claims.release(span, owner)  # the call may be judged again, by this worker or another
+        # The call may be judged again, by this worker or another.
+        await asyncio.to_thread(self._claims.release, span, owner)
         if judged.status == "failed":
-            self.delivery.wait()
-            self.bury(text, "judge", judged.reason, failed)
+            await self.delivery.wait()
+            await asyncio.to_thread(self.bury, text, "judge", judged.reason, failed)
         else:
             tries = failed if judged.status == "retried" else message.tries
-            self._put(lambda: self._broker.publish(message._replace(tries=tries), again=True))
+            again = message._replace(tries=tries)
+            await asyncio.to_thread(self._put, lambda: self._broker.publish(again, again=True))
 
     def bury(self, text: object, reason: str, detail: str, tries: int = 0) -> None:
         """Put a message into the queue of dead letters, with the reason.

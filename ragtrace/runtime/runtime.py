@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -458,28 +456,19 @@ class Runtime:
         """Queue the coroutine function *job* to run on the worker's event loop, and return whether there was room."""
         return self.worker.offer(WorkItem(Step(), job=job), small=True)
 
-    def judge(
+    async def judge(
         self, unscored: UnscoredCall, *, last_try: bool, taken_over: Callable[[], Awaitable[bool]]
-    ) -> Future[JudgedCall]:
-        """Have the judge score a RAG call that another process has handed over, and return a future of the outcome.
+    ) -> JudgedCall:
+        """Have the judge score a RAG call that another process has handed over, and return the outcome.
+
+        To be awaited in a job (`run_job`).
 
         Args:
             unscored: the redacted call.
             last_try: whether a failure of the judge is final, so that it is sent like a score.
             taken_over: returns, after the judge's answer, whether another process judges the call.
         """
-        judged: Future[JudgedCall] = Future()
-
-        async def judge() -> None:
-            try:
-                judged.set_result(await self._processor.judge(unscored, last_try=last_try, taken_over=taken_over))
-            except BaseException as error:
-                judged.set_exception(CancelledError() if isinstance(error, asyncio.CancelledError) else error)
-                raise
-
-        if not self.run_job(judge):
-            judged.set_exception(CancelledError())
-        return judged
+        return await self._processor.judge(unscored, last_try=last_try, taken_over=taken_over)
 
     def deliver_scores(self, timeout: float) -> bool:
         """Deliver all scores sent so far within *timeout* seconds, and return whether that succeeded."""

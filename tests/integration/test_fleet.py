@@ -253,3 +253,18 @@ def test_a_gateway_publishes_the_calls_that_an_earlier_one_could_not(tmp_path: P
             until = monotonic() + WAIT_S
             while waiting(broker) < 5:
                 assert monotonic() < until
+
+
+def test_calls_of_a_worker_wait_without_a_thread_for_each(tmp_path: Path) -> None:
+    """With 64 calls at the judge, and more taken from the queue, the process has fewer threads than calls."""
+    with (
+        redis_broker(tmp_path) as broker,
+        broker.started(),
+        JudgeServer(labels(after=1.0)) as judge,
+        HttpReceiver() as otlp,
+    ):
+        publish(broker, 128)
+        with running_worker(tmp_path, broker.url, judge.url, otlp.environ, concurrency=64) as worker:
+            otlp.wait_for(lambda _: judge.most_in_flight == 64, WAIT_S)
+            status = Path(f"/proc/{worker.pid}/status").read_text()
+            assert int(status.partition("Threads:")[2].split()[0]) < 64

@@ -117,7 +117,7 @@ class AwayStore:
         """Fail."""
         raise ConnectionError("away")
 
-    def confirm(self, call: str) -> None:
+    def confirm(self, *calls: str) -> None:
         """Fail."""
         raise ConnectionError("away")
 
