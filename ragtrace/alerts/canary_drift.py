@@ -206,7 +206,7 @@ class AgreementMonitor:
 
     @classmethod
     def decode(cls, stored: Mapping[str, Any]) -> AgreementMonitor:
-        """Return a monitor with the state that `encode` returned, or a new one if its set of bets has changed."""
+        """Restore a monitor from the result of `encode`, or return a new one if this release uses other bets."""
         found: dict[str, LabelEvidence] = {}
         for label in CANARY_LABELS:
             evidence = LabelEvidence(**stored[label])

@@ -147,7 +147,7 @@ class WorkerClaims:
 
 
 class RedisClaims:
-    """Store of claims in Redis, with one expiring key for each RAG call.
+    """Store in Redis of which worker scores which RAG call, with one expiring key for each call.
 
     Args:
         url: of Redis.

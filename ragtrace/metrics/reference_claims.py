@@ -140,10 +140,10 @@ class _Origin(NamedTuple):
         return self.correct or settled
 
     def noise(self, relevant: bool) -> bool:
-        """Return whether the claim is wrong and stated in a relevant chunk, or else in irrelevant chunks only.
+        """Return whether the claim is wrong and was taken over from retrieved chunks.
 
         Args:
-            relevant: which of the two is asked.
+            relevant: True: stated in a relevant chunk; False: stated in irrelevant chunks only.
         """
         if self.correct:
             return False

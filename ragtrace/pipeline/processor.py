@@ -94,7 +94,7 @@ class WorkItem:
 
     @classmethod
     def from_unscored(cls, unscored: UnscoredCall) -> WorkItem:
-        """Create a work item for a redacted RAG call of another process, where the call's span has ended."""
+        """Create the work item for scoring a RAG call that another process has traced and redacted."""
         step = Step()
         step.workflow = unscored.call.workflow
         step.response_id, step.ended, step.written = unscored.response_id, True, True
@@ -233,7 +233,7 @@ class CallProcessor:
     # --- the ledger ---------------------------------------------------------------------------------------------------
 
     def count_pending_as(self, work: WorkItem, outcome: Outcome, reason: str = "") -> None:
-        """Count the same outcome of a RAG call at every evaluator that has no outcome for it yet."""
+        """Count *outcome* as the outcome of a RAG call for every evaluator that has not finished the call."""
         for evaluator in list(work.pending_evaluators):
             self.count_outcome(work, evaluator, outcome, reason)
 

@@ -167,7 +167,7 @@ class ExtractedStatement:
 
     @property
     def labels(self) -> tuple[bool, Relevance | None, Support | None]:
-        """Labels of this statement that must agree if the LLM lists the same statement twice."""
+        """Checkability, relevance and support of the statement, which must agree if the LLM lists it twice."""
         return self.checkable, self.relevant, self.verdict.support
 
 

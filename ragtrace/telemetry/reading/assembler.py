@@ -311,7 +311,7 @@ class CallAssembler:
         return calls
 
     def _groups(self, trace: _Trace) -> list[_Group]:
-        """Return the steps of *trace* in groups, one for each parent span above the outermost steps.
+        """Return the steps of *trace* in groups, in which the outermost steps have the same parent span.
 
         Spans of generative AI that have not ended are counted in the groups.
         """
@@ -467,7 +467,7 @@ class CallAssembler:
             del self._model_calls[key]
 
     def _model_calls_of(self, readings: Iterable[SpanReading]) -> Iterator[_ModelCall]:
-        """Yield the remembered model calls that were created from the spans in *readings*."""
+        """Yield the model calls kept for recognising duplicates that were made from the spans in *readings*."""
         for reading in readings:
             if reading.step.kind == "generate":
                 for key in _ModelCall.of(reading, 0.0).keys:
@@ -620,9 +620,9 @@ def _overlap_or_meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def _missing_parent(trace: _Trace, group: _Group) -> Literal["local", "remote"] | None:
-    """Return whether the nearest missing ancestor of *group* is of this process ("local") or not ("remote"), or None.
+    """Return in which process the parent span of *group* is that has not been seen: "local" is this process.
 
-    Return None if no ancestor is missing.
+    Return None if no span above the group is missing.
     """
     below = group.tops[0].span.context.span_id if group.tops else group.parent
     for above in _ancestor_ids(trace, below):

@@ -413,7 +413,7 @@ def _read_written(reading: SpanReading, written: list[_ChatMessage], facts: Answ
 
 
 def _read_completion(reading: SpanReading, facts: Answer | None) -> None:
-    """Set the answer of a model call whose span has no output messages."""
+    """Read the answer of a model call whose span has no output messages, from completions or the output value."""
     span, step = reading.span, reading.step
     choices = [text_of(each.get(semconv.OI_COMPLETION_TEXT)) for each in numbered(span.attributes, semconv.OI_CHOICES)]
     text = unmasked(next(iter(choices), None))

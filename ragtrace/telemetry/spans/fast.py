@@ -60,7 +60,7 @@ _NEED_NO_CLEANING = frozenset({str, bool, int, float})
 
 @dataclass(slots=True, eq=False, repr=False)
 class SpanRecord:
-    """Mutable contents of a fast span (name, attributes, events, links, status), kept within the SDK's span limits."""
+    """Name, attributes, events, links and status of a span that is being written, kept within the SDK's span limits."""
 
     limits: SpanLimits
     name: str
