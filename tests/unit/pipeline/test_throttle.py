@@ -37,6 +37,7 @@ def test_it_sleeps_after_a_slice_when_there_is_little_to_do() -> None:
     assert _pause(throttle) >= LONGEST_PAUSE_SECONDS
 
 
+@pytest.mark.timing
 def test_it_does_not_sleep_within_a_slice() -> None:
     """Not at every breath."""
     throttle = Throttle(lambda: False)
@@ -49,6 +50,7 @@ def test_it_does_not_sleep_within_a_slice() -> None:
     assert monotonic() - began < 10 * LONGEST_PAUSE_SECONDS
 
 
+@pytest.mark.timing
 def test_the_more_waits_the_shorter_it_sleeps() -> None:
     """It must keep up."""
     throttle = Throttle(lambda: False)
@@ -56,6 +58,7 @@ def test_the_more_waits_the_shorter_it_sleeps() -> None:
     assert min(_pause(throttle) for _ in range(5)) < LONGEST_PAUSE_SECONDS
 
 
+@pytest.mark.timing
 def test_it_does_not_sleep_while_somebody_waits_for_the_work() -> None:
     """A flush is over sooner."""
     throttle = Throttle(lambda: True)
