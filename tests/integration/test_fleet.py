@@ -260,11 +260,11 @@ def test_calls_of_a_worker_wait_without_a_thread_for_each(tmp_path: Path) -> Non
     with (
         redis_broker(tmp_path) as broker,
         broker.started(),
-        JudgeServer(labels(after=1.0)) as judge,
+        JudgeServer(labels(after=4.0)) as judge,  # longer than the worker takes to send 64 requests on a busy machine
         HttpReceiver() as otlp,
     ):
         publish(broker, 128)
-        with running_worker(tmp_path, broker.url, judge.url, otlp.environ, concurrency=64) as worker:
+        with running_worker(tmp_path, broker.url, judge.url, otlp.environ, concurrency=64, judge_timeout=20) as worker:
             otlp.wait_for(lambda _: judge.most_in_flight == 64, WAIT_S)
             status = Path(f"/proc/{worker.pid}/status").read_text()
             assert int(status.partition("Threads:")[2].split()[0]) < 64
