@@ -54,6 +54,15 @@ def test_a_confirmed_call_is_done_for_everyone(claims: SqlClaims, clock: FakeClo
     assert [claims.claim(CALL, owner, 60) for owner in ("one", "two")] == ["done", "done"]
 
 
+def test_several_calls_are_confirmed_at_once(claims: SqlClaims) -> None:
+    """All calls of a delivery, and no other."""
+    others = "b" * 32, "c" * 32
+    for call in (CALL, *others):
+        claims.claim(call, "one", 60)
+    claims.confirm(CALL, others[0])
+    assert [claims.claim(call, "two", 60) for call in (CALL, *others)] == ["done", "done", "held"]
+
+
 def test_a_released_call_is_free(claims: SqlClaims) -> None:
     """Only its owner can release it, and not after confirming."""
     claims.claim(CALL, "one", 60)
