@@ -8,6 +8,7 @@ delivery, whose worker may live nevertheless: it asks before it sends scores whe
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -286,5 +287,6 @@ class SqlClaims:
 
 def _make_sqlite_fast(connection: Any, _: object) -> None:
     """Configure SQLite to wait for the disk at checkpoints only, so that a claim takes less than a millisecond."""
-    connection.execute("PRAGMA journal_mode = WAL")
+    with suppress(sqlite3.OperationalError):  # locked: another worker is switching the file, for all connections
+        connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
