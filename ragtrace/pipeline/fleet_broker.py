@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -39,6 +40,11 @@ _BATCH_BYTES: Final = 1 << 20
 """Size of the messages that are sent before their confirmations are awaited."""
 _SCHEMES: Final = ("amqp", "amqps", "redis", "rediss")
 _TIMEOUT_SECONDS: Final = 5.0
+_VERIFIED: Final[Mapping[str, Mapping[str, object]]] = {
+    "amqps": {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None},  # None: the name in the URL
+    "rediss": {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True},
+}
+"""Options with which kombu verifies the certificate of a broker and the name in it, which it does not by default."""
 _CELERY_VARIABLES: Final = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
 """Variables that Celery reads before its settings: they are those of another Celery application."""
 
@@ -128,6 +134,7 @@ def make_celery_app(url: str) -> Any:
         broker_connection_max_retries=None,
         broker_connection_timeout=_TIMEOUT_SECONDS,
         broker_transport_options=options,
+        broker_use_ssl=dict(_VERIFIED.get(urlsplit(url).scheme, {})),
         broker_pool_limit=1,
     )
     return app
