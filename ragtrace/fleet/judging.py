@@ -166,9 +166,6 @@ class FleetJudge:
         self.oldest_published = message.published
         if time() > message.deadline:
             await asyncio.to_thread(self.bury, text, "deadline", "the call was not judged in time", message.tries)
-        elif redelivered and await asyncio.to_thread(self._count_delivery, task_id) >= MOST_TRIES:
-            detail = f"workers ended {MOST_TRIES} times while judging it"
-            await asyncio.to_thread(self.bury, text, "worker_lost", detail, message.tries)
         else:
             await self._judge_if_claimed(text, message, task_id, redelivered=redelivered)
 
@@ -182,7 +179,13 @@ class FleetJudge:
         if state == "held":
             await asyncio.sleep(_HELD_SECONDS)
             await asyncio.to_thread(self._put, lambda: self._broker.publish(message, again=True))
-        elif state != "done":
+        elif state == "done":  # only its acknowledgement was lost
+            return
+        elif redelivered and await asyncio.to_thread(self._count_delivery, task_id) >= MOST_TRIES:
+            detail = f"workers ended {MOST_TRIES} times while judging it"
+            await asyncio.to_thread(self._claims.release, message.unscored.call.span, owner)
+            await asyncio.to_thread(self.bury, text, "worker_lost", detail, message.tries)
+        else:
             await self._judge(text, message, owner)
 
     async def _judge(self, text: object, message: CallMessage, owner: str) -> None:

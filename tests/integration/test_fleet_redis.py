@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,11 +14,17 @@ import pytest
 import redis
 
 from ragtrace.core import semconv
-from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, REDIS_PREFIX, CallBroker
+from ragtrace.fleet.claims import RedisClaims, WorkerClaims, claim_id
+from ragtrace.fleet.judging import FleetJudge
+from ragtrace.pipeline.call_message import write_message
+from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, MOST_TRIES, REDIS_PREFIX, CallBroker
+from ragtrace.runtime.current_runtime import current
+from ragtrace.testing import FakeJudge
 from tests.support.brokers import Broker, redis_broker
 from tests.support.fleet import handed_over, running_worker
 from tests.support.judge_server import HANGS, JudgeServer, Reply, labels
 from tests.support.otlp import HttpReceiver
+from tests.support.watched import GOOD, watch
 
 pytestmark = pytest.mark.integration
 
@@ -131,3 +138,39 @@ def test_calls_of_a_living_worker_stay_with_it(broker: Broker, tmp_path: Path) -
         assert len(judge.requests) == N_CALLS
         with redis.Redis.from_url(broker.url) as client:
             assert client.zcard(f"{REDIS_PREFIX}held") == client.hlen(f"{REDIS_PREFIX}held_messages") == 0
+
+
+@pytest.mark.parametrize(("scored", "letters"), [(False, 1), (True, 0)])
+def test_a_call_that_workers_were_lost_with_is_a_dead_letter_unless_it_is_scored(
+    broker: Broker, *, scored: bool, letters: int
+) -> None:
+    """After its third delivery nobody judges it again; a scored call, whose acknowledgement was lost, ends there."""
+    with broker.started():
+        judge = FakeJudge(GOOD)
+        watch(screen=None, judge=judge)
+        runtime, publisher, message = current(), CallBroker(broker.url), handed_over(1)
+        assert runtime is not None
+        store, span = RedisClaims(broker.url), message.unscored.call.span
+        claims = WorkerClaims(store, judge.id, judge.version, WAIT_S)
+        handler, ended = FleetJudge(runtime, publisher, claims, timeout=WAIT_S), threading.Event()
+        if scored:
+            assert claims.claim(span, "task:1") == "claimed"
+            claims.confirm(span)
+        with redis.Redis.from_url(broker.url) as client:
+            client.set(f"{REDIS_PREFIX}deliveries:task", MOST_TRIES - 1)
+
+        async def deliver() -> None:
+            try:
+                await handler.handle(write_message(message), task_id="task", redelivered=True)
+            finally:
+                ended.set()
+
+        assert runtime.run_job(deliver)
+        assert ended.wait(WAIT_S)
+        assert publisher.lengths()[DEAD_LETTERS] == letters
+        assert judge.calls == []
+        assert store.claim(claim_id(message.unscored.call.span, judge.id, judge.version), "retried:1", WAIT_S) == (
+            "done" if scored else "claimed"
+        )
+        handler.delivery.stop()
+        publisher.close()
