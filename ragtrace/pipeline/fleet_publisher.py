@@ -103,7 +103,7 @@ class FleetPublisher:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(timeout)
-            self.watch.stop(timeout / 4)
+        self.watch.stop(timeout / 4)
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE_SECONDS

@@ -96,7 +96,7 @@ def give_name(page: Page, reviewer: str) -> None:
     expect(page.locator("input[name=name]")).to_be_focused()
     page.keyboard.type(reviewer)
     page.keyboard.press("Enter")
-    expect(page.locator("header")).to_contain_text(reviewer)
+    expect(page.locator("html.script header")).to_contain_text(reviewer)
 
 
 def label_by_keyboard(page: Page, reviewer: str, number: int) -> dict[str, str]:
