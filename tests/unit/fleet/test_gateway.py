@@ -6,6 +6,8 @@ import asyncio
 import gzip
 import zlib
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 import grpc
@@ -427,6 +429,18 @@ def test_a_port_that_is_taken_is_named() -> None:
         for settings in (GatewaySettings(http_port=port, grpc_port=0), GatewaySettings(http_port=0, grpc_port=port)):
             with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
                 asyncio.run(serve(settings, asyncio.Event(), environ={}))
+
+
+@pytest.mark.timing
+def test_an_answer_with_a_body_does_not_wait_for_an_acknowledgement() -> None:
+    """The client's system sends one after 40 ms, as long as nothing else is to be sent."""
+    with running_gateway({}) as running, httpx.Client() as client:
+        seconds: list[float] = []
+        for _ in range(30):
+            began = perf_counter()
+            assert client.post(running.url, content=b"{}", headers=JSON).content == b"{}"
+            seconds.append(perf_counter() - began)
+    assert median(seconds) < 0.03
 
 
 def test_readiness_ends_with_the_shutdown(http_receiver: HttpReceiver) -> None:
