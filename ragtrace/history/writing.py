@@ -152,8 +152,6 @@ class HistoryWriter:
 
         Return False if the call has been deleted.
 
-        Return False if the call has been deleted.
-
         Of an earlier evaluation by the same evaluator, the probability stays, and its cost is added.
 
         Args:

@@ -110,8 +110,7 @@ class WorkItem:
     def claim_pending_evaluators(self) -> tuple[str, ...]:
         """Claim the evaluators that have not scored the RAG call yet, and return their ids.
 
-        From then on only the caller counts the call's outcomes at these evaluators. From then on only the caller counts
-        the outcomes of the call at these evaluators.
+        From then on only the caller counts the call's outcomes at these evaluators.
         """
         claimed: list[str] = []
         for evaluator in sorted(self.pending_evaluators):

@@ -205,10 +205,6 @@ class SpanQueue(Protocol):
 def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: SpanQueue, until: float) -> None:
     """End the spans of the work *items* before a shutdown, and count as lost those for which time or room is lacking.
 
-    Spans are counted as lost if there is no time or no room in the export queue to end them.
-
-    Spans for which there is no time or no room are counted as lost.
-
     Args:
         items: the items, which are removed from the list; lost ones at once, so that the garbage collector need not
             visit them.

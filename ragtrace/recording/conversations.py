@@ -90,9 +90,8 @@ class Conversations:
     def follow(self, call: RagCall) -> RagCall:
         """Add *call* to its conversation, and return the call with the known turns of the conversation.
 
-        The known turns are all turns up to its answer, or the latest ones before its query. These are all turns up to
-        its answer, or the latest ones before its query. A call that brings its turns, or has no conversation id, is
-        returned as it is.
+        The known turns are all turns up to its answer, or the latest ones before its query. A call that brings its
+        turns, or has no conversation id, is returned as it is.
         """
         name = call.conversation_id
         if not name or call.turns is not None:

@@ -37,8 +37,7 @@ _MESSAGE_TYPES: Final = {"Human": "human", "AI": "ai", "System": "system", "Tool
 def flatten(value: object) -> Any:
     """Convert the serialised messages, documents and answers in *value*, parsed JSON, to plain records.
 
-    Strings Strings that are only the string form of an object are replaced by None, and a list of nothing else with
-    them.
+    Strings that are only the string form of an object are replaced by None, and so is a list of nothing else.
     """
     return _flatten(value, 0)
 
