@@ -45,6 +45,8 @@ end
 """Makes the key of a Retry-After last for ARGV[1] milliseconds, unless it lasts longer already. Redis counts the time,
 so that the clocks of the workers need not agree."""
 _LONGEST_PAUSE_SECONDS: Final = 3600.0
+_PAUSE_CHECK_SECONDS: Final = 0.05
+"""Time for which an answer of Redis about the Retry-After holds, so that not every judge request waits for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class JudgeBudget:
         self._pause_key = f"{prefix}:retry-after:{judge}"
         self._n_settled = self._n_unsettled = 0
         self._closed_until = 0.0
+        self._paused_until, self._pause_checked = 0.0, -math.inf
         windows = _windows(limits, judge, prefix)
         self._calls = windows.get("requests")
         self._dollars = self._tokens = None
@@ -176,7 +179,9 @@ class JudgeBudget:
         if self._redis is None or not seconds > 0:  # NaN as well: a judge may say anything
             return
         try:
-            milliseconds = math.ceil(min(seconds, _LONGEST_PAUSE_SECONDS) * 1000)
+            seconds = min(seconds, _LONGEST_PAUSE_SECONDS)
+            milliseconds = math.ceil(seconds * 1000)
+            self._paused_until = max(self._paused_until, self._clock() + seconds)
             await self._redis.eval(_PAUSE_SCRIPT, 1, self._pause_key, milliseconds)
         except self._store_errors as error:
             faults.record("judge budget: sharing a Retry-After", error)
@@ -196,7 +201,11 @@ class JudgeBudget:
 
     async def _seconds_paused(self) -> float:
         """Return for how many seconds a Retry-After of the judge's server still lasts, or 0 if there is none."""
-        return 0.0 if self._redis is None else max(0.0, float(await self._redis.pttl(self._pause_key)) / 1000)
+        if self._redis is not None and self._clock() - self._pause_checked >= _PAUSE_CHECK_SECONDS:
+            milliseconds = max(0.0, float(await self._redis.pttl(self._pause_key)))
+            self._pause_checked = self._clock()
+            self._paused_until = self._pause_checked + milliseconds / 1000
+        return max(0.0, self._paused_until - self._clock())
 
     async def _try_to_reserve(self) -> tuple[float, str]:
         """Count one judge request in all budgets, if all of them allow another request.
