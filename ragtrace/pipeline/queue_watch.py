@@ -40,6 +40,7 @@ class QueueWatch:
         self.looked = threading.Event()
         """Set after the first look."""
         self._connection: Any = None
+        self._channel: Any = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -84,13 +85,15 @@ class QueueWatch:
         return int(self._connection.llen(f"{REDIS_PREFIX}{queue}"))
 
     def _depth(self, queue: str) -> int:
-        # A channel of its own: RabbitMQ closes the one on which a queue was asked for that does not exist.
-        with suppress(*self._connection.channel_errors), self._connection.channel() as channel:
-            return int(channel.queue_declare(queue, passive=True).message_count)
+        if self._channel is None:
+            self._channel = self._connection.channel()
+        with suppress(*self._connection.channel_errors):
+            return int(self._channel.queue_declare(queue, passive=True).message_count)
+        self._channel = None  # RabbitMQ closes the one on which a queue was asked for that does not exist
         return 0
 
     def _close(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
             with suppress(Exception):
                 connection.close()
