@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -26,8 +26,9 @@ _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 2.0
 _GATHER_SECONDS: Final = 0.02
 """Time in which further calls join a batch: as long as the background worker gathers items."""
-_BATCH_SECONDS: Final = 0.25
-"""Least time between two batches: a call that is published alone costs several times the processor time."""
+_BATCH_SECONDS: Final = 1.0
+"""Least time between two batches, unless a flush waits: a call that is published alone costs several times the
+processor time."""
 _MOST_AT_ONCE: Final = 128
 """Calls in a batch at most; so many are published at once."""
 _parents_connections: list[object] = []
@@ -65,6 +66,8 @@ class FleetPublisher:
         self._queue: deque[_Publishing] = deque()
         self._closed = False
         self._away_since: float | None = None
+        self._n_waiting = 0
+        """Flushes and shutdowns that wait for the calls."""
         self._next_batch = 0.0
         """Monotonic time before which a batch is published only if it is full."""
         self._thread: threading.Thread | None = None
@@ -95,6 +98,18 @@ class FleetPublisher:
             if len(self._queue) in (1, _MOST_AT_ONCE):  # the others gather without waking the thread
                 self._changed.notify()
         return await publishing.done
+
+    @contextmanager
+    def hurried(self) -> Iterator[None]:
+        """Within the block, in which a flush or a shutdown waits, publish calls without waiting for more of them."""
+        with self._changed:
+            self._n_waiting += 1
+            self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._n_waiting -= 1
 
     def close(self, timeout: float) -> None:
         """Stop the publishing thread within *timeout* seconds. Unpublished calls have been cancelled by then."""
@@ -127,8 +142,13 @@ class FleetPublisher:
         """Wait for calls to publish, and return the next batch, or None when the publisher is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
-            wait = max(_GATHER_SECONDS, self._next_batch - monotonic())
-            self._changed.wait_for(lambda: self._closed or len(self._queue) >= _MOST_AT_ONCE, wait)
+            gathered = monotonic() + _GATHER_SECONDS
+            while not self._closed and len(self._queue) < _MOST_AT_ONCE:
+                now = monotonic()
+                wait = (gathered if self._n_waiting else max(gathered, self._next_batch)) - now
+                if wait <= 0:
+                    break
+                self._changed.wait(wait)
             if self._closed:
                 return None
             self._next_batch = monotonic() + _BATCH_SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -480,9 +480,13 @@ class Runtime:
 
     def _wait_idle(self, timeout: float) -> bool:
         deadline = monotonic() + timeout
-        self._queue_deferred()
-        self._collect_span_calls(timeout)
-        return self.worker.wait_idle(deadline - monotonic())
+        with self._hurried():
+            self._queue_deferred()
+            self._collect_span_calls(timeout)
+            return self.worker.wait_idle(deadline - monotonic())
+
+    def _hurried(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.publisher is None else self.publisher.hurried()
 
     def _collect_span_calls(self, timeout: float) -> None:
         """Queue the finished RAG calls in other instrumentations' spans, after writing the spans of decorated steps."""
@@ -495,12 +499,13 @@ class Runtime:
         budget = ShutdownBudget(timeout)
         set_before_flush(self._wait_idle)
         self._renew_for_metrics()
-        scored = self._wait_idle(timeout)
-        more = self.spooling is not None and not self._fleet_is_away
-        while more and scored and self.spooling is not None:
-            queued = self._score_spooled(self.spooling, budget.seconds_left())
-            more = queued > 0 or (self.spooling.scores_suspect_call and self.worker.size > 0)
-            scored = self.worker.wait_idle(budget.deadline - monotonic())  # for calls the worker claimed, too
+        with self._hurried():
+            scored = self._wait_idle(timeout)
+            more = self.spooling is not None and not self._fleet_is_away
+            while more and scored and self.spooling is not None:
+                queued = self._score_spooled(self.spooling, budget.seconds_left())
+                more = queued > 0 or (self.spooling.scores_suspect_call and self.worker.size > 0)
+                scored = self.worker.wait_idle(budget.deadline - monotonic())  # for calls the worker claimed, too
         self.learner.flush(budget.seconds_left() / 4)  # its failure is counted as a fault, and does not fail this flush
         notified = self.alerts is None or self.alerts.flush(budget.seconds_left() / 2)
         sent = self.feedback.outbox.flush(budget.seconds_left() / 2)
@@ -539,7 +544,9 @@ class Runtime:
         self._renew_for_metrics()
         reserved = partial(reserved_after_scoring, timeout, spools=self.spooling is not None)
         grace = AT_LEAST_SECONDS if self.spooling else reserved(0) / 4
-        left = [each for item in self.worker.stop(timeout, grace, reserved) for each in (*item.claim_deferred(), item)]
+        with self._hurried():
+            items = self.worker.stop(timeout, grace, reserved)
+        left = [each for item in items for each in (*item.claim_deferred(), item)]
         with garbage_collection_disabled():
             scored = not left
             self._processor.store_or_drop(left, budget)

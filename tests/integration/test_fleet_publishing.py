@@ -14,6 +14,7 @@ import pytest
 
 import ragtrace
 from ragtrace.core.types import Document
+from ragtrace.pipeline import fleet_publisher
 from ragtrace.pipeline.call_message import MOST_BYTES, CallMessage, MessageError, read_message
 from ragtrace.pipeline.fleet_broker import CallBroker, QueueFullError, make_queues
 from ragtrace.system.faults import faults
@@ -149,3 +150,15 @@ def test_calls_are_accounted_for_when_the_broker_is_killed(mortal: Broker, monke
             assert (tally.offered, tally.handed_over, tally.pending, tally.dropped) == (count, count, 0, {})
             assert ragtrace.shutdown(WAIT_S)
             assert len(numbers(queued(mortal))) == count
+
+
+def test_a_flush_does_not_wait_for_a_batch_to_fill(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are an hour apart; a flush has the calls published all the same, and a shutdown, too."""
+    monkeypatch.setattr(fleet_publisher, "_BATCH_SECONDS", 3600.0)
+    ragtrace.configure(fleet=broker.url, screen=None, sampling=ragtrace.Sampling(rate=1.0))
+    for number in range(3):
+        ask(f"How tall is tower {number}?")
+        assert ragtrace.flush(WAIT_S)
+    ask("How tall is the last tower?")
+    assert ragtrace.shutdown(WAIT_S)
+    assert len(numbers(queued(broker))) == 4
