@@ -41,6 +41,8 @@ CALLS_FOR_EACH_JUDGE_CALL: Final = 4
 
 The others wait for the judge, or for the delivery of their scores, before they are acknowledged.
 """
+_ROOM: Final = 16
+"""Calls that a full pool must have ended before it takes new ones: it takes them out of Redis together."""
 _HOLD_DEADLINES: Final = 2.0
 """Judge deadlines for which a call may be held: it waits for the judge for one, and is judged for another."""
 _DELIVERY_SECONDS: Final = 15.0
@@ -75,9 +77,10 @@ class LoopPool(_pools.BasePool):  # type: ignore[misc]
         self._sender.setblocking(False)
 
     def register_with_event_loop(self, loop: Any) -> None:
-        """Make the consumer's event *loop* watch the socket that is written to when a signal arrives.
+        """Make the consumer's event *loop* watch the socket that is written to when a signal arrives or a full pool has
+        room again.
 
-        Otherwise SIGTERM would wait for up to a second.
+        Otherwise SIGTERM, and on Redis the next call, would wait for up to a second.
         """
         loop.add_reader(self._receiver, self._drain)
         signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
@@ -130,6 +133,10 @@ class LoopPool(_pools.BasePool):  # type: ignore[misc]
             with self._idle:
                 self._under_way -= 1
                 self._idle.notify()
+                has_room = self._under_way == self.limit - max(1, min(_ROOM, self.limit // 4))
+            if has_room:
+                with suppress(OSError):  # the socket is full: the loop wakes anyway
+                    self._sender.send(b"\0")
 
     def on_stop(self) -> None:
         """Wait until the calls under way are judged."""

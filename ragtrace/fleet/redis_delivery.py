@@ -24,28 +24,40 @@ _virtual: Any = import_module("kombu.transport.virtual")
 
 _RENEWAL_SECONDS: Final = 1.0
 _NEVER_SECONDS: Final = 1e9
+_MOST_AT_ONCE: Final = 16
+"""Calls that a worker takes out of the queue in one step; more would leave idle workers beside one with a long list."""
 _WAITING: Final = f"{REDIS_PREFIX}{CALLS}"
 _MOVING: Final = f"{REDIS_PREFIX}moving"
 """List of the messages that Redis has sent to a worker which has not noted yet that it holds them."""
 _HELD: Final = f"{REDIS_PREFIX}held"
 """Sorted set of the deliveries that workers hold, by the time of their last renewal."""
 _MESSAGES: Final = f"{REDIS_PREFIX}held_messages"
-"""Hash of their messages, as they go back into the queue."""
+"""Hash of the messages of these deliveries."""
 # Times are those of Redis: the clocks of the workers need not agree.
-_HOLD_SCRIPT: Final = """
-if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 0 then return 0 end
+_TAKE_SCRIPT: Final = """
+if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 0 then return {} end
+local items = {ARGV[1]}
+for i = 3, #ARGV do
+    local item = redis.call('RPOP', KEYS[2])
+    if not item then break end
+    items[i - 1] = item
+end
 local now = redis.call('TIME')
-redis.call('ZADD', KEYS[2], now[1] + now[2] / 1000000, ARGV[2])
-redis.call('HSET', KEYS[3], ARGV[2], ARGV[3])
-return 1
+now = now[1] + now[2] / 1000000
+for i, item in ipairs(items) do
+    redis.call('ZADD', KEYS[3], now, ARGV[i + 1])
+    redis.call('HSET', KEYS[4], ARGV[i + 1], item)
+end
+return items
 """
+# A message that goes back says so in a key of its own, which a decoder of JSON may find twice.
 _RENEWAL_SCRIPT: Final = """
 local now = redis.call('TIME')
 now = now[1] + now[2] / 1000000
 for i = 2, #ARGV do redis.call('ZADD', KEYS[1], 'XX', now, ARGV[i]) end
 for _, tag in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[1])) do
     local message = redis.call('HGET', KEYS[2], tag)
-    if message then redis.call('RPUSH', KEYS[3], message) end
+    if message then redis.call('RPUSH', KEYS[3], (string.gsub(message, '^{', '{"redelivered": true, '))) end
     redis.call('ZREM', KEYS[1], tag)
     redis.call('HDEL', KEYS[2], tag)
 end
@@ -87,24 +99,23 @@ class HeldCalls:
         self._stopped.set()
         self._thread.join(timeout)
 
-    def hold(self, item: bytes, message: dict[str, Any]) -> bool:
-        """Note in Redis that this worker holds a delivered message.
+    def take(self, item: bytes, most: int) -> list[tuple[str, bytes]]:
+        """Take a message that Redis has moved out of the queue, and others after it, so that this worker holds them.
 
         Args:
-            item: the message, as it is in Redis.
-            message: the message, with the tag of this delivery.
+            item: the moved message, as it is in Redis.
+            most: largest number of messages to take.
 
         Returns:
-            Whether the worker holds it; if not, another worker has put it back meanwhile.
+            The tag and the message of each delivery; none if another worker has put *item* back meanwhile.
         """
-        properties: dict[str, Any] = message["properties"]
-        again = {**properties, "delivery_info": {**properties["delivery_info"], "redelivered": True}}
-        returning, tag = json.dumps({**message, "properties": again}), str(properties["delivery_tag"])
-        if not self._redis.eval(_HOLD_SCRIPT, 3, _MOVING, _HELD, _MESSAGES, item, tag, returning):
-            return False
+        tags = [str(uuid4()) for _ in range(most)]
+        keys = (_MOVING, _WAITING, _HELD, _MESSAGES)
+        deliveries = list(zip(tags, self._redis.eval(_TAKE_SCRIPT, len(keys), *keys, item, *tags), strict=False))
+        now = monotonic()
         with self._lock:
-            self._held[tag] = monotonic()
-        return True
+            self._held.update((tag, now) for tag, _ in deliveries)
+        return deliveries
 
     def release(self, tag: str, *, put_back: bool = False) -> None:
         """End the hold on a delivery, whose message is then deleted or put back into the queue within a second."""
@@ -190,7 +201,7 @@ class CallChannel(_redis.Channel):  # type: ignore[misc]
         connection.send_command("BLMOVE", _WAITING, _MOVING, "RIGHT", "LEFT", timeout or self.brpop_timeout)
 
     def _brpop_read(self, **options: Any) -> bool:
-        """Deliver the call that Redis has moved out of the queue."""
+        """Deliver the call that Redis has moved out of the queue, and as many further ones as this worker may hold."""
         if not self._moves:
             channel: Any = super()
             return bool(channel._brpop_read(**options))
@@ -204,19 +215,22 @@ class CallChannel(_redis.Channel):  # type: ignore[misc]
             self._in_poll = None
         if item is None:
             raise Empty
-        message = self._read(item)
-        if not self.held.hold(item, message):
+        deliveries = self.held.take(item, min(self.qos.can_consume_max_estimate() or 1, _MOST_AT_ONCE))
+        if not deliveries:
             raise Empty
-        self.connection._deliver(message, CALLS)
+        for tag, taken in deliveries:
+            self.connection._deliver(self._read(taken, tag), CALLS)
         return True
 
-    def _read(self, item: bytes) -> dict[str, Any]:
+    def _read(self, item: bytes, tag: str) -> dict[str, Any]:
         """Decode a Redis entry as a kombu message, with the raw text as its body if it cannot be decoded."""
-        tag = str(uuid4())  # the tag in the message is the same at each delivery
         try:
             message: dict[str, Any] = json.loads(item)
             properties: dict[str, Any] = message["properties"]
+            # The tag in the message is the same at each delivery.
             properties["delivery_tag"], properties["delivery_info"] = tag, dict(properties.get("delivery_info") or {})
+            if message.get("redelivered") is True:
+                properties["delivery_info"]["redelivered"] = True
             self.Message(message, channel=self)
         except Exception:
             text = item.decode("utf-8", "backslashreplace")
