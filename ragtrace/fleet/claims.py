@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from time import time
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.score_id import score_id
@@ -45,20 +45,29 @@ def claim_id(span: SpanContext, evaluator: str, evaluator_version: str) -> str:
     return score_id(span, "", evaluator, evaluator_version=evaluator_version)
 
 
+class ClaimRequest(NamedTuple):
+    """Request of a worker to claim one RAG call."""
+
+    call: str
+    """Id of the call (`claim_id`)."""
+    owner: str
+    """Id of the delivery that holds the call."""
+    takes_over: str = ""
+    """Beginning of the ids of owners whose claim ends by this one; empty: of none."""
+
+
 class Claims(Protocol):
     """Interface of a store of claims shared by all workers of a fleet.
 
     Its methods raise the exceptions of the library behind the store.
     """
 
-    def claim(self, call: str, owner: str, seconds: float, takes_over: str = "") -> Claim:
-        """Claim the RAG call *call* for *owner* for some seconds, and return whether that succeeded, or why not.
+    def claim_all(self, requests: Sequence[ClaimRequest], seconds: float) -> list[Claim]:
+        """Claim RAG calls, and return for each one whether that succeeded, or why not.
 
         Args:
-            call: id of the call (`claim_id`).
-            owner: id of the delivery that holds the call.
-            seconds: time after which another owner may claim the call, unless the claim is confirmed.
-            takes_over: beginning of the ids of owners whose claim ends by this one; empty: of none.
+            requests: the calls and their owners.
+            seconds: time after which another owner may claim the calls, unless the claims are confirmed.
         """
         ...
 
@@ -111,32 +120,46 @@ class WorkerClaims:
         self.counts: Counter[str] = Counter()
         """Number of calls by what came of claiming them; `unknown`: the store did not answer."""
 
-    def claim(self, span: SpanContext | None, owner: str, takes_over: str = "") -> Claim | Literal["unknown"]:
-        """Claim the RAG call with the root span *span* for the message *owner*, and count the outcome."""
-        state: Claim | None = self._ask(span, lambda store, call: store.claim(call, owner, self._seconds, takes_over))
+    def claim_all(self, wanted: Sequence[tuple[SpanContext | None, str, str]]) -> Sequence[Claim | Literal["unknown"]]:
+        """Claim RAG calls, and count the outcomes.
+
+        Args:
+            wanted: for each call its root span, the id of its delivery (owner), and the beginning of the ids of owners
+                whose claim ends by this one.
+        """
+        known = [(span, owner, takes_over) for span, owner, takes_over in wanted if span is not None]
+        requests = [ClaimRequest(claim_id(span, *self._evaluator), *owners) for span, *owners in known]
+        found = self._ask(lambda store: store.claim_all(requests, self._seconds)) if requests else []
+        states = iter(found or ())
+        outcomes: list[Claim | Literal["unknown"]] = [
+            "unknown" if span is None else next(states, "unknown") for span, *_ in wanted
+        ]
         if self.has_store:
-            self.counts[state or "unknown"] += 1
-        return "unknown" if state is None else state
+            self.counts.update(outcomes)
+        return outcomes
 
     def holds(self, span: SpanContext | None, owner: str) -> bool:
         """Return whether no other delivery has claimed the call with the root span *span* since *owner* did."""
-        return self._ask(span, lambda store, call: store.holds(call, owner)) is not False
+        if span is None:
+            return True
+        return self._ask(lambda store: store.holds(claim_id(span, *self._evaluator), owner)) is not False
 
     def confirm(self, *spans: SpanContext | None) -> None:
         """Note that the scores of the RAG calls with the root spans *spans* are delivered."""
-        known = [span for span in spans if span is not None]
-        calls = [claim_id(span, *self._evaluator) for span in known]
-        self._ask(known[0] if known else None, lambda store, _: store.confirm(*calls))
+        calls = [claim_id(span, *self._evaluator) for span in spans if span is not None]
+        if calls:
+            self._ask(lambda store: store.confirm(*calls))
 
     def release(self, span: SpanContext | None, owner: str) -> None:
         """Release the claim of the message *owner* on a RAG call that is put back into the queue."""
-        self._ask(span, lambda store, call: store.release(call, owner))
+        if span is not None:
+            self._ask(lambda store: store.release(claim_id(span, *self._evaluator), owner))
 
-    def _ask(self, span: SpanContext | None, ask: Callable[[Claims, str], T]) -> T | None:
-        if self._store is None or span is None:
+    def _ask(self, ask: Callable[[Claims], T]) -> T | None:
+        if self._store is None:
             return None
         try:
-            return ask(self._store, claim_id(span, *self._evaluator))
+            return ask(self._store)
         except Exception as error:
             faults.warn_once(
                 "fleet: store of claims",
@@ -162,11 +185,14 @@ class RedisClaims:
             url, socket_timeout=_STORE_SECONDS, socket_connect_timeout=_STORE_SECONDS
         )
 
-    def claim(self, call: str, owner: str, seconds: float, takes_over: str = "") -> Claim:
-        """Claim the RAG call *call* for *owner* for some seconds, and return whether that succeeded, or why not."""
-        arguments = owner, max(1, int(seconds * 1000)), takes_over or owner
-        found: Claim = self._redis.eval(_CLAIM_SCRIPT, 1, self._prefix + call, *arguments).decode()
-        return found
+    def claim_all(self, requests: Sequence[ClaimRequest], seconds: float) -> list[Claim]:
+        """Claim RAG calls, and return for each one whether that succeeded, or why not."""
+        milliseconds = max(1, int(seconds * 1000))
+        with self._redis.pipeline(transaction=False) as pipe:
+            for call, owner, takes_over in requests:
+                pipe.eval(_CLAIM_SCRIPT, 1, self._prefix + call, owner, milliseconds, takes_over or owner)
+            found: list[bytes] = pipe.execute()
+        return [cast("Claim", state.decode()) for state in found]
 
     def holds(self, call: str, owner: str) -> bool:
         """Return whether no other owner has claimed *call* since *owner* did."""
@@ -226,9 +252,12 @@ class SqlClaims:
             events: Any = import_module("sqlalchemy.event")
             events.listen(self._engine, "connect", _make_sqlite_fast)
 
-    def claim(self, call: str, owner: str, seconds: float, takes_over: str = "") -> Claim:
-        """Claim the RAG call *call* for *owner* for some seconds, and return whether that succeeded, or why not."""
+    def claim_all(self, requests: Sequence[ClaimRequest], seconds: float) -> list[Claim]:
+        """Claim RAG calls, and return for each one whether that succeeded, or why not."""
         self._create()
+        return [self._claim(*request, seconds) for request in requests]
+
+    def _claim(self, call: str, owner: str, takes_over: str, seconds: float) -> Claim:
         table, now = self._table, self._clock()
         claimed = {"owner": owner, "until": now + seconds, "done": False}
         self._n_claims += 1

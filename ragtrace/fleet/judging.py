@@ -23,13 +23,18 @@ if TYPE_CHECKING:
     from ragtrace.runtime.runtime import Runtime
 
 DEAD_LETTER_VERSION: Final = 1
-_CONFIRM_SECONDS: Final = 0.25
+_DELIVERY_PAUSE_SECONDS: Final = 0.25
 """Pause between two deliveries of scores, in which the scores of many calls gather."""
+_GROUP: Final = 8
+"""Calls that are told at a time that their scores are delivered."""
+_GATHER_SECONDS: Final = 0.002
+"""Time in which the claims of calls gather before the store is asked."""
 _FLUSH_SECONDS: Final = 10.0
 _HELD_SECONDS: Final = 1.0
-"""Pause before a call goes back into the queue that another message holds."""
+"""Pause before a call whose claim another worker has goes back into the queue."""
 _DETAIL_CHARS: Final = 500
-_ATTEMPTS_SECONDS: Final = 86_400
+_LOST_WORKERS_SECONDS: Final = 86_400
+"""Time for which Redis remembers with how many workers a call was lost."""
 _MESSAGE_BYTES: Final = 5 << 20
 """Size of a whole message; that of the call in it is checked when it is read."""
 
@@ -41,10 +46,11 @@ class _Undelivered(NamedTuple):
 
 
 class ScoreDelivery:
-    """Thread that delivers the scores of judged calls in batches.
+    """Delivery of the scores of judged calls in batches, by a thread of its own.
 
-    Each call is acknowledged after its scores are delivered. A worker that is killed before has not acknowledged the
-    call, so that another one judges it again.
+    Sent scores wait in the queues of exporters; delivered ones have reached their receivers. Each call is acknowledged
+    after its scores are delivered. A worker that is killed before has not acknowledged the call, so that another one
+    judges it again.
 
     Args:
         runtime: has sent the scores.
@@ -92,12 +98,12 @@ class ScoreDelivery:
                     self._changed.wait()
                 if not self._waiting:
                     return
-                self._changed.wait_for(lambda: self._closed, _CONFIRM_SECONDS)
+                self._changed.wait_for(lambda: self._closed, _DELIVERY_PAUSE_SECONDS)
                 batch, self._waiting = self._waiting, []
             batch = [each for each in batch if not each.done.done()]  # it may have waited too long
             if self._deliver():
                 self._claims.confirm(*(each.span for each in batch))
-                _settle(batch)
+                _settle(batch, 0.0 if self._closed else _DELIVERY_PAUSE_SECONDS / 2)
             else:
                 with self._changed:
                     self._waiting += batch
@@ -112,24 +118,56 @@ class ScoreDelivery:
             return False
 
 
-def _settle(batch: Sequence[_Undelivered]) -> None:
-    """Tell the calls of *batch* that their scores are delivered, with one wake-up of the event loop for all of them."""
+def _settle(batch: Sequence[_Undelivered], within: float) -> None:
+    """Tell the calls of *batch* that their scores are delivered, evenly over a number of seconds.
+
+    Each one makes room for a new call. If all did at once, the judge's answers would wait while as many new calls are
+    read.
+    """
+    groups = [batch[start : start + _GROUP] for start in range(0, len(batch), _GROUP)]
 
     def settle() -> None:
-        for each in batch:
+        for each in groups.pop(0):
             if not each.done.done():
                 each.done.set_result(None)
+        if groups:
+            loop.call_later(pause, settle)
 
-    if batch:
+    if groups:
+        loop, pause = batch[0].loop, within / len(groups)
         with suppress(RuntimeError):  # the runtime has shut down
-            batch[0].loop.call_soon_threadsafe(settle)
+            loop.call_soon_threadsafe(settle)
+
+
+class GatheredClaims:
+    """Claims of the RAG calls that a worker gets at about the same time, made with one question to the store."""
+
+    def __init__(self, claims: WorkerClaims) -> None:
+        self._claims = claims
+        self._wanted: list[tuple[SpanContext | None, str, str]] = []
+        self._states: asyncio.Task[Sequence[str]] | None = None
+
+    async def claim(self, span: SpanContext | None, owner: str, takes_over: str) -> str:
+        """Claim a RAG call as `WorkerClaims.claim_all` does, together with those of the other coroutines."""
+        if self._states is None:
+            self._wanted = []
+            self._states = asyncio.create_task(self._ask(self._wanted))
+        self._wanted.append((span, owner, takes_over))
+        position, states = len(self._wanted) - 1, self._states
+        return (await asyncio.shield(states))[position]  # one call that is cancelled leaves the others their claims
+
+    async def _ask(self, wanted: Sequence[tuple[SpanContext | None, str, str]]) -> Sequence[str]:
+        await asyncio.sleep(_GATHER_SECONDS)
+        self._states = None
+        return await asyncio.to_thread(self._claims.claim_all, wanted)
 
 
 class FleetJudge:
-    """Handler of the RAG calls in the queue, which has each call scored, then acknowledges it, retries it or buries it
-    as dead letter.
+    """Handler of the RAG calls in the queue, which has each call judged, then acknowledges it, publishes it again for
+    another try, or buries it as dead letter.
 
-    Its coroutines run on the event loop of the runtime, and leave what waits for a broker or a store to threads.
+    The application has sent the scores of its screen before; only the judge's are missing. The coroutines run on the
+    event loop of the runtime, and leave what waits for a broker or a store to threads.
 
     Args:
         runtime: the runtime, which has a judge.
@@ -140,6 +178,7 @@ class FleetJudge:
 
     def __init__(self, runtime: Runtime, broker: CallBroker, claims: WorkerClaims, *, timeout: float) -> None:
         self._runtime, self._broker, self._claims = runtime, broker, claims
+        self._gathered = GatheredClaims(claims)
         self.delivery = ScoreDelivery(runtime, claims, timeout)
         self._redis: Any = None
         self.oldest_published: float | None = None
@@ -164,7 +203,7 @@ class FleetJudge:
             await asyncio.to_thread(self.bury, text, error.reason, error.detail)
             return
         self.oldest_published = message.published
-        if time() > message.deadline:
+        if time() > message.deadline:  # a day after the application has published the call
             await asyncio.to_thread(self.bury, text, "deadline", "the call was not judged in time", message.tries)
         else:
             await self._judge_if_claimed(text, message, task_id, redelivered=redelivered)
@@ -174,14 +213,14 @@ class FleetJudge:
         message_id = f"{task_id}:"
         owner, state = f"{message_id}{uuid4().hex}", "unknown"
         if self._claims.has_store:
-            span, takes_over = message.unscored.call.span, message_id if redelivered else ""
-            state = await asyncio.to_thread(self._claims.claim, span, owner, takes_over)
+            takes_over = message_id if redelivered else ""
+            state = await self._gathered.claim(message.unscored.call.span, owner, takes_over)
         if state == "held":
             await asyncio.sleep(_HELD_SECONDS)
             await asyncio.to_thread(self._put, lambda: self._broker.publish(message, again=True))
         elif state == "done":  # only its acknowledgement was lost
             return
-        elif redelivered and await asyncio.to_thread(self._count_delivery, task_id) >= MOST_TRIES:
+        elif redelivered and await asyncio.to_thread(self._count_lost_worker, task_id) >= MOST_TRIES:
             detail = f"workers ended {MOST_TRIES} times while judging it"
             await asyncio.to_thread(self._claims.release, message.unscored.call.span, owner)
             await asyncio.to_thread(self.bury, text, "worker_lost", detail, message.tries)
@@ -189,7 +228,7 @@ class FleetJudge:
             await self._judge(text, message, owner)
 
     async def _judge(self, text: object, message: CallMessage, owner: str) -> None:
-        failed, span = message.tries + 1, message.unscored.call.span
+        tries_if_it_fails, span = message.tries + 1, message.unscored.call.span
         began = monotonic()
 
         async def taken_over() -> bool:
@@ -198,7 +237,9 @@ class FleetJudge:
                 return False
             return not await asyncio.to_thread(self._claims.holds, span, owner)
 
-        judged = await self._runtime.judge(message.unscored, last_try=failed >= MOST_TRIES, taken_over=taken_over)
+        judged = await self._runtime.judge(
+            message.unscored, last_try=tries_if_it_fails >= MOST_TRIES, taken_over=taken_over
+        )
         if judged.status == "taken_over":
             return
         if judged.status == "scored":
@@ -208,9 +249,9 @@ class FleetJudge:
         await asyncio.to_thread(self._claims.release, span, owner)
         if judged.status == "failed":
             await self.delivery.wait()
-            await asyncio.to_thread(self.bury, text, "judge", judged.reason, failed)
+            await asyncio.to_thread(self.bury, text, "judge", judged.reason, tries_if_it_fails)
         else:
-            tries = failed if judged.status == "retried" else message.tries
+            tries = tries_if_it_fails if judged.status == "retried" else message.tries
             again = message._replace(tries=tries)
             await asyncio.to_thread(self._put, lambda: self._broker.publish(again, again=True))
 
@@ -246,11 +287,10 @@ class FleetJudge:
             faults.record("fleet: publishing", error)
             raise import_module("celery.exceptions").Reject("the broker is away", requeue=True) from None
 
-    def _count_delivery(self, task_id: str) -> int:
-        """Count one more delivery of the message and return the count, or 0 on RabbitMQ, which counts deliveries
-        itself.
+    def _count_lost_worker(self, task_id: str) -> int:
+        """Count one more worker that ended while it had the message, and return the count.
 
-        Redis only knows that a message was delivered before, so the first time that this is counted is the second one.
+        It is 0 on RabbitMQ, which counts deliveries itself. Redis only knows that a message is delivered again.
         """
         if not is_redis(self._broker.url):
             return 0
@@ -259,7 +299,7 @@ class FleetJudge:
                 self._redis = self._broker.redis()
             key = f"{REDIS_PREFIX}deliveries:{task_id}"
             count = int(self._redis.incr(key))
-            self._redis.expire(key, _ATTEMPTS_SECONDS)
+            self._redis.expire(key, _LOST_WORKERS_SECONDS)
             return count
         return 0
 
@@ -267,6 +307,7 @@ class FleetJudge:
 def refusal(headers: Any, content_type: object, body: Any) -> str:
     """Return why a delivered message is not a valid RAG call message, and must not reach Celery, or "" if it is valid.
 
+    The Celery consumer asks before the message becomes a task, and so before `FleetJudge` sees the call.
     A message of a stranger could name another task, ask for a late start, or have further tasks started.
     """
     known: dict[str, object] = cast("dict[str, object]", headers) if isinstance(headers, dict) else {}

@@ -10,6 +10,7 @@ import pytest
 
 from ragtrace.fleet.claims import RedisClaims
 from tests.support.claim_worker import claims_of_workers
+from tests.support.fleet import claim
 from tests.support.redis_server import redis_server
 
 pytestmark = pytest.mark.integration
@@ -35,23 +36,23 @@ def test_concurrent_workers_claim_each_call_once(store: str, redis_url: str, tmp
 def test_claims_in_redis(redis_url: str) -> None:
     """A call is held until it is released; once confirmed it is done for everyone."""
     claims = RedisClaims(f"{redis_url[:-1]}1")
-    assert [claims.claim(CALL, owner, 60) for owner in ("one", "two", "one")] == ["claimed", "held", "claimed"]
+    assert [claim(claims, CALL, owner, 60) for owner in ("one", "two", "one")] == ["claimed", "held", "claimed"]
     claims.release(CALL, "two")
-    assert claims.claim(CALL, "two", 60) == "held"
+    assert claim(claims, CALL, "two", 60) == "held"
     claims.release(CALL, "one")
-    assert claims.claim(CALL, "two", 60) == "claimed"
-    assert claims.claim(CALL, "two again", 60, "two") == "claimed"
+    assert claim(claims, CALL, "two", 60) == "claimed"
+    assert claim(claims, CALL, "two again", 60, "two") == "claimed"
     assert [claims.holds(CALL, owner) for owner in ("two", "two again")] == [False, True]
     claims.confirm(CALL)
     claims.release(CALL, "two")
-    assert [claims.claim(CALL, owner, 60) for owner in ("two", "three")] == ["done", "done"]
+    assert [claim(claims, CALL, owner, 60) for owner in ("two", "three")] == ["done", "done"]
 
 
 def test_a_claim_in_redis_expires(redis_url: str) -> None:
     """A worker that neither confirms nor releases loses the call when its time is over."""
     claims = RedisClaims(f"{redis_url[:-1]}2")
-    claims.claim(CALL, "one", 0.05)
+    claim(claims, CALL, "one", 0.05)
     until = monotonic() + 10
-    while (state := claims.claim(CALL, "two", 60)) == "held" and monotonic() < until:
+    while (state := claim(claims, CALL, "two", 60)) == "held" and monotonic() < until:
         pass
     assert state == "claimed"

@@ -21,7 +21,7 @@ from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, MOST_TRIES, REDI
 from ragtrace.runtime.current_runtime import current
 from ragtrace.testing import FakeJudge
 from tests.support.brokers import Broker, redis_broker
-from tests.support.fleet import handed_over, running_worker
+from tests.support.fleet import claim, handed_over, running_worker
 from tests.support.judge_server import HANGS, JudgeServer, Reply, labels
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import GOOD, watch
@@ -154,7 +154,7 @@ def test_a_call_that_workers_were_lost_with_is_a_dead_letter_unless_it_is_scored
         claims = WorkerClaims(store, judge.id, judge.version, WAIT_S)
         handler, ended = FleetJudge(runtime, publisher, claims, timeout=WAIT_S), threading.Event()
         if scored:
-            assert claims.claim(span, "task:1") == "claimed"
+            assert claims.claim_all([(span, "task:1", "")]) == ["claimed"]
             claims.confirm(span)
         with redis.Redis.from_url(broker.url) as client:
             client.set(f"{REDIS_PREFIX}deliveries:task", MOST_TRIES - 1)
@@ -169,7 +169,7 @@ def test_a_call_that_workers_were_lost_with_is_a_dead_letter_unless_it_is_scored
         assert ended.wait(WAIT_S)
         assert publisher.lengths()[DEAD_LETTERS] == letters
         assert judge.calls == []
-        assert store.claim(claim_id(message.unscored.call.span, judge.id, judge.version), "retried:1", WAIT_S) == (
+        assert claim(store, claim_id(message.unscored.call.span, judge.id, judge.version), "retried:1", WAIT_S) == (
             "done" if scored else "claimed"
         )
         handler.delivery.stop()

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 
 from ragtrace.fleet.claims import open_claims
+from tests.support.fleet import claim
 
 
 def claims_of_workers(url: str, workers: int, calls: int) -> Counter[int]:
@@ -25,7 +26,7 @@ def _claim(number: int, url: str, calls: int) -> None:
     claims = open_claims(url)
     _started.wait()
     for call in range(calls):
-        if claims.claim(f"{call:032x}", str(number), 60.0) == "claimed":
+        if claim(claims, f"{call:032x}", str(number)) == "claimed":
             os.write(1, b"%d\n" % call)  # one write: the processes share the pipe
             claims.confirm(f"{call:032x}")
 

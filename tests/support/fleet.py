@@ -13,6 +13,7 @@ from typing import Final
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.core.types import Document, RagCall
+from ragtrace.fleet.claims import Claim, ClaimRequest, Claims
 from ragtrace.history.spool_codec import UnscoredCall
 from ragtrace.pipeline.call_message import CallMessage
 from tests.support.http_judge import HttpJudge
@@ -40,6 +41,12 @@ def handed_over(number: int) -> CallMessage:
     contexts = (Document("The tower is 330 m tall."),)
     call = RagCall(f"How tall is tower {number}?", contexts, "330 m", span=span, workflow="towers")
     return CallMessage.of(UnscoredCall(call, (), None, 0.5))
+
+
+def claim(store: Claims, call: str, owner: str, seconds: float = 60.0, takes_over: str = "") -> Claim:
+    """Claim one call in a store of claims."""
+    [state] = store.claim_all([ClaimRequest(call, owner, takes_over)], seconds)
+    return state
 
 
 @contextmanager

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from opentelemetry.trace import SpanContext
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.fleet.claims import KEPT_SECONDS, Claim, SqlClaims, WorkerClaims, claim_id, open_claims
+from ragtrace.fleet.claims import KEPT_SECONDS, Claim, ClaimRequest, SqlClaims, WorkerClaims, claim_id, open_claims
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
+from tests.support.fleet import claim
 
 CALL = "a" * 32
 SPAN = SpanContext(1, 1, is_remote=True)
@@ -33,14 +34,15 @@ def claims(tmp_path: Path, clock: FakeClock) -> Iterator[SqlClaims]:
 
 def test_a_claimed_call_is_held(claims: SqlClaims) -> None:
     """Another message does not get it; the same one does, when it is delivered again."""
-    assert [claims.claim(CALL, owner, 60) for owner in ("one", "two", "one")] == ["claimed", "held", "claimed"]
+    assert [claim(claims, CALL, owner, 60) for owner in ("one", "two", "one")] == ["claimed", "held", "claimed"]
 
 
 def test_a_claim_is_taken_over(claims: SqlClaims) -> None:
     """By a further delivery of the same message only; the earlier one learns that it has lost the call."""
-    assert [claims.claim(CALL, *claim) for claim in (("one:1", 60, ""), ("two:1", 60, "two:"))] == ["claimed", "held"]
+    assert claim(claims, CALL, "one:1") == "claimed"
+    assert claim(claims, CALL, "two:1", 60, "two:") == "held"
     assert claims.holds(CALL, "one:1")
-    assert claims.claim(CALL, "one:2", 60, "one:") == "claimed"
+    assert claim(claims, CALL, "one:2", 60, "one:") == "claimed"
     assert [claims.holds(CALL, owner) for owner in ("one:1", "one:2")] == [False, True]
     claims.confirm(CALL)
     assert not claims.holds(CALL, "one:2")
@@ -48,48 +50,48 @@ def test_a_claim_is_taken_over(claims: SqlClaims) -> None:
 
 def test_a_confirmed_call_is_done_for_everyone(claims: SqlClaims, clock: FakeClock) -> None:
     """Its owner is refused, too, for as long as the call may come again."""
-    claims.claim(CALL, "one", 60)
+    claim(claims, CALL, "one", 60)
     claims.confirm(CALL)
     clock.advance(KEPT_SECONDS - 1)
-    assert [claims.claim(CALL, owner, 60) for owner in ("one", "two")] == ["done", "done"]
+    assert [claim(claims, CALL, owner, 60) for owner in ("one", "two")] == ["done", "done"]
 
 
 def test_several_calls_are_confirmed_at_once(claims: SqlClaims) -> None:
     """All calls of a delivery, and no other."""
     others = "b" * 32, "c" * 32
     for call in (CALL, *others):
-        claims.claim(call, "one", 60)
+        claim(claims, call, "one", 60)
     claims.confirm(CALL, others[0])
-    assert [claims.claim(call, "two", 60) for call in (CALL, *others)] == ["done", "done", "held"]
+    assert [claim(claims, call, "two", 60) for call in (CALL, *others)] == ["done", "done", "held"]
 
 
 def test_a_released_call_is_free(claims: SqlClaims) -> None:
     """Only its owner can release it, and not after confirming."""
-    claims.claim(CALL, "one", 60)
+    claim(claims, CALL, "one", 60)
     claims.release(CALL, "two")
-    assert claims.claim(CALL, "two", 60) == "held"
+    assert claim(claims, CALL, "two", 60) == "held"
     claims.release(CALL, "one")
-    assert claims.claim(CALL, "two", 60) == "claimed"
+    assert claim(claims, CALL, "two", 60) == "claimed"
     claims.confirm(CALL)
     claims.release(CALL, "two")
-    assert claims.claim(CALL, "three", 60) == "done"
+    assert claim(claims, CALL, "three", 60) == "done"
 
 
 def test_a_claim_expires(claims: SqlClaims, clock: FakeClock) -> None:
     """A worker that neither confirms nor releases loses the call when its time is over."""
-    claims.claim(CALL, "one", 60)
+    claim(claims, CALL, "one", 60)
     clock.advance(59)
-    assert claims.claim(CALL, "two", 60) == "held"
+    assert claim(claims, CALL, "two", 60) == "held"
     clock.advance(2)
-    assert claims.claim(CALL, "two", 60) == "claimed"
+    assert claim(claims, CALL, "two", 60) == "claimed"
 
 
 def test_expired_claims_are_deleted(claims: SqlClaims, clock: FakeClock) -> None:
     """The table does not grow with calls that cannot come again."""
     for number in range(9):
-        claims.claim(f"{number:032x}", "one", 60)
+        claim(claims, f"{number:032x}", "one", 60)
     clock.advance(61)
-    claims.claim("b" * 32, "one", 60)
+    claim(claims, "b" * 32, "one", 60)
     with claims._engine.connect() as connection:
         assert connection.execute(claims._sql.select(claims._sql.func.count()).select_from(claims._table)).scalar() == 1
 
@@ -118,7 +120,7 @@ def test_a_missing_driver_is_named() -> None:
 class AwayStore:
     """A store of claims that does not answer."""
 
-    def claim(self, call: str, owner: str, seconds: float, takes_over: str = "") -> Claim:
+    def claim_all(self, requests: Sequence[ClaimRequest], seconds: float) -> list[Claim]:
         """Fail."""
         raise ConnectionError("away")
 
@@ -139,7 +141,7 @@ def test_a_store_that_does_not_answer_stops_no_call() -> None:
     """The call is judged without a claim; that is counted, and each failure is a fault."""
     before = faults.counts().get("fleet: store of claims", 0)
     claims = WorkerClaims(AwayStore(), "judge", "1", 60)
-    assert claims.claim(SPAN, "message") == "unknown"
+    assert claims.claim_all([(SPAN, "message", "")]) == ["unknown"]
     assert claims.holds(SPAN, "message")
     claims.confirm(SPAN)
     claims.release(SPAN, "message")
@@ -151,14 +153,18 @@ def test_a_store_that_does_not_answer_stops_no_call() -> None:
 def test_a_worker_counts_its_claims(claims: SqlClaims) -> None:
     """A call that is queued twice is claimed once, and done when the first message is."""
     worker = WorkerClaims(claims, "judge", "1", 60)
-    assert [worker.claim(SPAN, owner) for owner in ("one", "two")] == ["claimed", "held"]
+    assert worker.claim_all([(SPAN, "one", ""), (None, "other", ""), (SPAN, "two", "")]) == [
+        "claimed",
+        "unknown",
+        "held",
+    ]
     worker.confirm(SPAN)
-    assert worker.claim(SPAN, "two") == "done"
-    assert worker.counts == {"claimed": 1, "held": 1, "done": 1}
+    assert worker.claim_all([(SPAN, "two", "")]) == ["done"]
+    assert worker.counts == {"claimed": 1, "held": 1, "done": 1, "unknown": 1}
 
 
 def test_without_a_store_nothing_is_claimed() -> None:
     """Every call is judged, and nothing is counted."""
     worker = WorkerClaims(None, "judge", "1", 60)
-    assert worker.claim(SPAN, "one") == "unknown"
+    assert worker.claim_all([(SPAN, "one", "")]) == ["unknown"]
     assert worker.counts == {}

@@ -64,7 +64,7 @@ def test_a_database_holds_claims_only(tmp_path: Path) -> None:
     """The budget is the worker's share, as a database counts no moving windows."""
     evaluator, state = shared(RABBITMQ, f"sqlite:///{tmp_path / 'claims.db'}")
     assert evaluator.judge_client.shared_limits is None
-    assert state.claims.claim(None, "x") == "unknown"
+    assert state.claims.claim_all([(None, "x", "")]) == ["unknown"]
     assert state.claims.counts == {"unknown": 1}
 
 
