@@ -62,13 +62,13 @@ MAX_ANSWER_CHARS: Final = 50_000
 MAX_STATEMENTS: Final = 1_000
 MAX_CONTEXT_CHARS: Final = 2_000_000
 MAX_QUERY_CHARS: Final = 10_000
-"""Limits of what is read; the attributes `truncated_answer_chars` and `truncated_chunks` count the text beyond them."""
+"""Limits of what is read. `truncated_answer_chars` and `truncated_chunks` count what answer and chunks have beyond."""
 STEP_CHARS: Final = 1_500
-"""Characters between two points at which other tasks of the event loop run: about 0.3 ms."""
+"""Number of characters that are read, in about 0.3 ms, before other tasks of the event loop get to run."""
 SAMPLE_CHARS: Final = 400
-"""Characters at the start of a text from which its language and script are recognised."""
+"""Number of characters at the start of a text that language and script are recognised from."""
 _SAMPLED_CHUNKS: Final = 3
-# Up to the rest, letters outside the chunks' scripts may be names and terms; beyond, the answer is in another script.
+# The other letters may be names and terms; with fewer shared letters, the answer is in another script.
 _SHARED_SCRIPT: Final = 0.6
 # English text has 35 to 45 % function words, a sentence of twelve words practically never none.
 _ENOUGH_WORDS: Final = 12
@@ -79,32 +79,31 @@ _OFFERED_EXTRACTIVE: Final = _OFFERED | {"faithfulness", "hallucination", "hallu
 _CLOSEST_CHUNKS: Final = 3
 _AS_CLOSE: Final = 0.8
 IN_QUERY: Final = 0.5
-"""Absence of a number or name that the query has and no chunk."""
+"""Absence, from 0 to 1, of a number or name that the query has but no chunk."""
 FEW_WORDS: Final = 25
-"""About two sentences. A shorter answer gets no discount: five wrong words out of five are not a matter of chance."""
+"""Words of about two sentences. A shorter answer counts as this long: five wrong words of five are no chance."""
 HALF: Final = math.sqrt(2)
-"""Strength at which consistency is one half: of five sentences of ten content words one is invented (10 / sqrt(50))."""
+"""Strength at which consistency is 0.5: of five sentences of ten content words one is invented (10 / sqrt(50))."""
 SUPPORTED: Final = 0.35
-"""A deficit up to this is paraphrase: a fifth of the words absent, and the half of all pairs that takes apart."""
+"""Highest deficit of a paraphrase: a fifth of the words is absent, which breaks up half of the pairs."""
 NOT_FOUND: Final = 0.7
-"""Deficit from which on a statement counts as not found at all."""
+"""Lowest deficit at which a statement is labelled `not_found`."""
 WINDOW: Final = 8
-"""Two words occur together when they lie within this many content words: about a clause. (5 to 20 were seen to make no
-difference.)"""
+"""Number of content words, about a clause, within which two words occur together. (5 to 20 made no difference.)"""
 MAX_QUOTE_CHARS: Final = 300
 UNSPACED_WINDOW: Final = 3 * WINDOW
-"""The window where the words are overlapping pairs of characters, function words among them."""
+"""`WINDOW` of scripts without spaces, whose words are overlapping pairs of characters, function words among them."""
 _POSTINGS: Final = 32
-# Pieces are what a quote is chosen from: with a third of a quote before it, one fits in whole.
+# A quote begins up to a third of its length before the best piece: half a quote is the longest piece that fits whole.
 _PIECE_CHARS: Final = MAX_QUOTE_CHARS // 2
 _QUOTED_PIECES: Final = 400
 _SLACK: Final = 1e-9
-# The end of a sentence, read backwards from the white space behind it. The set of all first characters comes first,
-# what each of them needs later: only so are they found quickly.
+# The end of a sentence, in reversed text. The pattern begins with the set of all first characters, and states the
+# conditions of each later, as the search is fast only then.
 _BREAK_BACKWARDS = LazyPattern(
     r"[\s\u3002\uff01\uff1f](?:(?<=[\n\u3002\uff01\uff1f])|[\"'\u201d\u2019)\]]{0,3}[.!?\u3002\uff01\uff1f])"
 )
-# Numbers for words of a chunk that are none of the answer's.
+# Numbers of words in a chunk that the answer does not have.
 _ELSEWHERE: Final = -1
 _NEGATION: Final = -2
 
@@ -205,11 +204,11 @@ class _ParsedCall:
     answer: str
     statements: list[Statement] = field(default_factory=list[Statement])
     numbers: dict[str, int] = field(default_factory=lambda: defaultdict[str, int](count().__next__))
-    """A number for each stem of the answer, in order of appearance: looking up a new stem gives it the next one."""
+    """Numbers of the answer's stems, in order of appearance: looking up a new stem gives the stem the next number."""
     followers: dict[int, set[int]] = field(default_factory=lambda: defaultdict[int, set[int]](set))
-    """For each stem of the checkable statements, the stems that stand right behind it there, or next but one."""
+    """For each stem of a checkable statement, the stems one or two words behind that stem in any of the statements."""
     chunks: dict[int, str] = field(default_factory=dict[int, str])
-    """Distinct chunks that are not blank, by their first rank."""
+    """Distinct chunks that are not blank, by the rank at which the chunk first occurs."""
     attributes: dict[str, Plain] = field(default_factory=dict[str, Plain])
 
     @property
@@ -303,7 +302,7 @@ class _ParsedCall:
         """Return *statement* as a `Claim` with its support label, its unsupported words and the closest chunks."""
         wanted = dict(zip(statement.stems, statement.weights, strict=True))
         closest = _closest_chunks(wanted, evidence)
-        # Quoting costs as much as everything else done for a claim; a supported one needs no defence.
+        # Quoting costs as much as all other work for a claim, and a supported claim needs no quote.
         quoted = bool(closest) and finding.support != "supported"
         quote = evidence.quote(closest[0], self.chunks[closest[0]], wanted) if quoted else None
         start, end, support = statement.start, statement.end, finding.support
@@ -390,15 +389,15 @@ class ChunkIndex:
         self._number_of = {**vocabulary, NEGATION: _NEGATION}.get
         self._lexicon = lexicon
         self._pieces: dict[int, list[tuple[int, set[int]]]] = {}
-        """For each rank, the offset of each piece of the chunk, and the numbers of the words in it."""
+        """For each rank, the pieces of the chunk: offset of the piece, and numbers of its words."""
         self.never_together = never_together
-        """For each stem, those of the stems behind it that it occurs together with in no chunk."""
+        """For each stem, the stems that follow it in the answer and occur together with it in no chunk."""
         self.affirmed: set[int] = set()
-        """Stems that occur without a negation right before them; numbers below 0 in it mean nothing."""
+        """Numbers of stems that occur without a negation right before the word; numbers below 0 mean nothing."""
         self.negated: set[int] = set()
-        """Stems that occur right behind a negation; numbers below 0 in it mean nothing."""
+        """Numbers of stems that occur right behind a negation; numbers below 0 mean nothing."""
         self.ranks: list[list[int]] = [[] for _ in vocabulary]
-        """For each stem, the ranks of the first chunks it occurs in."""
+        """For each stem, the ranks of the first `_POSTINGS` chunks that contain the stem."""
 
     def add_chunk(self, rank: int, text: str, steps: Iterator[tuple[int, int]]) -> Iterator[int]:
         """Add a retrieved chunk to the index, and yield the number of characters read in each step.
@@ -422,7 +421,7 @@ class ChunkIndex:
                 seen = ranks[stem]
                 if not seen or (seen[-1] != rank and len(seen) < _POSTINGS):
                     seen.append(rank)
-            # The last words of the step before are looked at once more, now that those behind them are known.
+            # The last words of the step before come once more now that the words behind them are known.
             line = line[2 - 2 * window :] + read
             for at, current in enumerate(line[window - 1 :], window - 1):
                 if others := followers_of(current):
@@ -467,7 +466,7 @@ class ChunkIndex:
         best, at = 0.0, 0
         for offset, read in self._pieces[rank]:
             common = read.intersection(wanted)
-            # No weight is above 1.
+            # The first comparison is a shortcut: no weight is above 1.
             if len(common) > best and (held := sum([wanted[stem] for stem in common])) > best + _SLACK:
                 best, at = held, offset
         start = max(0, at - MAX_QUOTE_CHARS // 3)
@@ -490,12 +489,12 @@ class Finding(NamedTuple):
     """Result of comparing one statement of the answer with the retrieved chunks."""
 
     weight: float
-    """Number of the statement's content words; a framing word counts a quarter."""
+    """Number of content words of the statement; a framing word counts a quarter."""
     deficit: float
-    """0: every word and pair is in the chunks; 1: none is."""
+    """Degree, from 0 to 1, to which words and pairs of the statement are absent from the chunks."""
     support: Support
     unsupported: tuple[tuple[int, int], ...]
-    """Ranges of the answer that no chunk supports."""
+    """Ranges of characters in the answer that no chunk supports; empty for a supported statement."""
 
 
 def compare_statement(statement: Statement, evidence: ChunkIndex, query_stems: frozenset[str]) -> Finding:
@@ -514,7 +513,7 @@ def compare_statement(statement: Statement, evidence: ChunkIndex, query_stems: f
     absent, fact_missing = 0.0, False
     for at, stem in enumerate(stems):
         if not (alone[at] or stem not in affirmed or (negated and words[at][0] in negated)):
-            continue  # plainly there, as most words are
+            continue  # in the chunks, as most words are
         if gap := _absence(statement, at, evidence, query_stems, alone=alone[at]):
             absent += weights[at] * gap
             fact_missing = fact_missing or _is_fact(words[at], statement)
@@ -529,7 +528,7 @@ def compare_statement(statement: Statement, evidence: ChunkIndex, query_stems: f
         deficit = (1 + deficit) / 2
     if support == "supported":
         return Finding(total, deficit, support, ())
-    # Where no word is missing, the words without any of their neighbours are shown.
+    # Where no word is missing, show the words that occur in no chunk together with a neighbour.
     shown: Sequence[int] = missing or [at for at, stem in enumerate(stems) if stem not in affirmed]
     shown = shown or [at for at, lost in enumerate(alone) if lost] or range(len(words))
     return Finding(total, deficit, support, _covered_ranges(words, shown))
@@ -559,7 +558,7 @@ def _missed_pairs(statement: Statement, evidence: ChunkIndex) -> tuple[float | N
                     alone[at] = alone[at + step] = False
     if not missed:
         return (0.0 if tried else None), [False] * len(stems)
-    if twins:  # a word all of whose neighbours are itself has none
+    if twins:  # a word all of whose neighbours repeat it is not alone
         alone = [lost and len(set(stems[max(at - 2, 0) : at + 3])) > 1 for at, lost in enumerate(alone)]
     return missed / tried, alone
 

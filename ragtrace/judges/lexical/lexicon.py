@@ -39,9 +39,9 @@ from ragtrace.judges.lexical.words import (
 _T = TypeVar("_T")
 
 MAX_WORD_CHARS: Final = 64
-"""A longer run of letters is read as several words, so that one word can never cost more than this."""
+"""Most characters of a word. A longer run of letters is read as several words, which bounds the cost of each."""
 
-# Inside a word: soft hyphen and zero-width characters, which hide in copied text and are folded away.
+# Soft hyphen and zero-width characters, which hide in words of copied text; `normalize_word` removes them.
 _HIDDEN = "\u00ad\u200b-\u200d\u2060\ufeff"
 # Letters and their vowel signs: `\w` leaves out combining marks, which would cut words of these scripts into pieces.
 _MARKED = (
@@ -58,7 +58,7 @@ _LAST = MAX_WORD_CHARS - 1
 ASCII_TOKEN: Final = LazyPattern(
     rf"[A-Za-z][A-Za-z0-9]{{0,{_LAST}}}(?:'(?:[sStTdDmM]|re|ve|ll|RE|VE|LL)(?![A-Za-z0-9]))?|{_NUMBER}"
 )
-# Every part can only end where its class of characters ends, and nothing has to follow: no match is ever tried twice.
+# Every part ends only where its class of characters ends, and nothing has to follow: the search never backtracks.
 TOKEN: Final = LazyPattern(
     rf"[{_UNSPACED}]{{1,{MAX_WORD_CHARS}}}|{_NUMBER}"
     rf"|[^\W\d_{_UNSPACED}][^\W_{_UNSPACED}]{{0,{_LAST}}}"
@@ -67,7 +67,7 @@ TOKEN: Final = LazyPattern(
 IS_UNSPACED: Final = LazyPattern(f"[{_UNSPACED}]")
 # A dot, a comma and an apostrophe may stand inside a word or number.
 _SPACED: Final = bytes(code if chr(code).isalnum() or chr(code) in "'.," else 32 for code in range(256))
-# None of these is part of a word, but for the apostrophe, which is read as the straight one.
+# Typographic marks and their ASCII forms: the apostrophe may be part of a word, the other marks never are.
 _TYPOGRAPHY: Final = (("\u2019", "'"), *((mark, " ") for mark in "\u2018\u201c\u201d\u2013\u2014\u2022\u2026\u00a0"))
 _LETTER = LazyPattern(r"[^\W\d_]")
 _BEYOND_LATIN = LazyPattern(r"[\u0370-\u1dff\u1f00-\u1fff\u2c80-\ua71f\ua800-\ufaff\ufb1d-\U000fffff]")
@@ -78,14 +78,14 @@ _ENDINGS: Final = (
     ("ed", "", 5), ("ions", "", 7), ("ion", "", 6), ("ally", "", 7), ("ly", "", 5), ("al", "", 6), ("es", "", 5),
     ("s", "", 4),
 )  # fmt: skip
-# By the last two letters, which leaves one to four to try, in their order; "s" stands for all other words in -s.
+# Endings by the last two letters, which leaves one to four to try, in order; "s" has those of all other words in -s.
 _SUFFIXES: Final = {
     last: tuple(ending for ending in _ENDINGS if ending[0][-2:] == last or last.endswith(ending[0]))
     for last in {ending[0][-2:] for ending in _ENDINGS}
 }
 _LEAST_STEM: Final = 3
 _LEAST_ARABIC_STEM: Final = 2
-_CLEARLY_ENGLISH: Final = 0.25  # no other language here shares nearly so many function words with it
+_CLEARLY_ENGLISH: Final = 0.25  # no other language here has nearly that share of English function words
 # First code points of blocks; a letter belongs to the last block that starts at or before it.
 _SCRIPTS: Final = (
     (0x0041, "latin"), (0x0370, "greek"), (0x0400, "cyrillic"), (0x0530, "armenian"), (0x0590, "hebrew"),
@@ -104,10 +104,10 @@ _SCRIPTS: Final = (
 GENERIC_WEIGHT: Final = 0.25
 """Weight of a framing word ("certain", "process"), against 1 for any other content word."""
 NEGATION: Final = "\0"
-"""Stands for a negation among the stems that `stems` returns; no word has this stem."""
+"""Stem that `stems` returns for a negation; no word has this stem."""
 _SIGNALS: Final = DENIALS | NEGATIONS | CONTEXT_NOUNS
 _PARTICULAR: Final = _SIGNALS | ENGLISH | FRAMING | NUMBER_WORDS.keys() | UNITS.keys()
-"""English words that have a meaning beyond their stem and weight."""
+"""English words with more properties than stem and weight."""
 _CACHED_WORDS: Final = 20_000
 _CACHED_CHARS: Final = 64
 _PREFIX_CHARS: Final = 6
@@ -119,22 +119,22 @@ class Word(NamedTuple):
 
     stem: str
     weight: float
-    """0 for function words, `GENERIC_WEIGHT` for framing words, 1 for the rest."""
+    """0 for a function word, `GENERIC_WEIGHT` for a framing word, 1 for any other."""
     number: bool = False
     name: bool = False
-    """Starts with a capital: a name, unless it merely starts its sentence."""
+    """Whether the word starts with a capital: a name, unless the word starts a sentence."""
     negation: bool = False
     denial: bool = False
-    """May belong to a sentence that declines to answer."""
+    """Whether the word may belong to a sentence that declines to answer."""
     source: bool = False
-    """May refer to the chunks: "passage", "document"."""
+    """Whether the word may refer to the chunks, as "passage" and "document" do."""
     signal: bool = False
-    """Negation, denial or source."""
+    """Whether the word is a `negation`, `denial` or `source`."""
 
 
 Token: TypeAlias = tuple[int, int, Word]
-"""One word of a text: the offsets of its first character and after its last, and its meaning. (A plain tuple: a named
-one takes longer to make than all else that is done with a word.)"""
+"""Word of a text: offset of its first character, offset after its last, and properties. (A plain tuple: making a named
+one takes longer than all other work on a word.)"""
 
 
 class Lexicon(dict[str, Word]):
@@ -161,7 +161,7 @@ class Lexicon(dict[str, Word]):
     def _read(self, spelling: str) -> Word:
         lower = spelling.lower()
         if self.english and spelling.isalpha() and spelling.isascii() and lower not in _PARTICULAR:
-            # A shorter way to the result of the code below, for nearly all new words.
+            # A shortcut to the result of the code below, for nearly all new words.
             root = stem(lower)
             return Word(root, _content_weight(lower, root), False, spelling[0] != lower[0])
         if spelling[0].isdecimal():
@@ -170,7 +170,7 @@ class Lexicon(dict[str, Word]):
             return Word(normalize_number(spelling[1:]), 1.0, number=True)
         if spelling[0] >= "\u0e00" and IS_UNSPACED.match(spelling):
             folded = normalize_word(spelling)
-            # Hiragana writes endings and particles, and a character that joins words says little of the subject.
+            # Endings and particles, written in Hiragana, say little of the subject, as do Chinese function characters.
             joins = any("\u3040" <= c <= "\u309f" or c in CHINESE_FUNCTION for c in folded)
             return Word(folded, GENERIC_WEIGHT if joins else 1.0)
         light = lower_case(spelling)
@@ -178,7 +178,7 @@ class Lexicon(dict[str, Word]):
         if self.english and base in NUMBER_WORDS:
             return Word(NUMBER_WORDS[base], 1.0, number=True)
         unit = UNITS.get(base, base) if self.english else base
-        # The first letters are a stemmer for any alphabet, once endings are off that differ within them.
+        # The first letters are a stem in any alphabet, once endings that differ within these letters are removed.
         by_suffix = self.english and unit.isascii()
         root = stem(unit) if by_suffix else light_stem(unit, self._language)[:_PREFIX_CHARS]
         if light in self._stop or not base or base in self._empty:
@@ -275,7 +275,7 @@ def stems(text: str, lexicon: Lexicon, start: int, end: int) -> Iterable[str]:
     part = text[start:end]
     part = part if part.isascii() else ascii_punctuation(part)
     if part.isascii():
-        # The inner loop of the judge: all of it runs in C.
+        # The inner loop of the judge, which therefore runs in C alone.
         return chain.from_iterable(map(lexicon.stems.__getitem__, blank_punctuation(part).split()))
     return _stems(tokens(part, lexicon))
 
@@ -370,7 +370,7 @@ def light_stem(word: str, language: str) -> str:
         fits = (each for each in ARABIC_PREFIXES if word.startswith(each) and len(word) - len(each) >= least)
         word = word.removeprefix(next(fits, ""))
     elif "\u0400" <= word[:1] <= "\u04ff":
-        endings = INFLECTION["ru"]  # a short text may say its alphabet alone
+        endings = INFLECTION["ru"]  # of a short text only the alphabet may be known
     fits = (each for each in endings if word.endswith(each) and len(word) - len(each) >= least)
     word = word.removesuffix(next(fits, ""))
     if language == "de" and word.startswith("ge") and word.endswith("t") and len(word) > 6:
@@ -422,7 +422,7 @@ def detect_language(text: str, least: int = 3) -> str:
         return "en"
     hits = sorted(((sum(map(known.__contains__, found)), code) for code, known in FUNCTION_WORDS.items()), reverse=True)
     (best, code), (second, _) = hits[0], hits[1]
-    if least <= best < 3 and not second:  # two of one language and none of any other do for one short sentence
+    if least <= best < 3 and not second:  # two suffice for a short sentence
         return code
     return code if best >= least and best >= 0.15 * len(found) and best >= 1.5 * second else ""
 

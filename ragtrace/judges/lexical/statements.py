@@ -18,9 +18,9 @@ from ragtrace.judges.lexical.lexicon import IS_UNSPACED, Lexicon, Token, content
 from ragtrace.judges.lexical.words import CLOSINGS, CONTEXT_NOUNS, DENIALS
 
 MAX_SENTENCE_CHARS: Final = 600
-"""Longer sentences are cut at white space, so that no step on a sentence can take long."""
+"""Most characters of a sentence. A longer one is cut at white space, so that no step on a sentence takes long."""
 
-# A full stop ends a sentence only before white space; the stops of scripts without spaces end one anywhere.
+# A full stop ends a sentence only before white space; the stops of scripts without spaces end a sentence anywhere.
 # The pattern begins with the set of all first characters, as the search is fast only then.
 _SPACED_STOPS: Final = ".!?\u2026"
 _UNSPACED_STOPS: Final = "\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965"
@@ -38,19 +38,19 @@ _SOURCES: Final = (
     r"|références?|bron(?:nen)?|источники?|المصادر|المراجع|参考资料|参考文献|来源|出典|参照|स्रोत)\W{0,4}(?:[:\uff1a]|\Z)"
 )
 SOURCES: Final = LazyPattern(_SOURCES, re.IGNORECASE)
-"""The beginning of a list of sources, as a line or a sentence of its own."""
-# Only where one of these is found are lines looked at one by one.
+"""Heading of a list of sources, at the start of a line or a sentence."""
+# Marks of Markdown blocks. The lines of a text without any are not looked at one by one.
 _LAID_OUT = LazyPattern(rf"```|~~~|^[ \t]{{0,8}}(?:\||#{{1,6}} |\*\*|{_SOURCES})", re.MULTILINE | re.IGNORECASE)
 _HEADING = LazyPattern(r"#{1,6} .{1,200}|\*\*[^*]{1,80}[^*.!?]\*\*:?")
 _LIST_ITEM = LazyPattern(r"[ \t]{0,8}(?:[-*+\u2022]|\(?\[?\d{1,3}[.)\]]|https?://)")
 _TEXT_FENCES: Final = frozenset("markdown md text txt".split())
 _SPACE = LazyPattern(r"\s{1,256}")
 _NEXT_WORD = LazyPattern(r"\s{0,64}[\"'(\[\u201c\u2018*_]{0,4}([^\s]{0,32})")
-# Never the end of a sentence.
+# Abbreviations that never end a sentence.
 _INNER: Final = frozenset(
     "mr mrs ms dr prof st mt vs cf fig figs nos vol pp eg e.g i.e ie approx ca gen col sgt rev hon".split()
 )
-# May end one: it does when the next word is one that starts sentences.
+# Abbreviations that end a sentence if the next word is one of `_STARTERS`.
 _OUTER: Final = frozenset(
     "etc inc ltd co corp jr sr dept est u.s u.k u.n a.m p.m b.c a.d ph.d al jan feb apr jun jul aug sept oct nov"
     " dec".split()
@@ -59,7 +59,7 @@ _STARTERS: Final = frozenset(
     "the a an it he she they we you i this that these those there in on at for from by as if when while after before"
     " however but and so to its his her their our your what who how why where".split()
 )
-# A sentence declines when, close together, it denies that a speaker or the context knows or states something.
+# A sentence declines when it denies, in words close together, that a speaker or the context knows or states something.
 _SPEAKERS: Final = frozenset("i i'm i've we we've".split())
 _THE_CONTEXT: Final = frozenset(
     "passage passages context contexts document documents source sources text texts article articles excerpt excerpts"
@@ -82,13 +82,13 @@ _NEAR_WORDS: Final = 6
 _WORD = LazyPattern(r"[^\W\d_]+(?:['\u2019][a-z]+)?")
 _FIRST_WORDS: Final = 24
 _FIRST_CHARS: Final = 400
-# The words behind one of these are an attempt at an answer, and may be false.
+# Words after a contrast are an attempt at an answer, and may be false.
 _CONTRAST = LazyPattern(
     r"\b(?:but|however|although|though|aber|jedoch|pero|sin embargo|mais|cependant|tuttavia|porém|maar|echter|однако)\b"
     r"|但|しかし|لكن|लेकिन",
     re.IGNORECASE,
 )
-# How an answer that declines goes on: where else to look.
+# Sentences with which a declining answer goes on: where else to look.
 _REFERRAL = LazyPattern(
     r"(?:please|kindly|you (?:may|might|can|could|should)|i(?:'d| would)? (?:recommend|suggest|advise)|if you|feel free"
     r"|try|for (?:more|further|additional)|it (?:may|might|would) be (?:best|helpful)|perhaps|consider)"
@@ -109,7 +109,7 @@ _CITATION = LazyPattern(
     re.IGNORECASE,
 )
 _MAY_CITE = LazyPattern(r"[\[(\u3010]|://")
-# How other languages decline: the verb with its negation.
+# Verbs with their negation, with which other languages decline.
 _DECLINES_ELSEWHERE = LazyPattern(
     r"没有(?:找到|提供|提到|提及|相关|足够|任何信息|说明)|未(?:提及|提供|提到|找到|说明)|无法(?:回答|确定|提供|找到)|不知道|找不到"
     r"|(?:わ|分)かりません|情報(?:が|は)(?:ありません|含まれていません|見つかりません)|見つかりませんでした|お答えできません"
@@ -136,7 +136,7 @@ _DECLINES_ELSEWHERE = LazyPattern(
     r"|لا (?:أعرف|أعلم|توجد معلومات|يوجد ذكر)|لم (?:أجد|أتمكن|يذكر|تذكر)|ليس لدي معلومات"
     r"|(?:जानकारी|उल्लेख|सूचना) (?:\S+ ){0,3}नहीं|पता नहीं|नहीं मिल"
 )
-# These deny something of their subject, which is the context or the thing that was asked about.
+# Verbs that deny something of their subject: the context, or what was asked about.
 _DENIES_ELSEWHERE = LazyPattern(
     r"不包含|no (?:contiene|incluye|menciona|proporciona|especifica|cubre|aborda|trata)n?\b"
     r"|n[e'] ?(?:contien|mentionn|couvr|fourni|précis|trait|parl)|sag(?:t|en) (?:\w+ )?nichts"
@@ -162,19 +162,19 @@ class Statement:
     start: int
     end: int
     words: Sequence[Token]
-    """The content words, in order."""
+    """Content words of the sentence, in order."""
     weights: Sequence[float]
-    """The weight of each of `words`."""
+    """Weight of each of `words`."""
     negated: frozenset[int]
-    """Offsets of the words right behind a negation."""
+    """Offsets in the answer of words right behind a negation."""
     checkable: bool
     declines: bool
     code: bool = False
-    """Whether it is a line of a code block, which states nothing; its words count for `consistency` alone."""
+    """Whether the sentence is a line of a code block, which states nothing: its words count for `consistency` alone."""
     unspaced: bool = False
-    """Whether it is of a script without spaces, whose words are overlapping pairs of characters."""
+    """Whether the sentence is in a script without spaces, whose words are overlapping pairs of characters."""
     stems: Sequence[int] = ()
-    """The number of the stem of each of `words` among all stems of the answer."""
+    """Stem of each of `words`, as a number that is unique in the answer."""
 
 
 def statements(answer: str, end: int, lexicon: Lexicon) -> Iterator[Statement]:

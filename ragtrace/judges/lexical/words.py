@@ -26,7 +26,7 @@ NEGATIONS: Final = _words(
 )
 
 DENIALS: Final = NEGATIONS | _words("none nothing unable insufficient unclear lack lacks")
-"""A sentence that declines to answer has one of these."""
+"""Words of which a sentence that declines to answer has at least one."""
 
 ENGLISH: Final = NEGATIONS | _words(
     "a an the and or but so yet if then else than that this these those there here it its itself he him his himself"
@@ -48,7 +48,7 @@ CONTEXT_NOUNS: Final = _words(
     " snippet snippets paragraph paragraphs chunk chunks reference references information material materials section"
     " sections knowledge data details answer question documentation"
 )
-"""What an answer calls the chunks by, when it speaks of them instead of the subject."""
+"""Words by which an answer refers to the chunks instead of the subject."""
 
 FRAMING: Final = _words(
     "passage passages context contexts information provide provides provided providing given according based use used"
@@ -83,7 +83,7 @@ CLOSINGS: Final = _words(
     " anything question questions further ask assistance day great good morning afternoon evening else like today more"
     " clarify clarification reach contact don't hesitate answer yes no okay ok idea refer see consult check"
 )
-"""A sentence whose content words all stand here is courtesy, not a statement."""
+"""Words of courtesies: a sentence with no other content words is not a statement."""
 
 NUMBER_WORDS: Final[Mapping[str, str]] = {
     "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
@@ -99,7 +99,7 @@ UNITS: Final[Mapping[str, str]] = {
     "meters": "metre", "cm": "centimetre", "mm": "millimetre", "kg": "kilogram", "kgs": "kilogram", "liter": "litre",
     "liters": "litre", "gb": "gigabyte", "mb": "megabyte", "kb": "kilobyte", "tb": "terabyte",
 }  # fmt: skip
-"""Units and their adverbs that have another stem than the word they stand for."""
+"""Abbreviations, adverbs and other spellings of units, each with the word that is compared instead."""
 
 FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
     "en": ENGLISH - _words("s t d m re ve ll"),
@@ -167,13 +167,13 @@ FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
         " बिना द्वारा कुछ कोई इस उस इसे उसे इसका उसका आप आपको आपका वाला वाले वाली नहीं न बीच दौरान भीतर अपने अपना प्रतिशत"
     ),
 }
-"""Words without content of their own: articles, prepositions, pronouns, conjunctions, auxiliary and modal verbs."""
+"""Words without content, by language: articles, prepositions, pronouns, conjunctions, auxiliary and modal verbs."""
 
 CHINESE_FUNCTION: Final = frozenset(
     "的了是在和与或把被从到于以可您你我他她它们这那之其个每不没有无也都就而及由对为要会能将则着过得地让给向跟等各该某"
     "很更最又还再已如若当后前时候里中上下内外人年月日次家只位条件份种"
 )
-"""Characters of Chinese that carry little content by themselves; a pair of characters with one of them says little."""
+"""Chinese characters that carry little content; a pair of characters with one of these weighs `GENERIC_WEIGHT`."""
 
 INFLECTION: Final[Mapping[str, tuple[str, ...]]] = {
     "de": tuple("ungen ung lichen licher liches liche lich ern em en er es et st e n s t".split()),
@@ -184,6 +184,6 @@ INFLECTION: Final[Mapping[str, tuple[str, ...]]] = {
         " яя ое ее ые ие ам ям ах ях ом ем ую юю ия ию ья ет ит ют ут ат ят ть а я о е ы и у ю ь".split()
     ),
 }
-"""Endings by language, as folded words have them: the first that fits is taken off."""
+"""Inflectional endings of normalized words, by language: the first that fits is removed."""
 ARABIC_PREFIXES: Final = tuple("وال بال كال فال لل ال".split())
 ARABIC_ENDINGS: Final = tuple("ها ات ون ين ان يه ية ه ة ي ا".split())

@@ -12,7 +12,7 @@ from ragtrace.judges.llm.label_reply import UNJUDGED, ExtractedStatement, Verdic
 from ragtrace.judges.llm.prompt_input import PromptInput
 
 OF_ANSWER: Final = ("claims", "sentences", "citations", "parts", "answer_label", "answer_rating")
-"""Fields with labels of the answer."""
+"""Fields of a judgement with labels of the answer."""
 FIELDS: Final = frozenset((*OF_ANSWER, "chunks"))
 """Fields of a judgement that `build_judgement` can fill."""
 MOST_UNCOVERED: Final = 0.2
@@ -66,7 +66,7 @@ def _reasons(source: PromptInput, labels: Labels) -> dict[str, str]:
     else:
         missing = {"claims": answer.statements, "sentences": answer.sentences, "parts": answer.sentences}
         reasons = {name: "unparsable" for name, value in missing.items() if value is None}
-        # One item, not judged, is all of them.
+        # There is one item: if it is unjudged, all are.
         single = {"answer_label": answer.answer_label, "answer_rating": answer.answer_rating}
         reasons |= {name: "too_many_unjudged" for name, value in single.items() if value is None}
     if "answer" in labels.failed:
@@ -74,7 +74,7 @@ def _reasons(source: PromptInput, labels: Labels) -> dict[str, str]:
     if source.same_as is None:
         reasons |= dict.fromkeys(("chunks", "citations"), "contexts_missing")
     elif "chunks" in labels.failed:
-        # Claims are there, for their relevance; that none has a support is for this reason.
+        # The claims have labels of relevance; this is the reason why none has a label of support.
         reasons |= dict.fromkeys(("chunks", "citations", "claims"), labels.failed["chunks"].reason)
     elif source.chunks and labels.verification.contradicted is None and labels.verification.grades is None:
         reasons["chunks"] = "unparsable"
@@ -105,7 +105,7 @@ def _claims(
 
 def _claim(source: PromptInput, statement: ExtractedStatement, verdict: Verdict) -> Claim:
     start = end = 0
-    if statement.sentences:  # the statement's very words, or from its first sentence to its last
+    if statement.sentences:  # range of the statement's own words, or else of its sentences
         start, end = source.sentences[statement.sentences[0]].start, source.sentences[statement.sentences[-1]].end
         at = source.answer.find(statement.text, start, end)
         start, end = (start, end) if at < 0 else (at, at + len(statement.text))
@@ -139,7 +139,7 @@ def _chunks(source: PromptInput, labels: Labels) -> tuple[ChunkLabel, ...] | Non
             found.append(ChunkLabel(0, contradicted=False))
             continue
         name = f"c{first + 1}"
-        # Without a query nothing is relevant to it, without an answer nothing contradicts it: whatever the model says.
+        # Whatever the model says: without a query no chunk is relevant, and without an answer none is contradicted.
         grade = (grades or {}).get(name) if source.query else None
         found.append(ChunkLabel(grade, (denied or {}).get(name) if source.sentences else None))
     return tuple(found)

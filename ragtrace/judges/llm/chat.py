@@ -37,18 +37,18 @@ from ragtrace.judges.llm.server_connection import ServerConnection, Transport
 from ragtrace.judges.llm.server_errors import ServerError
 
 AT_ONCE: Final = 4
-"""Most requests about one call at a time."""
+"""Most requests in flight for one call."""
 _MOST_LESSONS: Final = 12
-"""Requests that one prompt may take to learn what a server rejects."""
+"""Most requests for one prompt while the client learns which parameters a server rejects."""
 _TOP_LOGPROBS: Final = 20
 _MOST_CHARS_A_TOKEN: Final = 7.0
-"""Of prose and JSON in any language; English has 4 to 5. With more, the server did not read all of the request."""
+"""Most characters a token of prose and JSON in any language (English: 4 to 5). With more, a part was not read."""
 _SMALLEST_WINDOW: Final = 256
-"""Tokens; a server that counts fewer leaves out those that it has cached."""
+"""Fewest input tokens to compare: a server that reports fewer may leave out cached tokens."""
 _FEWEST_CHARS_A_TOKEN: Final = 0.5
-"""Of any reply; one that was cut off with fewer spent its tokens on reasoning that is not shown."""
+"""Fewest characters a token of any reply. A reply cut off with fewer spent tokens on reasoning that is not shown."""
 _AMPLE_FOR_TEXT: Final = 2_000
-"""Tokens of a verdict in words, with the reasoning before it."""
+"""Token limit of a verdict in words, well above what the verdict and reasoning before it take."""
 _log: Final = logging.getLogger("ragtrace")
 
 S = TypeVar("S")
@@ -60,24 +60,24 @@ class ModelReply(Generic[R]):
     """Reply of the LLM to a prompt: the labels read from it, its text, the model's name and the cost."""
 
     reply: R
-    """The last reply that could be read; it may have defects that a repair did not mend."""
+    """Labels of the best reply that could be read, which may have defects that a repair did not mend."""
     text: str
-    """The reply as the model wrote it."""
+    """Unchanged text of the reply."""
     level: int
-    """Level of the response format, 1 to 3."""
+    """Level of the response format, 1 (JSON schema) to 3 (plain text)."""
     model: str
-    """Name of the model, as the server calls it."""
+    """Name of the model, as the server reports it."""
     cost: Cost
     tokens: tuple[TokenChoice, ...] | None = None
-    """The tokens of `text`, where they were wanted and the server gives them."""
+    """Tokens of `text`; None if the prompt does not ask for log probabilities or the server does not give them."""
     samples: tuple[R, ...] = ()
-    """All replies without defects, `reply` among them if it has none."""
+    """All replies without defects, which include `reply` if it has none."""
     defects: tuple[str, ...] = ()
     """Defects of `reply`."""
     input_truncated: bool = False
-    """The server counted far fewer tokens of a request than its text has: it seems to have read only a part."""
+    """Whether the server counted far fewer input tokens than a request has, and so seems to have read only a part."""
     fingerprint: str = ""
-    """The server's name for its configuration; empty if it sends none."""
+    """The server's name for its configuration (`system_fingerprint`); empty if it sends none."""
 
 
 class ChatClient:
@@ -195,9 +195,9 @@ class JudgeSession:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self.cost = Cost()
         self.turn_tokens = 0
-        """Input tokens of the earlier turns that requests showed: their share of the characters, as estimate."""
+        """Input tokens of the earlier turns in all prompts, estimated from their share of the characters."""
         self.attributes: dict[str, Plain] = {}
-        """Which model answered last, and whether a server seems to have read only a part of a request."""
+        """Attributes of the judgement about its requests, such as the model and fingerprint of the last reply."""
 
     @property
     def model(self) -> str:
@@ -315,7 +315,7 @@ class _ParsedReply(Generic[R]):
 
     choice: Choice
     reply: R | None
-    """None: there is no JSON object."""
+    """Labels in the reply; None if the text holds no JSON object."""
     defects: list[str]
     missing: list[str]
     """Top-level keys of the schema that the reply lacks."""
@@ -385,7 +385,7 @@ class _Exchange(Generic[R]):
 
     async def _repair(self, first: _ParsedReply[R], level: int) -> tuple[_ParsedReply[R], int]:
         """Ask the LLM to correct the defects of its *first* reply. Return the reply with fewer defects."""
-        # The server did not keep to the schema: no object, or a part of it is missing. The model never saw the schema.
+        # The server did not enforce the schema: object or keys are missing. The model was never shown the schema.
         ignored = level == SCHEMA < self._chat.lowest_level and first.breaks_schema
         lower = JSON if ignored else level
         try:
@@ -413,7 +413,7 @@ class _Exchange(Generic[R]):
         chat, prompt, capabilities = self._chat, self._prompt, self._chat.capabilities
         ample = prompt.ample_tokens
         if chat.max_tokens or capabilities.reasons or chat.extra_body.keys() & TOKENS_NAMES:
-            ample = None  # the user set a limit, or there is none
+            ample = None  # the user's own limit holds, or reasoning must not be limited
         for _ in range(_MOST_LESSONS):
             level = max(highest, min(capabilities.level, chat.lowest_level))
             messages = request_messages(prompt.system, prompt.user, prompt.schema, level)

@@ -17,7 +17,7 @@ _BETWEEN: Final = re.compile(r"[,;&]|\band\b")
 _CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _LONGEST_RANGE: Final = 50
 MOST_MARKS: Final = 1_000
-"""Citations of an answer; those beyond are not read."""
+"""Most citations that are read in an answer."""
 
 
 class CitationMark(NamedTuple):
@@ -25,11 +25,11 @@ class CitationMark(NamedTuple):
 
     start: int
     end: int
-    """Offset after the closing bracket."""
+    """Offset after the closing bracket of the citation."""
     marker: str
-    """Text of the citation, as the answer writes it."""
+    """Text of the citation, as written in the answer."""
     rank: int | None
-    """Rank of the passage, from 0; None: there is no such passage."""
+    """Rank of the cited passage, from 0; None if there is no such passage."""
 
 
 def citation_marks(answer: str, ids: Sequence[str | None]) -> list[CitationMark]:

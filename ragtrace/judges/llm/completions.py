@@ -15,7 +15,7 @@ from ragtrace.judges.llm.server_errors import ServerError
 _SHOWN_CHARS: Final = 120
 _LEAST_LOGPROB: Final = -1e6
 _MOST_LOGPROB: Final = 1e-3
-"""Servers round: a value a little above 0 is read as 0."""
+"""Highest valid log probability: servers round, so that a value may be a little above 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class TokenChoice:
     text: str
     logprob: float
     top: tuple[tuple[str, float], ...] = ()
-    """The likeliest tokens at its place, with their log probabilities; empty if one of these is not valid."""
+    """Likeliest tokens at the same place, with log probabilities; empty if one of them is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Choice:
 
     text: str
     finish: str
-    """Reason why the model stopped, in the server's word."""
+    """Reason why the model stopped, in the server's word, such as "length"; "" if the server gives none."""
     refusal: str
-    """"" if it did not refuse."""
+    """Text of the model's refusal; "" if there is none."""
     tokens: tuple[TokenChoice, ...] | None
 
     def problem(self) -> JudgeError | None:
@@ -58,7 +58,7 @@ class Completion:
     model: str
     usage: TokenUsage | None
     fingerprint: str = ""
-    """The server's name for its configuration (`system_fingerprint`); empty if it sends none."""
+    """The server's name for its configuration (`system_fingerprint`); "" if it sends none."""
 
 
 def read_completion(body: bytes) -> Completion:

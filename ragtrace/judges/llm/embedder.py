@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Vectors: TypeAlias = "Sequence[Sequence[float]] | NDArray[np.floating[Any]]"
-"""(texts, d) numbers: lists, or an array."""
+"""Embedding vectors of some texts: lists or an array of numbers with the shape (texts, dimensions)."""
 
 
 @runtime_checkable
@@ -43,11 +43,11 @@ class EmbedderWithCost(Protocol):
 
 EmbeddingFunction: TypeAlias = "Callable[[Sequence[str]], Vectors | Awaitable[Vectors]]"
 Embedder: TypeAlias = "EmbedderWithCost | EmbeddingFunction"
-"""Object with `embed`, or a function, plain or a coroutine function."""
+"""Embedder of texts: an object with the method `embed`, a function, or a coroutine function."""
 _TEXTS_AT_A_TIME: Final = 24
-"""Texts in one request: vectors of 3,072 numbers, written as JSON text, stay below the longest reply that is read."""
+"""Most texts in a request: their vectors of 3,072 numbers, as JSON text, stay below the longest reply that is read."""
 _MOST_ATTEMPTS: Final = 4
-"""Requests for the same texts, each without the options that the server rejected in the ones before."""
+"""Most requests for the same texts, each without the options that the server rejected before."""
 _threads = DaemonPool(1_000, "ragtrace-embedder", idle_seconds=10.0)
 
 
@@ -193,7 +193,7 @@ async def embed(embedder: Embedder, texts: Sequence[str]) -> tuple[object, Cost]
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, StopIteration):
                 raise
-            raise RuntimeError(f"{type(error).__name__} in an embedder") from error  # it must not end the event loop
+            raise RuntimeError(f"{type(error).__name__} in an embedder") from error  # SystemExit would end the loop
 
     try:
         if isinstance(embedder, EmbedderWithCost):

@@ -19,9 +19,9 @@ from ragtrace.judges.llm.prompt_input import PromptInput
 from ragtrace.judges.llm.prompts import own_instructions, turns_instructions
 
 MOST_UNJUDGED: Final = 0.2
-"""Share of the items that the model wrote that may be invalid."""
+"""Highest share, from 0 to 1, of items written or graded by the model that may be invalid or missing."""
 LONGEST_CHARS: Final = 32_000
-"""Characters shown of an answer or a reference; a longer one is cut, and an attribute says so."""
+"""Most characters of a text in a prompt. A longer one is cut, and an attribute says so."""
 
 T = TypeVar("T")
 
@@ -34,16 +34,16 @@ class ExtraLabels:
     call: RagCall
     input: PromptInput
     judgement: Judgement
-    """Labels of statements, chunks and citations."""
+    """Judgement from the main reply: labels of statements, chunks and citations."""
     metrics: Sequence[Metric]
     wanted: frozenset[str]
-    """Fields of the judgement that the metrics need."""
+    """Judgement fields that the metrics need."""
     labels: dict[str, Any] = field(default_factory=dict[str, Any])
     reasons: dict[str, str] = field(default_factory=dict[str, str])
-    """By field, why a label is missing."""
+    """Reason for each judgement field whose label is missing."""
     attributes: dict[str, Plain] = field(default_factory=dict[str, Plain])
     errors: dict[str, JudgeError] = field(default_factory=dict[str, JudgeError])
-    """By field, the failure of a request that should have given it."""
+    """First failure, by judgement field, of a request for the label of that field."""
 
     @property
     def declined(self) -> bool:
@@ -77,7 +77,7 @@ class ExtraLabels:
         instructions = own_instructions(name) if instructions is None else instructions
         system = f"{own_instructions('frame')}\n{instructions}"
         tokens = _ample_tokens(data)
-        # Without the query there is nothing to understand by them; a rating may be shown the whole conversation.
+        # Earlier turns serve to understand the query alone; a rating may already be shown the whole conversation.
         turns = self.input.earlier_turns if "query" in data and "turns" not in data else ()
         if turns:
             system = f"{system}\n{turns_instructions()}"

@@ -21,11 +21,11 @@ from ragtrace.judges.llm.prompt_input import PromptChunk
 from ragtrace.judges.llm.reply_reader import LabelsById, ReplyReader, one_line, shorten_value
 
 BATCH_CHARS: Final = 48_000
-"""Characters of chunks in one request."""
+"""Most characters of chunks in one request."""
 CLAIMS_AT_A_TIME: Final = 60
-"""Claims in one request."""
+"""Most claims in one request."""
 MOST_CELLS: Final = 240
-"""Pairs of a chunk and a claim in one request."""
+"""Most pairs of a chunk and a claim in one request."""
 SIDES: Final = ("answer", "reference")
 _FIELD: Final = {"answer": "answer_facts", "reference": "reference_facts"}
 _LABELS: Final[tuple[FactLabel, ...]] = ("entailment", "neutral", "contradiction")
@@ -36,19 +36,19 @@ _ENTAILED: Final = objects(id=string(), entails=enum(YES_NO))
 _ENTAILMENTS: Final = object_with(chunks=objects(id=string(), answer=_ENTAILED, reference=_ENTAILED))
 
 Row: TypeAlias = tuple[tuple[bool | None, ...], tuple[bool | None, ...]]
-"""Of one chunk: whether it entails each claim of the answer, and each of the reference."""
+"""Whether one chunk entails each claim of the answer, and each of the reference; None where that is unknown."""
 
 
 class ClaimsReply(NamedTuple):
     """Reply of the LLM that lists the claims which the answer and the reference answer make."""
 
     texts: dict[str, tuple[str, ...] | None]
-    """Distinct claims by side; None: they cannot be used."""
+    """Distinct claims of the "answer" and of the "reference"; None for claims that cannot be used."""
     reasons: dict[str, str]
-    """By side, why its claims cannot be used."""
+    """Reason for each of the two texts whose claims cannot be used."""
     defects: list[str]
     invalid: int
-    """Entries that have no text."""
+    """Number of entries without a text."""
 
 
 def read_claims(data: Mapping[str, Any]) -> ClaimsReply:
@@ -147,7 +147,7 @@ async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], refer
     except JudgeError as error:
         extra.note_failure(error, ("entailments",))
         return
-    # One row a distinct passage as it was retrieved: two may differ in invisible characters only.
+    # One row for each distinct passage before cleaning: two passages may differ in invisible characters only.
     by_rank = {chunk.rank: rows[chunk.id] for chunk in chunks}
     distinct = sorted(set(first_ranks(document.text for document in extra.call.contexts or ()).values()))
     nothing: Row = (False,) * len(answer), (False,) * len(reference)
@@ -205,9 +205,9 @@ class NuggetsReply(NamedTuple):
     """Reply of the LLM that lists nuggets: short facts in the chunks that a good answer should contain."""
 
     nuggets: dict[str, Importance]
-    """By text, in their order."""
+    """Importance of each nugget by its text, in the order of the reply."""
     invalid: int
-    """Entries that cannot be used."""
+    """Number of entries that cannot be used."""
     listed: bool
     """Whether the reply has a list of nuggets."""
     defects: list[str]

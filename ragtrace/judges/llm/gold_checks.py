@@ -36,9 +36,9 @@ _LEANING: Final = re.compile(
     re.IGNORECASE,
 )
 _TRIES: Final = 5
-"""Attempts to find a number that no chunk has."""
+"""Most attempts to replace a number in a sentence by one that no chunk has."""
 _SAMPLE_CHARS: Final = 500
-"""Characters that are enough to tell a language."""
+"""Number of characters from which the language is detected."""
 _LOOSE: Final = re.compile(
     r"\b(?:about|around|approximately|roughly|nearly|almost|over|under|above|below|between|up to|than|least|most|until"
     r"|since|before|after|within|not|no|never|nicht|kein\w*|nie|etwa|rund|circa|ca|\u00fcber|unter|mehr|weniger|mindestens"
@@ -46,7 +46,7 @@ _LOOSE: Final = re.compile(
     r"|mais|at\u00e9|n\u00e3o|pi\u00f9|meno|fino|non|meer|minder|sinds|tot|niet|geen)\b|n't\b|[~<>\u2248\u2264\u2265]",
     re.IGNORECASE,
 )
-"""A sentence with one of these may be true with another number, too: \"more than 300\" entails \"more than 200\"."""
+"""Words that may leave a sentence true with another number, too: "more than 300" entails "more than 200"."""
 
 
 class GoldCheck(NamedTuple):
@@ -113,7 +113,7 @@ def _falsified_sentence(chunks: Sequence[PromptChunk], copied: str | None, chanc
                 return text[: place.start()] + new + text[place.end() :]
     if (
         detect_language("\n".join(chunk.text for chunk in chunks)[:_SAMPLE_CHARS]) != "de"
-    ):  # where nouns have capitals, too
+    ):  # in German, every noun has a capital
         for text in firm():
             if found := find_names(text):
                 return text.replace(chance.choice(found), _invented_name(chance))

@@ -36,7 +36,7 @@ _KEYS: Final = re.compile(
 )
 _KEY_WORDS: Final = ("_", "checkable")
 MOST_HIDDEN: Final = 50
-"""Invisible characters in a call; more are no accident of typography."""
+"""Most invisible characters in a call that may be an accident of typography."""
 
 
 def has_injection_signal(texts: Iterable[str], hidden: int = 0) -> bool:

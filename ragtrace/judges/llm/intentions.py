@@ -13,7 +13,7 @@ from ragtrace.judges.llm.prompt import enum, object_with, objects, string, strin
 from ragtrace.judges.llm.reply_reader import ReplyReader, one_line, shorten_value
 
 MOST_CHARS: Final = 60_000
-"""Characters of a conversation; of a longer one the earliest turns are left out, and counted."""
+"""Most characters of a conversation in a prompt. Earliest turns beyond are left out and counted."""
 _STATES: Final[tuple[IntentionState, ...]] = ("satisfied", "unsatisfied", "pending", "blocked", "withdrawn")
 _SCHEMA: Final = object_with(intentions=objects(id=string(), turn_ids=strings(), text=string(), state=enum(_STATES)))
 
@@ -22,7 +22,7 @@ class IntentionsReply(NamedTuple):
     """Reply of the LLM that lists what the user wanted in a conversation."""
 
     intentions: tuple[Intention, ...] | None
-    """None: the reply has no list of them."""
+    """What the user wanted, with the state of each; None if the reply has no list."""
     defects: list[str]
 
 

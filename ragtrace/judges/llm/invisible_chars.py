@@ -26,7 +26,7 @@ class Cleaned(NamedTuple):
     removed: int
     """Number of characters that were removed."""
     gaps: tuple[tuple[int, int], ...] = ()
-    """(offset in `text`, characters removed before it), ascending, the counts cumulative."""
+    """Ascending pairs of an offset in `text` and the number of characters removed up to this offset."""
 
     def original(self, offset: int, *, end: bool = False) -> int:
         """Convert *offset* in the cleaned text to the corresponding offset in the original text.

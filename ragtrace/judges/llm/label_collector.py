@@ -30,11 +30,11 @@ from ragtrace.judges.llm.prompts import system_message
 Mode: TypeAlias = Literal["fast", "careful", "strict"]
 ROUNDS: Final = 3
 MOST_SENTENCES: Final = 12
-"""Sentences in one request: of more, models leave out some."""
+"""Most sentences in one request: of more, models leave out some."""
 _SAMPLE_CHARS: Final = 400
 _VERDICT_REPAIR: Final = "\nYour last reply had no such line. Write that line and nothing else."
 _UNREADABLE: Final = frozenset({"unparsable", "ambiguous"})
-"""Reasons why the JSON reply of a model that writes no JSON fails."""
+"""Failure reasons by which a model that cannot write JSON is recognised."""
 
 T = TypeVar("T")
 
@@ -45,16 +45,16 @@ class Labels:
 
     mode: Mode | Literal["single"]
     extraction: LabelReply = field(default_factory=LabelReply)
-    """Labels of the answer, from all requests that showed a part of it."""
+    """Labels of the answer, merged from all requests that showed a part of the answer."""
     verification: Verification = field(default_factory=Verification)
     failed: dict[Literal["answer", "chunks"], JudgeError] = field(
         default_factory=dict[Literal["answer", "chunks"], JudgeError]
     )
-    """Steps that failed for a reason that asking again does not change."""
+    """Error of each step that failed for a reason that a retry does not change."""
     suspect: bool = False
-    """A gold check got a wrong label."""
+    """Whether gold checks, which are statements with a known label, got wrong labels."""
     disagreement: float | None = None
-    """Share of items on which the rounds were not unanimous; None: there was one round."""
+    """Share, from 0 to 1, of items on which the rounds were not unanimous; None after a single round."""
 
 
 class LabelCollector:
@@ -147,7 +147,7 @@ class LabelCollector:
             ask = self._request_labels if self._asks_chunks else self._extract
             replies = await self._ask_in_groups(ask, [source.sentences])
         extracted = merge_extractions(replies)
-        # The verdicts of a full reply stand with its statements, which are numbered over all replies.
+        # A full reply has its verdicts at its statements; the statements of all replies are numbered in one sequence.
         verdicts = [(index, statement.verdict) for index, statement in enumerate(extracted.statements or ())]
         return Labels("fast", extracted, merge_verifications(replies, verdicts), suspect=self._fails_gold_checks)
 
@@ -276,7 +276,7 @@ class LabelCollector:
                 source.query,
                 chunks=tuple(chunks),
                 citations=citations,
-                # Without statements the chunks are held against the sentences: else nothing could contradict them.
+                # Without statements, compare the chunks with the sentences: else no chunk could be found contradicted.
                 parts=tuple(u for u in source.parts or source.sentences if u.id in citing)
                 if texts
                 else source.sentences,
@@ -345,7 +345,7 @@ class LabelCollector:
                 continue
             if label in ("not_supported", "not_found"):
                 return Verdict("not_found")
-            # With one chunk there is no doubt which one is meant; that it says so is not shown all the same.
+            # A single chunk is the one that the verdict is about; the support still counts as unverified.
             evidence = (chunks[0].rank,) if len(chunks) == 1 else ()
             return Verdict(cast("Support", label), evidence, unverified=True)
         return UNJUDGED

@@ -38,7 +38,7 @@ from ragtrace.judges.llm.reply_reader import MOST_ENTRIES, ReplyReader, one_line
 _QUOTE_CHARS: Final = 1_000
 _DIGITS: Final = re.compile(r"\d+")
 _SAMPLE_CHARS: Final = 500
-"""Characters that are enough to tell a language."""
+"""Number of characters from which the language is detected."""
 
 SENTENCE_RELEVANCES: Final[tuple[SentenceRelevance, ...]] = ("yes", "background", "no", "filler")
 RELEVANCES: Final[tuple[Relevance, ...]] = ("yes", "background", "no")
@@ -47,7 +47,7 @@ LEVELS: Final = ("0", "1", "2", "3")
 CITATION_SUPPORTS: Final[tuple[CitationSupport, ...]] = ("full", "partial", "none")
 ANSWER_LABELS: Final[tuple[AnswerLabel, ...]] = ("answered", "abstained")
 
-# The evidence comes before the label that it is for: a model decides as it writes.
+# Evidence stands before the label that depends on it: a model decides while it writes.
 _SENTENCES: Final = objects(id=string(), relevant=enum(SENTENCE_RELEVANCES))
 _STATEMENT: Final[Mapping[str, Schema]] = {
     "sentence_ids": strings(),
@@ -90,17 +90,17 @@ class LabelTask:
     kind: Kind
     query: str = ""
     sentences: tuple[AnswerUnit, ...] = ()
-    """Sentences to label; of kind `contradicted`: what is held against the chunks."""
+    """Sentences to label or, in a request of kind `contradicted`, to compare the chunks with."""
     chunks: tuple[PromptChunk, ...] = ()
     citations: tuple[DistinctCitation, ...] = ()
     parts: tuple[AnswerUnit, ...] = ()
-    """Parts of the answer with citations: given by the application, or sentences that are not to be labelled."""
+    """Parts of the answer with citations: those that the application gave, or sentences that are not to be labelled."""
     given: Mapping[str, str] | None = None
-    """Statements to verify, by id; gold checks are among them."""
+    """Text of each statement to verify, by id, gold checks included; None if the model extracts the statements."""
     gold_checks: frozenset[str] = frozenset()
-    """Ids of statements with a known label: a repair must not reveal what is wrong with their evidence."""
+    """Ids of statements with a known label: the request for a repair must not reveal defects of their evidence."""
     earlier_turns: tuple[Turn, ...] = ()
-    """Turns of the conversation before the query, to understand it."""
+    """Turns of the conversation before the query, which help to understand the query."""
 
     @property
     def fields(self) -> frozenset[str]:
@@ -111,7 +111,7 @@ class LabelTask:
     def ample_tokens(self) -> int:
         """Token limit for the LLM's reply, well above what labels of all items need."""
         items = len(self.sentences) + len(self.chunks) + len(self.citations)
-        # Statements restate a sentence with names for pronouns, in any script; each has a quote and a dozen fields.
+        # A statement restates a sentence, in any script, with names for pronouns, and has a quote and a dozen fields.
         statements = sum(250 + 5 * len(unit.text) for unit in self.sentences) if "sentences" in self.fields else 0
         return min(MOST_TOKENS, 500 + 30 * items + 250 * len(self.given or ()) + statements)
 
@@ -143,11 +143,11 @@ class Verdict:
 
     support: Support | None
     evidence: tuple[int, ...] = ()
-    """Ranks of chunks, best first."""
+    """Ranks of the chunks that show the label, best chunk first."""
     quote: str | None = None
-    """Words of a chunk that decide; None: they do not occur in a chunk that the model named."""
+    """Words of a chunk that decide the label; None if they do not occur in a chunk that the model named."""
     unverified: bool = False
-    """Nothing shows the label: evidence is missing, or the quote does not occur where it should."""
+    """Whether nothing shows the label: evidence is missing, or the quote does not occur in the chunk named."""
 
 
 UNJUDGED: Final = Verdict(None)
@@ -158,9 +158,9 @@ class ExtractedStatement:
     """Statement that the LLM extracted from the answer, with the labels that the LLM gave it."""
 
     text: str
-    """"" if the entry was no statement: it counts as an unjudged one."""
+    """Text of the statement; "" for an entry that is no statement, which counts as an unjudged one."""
     sentences: tuple[int, ...]
-    """Indices of the sentences that make the statement, ascending."""
+    """Ascending indices of the sentences that make the statement."""
     checkable: bool
     relevant: Relevance | None
     verdict: Verdict = UNJUDGED
@@ -187,9 +187,9 @@ class LabelReply:
     answer_rating: int | None = None
     answer_label: AnswerLabel | None = None
     defects: list[str] = field(default_factory=list[str])
-    """Broken rules that make items unjudged: worth a repair."""
+    """Broken rules that make items unjudged, in words for the model, which is asked for a repair."""
     unproven: list[str] = field(default_factory=list[str])
-    """Evidence that is missing or does not occur where it should, which makes statements unverified."""
+    """Defects that make statements unverified: evidence is missing, or a quote does not occur in the chunk named."""
 
 
 def label_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[LabelReply]:
@@ -255,7 +255,7 @@ def omitted_terms(
     return {index: list(texts) for index, texts in absent.items() if texts}
 
 
-@lru_cache(maxsize=128)  # a reply is read, and concluded from right behind
+@lru_cache(maxsize=128)  # asked for twice: when a reply is read, and when the judgement is built
 def _omitted_from(sentence: str, statements: str, names: bool) -> tuple[str, ...]:
     return tuple(absent_terms(sentence, [TextTerms(statements)], with_names=names))
 
@@ -265,7 +265,7 @@ def _language_sample(parts: Iterable[str]) -> str:
     return " ".join([part[:_SAMPLE_CHARS] for part in parts])[:_SAMPLE_CHARS]
 
 
-# The same answer and chunks are looked at for a reply, its repair and the conclusion.
+# The same texts are asked about for a reply, for its repair, and when the judgement is built.
 _language_of = lru_cache(maxsize=64)(detect_language)
 
 
@@ -278,7 +278,7 @@ class _LabelReplyReader(ReplyReader):
         self._chunks = {chunk.id: chunk for chunk in task.chunks}
         self._indices = {unit.id: int(unit.id[1:]) - 1 for unit in task.sentences}
         said = " ".join(turn.text for turn in task.earlier_turns if turn.role == "user")
-        # A pronoun of the query stands for a name that the user has given before; numbers must be in a chunk.
+        # A pronoun of the query may stand for a name in an earlier turn; numbers, however, must be in a chunk.
         self._query_terms = (TextTerms(task.query), TextTerms(_DIGITS.sub(" ", said)))
         self._has_names, self._translates = True, False
         if task.kind in ("full", "verify"):
@@ -286,7 +286,7 @@ class _LabelReplyReader(ReplyReader):
                 _language_sample([*(unit.text for unit in task.sentences), *(task.given or {}).values()])
             )
             read = _language_of(_language_sample(chunk.text for chunk in task.chunks))
-            # Other words, and other forms of names, than the statements: only quotes and numbers can be compared.
+            # A translation has other words and forms of names than the chunks: only quotes and numbers are comparable.
             self._translates = bool(written and read and written != read)
             self._has_names = written != "de"
         self.reply = reply = LabelReply(defects=self.defects)

@@ -20,7 +20,7 @@ class Verification:
     """Labels from comparing an answer with the chunks: verdicts, contradictions, relevance grades, citations."""
 
     verdicts: dict[int, Verdict] = field(default_factory=dict[int, Verdict])
-    """Verdicts by index of the statement."""
+    """Verdict on each statement, by index of the statement."""
     contradicted: dict[str, bool | None] | None = None
     grades: dict[str, int | None] | None = None
     citations: dict[str, CitationSupport | None] | None = None

@@ -196,7 +196,7 @@ class OpenAIJudge:
         try:
             judgement = await self._main_labels(call, needs & FIELDS, session)
         except JudgeError as error:
-            # What other requests give is not lost with this one, unless asking again may give it all.
+            # The labels of other requests are kept, unless a retry may give all labels.
             if error.retryable or needs <= FIELDS:
                 raise
             judgement, failed = Judgement(reasons=dict.fromkeys(FIELDS, error.reason), mode=self._mode), error
@@ -206,7 +206,7 @@ class OpenAIJudge:
         wanted = [metric for metric in self._metrics or () if metric.needs & EXTRA_FIELDS]
         judgement = await add_extra_labels(session, call, judgement, wanted)
         if failed is not None and session.cost.n_calls == asked:
-            raise failed  # no other request was made: the server's words are more than a reason for each label
+            raise failed  # no other request was made: the error says more than a reason for each label
         return judgement
 
     async def _main_labels(self, call: RagCall, needs: frozenset[str], session: JudgeSession) -> Judgement:

@@ -16,7 +16,7 @@ from ragtrace.core.labels import Turn
 from ragtrace.judges.llm.prompts import turns_instructions
 
 MOST_TOKENS: Final = 16_000
-"""Tokens of any reply: as many as most models can write."""
+"""Highest token limit of a reply: most models cannot write more."""
 YES_NO: Final = ("yes", "no")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 

@@ -24,7 +24,7 @@ from ragtrace.judges.llm.quotes import TextTerms, normalize_quote
 
 MAX_CHUNK_CHARS: Final = 8_000
 MOST_CITATIONS: Final = 200
-"""Citations in a request; those beyond are unjudged."""
+"""Most citations in a request; further ones are unjudged."""
 
 
 class AnswerUnit(NamedTuple):
@@ -33,7 +33,7 @@ class AnswerUnit(NamedTuple):
     id: str
     text: str
     start: int
-    """Offset in the answer as the application gave it."""
+    """Offset in the unchanged answer."""
     end: int
 
 
@@ -43,7 +43,7 @@ class PromptChunk:
     def __init__(self, rank: int, text: str) -> None:
         self.id = f"c{rank + 1}"
         self.rank = rank
-        """Rank of its first occurrence, from 0."""
+        """Rank, from 0, of the first passage with this text."""
         self.text = text
 
     @cached_property
@@ -61,12 +61,12 @@ class DistinctCitation(NamedTuple):
     """Citation of a retrieved passage by a part of the answer, counted once if that part repeats it."""
 
     id: str
-    """"" if it is in no request: there is no such passage, it is blank, or there are too many citations."""
+    """Id in requests; "" if none shows the citation: the passage is missing or blank, or citations are too many."""
     part: int
-    """Index of the sentence, or of the part that the application gave."""
+    """Index of the citing sentence, or of the citing part that the application gave."""
     unit_id: str
     rank: int | None
-    """Rank of the passage, of equal ones the first; None: there is no such passage."""
+    """Rank of the first passage with the text of the cited one; None if there is no such passage."""
     chunk_id: str
     marker: str
 
@@ -77,17 +77,17 @@ class PromptInput:
 
     query: str
     answer: str
-    """Answer as the application gave it."""
+    """Unchanged answer of the application."""
     sentences: tuple[AnswerUnit, ...]
     chunks: tuple[PromptChunk, ...]
     same_as: tuple[int | None, ...] | None
-    """For each retrieved passage, the rank of the first that equals it; None: it is blank. None: not captured."""
+    """Rank of the first equal passage for each retrieved passage, None for a blank one; None if not captured."""
     parts: tuple[AnswerUnit, ...] | None
-    """Parts that may cite, as the application gave them; None: the sentences may."""
+    """Parts of the answer that may cite, as the application gave them; None if the sentences may cite."""
     citations: tuple[DistinctCitation, ...]
     attributes: Mapping[str, Plain]
     earlier_turns: tuple[Turn, ...] = ()
-    """Turns of the conversation before the query, to understand it; no evidence."""
+    """Turns of the conversation before the query, which help to understand the query and are no evidence."""
 
     @property
     def chars(self) -> int:
@@ -163,7 +163,7 @@ class _ChunkList:
                 self.chunks.append(PromptChunk(rank, cleaned.text[:max_chars]))
             same_as.append(ranks.get(key))
         self.same_as = tuple(same_as)
-        """For each document, the rank of the first that equals it; None: it is blank."""
+        """Rank of the first equal document for each document; None for a blank one."""
 
 
 def _given_parts(call: RagCall, max_chars: int) -> Iterator[AnswerUnit]:
@@ -228,7 +228,7 @@ def _attributes(
         "truncated_citations": len(marks) >= MOST_MARKS,
     }
     texts = [query.text, answer.text, *(chunk.text for chunk in shown.chunks), *(turn.text for turn in turns)]
-    # Shown to a judge by the metrics that read them.
+    # Texts that only the prompts of some metrics show.
     others = [call.reference or "", *(turn.text for turn in call.turns or ())]
     texts += map(without_invisible, [*others, *(document.text for document in call.reference_contexts or ())])
     noticed = {name: count for name, count in counts.items() if count}

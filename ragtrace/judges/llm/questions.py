@@ -21,7 +21,7 @@ class QuestionsReply(NamedTuple):
 
     noncommittal: bool | None
     questions: tuple[str, ...]
-    """Distinct, not blank, in their order."""
+    """Distinct questions that are not blank, in the order of the reply."""
     defects: list[str]
 
 
@@ -54,7 +54,7 @@ async def find_questions(extra: ExtraLabels) -> None:
         return
     if not extra.input.query or not extra.input.answer.strip() or extra.declined:
         return
-    if needs_earlier_turns(extra.call.query):  # the embedding of "Yes." is near that of no question
+    if needs_earlier_turns(extra.call.query):  # the embedding of a query such as "Yes." is near no question's
         extra.reasons["question_cosines"] = QUERY_NEEDS_TURNS
         return
     data = {"answer": extra.text_for_prompt("answer", extra.call.answer)}
@@ -65,7 +65,7 @@ async def find_questions(extra: ExtraLabels) -> None:
     extra.labels |= {"noncommittal": reply.noncommittal, "questions": reply.questions}
     if not reply.questions:
         extra.reasons["question_cosines"] = "no_questions"
-    elif not reply.noncommittal:  # else the score is 0 whatever they are
+    elif not reply.noncommittal:  # a noncommittal answer scores 0 whatever the cosines are
         vectors = await extra.session.embed(embedder, [extra.input.query, *reply.questions])
         extra.labels["question_cosines"] = cosine_similarities(vectors, 1 + len(reply.questions))
 

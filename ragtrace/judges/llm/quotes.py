@@ -23,17 +23,17 @@ _EDGES: Final = " .,;:'-"
 _QUOTE_CHARS: Final = 1_000
 _FEWEST_WORDS: Final = 3
 _UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
-"""Scripts without spaces: each of their characters counts as a word."""
+"""Characters of scripts without spaces, each of which counts as a word."""
 _WORDS: Final = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _STEM_CHARS: Final = 4
 _NAME_CHARS: Final = 3
-"""Characters of a name that must be equal: Italy is where Italian wines come from."""
+"""Number of leading characters in which names must be equal: Italy is where Italian wines come from."""
 
 _NO_CONTENT: Final = re.compile(
     r"\b[a-z][a-z0-9+.-]{1,15}://\S+|\[[^\]]{0,80}\]|\((?:sources?|see|cf|refs?|quellen?|siehe|doc\w*)\b[^)]{0,80}\)|\A\W*\d{1,3}[.)]\s",
     re.IGNORECASE,
 )
-"""Addresses, citations, numbers of list items."""
+"""Parts of a text without content: addresses, citations, numbers of list items."""
 _NUMBER: Final = re.compile(r"\d+(?:[.,'\u2019\u00a0\u202f]\d+)*")
 _NAME: Final = re.compile(r"(?:(?<=[\w,;)] )|(?<= \())[^\W\d_a-z][^\W\d_]{3,}")
 
@@ -43,7 +43,7 @@ def normalize_quote(text: str) -> str:
 
     Characters are normalized by NFKC.
     """
-    # A quote is held against every chunk named, and a statement against others.
+    # A quote is compared with every chunk that the model names.
     return _folded_before(text) if len(text) <= _QUOTE_CHARS else _folded(text)
 
 
@@ -52,7 +52,7 @@ def _folded(text: str) -> str:
         text = _ESCAPES.sub(lambda found: "" if found[0] == "\\" else "\n", text)
     # Before NFKC, which takes some marks apart into a space and an accent.
     folded = unicodedata.normalize("NFKC", text.translate(_MARKS)).casefold()
-    # What has no letter or digit is a bullet, a heading's mark or the rule of a table.
+    # A word without letter or digit is a bullet, the mark of a heading or the rule of a table.
     return " ".join([word for word in folded.split() if word[0].isalnum() or any(map(str.isalnum, word))])
 
 

@@ -21,9 +21,9 @@ from ragtrace.judges.llm.reply_reader import ReplyReader, one_line, shorten_valu
 
 SAMPLING_TEMPERATURE: Final = 1.0
 LEAST_PROBABILITY: Final = 0.01
-"""Probability below which a candidate for the rating's token is left out."""
+"""Lowest probability of a token that counts as a candidate for the rating."""
 _ROUNDING: Final = 0.01
-"""How far the probabilities of a server that rounds may sum to more than 1."""
+"""Excess over 1 that the sum of probabilities may have, since servers round."""
 _FEWEST_STEPS: Final = 2
 _MOST_STEPS: Final = 6
 _STEPS: Final = object_with(steps=strings())
@@ -99,7 +99,7 @@ def read_steps(data: Mapping[str, Any]) -> StepsReply:
 
 
 _written_steps: Final[OrderedDict[tuple[object, ...], tuple[str, ...]]] = OrderedDict()
-"""Evaluation steps by model, criteria and fields, kept so that all calls are rated along the same steps."""
+"""Evaluation steps by model, criteria and fields, cached so that all calls are rated along the same steps."""
 _locks: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
 
 
@@ -110,7 +110,7 @@ async def _evaluation_steps(extra: ExtraLabels, metric: RatedMetric) -> tuple[st
     key = (extra.session.model, metric.criteria, metric.fields)
     async with _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
         if key not in _written_steps:
-            # The criteria are the developer's own words, not a stranger's: they are instruction, and stand with it.
+            # The criteria are the developer's words, not untrusted data: they belong to the instructions.
             lines = [own_instructions("steps"), "Criteria:", metric.criteria or "", *_fields(metric)]
             steps, defects = (await extra.ask("steps", {}, _STEPS, read_steps, instructions="\n".join(lines))).reply
             if defects:
@@ -280,7 +280,7 @@ def expected_rating(
     if found is None:
         return None
     index, before, after = found
-    # A reply that its own distribution holds for unlikely was not drawn from that distribution.
+    # A reply that is unlikely by its own log probabilities was not drawn from that distribution.
     if alternatives[index].get(tokens[index], -math.inf) < math.log(LEAST_PROBABILITY):
         return None
     return weighted_rating(alternatives[index].items(), low, high, before, after)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from ragtrace.judges.llm.invisible_chars import without_invisible
 
 MOST_ENTRIES: Final = 1_000
-"""Entries of a list; a longer one is no reply to one call."""
+"""Most entries of a list: a longer one is no reply about one call."""
 TEXT_CHARS: Final = 500
 _MOST_DEFECTS: Final = 1_000
 _SHOWN_CHARS: Final = 40

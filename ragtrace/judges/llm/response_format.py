@@ -28,7 +28,8 @@ SCHEMA_FOLLOWS: Final = (
     "It must be valid against this JSON schema:"
 )
 TOKENS_NAMES: Final = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-"""Parameters that limit a reply: older servers know the first only, OpenAI's reasoning models the second only."""
+"""Names of the token limit, each with the other one: older servers know `max_tokens` alone, OpenAI's reasoning models
+`max_completion_tokens` alone."""
 _MOST_REMEMBERED: Final = 512
 _TOGETHER: Final = {"logprobs": "top_logprobs", "top_logprobs": "logprobs"}
 _NEEDED: Final = frozenset({"model", "messages", "input"})
@@ -54,17 +55,17 @@ class ServerCapabilities:
 
     level: int = SCHEMA
     tokens_name: str | None = "max_tokens"
-    """Parameter that limits the tokens of a reply; None: the server has none."""
+    """Name of the token limit; None if the server accepts none."""
     dropped: set[str] = field(default_factory=set[str])
     """Parameters that the server rejected."""
     streams: bool = False
-    """The server answers streaming requests only."""
+    """Whether the server accepts streaming requests only."""
     reasons: bool = False
-    """The model spends tokens on reasoning before it replies: no limit is derived from what the reply needs."""
+    """Whether the model spends tokens on reasoning before it replies, so that no token limit can be derived."""
     writes_json: bool | None = None
-    """Whether the model was seen to write JSON; None: neither seen to, nor seen to fail."""
+    """Whether the model can write JSON; None if no reply has shown that yet."""
     cuts_input: bool = False
-    """The server was seen to read only a part of a request, and a warning said so."""
+    """Whether the server seems to read only a part of long requests, which a warning has reported."""
 
     def learn_from_error(self, error: ServerError, body: Mapping[str, object], lowest_level: int) -> bool:
         """Record which part of the request *body* the server rejects, and return whether a retry would differ."""

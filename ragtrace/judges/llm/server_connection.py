@@ -27,18 +27,18 @@ from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.judges.llm.server_errors import ServerError
 
 Transport = Literal["auto", "aiohttp", "httpx"]
-"""HTTP library: aiohttp takes half the CPU time, and comes with `pip install openai[aiohttp]`."""
+"""HTTP library; aiohttp takes half the CPU time of httpx, and comes with `pip install openai[aiohttp]`."""
 OPENAI: Final = "https://api.openai.com/v1"
 _NO_KEY: Final = "none"
-"""Sent to local servers, which need no key."""
+"""API key that is sent where none is set, as local servers need none."""
 MOST_REPLY_BYTES: Final = 2 * 2**20
-"""Longest reply that is read to its end."""
+"""Most bytes of a reply; a longer one is an error."""
 _MOST_PACKED_BYTES: Final = MOST_REPLY_BYTES // 32
-"""Longest compressed reply: none was asked for, and it may be a bomb."""
+"""Most bytes of a compressed reply, which was not asked for and may be a decompression bomb."""
 _SHOWN_CHARS: Final = 200
 
 _abandoned: list[object] = []
-"""Clients of a parent process: even to collect them could touch the sockets both processes have."""
+"""HTTP clients of the parent process, never deleted after a fork: that could touch the sockets both processes have."""
 _in_request: ContextVar[bool] = ContextVar("ragtrace_judge_request", default=False)
 
 
@@ -52,13 +52,13 @@ class _LoopClients:
     loop: asyncio.AbstractEventLoop
     pid: int
     shared: Any
-    """One client for all requests at a time; None: each request in flight has one of its own.
+    """Client for all requests; None if each request in flight has a client of its own.
 
-    A pool of httpx looks through all its connections for each other one at every request: the CPU time of a request
-    grows with the number in flight. A pool of one connection has nothing to look through.
+    At every request, the connection pool of httpx scans all its connections for each of them: the CPU time of a
+    request grows with the number in flight. A pool of one connection has nothing to scan.
     """
     closer: AsyncGenerator[None, None]
-    """Closes all clients when it is closed; an event loop closes all generators left open when it ends."""
+    """Generator that closes all clients when it is closed, as an event loop does with open generators when it ends."""
     idle: list[Any] = field(default_factory=list[Any])
 
 
@@ -109,7 +109,7 @@ class ServerConnection:
             if not key and self.server == OPENAI:
                 todo = "set OPENAI_API_KEY, or pass api_key="
                 raise JudgeError("unavailable", f"no API key for {self.server}: {todo}", retryable=False)
-            found = await self._loop_clients()  # before the time starts: it may import the HTTP library
+            found = await self._loop_clients()  # before the timeout starts: the first call may import the HTTP library
             return await asyncio.wait_for(self._post(found, path, body, key or _NO_KEY), self.timeout)
         except asyncio.TimeoutError:
             raise JudgeError("timeout", f"no full answer from {self.server} within {self.timeout:g} s") from None
@@ -245,7 +245,7 @@ def has_aiohttp() -> bool:
     import openai
 
     bases = getattr(getattr(openai, "DefaultAioHttpClient", object), "__mro__", ())  # older versions have none
-    return any("httpx_aiohttp" in base.__module__ for base in bases)  # it is a stand-in where that is missing
+    return any("httpx_aiohttp" in base.__module__ for base in bases)  # a stand-in where aiohttp is not installed
 
 
 @cache

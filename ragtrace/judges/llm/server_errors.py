@@ -12,7 +12,7 @@ from ragtrace.system.retry_after import seconds_until_retry
 
 _SHOWN_CHARS: Final = 300
 _READ_CHARS: Final = 4_000
-"""Servers that validate with pydantic append the whole request to what they say."""
+"""Most characters that are read of an error text: servers that validate with pydantic append the whole request."""
 _REJECTING: Final = frozenset({400, 422, 501})
 _PERHAPS_REJECTING: Final = frozenset({403, 404, 405, 415, 500})
 _STAY_AWAY: Final = ("insufficient_quota", "billing_hard_limit_reached", "access_terminated")
@@ -63,7 +63,7 @@ class ServerError(JudgeError):
         self.status, self.text = status, text.lower()
         param = str(fields.get("param"))[:_SHOWN_CHARS].lower() if isinstance(fields.get("param"), (str, int)) else ""
         self.param = "" if param in ("none", "null") else param
-        """Parameter of the request that the server names as the culprit; "" if none."""
+        """Parameter of the request that the server rejects by name; "" if none."""
         reason, retryable, after = "unavailable", False, None
         if status < 500 and any(word in self.text for word in _FILTERED):
             reason = "content_filter"
@@ -96,7 +96,7 @@ def rejected_parameter(error: ServerError, sent: Collection[str]) -> str | None:
         return None
     if not _UNSUPPORTED.search(error.text):
         return None
-    # The parameter that is named first: some servers append the whole request, which names all of them.
+    # The parameter named first: some servers append the whole request, which names all parameters.
     found = {name: place for name in sent if (place := _mention_offset(error.text, name)) is not None}
     return min(found, key=found.__getitem__) if found else None
 

@@ -30,9 +30,9 @@ _CONSISTENT: Final = frozenset("consistent entailment entailed supported factual
 _UNNAMED: Final = "label_"
 _BATCH: Final = 8
 _RELATIVE_TOKENS: Final = 2_048
-"""For a model whose positions are relative: it could read more, but the time grows with the square."""
+"""Token limit of a model with relative positions, which could read more, in a time that grows with the square."""
 _MOST_TOKENS: Final = 100_000
-"""A tokenizer with a higher limit has none that it knows."""
+"""Highest credible limit of a tokenizer: a higher one means that the tokenizer knows none."""
 
 
 class HHEM:
@@ -133,9 +133,9 @@ class _LoadedModel:
     device: str
     tokenizer: Callable[..., Any]
     texts: Callable[[Sequence[Pair]], Sequence[list[str]]]
-    """Returns the arguments of the tokenizer for some pairs: one text a pair, or two."""
+    """Function that returns the arguments of the tokenizer for some pairs: one list of texts, or two."""
     probabilities: Callable[[Any], Any]
-    """Returns (n,) probabilities for the tokenizer's output for n pairs."""
+    """Function that returns the (n,) probabilities of support, given the tokenizer's output for n pairs."""
     max_tokens: int
 
     def fits(self, premise: str, hypothesis: str) -> bool:
@@ -251,6 +251,6 @@ def _max_tokens(config: Any, tokenizer: Any) -> int:
     """Return how many tokens the model can read at once, or 512 if neither *config* nor *tokenizer* says."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions and "roberta" in str(getattr(config, "model_type", "")):
-        positions -= 2  # it keeps two for itself
+        positions -= 2  # two positions are reserved by the model
     said = [length for length in (positions, tokenizer.model_max_length) if length and length < _MOST_TOKENS]
     return min(said, default=512)

@@ -13,7 +13,7 @@ from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.json_reading import parse_rating
 
 Pair: TypeAlias = tuple[str, str]
-"""Premise and hypothesis."""
+"""Premise (source text) and hypothesis (text to be supported)."""
 Scores: TypeAlias = Callable[[Sequence[Pair]], Sequence["float | str"]]
 OFFERED: Final = frozenset({"consistency"})
 _SEPARATOR: Final = "\n\n"
@@ -97,7 +97,7 @@ def judge_consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], 
     if fits(whole, answer):
         value = _number(scores([(whole, answer)])[0])
         return Judgement(consistency=value, mode="whole", attributes={"method": "whole", "windows": 1})
-    # Windows have room for the longest sentence, so that all sentences are held against the same ones.
+    # Windows leave room for the longest sentence, so that all sentences are compared with the same windows.
     parts = [answer[start:end] for start, end in sentences(answer)] or [answer]
     longest = max(parts, key=len)
     try:

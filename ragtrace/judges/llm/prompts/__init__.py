@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import Final, Literal, TypeAlias
 
 Kind: TypeAlias = Literal["full", "extract", "verify", "contradicted", "verdict"]
-"""What a request asks for: everything; what needs no chunk; what needs the chunks; which chunks the answer contradicts;
-a verdict in one word."""
+"""Kind of request: all labels; labels that need no chunk; labels that need the chunks; which chunks the answer
+contradicts; a verdict in one word."""
 
 VERSION: Final = "2"
 
