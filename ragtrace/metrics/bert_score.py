@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     Matrix: TypeAlias = NDArray[np.float64]
 
 TokenEmbedder: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
-"""Function from texts to one matrix a text: one row a token, in their order; no row for a text without tokens. It must
-not cut long texts: the part cut off would silently not be compared."""
+"""Function from texts to one matrix for each text, which has a row for each token in order. The function must not cut
+long texts: the part cut off would silently not be compared."""
 
 
 class BertScoreMatch(NamedTuple):
@@ -144,7 +144,7 @@ class BertScoreTokens:
 
     def _vectors(self, text: str) -> Any:
         tokenizer, model = self._load()
-        # The package weighs a token by its rarity; with 0 for the special ones the weights say which those are.
+        # The package weighs tokens by rarity; with weight 0 for special tokens, the weights tell these from all others.
         rarity = dict.fromkeys(tokenizer.get_vocab().values(), 1.0) | dict.fromkeys(tokenizer.all_special_ids, 0.0)
         found, _, weights = _package().get_bert_embedding([text], model, tokenizer, rarity, device=self._device)
         return found[0][weights[0] > 0].double().cpu().numpy()

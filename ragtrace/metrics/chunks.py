@@ -26,11 +26,11 @@ from ragtrace.metrics.formula import (
 )
 
 RELEVANT_GRADE: Final = 2
-"""From this grade on a chunk is relevant: it holds at least part of the answer."""
+"""Lowest grade of a relevant chunk, which holds at least a part of the answer."""
 BEST_GRADE: Final = 3
 DECAY: Final = 0.9
 DEFAULT_K: Final = 5
-"""A usual number of chunks to show a model."""
+"""Number of first chunks that the metrics at k read: as many as applications usually show a model."""
 _NEEDS: Final = frozenset({"chunks", "claims", "answer_label"})
 
 
@@ -38,7 +38,7 @@ def _nothing_to_grade(call: RagCall) -> bool:
     return blank(call.query) or not any_text(call.contexts)
 
 
-# The threshold asks for chunks that are relevant on average, or for a majority of relevant ones.
+# A threshold of 0.5 asks for chunks that are relevant on average, or for a majority of relevant chunks.
 @formula(needs=_NEEDS, threshold=0.5, settled=_nothing_to_grade)
 def context_relevance(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Mean relevance of the retrieved chunks to the query.
@@ -228,7 +228,7 @@ def _all_grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | U
     if len(labels) != len(contexts):  # labels go by position, so it is unknown which chunks lack one
         return Unscored("unparsable", explanation=f"{len(labels)} labels for {len(contexts)} chunks")
     given = [0 if blank(each.text) else label.grade for each, label in zip(contexts, labels, strict=True)]
-    # True is no grade.
+    # bool is a subclass of int, but True is no grade.
     return [grade if type(grade) is int and 0 <= grade <= BEST_GRADE else None for grade in given]
 
 

@@ -127,7 +127,7 @@ def _citations(call: RagCall, judgement: Judgement, parts: int) -> _Citations:
     for citation in judgement.citations or ():
         rank = citation.chunk
         if rank is None or not 0 <= rank < len(passages):
-            # No judge needs to be asked what a missing passage supports.
+            # A missing passage supports nothing, whatever a judge says.
             found.setdefault((citation.part, citation.marker or f"rank {rank}"), 0.0)
         elif blank(passages[rank].text):
             found.setdefault((citation.part, rank), 0.0)

@@ -16,7 +16,7 @@ from ragtrace.metrics.formula import Formula
 from ragtrace.metrics.registry import registry
 
 Outcome: TypeAlias = "SupportsFloat | Score | Unscored"
-"""What a user's metric may return: a number, True or False, or a result that says more."""
+"""Return value of a user's metric: a number, a boolean, a `Score` with details, or an `Unscored` with its reason."""
 
 
 class _OfCall(Protocol):
@@ -148,7 +148,7 @@ def _parameters(function: CustomMetric) -> int:
     """Return how many arguments *function* takes: 1 (a call) or 2 (a call and a judgement)."""
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some built-in callables do not tell
+    except ValueError:  # some built-in callables have no signature
         return 1
     for count in (2, 1):
         try:

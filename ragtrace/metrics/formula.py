@@ -32,7 +32,7 @@ from ragtrace.core.types import Document, Judgement, Plain, RagCall, Result, Sco
 SLACK: Final = 1e-9
 """Tolerance of rounding errors in comparisons of a value with a boundary."""
 MAX_UNJUDGED: Final = 0.2
-"""The share of items without a valid label above which there is no score."""
+"""Highest share of items without a valid label at which there is a score, from 0 to 1."""
 _NO_LABELS: Final = Judgement()
 
 
@@ -48,26 +48,26 @@ class Formula:
     name: str
     version: str
     compute: Callable[..., Result]
-    """Takes the call, the judgement and, in a variant of the metric, options by keyword."""
+    """Function of the call, the judgement and, by keyword, options of a variant of the metric."""
     needs: frozenset[str]
     higher_is_better: bool = True
     range: tuple[float, float] = (0.0, 1.0)
     threshold: float | None = None
-    """A value strictly on the wrong side of the threshold is labelled `fail`, any other `pass`; None: no label."""
+    """Value up to which, itself included, a score is labelled `pass`, else `fail`; None for a metric without labels."""
     opt_in: bool = False
-    """Computed only where it is named in `metrics=`, as it costs judge calls of its own."""
+    """Whether the metric is computed only where `metrics=` names it, as it costs judge calls of its own."""
     computes: bool = True
-    """Pure arithmetic, so called directly instead of in a thread."""
+    """Whether `compute` is pure arithmetic, which is called directly instead of in a thread."""
     settled: Callable[[RagCall], bool] | None = None
-    """Returns whether the call alone determines the result, so that no judge is needed; None: it never does."""
+    """Function that returns whether the call alone determines the result without a judge; None if no call ever does."""
     beside: tuple[str, ...] = ()
-    """Names of metrics that are always computed with this one, which would mislead alone."""
+    """Names of metrics that are always computed together with this metric, which would mislead alone."""
 
     def __call__(self, call: RagCall, judgement: Judgement = _NO_LABELS) -> Result:
         result = self.compute(call, judgement)
         attributes = {**judgement.attributes, **result.attributes} if judgement.attributes else result.attributes
         about = (judgement.mode, judgement.n_calls, judgement.input_tokens, judgement.output_tokens)
-        # Made anew: dataclasses.replace costs more than most of the arithmetic.
+        # Not dataclasses.replace, which takes longer than most of the arithmetic.
         name, version, up = self.name, self.version, self.higher_is_better
         why, evaluator = result.explanation, result.evaluator
         if isinstance(result, Unscored):

@@ -27,7 +27,7 @@ _REQUIRED: Final = {
 FIELDS: Final = tuple(_REQUIRED)
 _MOST_GRADES: Final = 101
 _MOST_SAMPLES: Final = 20
-# Names that prompts of this kind give to the fields; words that also mean something else are not among them.
+# Usual names of the fields in prompts of this kind, without words that also mean something else.
 _FIELD_NAMES: Final = {
     "answer": r"actual[ _]output",
     "contexts": r"retrieval[ _]context|retrieved[ _]contexts?",
@@ -47,7 +47,7 @@ class GEval:
     name: str
     criteria: str | None
     steps: tuple[str, ...]
-    """Empty: the judge writes them from the criteria, once."""
+    """Evaluation steps; if empty, the judge writes them once from the criteria."""
     fields: tuple[str, ...]
     low: int
     high: int

@@ -20,7 +20,7 @@ from ragtrace.metrics.relevancy import answer_relevancy
 from ragtrace.metrics.support import faithfulness
 
 WEIGHTS: Final = (0.3, 0.4, 0.3)
-"""Of context relevance, faithfulness and answer relevancy."""
+"""Default weights of context relevance, faithfulness and answer relevancy."""
 _GRADES: Final = ((0.9, "A"), (0.8, "B"), (0.7, "C"), (0.6, "D"))
 _PARTS: Final[tuple[Metric, ...]] = (context_relevance, faithfulness, answer_relevancy)
 _NEEDS: Final = context_relevance.needs | faithfulness.needs | answer_relevancy.needs

@@ -18,7 +18,7 @@ from ragtrace.metrics.formula import MAX_UNJUDGED, f1, formula, share, too_many,
 _LABELS: Final[tuple[FactLabel, ...]] = get_args(FactLabel)
 _FACTS: Final = frozenset({"answer_facts", "reference_facts"})
 Truth: TypeAlias = bool | None
-"""None: unknown."""
+"""Truth value of three-valued logic; None stands for unknown."""
 
 
 @formula(needs=_FACTS | {"entailments"}, higher_is_better=False, opt_in=True)

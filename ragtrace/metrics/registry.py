@@ -28,7 +28,7 @@ from ragtrace.system.faults import faults
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-# One module a family, each with a tuple METRICS; the order here is the order of every list of metrics.
+# One module for each family, with a tuple METRICS; all lists of metrics are in this order.
 FAMILIES: Final[tuple[ModuleType, ...]] = (
     support,
     relevancy,
@@ -48,7 +48,7 @@ USUAL: Final = frozenset({
     "hallucinated", "faithfulness", "answer_relevancy", "context_relevance", "answered", "consistency", "suspicious",
     "answered_without_context",
 })  # fmt: skip
-"""Of ragtrace's own metrics, those that are computed by default: few enough to be read at a glance."""
+"""Names of the built-in metrics that are computed by default: few enough to be read at a glance."""
 _OWN: Final = frozenset(metric.name for family in FAMILIES for metric in family.METRICS)
 
 
@@ -127,7 +127,7 @@ class Registry:
         for name in self._entry_points():
             try:
                 self.get(name)
-            except SettingsError as error:  # noqa: PERF203 - the others are still wanted
+            except SettingsError as error:  # noqa: PERF203 - the other metrics are still loaded
                 faults.warn_once(f"metric {name}", "%s", error)
         return self.registered()
 
@@ -181,4 +181,4 @@ def _load(point: EntryPoint) -> Metric:
 
 
 registry: Final = Registry(chain.from_iterable(family.METRICS for family in FAMILIES), group="ragtrace.metrics")
-"""The metrics that come with ragtrace, those a user adds, and those that installed packages offer."""
+"""Shared registry of the built-in metrics, of metrics that users add, and of metrics that installed packages offer."""

@@ -16,7 +16,7 @@ _BEST_RATING: Final = 3
 _ANSWERED: Final[Mapping[str | None, float]] = {"answered": 1.0, "abstained": 0.0}
 
 
-# The thresholds ask for a majority, as that of faithfulness does; of a rating, for more than touching the question.
+# The thresholds ask for a majority of relevant items, or for a rating above "touches the question".
 @formula(needs=_NEEDS, version="2", threshold=0.5)
 def answer_relevancy(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the answer's statements that answer the query or are useful background.

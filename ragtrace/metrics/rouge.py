@@ -28,9 +28,9 @@ class Overlap(NamedTuple):
     """ROUGE overlap of a candidate text with a reference text: precision, recall and F1, each in [0, 1]."""
 
     precision: float
-    """Of the candidate's units."""
+    """Share of the candidate's n-grams or tokens that match."""
     recall: float
-    """Of the reference's units."""
+    """Share of the reference's n-grams or tokens that match."""
     f1: float
 
 

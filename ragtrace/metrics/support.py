@@ -29,8 +29,8 @@ from ragtrace.metrics.formula import (
     why_missing,
 )
 
-# One statement without support is one too many: an answer that is half invented is not to pass, and neither is one that
-# contradicts its own sources. The labels of complements agree.
+# By the thresholds, one statement without support fails: an answer that is half invented is not to pass, and neither is
+# one that contradicts its sources. A metric and its complement give the same label.
 _NEEDS: Final = frozenset({"claims", "answer_label"})
 _CONSISTENCY: Final = frozenset({"consistency"})
 _SUPPORTS: Final[tuple[str, ...]] = get_args(Support)
@@ -170,7 +170,7 @@ def _share(
         return Unscored("abstained" if declined(judgement) else "no_claims")
     if retrieved := any_text(call.contexts):
         counts = Counter(claim.support if claim.support in _SUPPORTS else "unjudged" for claim in claims)
-    else:  # no judge needs to be asked, and none can say otherwise
+    else:  # settled without a judge, whatever a judge would say
         counts = Counter({"not_found": len(claims)})
     judged = len(claims) - counts["unjudged"]
     attributes: dict[str, Plain] = {label: counts[label] for label in (*_SUPPORTS, "unjudged")}
