@@ -21,7 +21,7 @@ from ragtrace.system.sync_bridge import run_on_own_loop
 
 _CONTEXTS: Final = 20
 _CONTEXT_CHARS: Final = 2_000
-"""Most contexts in a row of a table, and most characters of each."""
+"""Most contexts in a row of a table, and most characters of each context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class MetricSummary:
 
     metric: str
     mean: float | None
-    """Mean over the scored calls; None if there are none."""
+    """Mean score of the scored calls; None if no call was scored."""
     scored: int
     unscored: Mapping[str, Mapping[str, int]]
-    """Number of calls by status and reason."""
+    """Number of unscored calls by status and reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,16 @@ class Summary:
 
     calls: int
     failed: int
-    """Calls with something unscored because a judge or a metric failed."""
+    """Number of calls with a score that is missing because a judge or a metric failed, or the judge is suspect."""
     metrics: Mapping[str, MetricSummary]
     n_calls: int
-    """Requests to the judge."""
+    """Number of requests to the judge."""
     input_tokens: int
     output_tokens: int
     cost_usd: float
-    """Sum over the calls whose price is known."""
+    """US dollars for the calls whose price is known."""
     unpriced: int
-    """Calls whose requests to the judge have no known price."""
+    """Number of calls with requests to the judge of unknown price, which `cost_usd` leaves out."""
 
 
 class SummaryBuilder:

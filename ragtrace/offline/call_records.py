@@ -34,9 +34,9 @@ ALIASES: Final[Mapping[str, str]] = {
     "actual_output": "answer",
     "expected_output": "reference",
 }
-"""Keys of other evaluation libraries (RAGAS, DeepEval) that mean one of `KEYS`."""
+"""Keys of other evaluation libraries (RAGAS, DeepEval), each with the one of `KEYS` of the same meaning."""
 OF_A_CASE: Final = ("release", "at", "error", "scores", "labels", "feedback", "duplicates", "selected_by")
-"""Other keys of a test case that `ragtrace dataset` has written."""
+"""Further keys in the test cases that `ragtrace dataset` writes."""
 _DEEPEVAL: Final = ("actual_output", "retrieval_context", "expected_output")
 _ROLES: Final = ("user", "assistant")
 MOST_LINE_BYTES: Final = 64 * 2**20
@@ -202,9 +202,9 @@ class CallLine:
     """Value of the key `id`."""
     call: RagCall
     key: bytes
-    """Hash of 16 bytes; equal for lines that describe the same call."""
+    """Hash of 16 bytes that is equal for lines that describe the same call."""
     part: str = "line"
-    """What `number` counts, for messages."""
+    """Noun for messages: the kind of part that `number` counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class BadLine:
     number: int
     error: str
     part: str = "line"
-    """What cannot be read, for messages; the number of its line follows."""
+    """Noun for messages: the kind of part that cannot be read, before `number`."""
 
 
 class CallFile:
@@ -228,7 +228,7 @@ class CallFile:
         self._size = max(1, path.stat().st_size)
         self._read = 0
         self.unread_keys: Counter[str] = Counter()
-        """Number of lines by key that describes nothing known here; it may be misspelt."""
+        """Number of lines with each unknown key, which may be misspelt."""
 
     @property
     def share_read(self) -> float:

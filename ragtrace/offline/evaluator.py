@@ -16,10 +16,10 @@ from ragtrace.system.faults import guarded
 
 T = TypeVar("T")
 TIMEOUT_S = 120.0
-"""Default limit for one call, waiting and retries included, so that nothing hangs for ever."""
+"""Default limit in seconds for one call, waiting and retries included, so that no run hangs for ever."""
 CONCURRENCY = 16
 RETRYABLE = frozenset({"unavailable", "timeout"})
-"""Unscored reasons that say nothing about the call: at another time the judge may score it."""
+"""Unscored reasons that may pass: at another time the judge may score the call."""
 _CLOSE_S = 5.0
 _SHORTEST_PAUSE_S = 0.05
 
@@ -42,7 +42,7 @@ class OfflineEvaluator:
     ) -> None:
         self._metrics, self._timeout, self._concurrency = tuple(metrics), timeout, concurrency
         self.given_up = False
-        """Whether the judge kept failing for longer than a call may take."""
+        """Whether one call was unscored after all its retries: from then on, calls are not retried."""
         labelled = tuple(metric for metric in metrics if metric.needs)
         measured = tuple(metric for metric in metrics if not metric.needs)
         self._judge = judge.asking(labelled) if isinstance(judge, Askable) and labelled else judge

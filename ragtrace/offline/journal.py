@@ -39,16 +39,16 @@ class Journal:
     def __init__(self, path: Path, header: Mapping[str, Any], *, restart: bool = False) -> None:
         self._path, self._header = path, header
         self._offsets = array("q")
-        """Offset of the latest entry by line number; -1: there is none."""
+        """Offset of the latest entry for each line number; -1 for a line without an entry."""
         self._keys = array("Q")
-        """First eight bytes of the entry's key by line number."""
+        """First eight bytes, as an integer, of the latest entry's key for each line number."""
         self._current = bytearray()
-        """1 for the lines whose entry describes the line as it is now in the input."""
+        """Flag for each line number: 1 if the latest entry belongs to the line that is in the input now."""
         self._lines_by_key: dict[int, int] = {}
         self._synced = monotonic()
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
         self._file = open(os.open(path, flags, 0o666), "r+b", buffering=0)  # noqa: SIM115 - closed by _close
-        # Writing is unbuffered, so that nothing is lost with the process; reading that way would be byte by byte.
+        # A second handle to read: the one for writing is unbuffered, so that a killed process loses nothing.
         self._reader = path.open("rb")
         try:
             _lock(self._file, path)

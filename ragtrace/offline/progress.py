@@ -29,7 +29,7 @@ class Progress:
     def __init__(self, draw: Callable[[float | None, str], None] | None, total: int | None, every_s: float) -> None:
         self._draw, self._total, self._every_s = draw, total, every_s
         self.share_read: float | None = None
-        """Share of the input that has been read."""
+        """Share of the input that has been read, from 0 to 1; None if unknown."""
         self._drawn = monotonic()
         self._done = 0
         self._cost = Cost()

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ragtrace.offline.span_file_calls import SpanFileCalls
 
 FileFormat = Literal["calls", "otlp"]
-"""Content of a file to score: records of calls, or spans that calls are read from."""
+"""Content of a file to score: records of calls, or spans from which calls are read."""
 _FORMAT: Final = 1
-"""Format of the journal's entries; one more whenever the content of a row changes."""
+"""Version of the journal's format, raised whenever the content of a row changes."""
 _MOST_COMPLAINTS: Final = 20
 _MOST_COMPLAINT_CHARS: Final = 500
 
@@ -39,16 +39,16 @@ class FileOutcome:
 
     summary: Summary
     bad: int
-    """Lines that could not be read as calls."""
+    """Number of lines that could not be read as calls."""
     resumed: int
-    """Calls that an earlier run had judged."""
+    """Number of calls that an earlier run had judged."""
     again: int
-    """Calls that failed for a reason that may pass: the same run, started again, judges these and no others."""
+    """Number of calls that failed for a reason that may pass: if started again, the run judges these and no others."""
     unread_keys: Mapping[str, int]
-    """Number of lines by key that describes nothing known here."""
+    """Number of lines with each unknown key."""
     duration_s: float
     spans: Mapping[str, int] | None = None
-    """Counts of spans, if the calls were read from spans: see `SpanFileCalls.span_counts`."""
+    """Counts as in `SpanFileCalls.span_counts`; None if the calls were not read from spans."""
 
 
 def score_file(
@@ -147,7 +147,7 @@ class _ScoringRun:
     ) -> None:
         self._lines, self._journal, self._progress, self._complain = lines, journal, progress, complain
         self._judging: dict[bytes, asyncio.Event] = {}
-        """By key, the calls that are being judged; the event is set when the call is done."""
+        """Event for the key of each call that is being judged, set when the call is done."""
         self._failures: set[str] = set()
         self.bad = self.resumed = self.again = 0
 
@@ -179,7 +179,7 @@ class _ScoringRun:
         done = self._judging[line.key] = asyncio.Event()
         try:
             evaluation = await evaluator.evaluate_with_retries(line.call)
-            # No await between the judge's answer and the journal, so that what is paid for is kept.
+            # No await between the judge's answer and the journal, so that no paid answer is lost.
             self._add(line, score_row(line.number, line.id, evaluation), again=evaluation.error in RETRYABLE)
         finally:
             del self._judging[line.key]

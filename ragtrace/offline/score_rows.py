@@ -32,7 +32,7 @@ _COSTS: Final = ("cached", "n_calls", "input_tokens", "output_tokens", "cost_usd
 def score_row(number: int, name: str | int | float | None, evaluation: Evaluation) -> ScoreRow:
     """Return the JSON object with the scores of the call on line *number*, whose `id` is *name*."""
     results = evaluation.results.values()
-    # The results of one evaluation share their claims.
+    # The results of one evaluation share one tuple of claims.
     claims = next((result.claims for result in results if isinstance(result, Score) and result.claims), ())
     return {
         "line": number,
@@ -177,4 +177,4 @@ FORMS: Final[Mapping[str, Callable[[Iterable[ScoreRow], Sequence[str]], Iterator
     ".jsonl": lambda rows, _: map(json_line, rows),
     ".csv": _csv_lines,
 }
-"""The forms of a file of rows by its suffix; each takes the rows and the names of the metrics."""
+"""Function, by suffix of the file name, that converts score rows and the metrics' names to the lines of a file."""

@@ -14,9 +14,9 @@ from ragtrace.telemetry.reading.assembler import AssembledCall, CallAssembler
 from ragtrace.telemetry.reading.otlp_json import SpanFile, UnreadableSpan
 
 _SPANS_PER_TICK: Final = 1_000
-"""Spans that stand for one second of the assembler's clock: the time at which a file's spans ended says nothing about
-when the others of their trace come. At two ticks between looks, memory stays bounded and a trace may be spread over
-`_SETTLE_TICKS` thousand spans."""
+"""Number of spans that count as one second of the assembler's clock. The times in a file do not show where the other
+spans of a trace are; with this clock, a trace may be spread over `_SETTLE_TICKS` thousand spans, and memory stays
+bounded."""
 _SETTLE_TICKS: Final = 20.0
 _LOOK_EVERY: Final = 500
 _MOST_SPANS: Final = 200_000

@@ -16,7 +16,7 @@ from ragtrace.system.faults import log_safely
 
 _VARIABLE: Final = "RAGTRACE_EVALUATE_SPANS"
 _INSTRUMENT: Final = "RAGTRACE_INSTRUMENT"
-"""Also in `ragtrace.runtime.frameworks`, whose import takes time that processes without it need not spend."""
+"""Environment variable that names frameworks, repeated here to save the import of `ragtrace.runtime.frameworks`."""
 
 
 def configure_if_enabled() -> None:

@@ -69,9 +69,9 @@ _RECONFIGURE_SECONDS = 5.0
 _WHILE_SERVING: Final = ("ragtrace.block", "ragtrace.propagation", "ragtrace.runtime.estimate")
 """Modules that an application may first use while it serves calls."""
 _FOR_JUDGE: Final = ("ragtrace.capture.prompt_parts",)
-"""Modules that the background first uses when a judge is shown the earlier turns of a conversation."""
+"""Modules that the worker first uses when a judge is shown the earlier turns of a conversation."""
 _FOR_SPANS: Final = ("ragtrace.telemetry.reading.assembler",)
-"""Modules that the background first uses when spans of other instrumentations have ended."""
+"""Modules that the worker first uses when spans of other instrumentations have ended."""
 
 
 def configure(

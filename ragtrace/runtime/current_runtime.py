@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 _lock = threading.RLock()
 installed: Runtime | None = None
-"""The configured runtime; None before `configure` and after `shutdown`. Decorated functions read it directly."""
+"""Current runtime, which decorated functions read directly; None before `configure` and after `shutdown`."""
 _switched_off = False
 _ended: Runtime | None = None
-"""The runtime that was shut down last; None while another one is installed."""
+"""Runtime that was shut down last; None while another runtime is installed."""
 
 
 def current() -> Runtime | None:
@@ -52,7 +52,7 @@ def install(
     global installed, _switched_off, _ended
     with _lock:
         before, installed, _switched_off = installed, runtime, off
-        # Set before its shutdown, which a signal may interrupt: its final stats are asked for afterwards.
+        # Set before the shutdown, which a signal may interrupt: `stats` reads the ended runtime afterwards.
         before = before or (_ended if runtime is None and not off else None)
         _ended = before if runtime is None and not off else None
     try:

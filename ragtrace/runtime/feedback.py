@@ -27,7 +27,7 @@ from ragtrace.system.faults import faults, guarded
 
 _NAME_CHARS: Final = 100
 _TEXT_CHARS: Final = 20_000
-"""Characters that are kept of a comment or of a correction."""
+"""Most characters of a comment or a correction; the rest is cut off."""
 
 
 def call_id() -> str | None:

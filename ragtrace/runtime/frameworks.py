@@ -20,7 +20,7 @@ _PACKAGES: Final = {
     "llama_index": "llama-index-core",
     "openai_agents": "openai-agents",
 }
-"""The distribution package of each framework: other packages may have modules of the same name."""
+"""Distribution package of each framework, as other packages may have modules of the same name."""
 
 
 def instrument(*frameworks: str) -> None:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 _MOST_DEFERRED_STEPS: Final = 8
-"""Most steps of a call that are deferred: with more, the call's item would be too much work at a time."""
+"""Most deferred steps of a call: more would make its work item take the worker too long."""
 
 
 class DeferredSteps:
@@ -99,7 +99,7 @@ class DeferredSteps:
         self._swept = True
         claimed: list[tuple[CallBuilder, Step]] = []
         for builder in tuple(self._calls):
-            self._calls.discard(builder)  # before its steps are taken: a step that is deferred now adds it again
+            self._calls.discard(builder)  # before its steps are claimed: a step deferred later adds the call again
             claimed += [(builder, step) for step in tuple(builder.steps) if step.detach()]
         return claimed
 
@@ -130,7 +130,7 @@ class DroppedSpans:
     def drop_call(self, builder: CallBuilder) -> None:
         """Count the root span of a RAG call and the spans of its deferred steps as dropped."""
         for step in builder.steps:
-            # The spans of a call that was assembled from them are not ragtrace's to write, and so not lost.
+            # Spans from which a call was assembled are written by their own provider, and so not lost.
             if not step.written and (step is builder.root or step.detach()):
                 self.drop(step)
             step.clear_texts()
@@ -432,7 +432,7 @@ class Runtime:
                 if self.worker.offer(work):
                     queued += 1
                 else:
-                    # It stays in the file, and is released for another process at shutdown.
+                    # The call stays in the file, and is released for another process at shutdown.
                     self._processor.count_pending_as(work, "dropped", "spooled")
         return queued
 
@@ -592,7 +592,7 @@ class Runtime:
             self.alerts.reset()
         self.learner.reset()
         self.feedback.outbox.reset()
-        # Only now may metrics be collected again: the counts that they are read from are the child's own by now.
+        # Metrics may be collected again from now on, as the counts are the child's own.
         self._instruments.after_fork()
         self.telemetry.after_fork()
         if self.spooling is not None:

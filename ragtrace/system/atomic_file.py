@@ -21,7 +21,7 @@ def write_atomically(path: Path, chunks: Iterable[bytes], *, mode: int = 0o666) 
     """
     new = path.with_name(f"{path.name}.new")
     try:
-        new.unlink(missing_ok=True)  # of a process that was killed while it wrote: its permissions may be others
+        new.unlink(missing_ok=True)  # left by a process killed while it wrote, perhaps with other permissions
         with open(new, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.writelines(chunks)
             file.flush()

@@ -29,7 +29,7 @@ def after_fork(owner: object, finish: Callable[[], object]) -> None:
         def register(_: object) -> None:
             _before_child_ends(finish)
 
-        # multiprocessing forgets what is registered now, and calls this back when it has.
+        # multiprocessing clears its exit handlers in a new child, and calls this function after that.
         util.register_after_fork(owner, register)
 
 

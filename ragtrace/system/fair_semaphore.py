@@ -78,7 +78,7 @@ class FairSemaphore:
         self._turns.append(turn)
         try:
             await asyncio.wait({turn}, timeout=timeout)
-        except BaseException:  # we were cancelled, perhaps at the moment when our turn came
+        except BaseException:  # cancelled, perhaps at the moment at which the turn came
             if turn.done():
                 self.release()
             raise

@@ -20,7 +20,7 @@ _LOGGED_CHARS: Final = 1_000
 _MESSAGE_CHARS: Final = 300
 _FRAMES: Final = 30
 LEFT_OUT: Final = "(its message is left out, as capture_content is NO_CONTENT)"
-"""Stands where the message of an exception may hold content of a call, and no content is to leave the process."""
+"""Replacement for the message of an exception, which may hold content of a call, where no content may be logged."""
 _CHAINED: Final = 4
 _URL_CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s@'\"]+@")
 # Line breaks forge log lines, escape sequences drive terminals, direction marks and tag characters hide text.
@@ -66,10 +66,9 @@ class Faults:
         self._ended: Counter[str] = Counter()
         self._here = threading.local()
         self.message_filter: Callable[[BaseException], str] | None = None
-        """Returns what may be logged of an exception's message; None: all of it. `configure` sets it to the redaction
-        in force."""
+        """Function, set by `configure`, that redacts the message of an exception; None if messages stay as they are."""
         self.hides_messages = False
-        """Whether no exception's message may leave the process: `capture_content` is NO_CONTENT."""
+        """Whether no message of an exception may leave the process, as `capture_content` is NO_CONTENT."""
         self._told: set[str] = set()
 
     def record(self, place: str, error: BaseException) -> None:

@@ -9,13 +9,12 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
 find_context: Callable[[], Context | None] | None = None
-"""Returns the context of the framework's run in progress, None outside of one; None as long as no listener is
-installed."""
+"""Function that returns the context of the framework's current run, or None outside a run; None without listeners."""
 scopes: frozenset[str] = frozenset()
 """Instrumentation scopes of spans that describe the same runs as an installed listener does."""
 
 span_names: frozenset[str] = frozenset()
-"""Names of such spans of a framework's own tracer, which may have any instrumentation scope."""
+"""Names of spans by a framework's own tracer that describe the same runs, whatever their instrumentation scope."""
 
 
 def set_listeners(

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import sqlite3
 
 _CREATE_SECONDS: Final = 5.0
-"""How long another process may take to create a file: milliseconds, unless it was stopped in the middle of it."""
+"""Longest wait for another process to create a file, which takes milliseconds unless that process was stopped."""
 _PAUSE_SECONDS: Final = 0.01
 _FORK_SECONDS: Final = 0.2
-"""How long a fork of the application is held up at most."""
+"""Longest delay of a fork of the application."""
 
 
 class SQLiteFileError(Exception):
@@ -217,7 +217,7 @@ class SQLiteFile:
                 return
             if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 database.execute("PRAGMA journal_mode = WAL")
-            # In one transaction, ids included: another process that looks meanwhile must not take it for foreign.
+            # In one transaction with the ids: a process that looks meanwhile must not take the file for foreign.
             with transaction(database):
                 for statement in self._tables.strip().split(";\n"):
                     database.execute(statement)
@@ -230,7 +230,7 @@ class SQLiteFile:
         Raises:
             SQLiteFileError: it is another program's, or of a later version.
         """
-        # Tables first: the process that creates them sets the others in the same transaction, perhaps right now.
+        # Tables first: a process that creates the tables right now sets the ids in the same transaction.
         (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -247,12 +247,12 @@ class SQLiteFile:
         """
         import sqlite3
 
-        # Mode rw: SQLite would create a missing file readable by all. No transaction but those that we begin.
+        # Mode rw, as SQLite would create a missing file readable by all. No isolation level: no implicit transaction.
         uri = f"file:{pathname2url(os.path.abspath(self.path))}?mode=rw"
         database = sqlite3.connect(
             uri, timeout=max(0.0, timeout), isolation_level=None, uri=True, check_same_thread=False
         )
-        # What a transaction has written outlives this process; that it outlives the machine is not worth a sync.
+        # A commit survives the end of this process; surviving a power failure is not worth a sync each.
         database.execute("PRAGMA synchronous = NORMAL")
         return database
 
@@ -307,7 +307,7 @@ def create_file(path: str) -> bool:
     with _creation_lock(os.path.dirname(os.path.abspath(path))):
         if os.path.exists(path):
             return False
-        # Left by a database that was deleted or renamed: SQLite would take them for the new one's.
+        # Left by a deleted or renamed database: SQLite would take these files for the new database's.
         for suffix in ("-wal", "-shm", "-journal"):
             with suppress(FileNotFoundError):
                 os.unlink(path + suffix)
@@ -339,7 +339,7 @@ def _creation_lock(directory: str) -> Generator[None, None, None]:
                 break
         yield
     finally:
-        # Not by closing alone: a child that was forked meanwhile has a copy of the handle, and would wait for itself.
+        # Closing is not enough: a child forked meanwhile has a copy of the handle, which would keep the lock.
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)

@@ -39,13 +39,13 @@ def run_on_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         except BaseException as error:
             outcome.set_exception(error)
 
-    # An empty context: a judge's requests are no children of a span of the caller.
+    # In an empty context: spans of a judge's requests must not be children of the caller's span.
     thread = threading.Thread(target=contextvars.Context().run, args=(run,), name="ragtrace-score")
     try:
         thread.start()
         _wait(outcome)
     except BaseException:
-        if thread.ident is not None:  # it could be started
+        if thread.ident is not None:  # the thread was started
             is_cancelled.set()
             for loop, task in running:
                 if not loop.is_closed():
@@ -57,8 +57,8 @@ def run_on_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def _wait(outcome: Future[T]) -> None:
-    # Not `Thread.join`, which takes the thread for ended when it is interrupted (Python 3.11); and not without a time
-    # limit, which cannot be interrupted on Windows.
+    # Not `Thread.join`: after an interruption, it takes the thread for ended (Python 3.11). Not without a timeout: on
+    # Windows, such a wait cannot be interrupted.
     while not outcome.done():
         wait([outcome], _INTERRUPTIBLE_S)
 

@@ -27,7 +27,7 @@ _MOST_THREADS: Final = 8
 _SPARE_THREADS: Final = 5
 _IDLE_SECONDS: Final = 10.0
 _STARTS_NONE_AT_EXIT: Final = sys.version_info >= (3, 12)
-"""From then on a thread that is needed at exit must have been started before."""
+"""Whether Python starts no thread during exit, so that a thread that is needed then must be started before."""
 
 
 class DaemonPool(ThreadPoolExecutor):
@@ -53,14 +53,14 @@ class DaemonPool(ThreadPoolExecutor):
         self._pid = os.getpid()
         self._guard = threading.Lock()
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        """None: a thread is to end."""
+        """Calls and their futures, in order; None stands for the end of one thread."""
         self._started = self._free = 0
         self._over = False
 
     def prepare(self, threads: int = 1) -> None:
         """Start threads of the pool now, on Python versions that start none while the interpreter exits."""
         self._reset_after_fork()
-        with self._guard, suppress(RuntimeError):  # too late, or no room: the call that needs one fails
+        with self._guard, suppress(RuntimeError):  # during exit, or out of memory: the call that needs a thread fails
             while _STARTS_NONE_AT_EXIT and self._started < threads:
                 self._start()
 
@@ -78,7 +78,7 @@ class DaemonPool(ThreadPoolExecutor):
             if self._free <= 0 and self._started < self._most:
                 try:
                     self._start()
-                except RuntimeError:  # the interpreter is shutting down, or there is no room: others must do
+                except RuntimeError:  # during exit, or out of memory: the threads that run must do
                     if not self._started:
                         raise
             self._free -= 1
@@ -100,7 +100,7 @@ class DaemonPool(ThreadPoolExecutor):
                 call = calls.get(timeout=self._idle_seconds)
             except Empty:
                 with self._guard:
-                    if not calls.empty():  # it came this very moment
+                    if not calls.empty():  # a call was queued at this very moment
                         continue
                     self._started -= 1
                     self._free -= 1
@@ -108,7 +108,7 @@ class DaemonPool(ThreadPoolExecutor):
             if call is None:
                 return
             _run(*call)
-            del call  # with what it returned
+            del call  # and the arguments that the call keeps alive
             with self._guard:
                 self._free += 1
 
@@ -226,7 +226,7 @@ class BlockingCalls:
 
         async with self._semaphore:
             try:
-                # Our context goes along: in it, instrumented HTTP clients leave a judge's requests alone.
+                # In a copy of our context, in which instrumented HTTP clients do not trace a judge's requests.
                 future = self._pool.submit(contextvars.copy_context().run, outcome)
             except RuntimeError as none:
                 raise NoThreadError(f"no thread could be started: {none}") from none

@@ -43,7 +43,7 @@ class FakeJudge:
         self._script = list(script)
         self._metrics = metrics
         self.calls: list[RagCall] = []
-        """Calls that the judge was asked about."""
+        """All calls that the judge was asked about so far."""
 
     def offers(self, metric: Metric) -> bool:
         """Return whether this judge can score *metric*."""

@@ -17,7 +17,7 @@ from ragtrace.testing.replies import Reply, Request, completion, embeddings, eve
 from ragtrace.testing.rule_based_model import answer_by_rule
 
 Rule = Callable[[Request], "Reply | str | Mapping[str, object] | None"]
-"""Function that returns the reply to a request; a text or mapping: what the model writes; None: an answer by rule."""
+"""Function that returns the reply to a request: a `Reply`, the content as text or mapping, or None for the rules."""
 
 _START_S: Final = 10.0
 _MOST_REQUEST_BYTES: Final = 64 * 2**20
@@ -61,9 +61,9 @@ class OpenAIServer:
         self._rule = _rule(script)
         self._latency, self._rejects, self._wrap, self._embed = latency, tuple(rejects), wrap, embed
         self.requests: list[Request] = []
-        """Every request, in the order of arrival."""
+        """All requests so far, in the order of arrival."""
         self.n_connections = 0
-        """Number of connections that clients made."""
+        """Number of connections that clients have made so far."""
         self._chats = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="model server", daemon=True)

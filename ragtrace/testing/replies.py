@@ -20,7 +20,7 @@ _TOKENS: Final = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _PIECE_CHARS: Final = 40
 _DIMENSIONS: Final = 64
 _SURE: Final = 0.8
-"""Probability of a number that the model writes; the next higher number gets the rest."""
+"""Probability of each number that the model writes; the next higher number has the remaining probability."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Request:
     """HTTP request that the model server for tests received."""
 
     number: int
-    """From 0, in the order of arrival."""
+    """Number of the request in the order of arrival, from 0."""
     at: float
     """Time of arrival, in seconds on the monotonic clock."""
     path: str
     headers: Mapping[str, str]
-    """Headers, with names in small letters."""
+    """Headers, with names in lower case."""
     body: dict[str, Any]
 
     @property

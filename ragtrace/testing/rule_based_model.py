@@ -17,7 +17,7 @@ from ragtrace.testing.replies import Request
 
 _WORDS: Final = re.compile(r"\w{3,}")
 _ENOUGH: Final = 0.6
-"""Share of a statement's words that a supporting passage must have."""
+"""Lowest share of a statement's words that a supporting passage has, from 0 to 1."""
 _ABSTENTIONS: Final = (
     *("i don't know", "i do not know", "cannot answer", "can't answer", "no information"),
     *("could not find", "couldn't find", "cannot find", "can't find"),
