@@ -19,9 +19,9 @@ from ragtrace.history.spool_codec import UnscoredCall, decode, encode
 
 VERSION: Final = 1
 MOST_BYTES: Final = 4 << 20
-"""Size of a message; a call with longer texts is not handed over."""
+"""Most bytes of a message; a call with longer texts is not handed over."""
 DEADLINE_SECONDS: Final = 86_400.0
-"""Age at which a call is not judged any more, and becomes a dead letter."""
+"""Age in seconds at which a call that is not judged yet becomes a dead letter."""
 _MOST_ITEMS: Final = 10_000
 _TRACE_HEX: Final = 32
 _SPAN_HEX: Final = 16
@@ -53,7 +53,7 @@ class CallMessage(NamedTuple):
     deadline: float
     """Seconds since the epoch after which the call is not judged any more."""
     tries: int = 0
-    """Number of times that judging the call has failed."""
+    """Number of failed attempts to judge the call."""
 
     @classmethod
     def of(cls, unscored: UnscoredCall) -> CallMessage:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ragtrace.pipeline.served_models import ServedModels
 
 BAD: Final = 0.5
-"""Badness of a score from which the judge's verdict on a canary counts as bad."""
+"""Lowest badness of a score, from 0 to 1, at which the judge's verdict on a canary counts as bad."""
 Attributes = dict[str, str]
 Value = tuple[float, Attributes]
 
@@ -39,17 +39,17 @@ class CanaryAgreement:
 
     metric: str
     evaluator: str
-    """id@version of the judge."""
+    """Judge, as "id@version"."""
     canaries: Mapping[CanaryLabel, int]
     """Number of canaries by label."""
     judgements: Mapping[CanaryLabel, int]
-    """Latest judgements by label, at most a hundred, which `agreement` rests on."""
+    """Number of judgements that `agreement` rests on by label: the latest, at most a hundred."""
     agreement: Mapping[CanaryLabel, float | None]
-    """Share of the latest judgements that agree with the label; None: there are none."""
+    """Share of the latest judgements that agree with the label, from 0 to 1; None if there are no judgements."""
     fallen: CanaryLabel | None
-    """Label on which the judge errs more often than before; None: on none, as far as is known."""
+    """Label on which the judge errs more often than before; None if no such drift is detected."""
     usual: float | None
-    """Agreement before it fell."""
+    """Agreement before the drift, from 0 to 1; None if no drift is detected."""
 
 
 class _Outcome(NamedTuple):
@@ -176,7 +176,7 @@ class CanaryJudging:
             key = canaries.metric, self._judge.identity, canaries.key
             try:
                 update = await self._threads.run(self._store.update, *key, partial(_add_to_stored, judged))
-            except Exception as failure:  # of the file, of SQLite, or there is no thread
+            except Exception as failure:  # an error of the file or of SQLite, or no thread
                 self._counts[_Outcome(canaries.metric, label, "failed", "not_stored")] += 1
                 faults.record("canaries: history", failure)
                 return
@@ -269,7 +269,7 @@ class _Update(NamedTuple):
     monitor: AgreementMonitor
     change: Change | None
     drift: Drift | None
-    """The fall of the agreement that began, lasts or is over."""
+    """Fall of the agreement that begins, lasts or has just ended; None if there is none."""
 
 
 def _add_judgement(monitor: AgreementMonitor, *, label: CanaryLabel, error: bool, draw: float, at: float) -> _Update:

@@ -21,32 +21,32 @@ from ragtrace.pipeline.fleet_transports import Outgoing, RabbitTransport, RedisT
 
 TASK: Final = "ragtrace.judge"
 CALLS: Final = "ragtrace.calls"
-"""Queue of the calls that are to be judged."""
+"""Name of the queue of calls that are to be judged."""
 DEAD_LETTERS: Final = "ragtrace.dead_letters"
-"""Queue of the calls that could not be judged, each with its reason."""
+"""Name of the queue of calls that could not be judged, each with its reason."""
 MOST_TRIES: Final = 3
-"""Failed tries after which a call becomes a dead letter: of its judge, or of workers that ended while judging it."""
+"""Number of failures after which a call becomes a dead letter: of the judge, or of workers that end while judging."""
 STORE_VARIABLE: Final = "RAGTRACE_FLEET_STORE"
-"""Variable with the URL of the store that workers share beside a broker that is no Redis."""
+"""Environment variable with the URL of the store that workers share if the broker is not Redis."""
 MOST_CALLS: Final = 10_000
-"""Calls that the queue holds at most; sampling probabilities fall long before."""
+"""Most calls in the queue; sampling probabilities fall long before."""
 HOLD_SECONDS: Final = 10.0
-"""Time after which Redis gives a call to another worker, unless the worker that has it renews its hold."""
+"""Time after which Redis gives a call to another worker, unless the holder renews the hold on the call."""
 REDIS_PREFIX: Final = "ragtrace:"
 """Prefix of all keys in Redis."""
 WORKER_NAME: Final = "ragtrace-worker"
-"""Name of a worker's connections to Redis, by which living workers are counted."""
+"""Client name of workers' connections to Redis, by which living workers are counted."""
 _BATCH_BYTES: Final = 1 << 20
-"""Size of the messages that are sent before their confirmations are awaited."""
+"""Total size of the messages that are sent before confirmations are awaited."""
 _SCHEMES: Final = ("amqp", "amqps", "redis", "rediss")
 _TIMEOUT_SECONDS: Final = 5.0
 _VERIFIED: Final[Mapping[str, Mapping[str, object]]] = {
-    "amqps": {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None},  # None: the name in the URL
+    "amqps": {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None},  # None stands for the name in the URL
     "rediss": {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True},
 }
-"""Options with which kombu verifies the certificate of a broker and the name in it, which it does not by default."""
+"""Options, by URL scheme, with which kombu verifies a broker's certificate and name; by default kombu does not."""
 _CELERY_VARIABLES: Final = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
-"""Variables that Celery reads before its settings: they are those of another Celery application."""
+"""Environment variables that Celery prefers to its settings, although they are meant for the user's application."""
 
 
 class QueueFullError(RagtraceError):
@@ -220,7 +220,7 @@ class CallBroker:
         errors: list[Exception | None] = []
         batch: list[Outgoing] = []
         placed: dict[str, int] = {}
-        """Positions in `errors` of the messages that are sent, by the message's id."""
+        """Position in `errors` of each message that is sent, by the message's id."""
         size = 0
         most = None if again else self._most_calls
         for message in messages:

@@ -25,12 +25,12 @@ _AWAY_SECONDS: Final = 2.0
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 2.0
 _GATHER_SECONDS: Final = 0.02
-"""Time in which further calls join a batch: as long as the background worker gathers items."""
+"""Time for which a batch waits for further calls: as long as the background worker gathers items."""
 _BATCH_SECONDS: Final = 1.0
-"""Least time between two batches, unless a flush waits: a call that is published alone costs several times the
+"""Shortest time between two batches, unless a flush waits: a call that is published alone costs several times the
 processor time."""
 _MOST_AT_ONCE: Final = 128
-"""Calls in a batch at most; so many are published at once."""
+"""Most calls in a batch; a batch of this size is published at once."""
 _parents_connections: list[object] = []
 """Connections of the parent process that a forked child keeps alive, because closing one would end the parent's."""
 
@@ -72,7 +72,7 @@ class FleetPublisher:
         """Monotonic time before which a batch is published only if it is full."""
         self._thread: threading.Thread | None = None
         self.watch = QueueWatch(self.broker, self.load)
-        """Watches the depths of the queues from the first call on."""
+        """Monitor of the queues' depths, started by the first call."""
 
     @property
     def is_away(self) -> bool:
@@ -95,7 +95,7 @@ class FleetPublisher:
                 self._thread.start()
                 self.watch.start()
             self._queue.append(publishing)
-            if len(self._queue) in (1, _MOST_AT_ONCE):  # the others gather without waking the thread
+            if len(self._queue) in (1, _MOST_AT_ONCE):  # calls in between do not wake the thread
                 self._changed.notify()
         return await publishing.done
 

@@ -80,7 +80,7 @@ class RabbitTransport:
         self._channel.events["basic_nack"].add(self._on_nack)
         self._sent = 0
         self._unanswered: dict[int, str] = {}
-        """Ids of the messages that RabbitMQ has not confirmed or refused, by the number that it gives them."""
+        """Ids of messages that are neither confirmed nor refused yet, by RabbitMQ's delivery tag."""
         self._stored: dict[str, bool] = {}
 
     def send(self, queue: str, messages: Sequence[Outgoing], stored: dict[str, bool], most: int | None = None) -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 MOST: Final = 300
-"""Outcomes that are remembered: those of a hundred calls with three evaluators."""
+"""Most outcomes that are kept: those of a hundred calls with three evaluators."""
 _KEY: Final = re.compile(r"\b(?:sk|pk)-[\w*-]{6,}|\bBearer\s+\S+")
-"""API keys, which servers repeat in their error messages."""
+"""Pattern of API keys, which servers repeat in error messages."""
 _MOST_CHARS: Final = 200
 
 
@@ -33,19 +33,19 @@ class RecentOutcome:
     """Outcome of a RAG call at one evaluator: scored, failed, dropped or sampled out, with the reason."""
 
     at: float
-    """Seconds since the epoch."""
+    """Time of the outcome, in seconds since the epoch."""
     trace_id: str
-    """32 hexadecimal digits; empty if there was no span."""
+    """Trace id of 32 hexadecimal digits; empty if the call had no span."""
     span_id: str
     workflow: str
     evaluator: str
     outcome: str
-    """sampled_out, scored, partial, failed or dropped."""
+    """Kind of outcome: sampled_out, scored, partial, failed or dropped."""
     reason: str
     probability: float | None
-    """Inclusion probability with which the judge was to see the call, where the sampler decided."""
+    """Probability with which the call was sampled for the judge, from 0 to 1; None if the sampler did not decide."""
     detail: str
-    """What failed, in words of the judge or its server; empty if nothing did."""
+    """Error message of the judge or its server, or names of unscored metrics; empty if there is nothing to say."""
 
     @property
     def why(self) -> str:
@@ -132,9 +132,9 @@ _WORDS: Final[Mapping[tuple[str, str], str]] = {
 
 LATELY_SECONDS: Final = 300.0
 _FIRST_CALLS: Final = 10
-"""Calls of a workflow after which contexts or answers that were never captured are logged."""
+"""Number of a workflow's calls after which a warning is logged if contexts or answers were never captured."""
 _IN_A_ROW: Final = 5
-"""Failures in a row after which an evaluator is logged as failing."""
+"""Number of consecutive failures after which an evaluator is logged as failing."""
 _MOST_WORKFLOWS: Final = 100
 _MOST_REMEMBERED: Final = 1_000
 _MOST_CAUSES: Final = 20
@@ -173,7 +173,7 @@ _BY_REASON: Final[Mapping[str, tuple[str, str]]] = {
     "content_filter": ("content filter", "the server withholds the replies: take another model or filter"),
 }
 _AT_ONCE: Final = frozenset({"key refused", "no key", "model or address unknown", "unreachable"})
-"""Causes that do not pass by themselves: logged at the first failure if the judge has never answered."""
+"""Permanent causes, which are logged at the first failure if the judge has never answered."""
 
 
 def cause_of(reason: str, detail: str) -> tuple[str, str]:
@@ -199,7 +199,7 @@ class CaptureCounts:
     workflow: str
     calls: int = 0
     with_contexts: int = 0
-    """Calls whose retrieval was captured, also if it returned nothing."""
+    """Number of calls whose retrieval was captured, also if the retrieval returned nothing."""
     with_answer: int = 0
 
 
@@ -210,7 +210,7 @@ class EvaluatorFailures:
     in_a_row: int = 0
     causes: Counter[str] = field(default_factory=Counter[str])
     said: str = ""
-    """Message of the last failure."""
+    """Message of the last failure, for the log; empty before the first."""
     advice: str = ""
     answered: bool = False
     """Whether the evaluator has given labels at least once."""
@@ -256,7 +256,7 @@ class HealthMonitor:
         if counts.calls == _FIRST_CALLS:
             self._warn_missing("contexts", counts.with_contexts, NO_CONTEXTS, call.workflow)
             self._warn_missing("answer", counts.with_answer, NO_ANSWERS, call.workflow)
-        # Latencies, measured without a judge, are no scores of an evaluator.
+        # Metrics that need no judge, such as latencies, do not show that an evaluator works.
         judged = (each for each in evaluations if each.evaluator != LabelFreeJudge.id)
         scored = any(isinstance(result, Score) for each in judged for result in each.results.values())
         if call.contexts is not None and call.answer_captured and scored:

@@ -42,23 +42,23 @@ if TYPE_CHECKING:
 
 _AN_INSTANT = 0.001
 _SPOOL_SECONDS: Final = 1.0
-"""Time for which storing a call that the broker does not take waits for other writers of the spool file."""
+"""Longest wait for other writers of the spool file, when a call that the broker does not take is stored."""
 _AVAILABLE_POLL_SECONDS: Final = 0.25
-"""Longest time between two looks whether a judge that failed is available again."""
+"""Longest pause before checking again whether a judge that failed is available."""
 _STORED_AT_ONCE: Final = 128
 """Most calls that are written to the spool file in one batch."""
 _STORED_AT_LEAST: Final = 16
-"""Calls at the beginning of a batch for which the time left is not checked."""
+"""Number of calls in a batch that are stored without checking whether the time suffices."""
 _STORE_SECONDS: Final = 0.005
-"""Time for writing one batch of calls to the spool file."""
+"""Typical time for writing a batch of calls to the spool file."""
 _STORE_GRACE_SECONDS: Final = 0.02
-"""Extra time for a batch that is being written when the time is over; the shutdown waits `AT_LEAST_SECONDS` for it."""
+"""Extra time for a batch that is being written at the deadline, for which the shutdown waits `AT_LEAST_SECONDS`."""
 _ENCODE_SECONDS: Final = 0.000_1
-"""Time for writing one call as JSON."""
+"""Typical time for encoding a call as JSON."""
 
 
 _ITEM_BYTES: Final = 2_000
-"""Memory of an item without its texts: its step, its span, a task that waits for the judge."""
+"""Memory of an item without texts: the step, the span, and a task that waits for the judge."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,21 +69,21 @@ class WorkItem:
     builder: CallBuilder | None = None
     is_call: bool = False
     pending_evaluators: set[str] = field(default_factory=set[str])
-    """Ids of the evaluators for which the ledger has no outcome of this call yet."""
+    """Ids of the evaluators without an outcome for this call in the ledger yet."""
     dropped: str = ""
-    """Reason why some or all evaluators do not score the call, or empty; a span not written by then has no content."""
+    """Reason why evaluators do not score the call, or empty; a span that is not written yet then gets no content."""
     emitted_evaluations: int = 0
     """Number of evaluations whose events and metrics were sent before the judge was asked."""
     call: RagCall | None = None
-    """The call, once the processor has built it."""
+    """Built and redacted call; None until the processor has built it."""
     probability: float | None = None
-    """Inclusion probability with which the judge was to see the call, once the sampler has decided."""
+    """Probability with which the call is sampled for the judge, from 0 to 1; None until the sampler has decided."""
     handed_over: bool = False
-    """Whether the call is in the queue of a fleet, whose workers judge it."""
+    """Whether the call has been published to the queue of a fleet, whose workers judge the call."""
     spooled: int | None = None
-    """Row number in the spool file of a call that was read from there; its span has ended in another process."""
+    """Row number of a call from the spool file, whose span another process has ended; None for any other call."""
     job: Callable[[], Awaitable[None]] | None = None
-    """Coroutine function to await on the worker's event loop, instead of a step."""
+    """Coroutine function to call on the worker's event loop instead of processing a step; None for steps and calls."""
 
     @classmethod
     def from_spooled(cls, claimed: ClaimedCall) -> WorkItem:
@@ -146,11 +146,11 @@ class JudgedCall(NamedTuple):
     """Outcome of one attempt to judge a RAG call that another process has handed over."""
 
     status: Literal["scored", "failed", "retried", "judge_unavailable", "taken_over"]
-    """`scored`, and `failed` at the last try: the scores were sent. `retried`: the judge failed with this call.
-    `judge_unavailable`: it was not asked about this call, as it failed with others, or it asked for a pause.
-    `taken_over`: another process judges the call."""
+    """Status of the attempt. `scored`, or `failed` at the last try: the scores were sent. `retried`: the judge failed.
+    `judge_unavailable`: the judge was not asked, as it failed on other calls or asked for a pause. `taken_over`:
+    another process judges the call."""
     reason: str
-    """Why the judge failed; empty if it did not."""
+    """Reason why the judge failed, or empty."""
 
 
 class CallProcessor:
@@ -262,7 +262,7 @@ class CallProcessor:
 
         Do nothing if a shutdown has counted the call as dropped or spooled meanwhile.
         """
-        if self._has_rules:  # redacted before it is settled, as `ragtrace.doctor()` shows its texts from then on
+        if self._has_rules:  # redacted before it is counted, as `ragtrace.doctor()` shows the error messages
             evaluation = redact_evaluation(evaluation, self._redact)
         outcome, reason = evaluation.outcome
         odds, detail = evaluation.probability, failure_detail(evaluation) if reason else unscored_metrics(evaluation)
@@ -284,11 +284,11 @@ class CallProcessor:
         self.count_pending_as(work, "dropped", reason)
         span = work.step.span
         if span is None or work.step.written:
-            if work.is_call and work.dropped:  # its scoring blocks the worker, so the shutdown could not cancel it
+            if work.is_call and work.dropped:  # a scoring blocks the worker, so that the shutdown could not cancel it
                 status = semconv.STATUS_DEFERRED if work.dropped == "spooled" else semconv.STATUS_DROPPED
                 self._score_sender.release_with_status(work.step, status)
             return
-        if reason == "spooled":  # its texts have been read and redacted, and its scores will follow
+        if reason == "spooled":  # the call's texts have been read and redacted, and its scores will follow
             self.write(work)
             return
         work.step.written = True
@@ -362,7 +362,7 @@ class CallProcessor:
         except asyncio.CancelledError:
             status = self._interrupt(work)
             raise
-        except BaseException as error:  # whatever a user's redaction or id generator raises: the call is accounted for
+        except BaseException as error:  # whatever a user's redaction or id generator raises, the call is counted
             status = semconv.STATUS_ERROR
             faults.record("scoring of a call", error)
             self.count_pending_as(work, "failed", "internal")
@@ -401,7 +401,7 @@ class CallProcessor:
             try:
                 if not (
                     work.pending_evaluators or work.dropped
-                ):  # else it stays in the file, and another process scores it again
+                ):  # else the call stays in the file, and another process scores it again
                     if evaluations:
                         self._score_sender.send(work.step, call, evaluations, None)
                     if self._spooling is not None and work.spooled is not None:
@@ -525,7 +525,7 @@ class CallProcessor:
             odds = decision.probability
             self.count_outcome(work, self._judge_id, "sampled_out", decision.reason, probability=odds)
             return decision
-        # A call from the spool file keeps its place in the queue: it was only claimed because there was room enough.
+        # A call from the spool file keeps its place in the queue: calls are claimed only while there is room.
         if work.spooled is None and not self._worker.wait_for_judge():
             self._drop_as_queue_full(work, self._judge_id, decision)
             return decision
@@ -608,7 +608,7 @@ class CallProcessor:
             works: items that were never begun, or that block the worker; calls whose scoring was cancelled are added.
             budget: time budget of the shutdown; calls for which it leaves no time are counted as dropped.
         """
-        # From here on no score that the worker may still finish for these calls is counted or sent.
+        # From here on, scores that the worker may still finish for these calls are neither counted nor sent.
         works = [*works, *self.interrupted]
         claimed = {work: names for work in dict.fromkeys(works) if (names := work.claim_pending_evaluators())}
         lost = "shutdown" if self._spooling is None else "not_spooled"
@@ -625,7 +625,7 @@ class CallProcessor:
             outcome, reason = ends.get(work, ("dropped", lost if work.spooled is None else "spooled"))
             work.dropped = reason if outcome == "dropped" else work.dropped
             counts.update((name, work.step.workflow, outcome, reason) for name in names)
-        # One entry for all calls with the same workflow and outcome: there may be thousands, and little time.
+        # One entry for all calls with the same workflow and outcome, as there may be thousands, and little time.
         for (name, workflow, outcome, reason), calls in counts.items():
             self._ledger.count_finished(name, workflow, outcome, reason, calls=calls)
         for work, names in list(claimed.items())[-MOST:]:

@@ -36,9 +36,9 @@ class QueueWatch:
     def __init__(self, broker: CallBroker, load: QueueLoad | None = None, seconds: float = LOOK_SECONDS) -> None:
         self._broker, self._load, self._seconds = broker, load, seconds
         self.depths: QueueDepths | None = None
-        """Depths at the last look; None while the broker cannot be reached."""
+        """Last depths that were read; None while the broker cannot be reached."""
         self.looked = threading.Event()
-        """Set after the first look."""
+        """Event that is set when the depths have been read for the first time, or could not be."""
         self._connection: Any = None
         self._channel: Any = None
         self._stopped = threading.Event()
@@ -89,7 +89,7 @@ class QueueWatch:
             self._channel = self._connection.channel()
         with suppress(*self._connection.channel_errors):
             return int(self._channel.queue_declare(queue, passive=True).message_count)
-        self._channel = None  # RabbitMQ closes the one on which a queue was asked for that does not exist
+        self._channel = None  # RabbitMQ closes a channel that asks for a missing queue
         return 0
 
     def _close(self) -> None:

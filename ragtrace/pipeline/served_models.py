@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
 _MOST_KNOWN: Final = 50
-"""Most models that are remembered of one judge; further ones are counted, and reported by no event."""
+"""Most models that are kept for one judge; further ones are counted, but no event reports them."""
 
 
 class ServedModels:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ragtrace.pipeline.processor import WorkItem
 
 EXIT_SECONDS: Final = 5.0
-"""Time-out of the shutdown at exit."""
+"""Timeout of the shutdown at exit."""
 AT_LEAST_SECONDS: Final = 0.03
-"""Time for each step of a shutdown that is tried even when no time is left."""
+"""Time that each step of a shutdown gets even when no time is left."""
 _INTERRUPTED_SECONDS: Final = 1.0
-"""Time that an interrupted shutdown still has to store and count the calls that are not scored."""
+"""Time that an interrupted shutdown has to store and count unscored calls."""
 _FILE_SECONDS: Final = 0.05
 """Shortest time to wait for a file that is locked or on a slow disk."""
 _OVERTIME_SECONDS: Final = 0.06
@@ -36,13 +36,13 @@ _OVERTIME_SECONDS: Final = 0.06
 _AFTER_SCORING_SECONDS: Final = 1.0
 _AFTER_SCORING_AT_LEAST_SECONDS: Final = 0.1
 _COLLECTED_SECONDS: Final = 0.000_02
-"""Time in which the garbage collector visits one item, during which no other thread runs."""
+"""Time for which the garbage collector stops all threads to visit one item."""
 _ITEM_SECONDS: Final = 2 * _COLLECTED_SECONDS
-"""Time to drop one item: to count it, and for the garbage collector to visit it."""
+"""Time to drop one item, which is counted and visited by the garbage collector."""
 _SPOOLED_ITEM_SECONDS: Final = 0.000_2
-"""Time to store one item in the spool file: a mean, as a call takes much longer than a step."""
+"""Mean time to store one item in the spool file; a call takes much longer than a step."""
 _MOST_AFTER_SCORING: Final = 0.6
-"""Largest share of the timeout for what comes after scoring."""
+"""Highest share of the timeout, from 0 to 1, that is kept for the steps after scoring."""
 _CLOSING_SHARE: Final = 1 / 6
 _CLOSING_SECONDS: Final = 0.15
 _SPAN_SECONDS: Final = 0.000_1
@@ -71,7 +71,7 @@ class ShutdownBudget:
         now = monotonic()
         self.deadline = now + timeout
         self.closing = min(_CLOSING_SECONDS + waiting * _COLLECTED_SECONDS, timeout * _CLOSING_SHARE)
-        """Seconds of a shutdown that are kept for its end: the remaining spans, a last export."""
+        """Seconds of a shutdown that are kept for the last steps: ending the remaining spans, and a last export."""
         self._latest = max(now, self.deadline) + _OVERTIME_SECONDS
 
     def cut_short(self) -> None:

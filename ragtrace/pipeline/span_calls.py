@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _NO_CALLS: Final = 20
-"""Spans without any call among them after which that is logged."""
+"""Number of steps in no call after which a missing call is logged."""
 
 
 class SpanCalls:

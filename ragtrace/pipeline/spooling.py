@@ -24,10 +24,10 @@ _FLUSH_SECONDS: Final = 10.0
 _CONFIRM_SECONDS: Final = 1.0
 """Time between two flushes that confirm the delivery of scores."""
 _LEAVE_SECONDS: Final = 1.0
-"""Shortest time for releasing the claimed calls at shutdown, even after its deadline: a busy machine needs it."""
+"""Least time for releasing the claimed calls at shutdown, even after the deadline, as on a busy machine."""
 _MOST_CLAIMED: Final = 64
 _CLAIM_SECONDS: Final = 0.2
-"""Shortest time for which claiming calls waits for other processes that write to the file."""
+"""Least time for which a claim of calls waits for other writers of the file."""
 
 
 class Spooling:
@@ -131,7 +131,7 @@ class Spooling:
 
     def _start_delivery(self) -> None:
         def deliver() -> bool:
-            began = monotonic()  # the scores of all calls in `_sent` have been queued by now
+            began = monotonic()  # by now, the scores of all calls in `_sent` have been queued
             flushed = self._telemetry.flush(_FLUSH_SECONDS, release_held=False)
             return flushed and self._telemetry.scores_settled_until(began)
 

@@ -32,24 +32,24 @@ from ragtrace.system.threads import DaemonPool, prepare_bounded_calls
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 SLICE_SECONDS: Final = 0.0005
-"""How long the worker computes before it sleeps."""
+"""Time for which the worker computes before it sleeps."""
 LONGEST_PAUSE_SECONDS: Final = 0.001
-"""Sleep after a slice when few items wait: the work of a call is spread out."""
+"""Sleep after a slice when few items wait, so that the work of a call is spread out."""
 SHORTEST_PAUSE_SECONDS: Final = 0.00002
-"""Sleep after a slice when many items wait. With the slack of timers it becomes three to four times as long."""
+"""Sleep after a slice when many items wait; the slack of timers makes the sleep three to four times as long."""
 _FEW: Final = 8
-"""Items that may wait while the worker still sleeps for the longest pause."""
+"""Most waiting items with which the worker still sleeps for the longest pause."""
 _UNHURRIED_SECONDS: Final = 0.01
-"""Last part of a `wait_idle`, in which the worker sleeps again: the waiting thread needs the interpreter to return."""
+"""Last part of a `wait_idle`, in which the worker sleeps again so that the waiting thread gets the GIL to return."""
 _GATHER_SECONDS: Final = 0.02
-"""Sleep of the busy thread between two looks into the queue, in which new items gather."""
+"""Sleep of the busy thread before it reads the queue again, in which new items gather."""
 _LINGER_SECONDS: Final = 1.0
-"""Time without an item after which the thread is no longer busy: it sleeps until the next item wakes it."""
+"""Time without an item after which the thread is no longer busy, and sleeps until the next item wakes it."""
 _TICK_SECONDS: Final = 0.25
 _ROUND_SECONDS: Final = 0.005
-"""How long the worker handles queued items before the tasks of the event loop get their turn."""
+"""Time for which the worker handles queued items before it runs the other tasks of the event loop."""
 _SHORT_ROUND_SECONDS: Final = 0.001
-"""The same while there are many tasks: the event loop resumes a task several times for one request to a judge."""
+"""`_ROUND_SECONDS` while there are many tasks, as the event loop resumes a task several times for one judge request."""
 _MANY_TASKS: Final = 256
 _MOST_TAKEN: Final = 8  # items taken from the queue at a time: weighing these takes far less than a slice of work
 _MOST_BUSY: Final = 128  # tasks that count as waiting for the processor; others wait for a server
@@ -57,15 +57,15 @@ _PATIENCE_SECONDS: Final = 1.0  # for which items wait for room in an exporter's
 _CLOSE_SECONDS: Final = 0.5  # for which the handler may close its connections
 _LAST_TURNS: Final = 16  # turns of the event loop before its tasks are cancelled
 _CANCELLED_AT_ONCE: Final = 4
-"""Tasks cancelled before the throttle may sleep: a thread in `stop` needs the interpreter in between."""
+"""Number of tasks cancelled before the throttle may sleep, as a thread in `stop` needs the GIL in between."""
 _parents_loops: list[object] = []
-"""Event loops of the parent process that a forked child keeps alive, because collecting one would harm the parent's."""
+"""Event loops of the parent process that a forked child never deletes, because that would harm the parent's epoll."""
 _SMALL_PER_CAPACITY: Final = 8
-"""Places for small items for each place for a large one."""
+"""Number of places for small items for each place for a large item."""
 _NOVELTY: Final = 1 / 32
 """Weight of the newest item in the mean size, which is assumed for items that are not weighed yet."""
 _WAITING_SHARE: Final = 0.75
-"""Share of the bytes that items waiting for a judge may take; the rest is for items that no evaluator has seen."""
+"""Share of the bytes, from 0 to 1, that items waiting for a judge may take; the rest is for new items."""
 
 
 class Throttle:
@@ -299,7 +299,7 @@ class _Entry(Generic[T]):
 
 
 _handled: ContextVar[_Entry[Any]] = ContextVar("ragtrace_handled")
-"""The item that the running coroutine handles."""
+"""Item that the running coroutine handles."""
 
 
 class Worker(Generic[T]):
@@ -327,9 +327,9 @@ class Worker(Generic[T]):
     def reset(self) -> None:
         """Empty the queue after a fork: its items belong to the parent process, and the child has no worker thread."""
         if getattr(self, "_loop", None) is not None:
-            # A child's loop shares its epoll with the parent's: if it were collected it would unregister there too.
+            # A child's loop shares its epoll with the parent's loop: deleting one would unregister the files of both.
             _parents_loops.append(self._loop)
-        # Re-entrant: a stream collected as garbage ends its call wherever this thread happens to be, here included.
+        # Re-entrant: the garbage collector may end a stream, and so its call, while this thread holds the lock.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._items: deque[tuple[T, bool]] = deque()
@@ -468,23 +468,23 @@ class Worker(Generic[T]):
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def _start(self) -> bool:
-        # An empty context: spans of the background must not become children of the request that starts the thread.
+        # In an empty context: spans of the worker must not become children of the request that starts the thread.
         run, executor = contextvars.Context().run, DaemonPool()
         thread = threading.Thread(target=run, args=(self._run, executor), name="ragtrace", daemon=True)
         self._thread = thread
         try:
             thread.start()
-        except RuntimeError as error:  # no more threads are possible, or the interpreter is shutting down
+        except RuntimeError as error:  # out of threads, or the interpreter is shutting down
             faults.record("start of the background thread", error)
             self._thread = None
         else:
-            # Not on the new thread: the interpreter may already be shutting down when that one first runs.
+            # Not on the new thread, which may first run when the interpreter is already shutting down.
             prepare_bounded_calls()
             executor.prepare()
         return self._thread is not None
 
     def _run(self, executor: DaemonPool) -> None:
-        # Instrumented HTTP clients look for this key: a judge's requests are not the application's.
+        # Instrumented HTTP clients look for this key, and do not trace a judge's requests as the application's.
         attach(set_value("suppress_instrumentation", True))
         loop = asyncio.new_event_loop()
         loop.set_default_executor(executor)
@@ -518,8 +518,8 @@ class Worker(Generic[T]):
 
         A younger task may wait for something that an older one holds.
         """
-        # First some turns of the loop: a task that is cancelled before it began could not report what became of its
-        # item, and one whose judge has just replied can still finish.
+        # First run the loop a few times: a task that is cancelled before it began could not report the outcome of its
+        # item, and a task whose judge has just replied can still finish.
         for _ in range(_LAST_TURNS):
             await asyncio.sleep(0)
         ending = [task for task in self._tasks if not task.done()][::-1]
@@ -534,7 +534,7 @@ class Worker(Generic[T]):
         with self._lock:
             wake.clear()
             self._asleep = not busy and not self._items
-            # An item that came just now, or while the thread is busy, wakes no thread: the alarm bounds its wait.
+            # An item that arrives just now, or while the thread is busy, wakes no thread: the alarm bounds the wait.
         alarm = loop.call_later(_GATHER_SECONDS if busy else _TICK_SECONDS, wake.set)
         await wake.wait()
         alarm.cancel()
@@ -547,7 +547,7 @@ class Worker(Generic[T]):
         Return False if there was nothing to do.
         """
         done: asyncio.Future[bool] = loop.create_future()
-        # Not inside this task: the user's code, which runs there, must not take it for its own and cancel it.
+        # Not inside this task, which the user's code that runs there could find as the current task and cancel.
         loop.call_soon(lambda: done.set_result(self._handle_round()))
         return await done
 
@@ -565,7 +565,7 @@ class Worker(Generic[T]):
             self.throttle.set_load(len(self._taken) + len(self._items) + min(len(self._tasks), _MOST_BUSY))
             self._handle_next()
             self.throttle.yield_interpreter()
-        self.throttle.set_load(_MOST_BUSY)  # short sleeps while the tasks run: each one holds up all others
+        self.throttle.set_load(_MOST_BUSY)  # short sleeps while the tasks run, as each sleep delays all tasks
         return handled > 0 or bool(self._items)
 
     def _remaining_capacity(self) -> int:
