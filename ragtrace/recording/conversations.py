@@ -19,7 +19,7 @@ from ragtrace.system.faults import faults
 from ragtrace.system.forks import call_in_child
 
 _LOST: Final = 8_192
-"""Most ids of incomplete conversations that are remembered."""
+"""Most ids of incomplete conversations that are kept."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -27,7 +27,7 @@ class _Conversation:
     turns: list[Turn] = field(default_factory=list[Turn])
     chars: int = 0
     at: float = 0.0
-    """Monotonic seconds of its last turn."""
+    """Time of the last turn, in monotonic seconds."""
 
 
 def needs_turns(metric: Metric) -> bool:

@@ -22,7 +22,7 @@ from ragtrace.recording.recorder import StepRecorder
 from ragtrace.system.faults import faults
 
 Driver: TypeAlias = "Callable[[StepRecorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
-"""Calls a function of one kind, returns what it returns, and ends the recording when the run ends."""
+"""Function that calls a user's function of one kind, returns the result, and ends the recording when the run ends."""
 
 
 def driver_of(function: Any) -> Driver:
@@ -46,14 +46,14 @@ def driver_of(function: Any) -> Driver:
 
 
 def _drive_lazy(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    # A generator's body runs at its first next(): the span begins there too.
+    # The span begins where the generator's body does: at the first next().
     return settle(Invocation(recorder), wrapped(*args, **kwargs))
 
 
 def _drive_async(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a coroutine function that is wrapped in an object, such as a partial, in a coroutine of the same name."""
     driver: Any = _drive_coroutine(recorder, wrapped, args, kwargs)
-    with suppress(Exception):  # of a callable object that answers for its attributes itself
+    with suppress(Exception):  # a callable object may raise for any attribute
         name = getattr(wrapped, "__name__", None)
         if type(name) is str:
             driver.__name__, driver.__qualname__ = name, getattr(wrapped, "__qualname__", name)
@@ -185,10 +185,10 @@ _GENERATOR: Any = types.GeneratorType
 _ASYNC_GENERATOR: Any = types.AsyncGeneratorType
 _COROUTINE: Any = types.CoroutineType
 _class_of: Callable[[object], type[object]] = type
-"""`type`, of which the type checker knows what it returns: `typing.cast` would be another call."""
+"""`type`, annotated for the type checker: `typing.cast` would cost a call at run time."""
 _FUTURES: Any = (asyncio.Future, Future)
 _FINISHED = frozenset(map(id, (str, bytes, list, tuple, dict, set, frozenset, int, float, bool, type(None))))
-"""By identity: a metaclass may make its classes unhashable."""
+"""Ids of classes whose objects are neither streams nor awaitables. Not the classes: a metaclass may prevent hashing."""
 
 
 def settle(call: Invocation, result: Any) -> Any:

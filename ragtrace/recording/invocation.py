@@ -41,17 +41,17 @@ class Invocation:
         self._recorder = recorder
         self.current: Context | None = recorder.current
         self._first: float | None = None
-        """Monotonic seconds of the first piece, of the last piece, and of the piece that the reader is using."""
+        """Arrival times, in monotonic seconds, of the first piece, the last one, and the one that the reader uses."""
         self._last: float | None = None
         self._yielded: float | None = None
         self._wait = 0.0
-        """Seconds that the reader took between pieces, in all and before the last piece."""
+        """Seconds that the reader held the stream between pieces: in total, and before the last piece."""
         self._wait_before_last = 0.0
         self._is_over = False
         self.is_stream = False
         """Whether the function returned a stream, whose pieces are recorded."""
         self.result: object = None
-        """Object that contains the stream, to be recorded when the stream ends."""
+        """Object that contains the stream and is recorded when the stream ends; None if there is no such object."""
         self._token: Any = None
 
     def begin(self) -> None:
@@ -66,7 +66,7 @@ class Invocation:
 
     def __exit__(self, *_: object) -> None:
         if self.current is not None:
-            # A span that the user's generator opened before a yield must be current again after it, but not in between.
+            # A span that the user's generator opened before a yield must be current after it, but not in between.
             self.current = get_current()
             detach(self._token)
 
@@ -157,7 +157,7 @@ def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generat
             return stop.value
         finally:
             if token is not None:
-                # What the user's code attached stays attached only for that code, and for a stream that it returns.
+                # What the user's code attached stays attached for that code, and for a stream that the code returns.
                 call.current = get_current()
                 detach(token)
             resume, given = iterator.send, None  # else an error that was thrown in would keep itself alive

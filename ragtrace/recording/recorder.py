@@ -35,20 +35,20 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Positional and keyword arguments of one run."""
 
 SUPPRESS = "suppress_instrumentation"
-"""The key that all instrumentations of OpenTelemetry look for."""
+"""Context key by which all instrumentations of OpenTelemetry are suppressed."""
 _MOST_PIECES: Final = 1_000
 _STACKTRACE_CHARS: Final = STACKTRACE_CHARS + MARGIN_CHARS
-"""Characters kept for redaction. It sees a margin and cuts it off: a cut before redaction could split a match."""
+"""Last characters of a stack trace that are redacted. Redaction cuts off the margin, where a match may be split."""
 _UNFROZEN: Final = object()
-"""Stands for a value that may still change, and so has to be read at once."""
+"""Marker of a value that may still change, and so has to be read at once."""
 _NOTHING: Final = object()
-"""Stands for a result that has not been kept; None may be one."""
+"""Marker of a result that is not kept, as None may be a result."""
 _IMMUTABLE: Final = frozenset(map(id, (str, bytes, int, float, bool, type(None))))
-"""By identity: a metaclass may make its classes unhashable."""
+"""Ids of immutable classes. Not the classes: a metaclass may prevent hashing."""
 _class_of: Callable[[object], type[object]] = type
 """`type`, annotated for the type checker: `typing.cast` would cost a call at run time."""
 _process = object()
-"""Stands for this process, replaced in a forked child: comparing it costs less than `os.getpid`."""
+"""Marker of this process, replaced in a forked child: a comparison of markers costs less than `os.getpid`."""
 
 
 def mark_forked() -> None:
@@ -65,13 +65,13 @@ class StepSpec(NamedTuple):
     name: str = ""
     workflow: str = ""
     rerank: bool | None = None
-    """Whether the retrieval is a re-ranking; None: it is one if the function is given documents."""
+    """Whether the retrieval is a re-ranking; None if that depends on whether the function is given documents."""
     provider: str | None = None
     model: str | None = None
     result: Selector | None = None
-    """Returns the documents (of a retrieval) or the answer (else) from what the function returned or yielded."""
+    """Function that selects the documents (retrieval) or the answer (any other step) from the result or a piece."""
     sources: Selector | None = None
-    """Returns the documents that a generation or trace used from what the function returned."""
+    """Function that selects from the result the documents that a generation or trace used."""
 
 
 class Began(NamedTuple):
@@ -138,7 +138,7 @@ def is_unobserved() -> bool:
     # Another library may have begun a trace of its own below the dropped span, with another decision.
     try:
         return span is frame.span or not (span and span.get_span_context().trace_flags.sampled)
-    except Exception as error:  # a span of a foreign class
+    except Exception as error:  # a span of another library
         faults.record("context of a span", error)
         return True
 
@@ -184,11 +184,11 @@ class StepRecorder:
     """
 
     call_builder: CallBuilder | None = None
-    """The call that the step is part of; None for a retrieval outside any call."""
+    """Builder of the call to which the step belongs; None for a retrieval outside any call."""
     began: float = 0.0
-    """Monotonic seconds, from `begin`."""
+    """Time of `begin`, in monotonic seconds; 0 before."""
     current: Context | None = None
-    """The context to run the function in, from `begin` to its end; with what the function itself has attached."""
+    """Context to run the function in, with what the function has attached; None before `begin` and after the end."""
     is_dropped = False
     """Whether the head sampler has dropped the step."""
     _counts = False
@@ -395,7 +395,7 @@ class StepRecorder:
             return
         self._arguments = None
         try:
-            # They cannot wait where a function of the user's picks from them: it is called while the application waits.
+            # Not if a function of the user selects from the arguments: it is called while the application waits.
             self._kept_arguments = _immutable_arguments(*arguments) if spec.arguments.can_wait else None
             if self._kept_arguments is None:
                 self._take_arguments(spec.arguments.extract(*arguments, self._bound))
@@ -436,7 +436,7 @@ class StepRecorder:
         result, self._kept_result = self._kept_result, _NOTHING
         try:
             if arguments is not None:
-                # Frozen arguments are texts, numbers and lists of texts: no messages need to be looked for in them.
+                # Frozen arguments are texts, numbers and lists of texts, which hold no messages.
                 self._take_arguments(self._spec.arguments.extract(*arguments, self._bound, is_frozen=True))
         except Exception as error:
             faults.record("capture", error)
@@ -499,7 +499,7 @@ class StepRecorder:
             step.documents = found.documents if step.documents is None else step.documents
         if step.kind == "generate":
             is_missing = returned is None and streamed is None
-        else:  # a trace: missing if it returned something without an answer, and no generation inside gave one
+        else:  # a trace whose result has no answer, and which has no generation with one
             others = () if self.call_builder is None else self.call_builder.steps
             is_missing = value is not None and step.answer is None and bool(others)
             is_missing = is_missing and all(each.kind != "generate" for each in others)

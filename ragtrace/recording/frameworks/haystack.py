@@ -37,7 +37,7 @@ _OUTPUTS: Final = frozenset(
     )
 )  # fmt: skip
 _SOURCES: Final = ("Retriever", "WebSearch", "Ranker", "Reranker")
-"""How the names of component classes end that find documents or choose among them."""
+"""Endings of the class names of components that find documents or select from them."""
 _GENERATOR: Final = "Generator"
 _TOOL_INVOKER: Final = "ToolInvoker"
 _SESSION: Final = ("session_id", "conversation_id", "thread_id", "chat_history_id", "chat_id")
@@ -62,7 +62,7 @@ class _ComponentRun:
         self.begun = False
         self.output: object = None
         self.has_retrieved = False
-        """On a topmost run: a component inside has found documents."""
+        """Whether a component inside this topmost run has found documents."""
 
     def top(self) -> _ComponentRun:
         """Return the outermost component run around this run, or the run itself if there is none around it."""
@@ -149,7 +149,7 @@ class HaystackRuns:
         fields: Mapping[str, object] = cast("Any", inputs) if isinstance(inputs, Mapping) else {}
         documents = fields.get("documents") or fields.get("retrieved_documents")
         returns = "documents" in (run.tags.get(semconv.HAYSTACK_OUTPUT_SPEC) or ())
-        # What a joiner or filter returns replaces what was found; a splitter that prepares documents finds none.
+        # The output of a joiner or filter replaces what was found; a splitter, which prepares documents, finds none.
         chooses = returns and bool(documents) and run.top().has_retrieved
         if not chooses and not kind.endswith(_SOURCES):
             self._begin(run, "other", None)
@@ -181,7 +181,7 @@ class HaystackRuns:
             found = find_answer(run.output)
             if found is None or found.text is None:
                 return None
-            # Documents in the result may be those of any component: retrievals say which the model was given.
+            # Documents in the result may be those of any component: the retrievals show which the model was given.
             return {"answer": found.text, "documents": None if run.has_retrieved else found.documents}
         if semconv.HAYSTACK_TOOL_NAME in run.tags:
             return result_documents(run.output)
@@ -190,7 +190,7 @@ class HaystackRuns:
         if (said := get("tool_messages")) is not None:
             return _tool_results(said)
         replies = items_of(get("replies"), 1)
-        if replies and isinstance(replies[0], str):  # of a generator that is given a text
+        if replies and isinstance(replies[0], str):  # the prompt of a generator that takes a text
             return {"answer": replies[0], "meta": (items_of(get("meta"), 1) or [None])[0]}
         documents = get("documents")
         return get("context_windows") if documents is None and replies is None else documents or run.output
@@ -301,7 +301,7 @@ def start(runtime: Callable[[], RecordingRuntime | None]) -> tuple[FrameworkRuns
     global _listener
     runs = FrameworkRuns("haystack", runtime, _current_run, frozenset(semconv.HAYSTACK_SCOPES), semconv.HAYSTACK_SPANS)
     _listener = HaystackRuns(runs)
-    # All of Haystack refers to this one object; the tracer inside is the application's to replace at any time.
+    # All of Haystack refers to this object, and the application may replace the tracer inside at any time.
     tracer.__class__ = _ListeningTracer
     return runs, _stop
 

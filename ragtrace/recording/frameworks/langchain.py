@@ -26,9 +26,9 @@ _SESSION: Final = ("session_id", "thread_id", "conversation_id", "chat_id")
 _USER: Final = ("user_id",)
 _MODEL: Final = ("model", "model_name", "model_id", "deployment_name")
 _UNKNOWN_INPUT: Final = {"input": ""}
-"""What a streamed chain is said to be given when it begins."""
+"""Inputs that LangChain reports when a streamed chain begins, as the real inputs are not known yet."""
 _PARTS: Final = ("prompt", "parser")
-"""Types of chains that are parts of a chain, also where an application runs one of them alone."""
+"""Run types that are always parts of a chain, also where an application runs such a part alone."""
 _Fields = Mapping[str, Any] | None
 
 
@@ -42,7 +42,7 @@ def start(runtime: Callable[[], RecordingRuntime | None]) -> tuple[FrameworkRuns
     runs = FrameworkRuns("langchain", runtime, _current_run_id, frozenset(semconv.LANGCHAIN_SCOPES))
     if _handler is None:
         _handler = Handler()
-        # A hook cannot be removed again, so there is one for the life of the process.
+        # A hook cannot be removed again, so that one handler serves for the life of the process.
         register_configure_hook(ContextVar("ragtrace-langchain", default=_handler), inheritable=True)
     _handler.runs = runs
     return runs, _stop
@@ -57,11 +57,11 @@ class Handler(BaseCallbackHandler):
     """LangChain callback handler that records chains, models, retrievers and tools as steps of RAG calls."""
 
     run_inline = True
-    """Called by asynchronous code where it stands, in its context and in order, and not in a thread."""
+    """Whether asynchronous code calls the handler in its own context and in order, instead of in a thread."""
 
     def __init__(self) -> None:
         self.runs: FrameworkRuns | None = None
-        """Runs to report to; None while the listener is stopped."""
+        """Framework runs that get the callbacks; None while the listener is stopped."""
 
     def __deepcopy__(self, memo: object) -> Handler:
         return self  # applications copy configurations, with the handlers in them

@@ -58,14 +58,14 @@ _RESPONSES: Final = (
     AgentChatResponse, StreamingAgentChatResponse,
 )  # fmt: skip
 _ID_CHARS: Final = 37
-"""Length of a hyphen and a UUID, which the id of a span ends with."""
+"""Length of the end of every span's id: a hyphen and a UUID."""
 _WORKFLOWS: Final = (
     (BaseQueryEngine, ("query", "aquery")),
     (BaseChatEngine, ("chat", "achat", "stream_chat", "astream_chat")),
     (BaseSynthesizer, ("synthesize", "asynthesize")),
     (Workflow, ("run",)),
 )
-"""Classes whose methods are the topmost runs of a call."""
+"""Classes and the methods of them that are the topmost run of a call."""
 _MODEL_METHODS: Final = frozenset(
     ("chat", "achat", "stream_chat", "astream_chat", "complete", "acomplete", "stream_complete", "astream_complete")
 )
@@ -74,7 +74,7 @@ _WRITERS: Final = frozenset(("write_response_to_history", "awrite_response_to_hi
 """Methods that read the stream of a chat engine, in a thread or a task, for the conversation's history."""
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OWN_HISTORY: Final = "chat_history"
-"""What the name of a conversation begins with if the application has given none."""
+"""Start of the name of a conversation that the application has given no name."""
 _MOST_STREAMS: Final = 10_000
 
 
@@ -86,7 +86,8 @@ class _ModelCall:
     def __init__(self, run_id: str, instance: object, method: str, given: object) -> None:
         self.run_id, self.instance, self.method, self.given = run_id, instance, method, given
         self.reporting_id: str | None = None
-        """Id of the span whose events are recorded: several of the nested method calls may report the same stream."""
+        """Id of the first span that reported an event, or None. Events of the other nested method calls repeat the
+        stream, and are not recorded."""
         self.returned = False
         """Whether the method has returned a stream."""
 
@@ -102,17 +103,17 @@ class LlamaIndexRuns:
         self._runs = runs
         self._lock = threading.Lock()
         self._models: OrderedDict[str, _ModelCall] = OrderedDict()
-        """Open runs of models, by the ids of all their spans."""
+        """Open model calls by the ids of all spans of the call."""
         self._tools: dict[str, object] = {}
-        """Tools of open spans, by the ids of the spans."""
+        """Tool of each open span, by the span's id."""
         self._writers: OrderedDict[str, str] = OrderedDict()
-        """Ids of the runs of chat engines, by the ids of the spans that read their streams."""
+        """Run id of the chat engine whose stream a span reads, by the span's id."""
         self._parents: OrderedDict[str, str | None] = OrderedDict()
-        """Parents of the last spans, by the spans' ids: where another instrumentation reads a stream, the parent of a
-        span may have ended while a run around that parent goes on."""
+        """Parent ids of the latest spans, by the span's id: where another instrumentation reads a stream, the parent of
+        a span may have ended while a run around that parent goes on."""
         self._late: OrderedDict[str, Callable[[], None] | None] = OrderedDict()
-        """Chat engines that stream, by their run's id: the end of the run if the stream has been read to its end before
-        the method returned, None if the method has returned."""
+        """Entry for each streaming chat engine, by run id: the function that ends the run, if the stream was read to
+        its end before the method returned; None if the method has returned."""
 
     def enter(self, span_id: str, parent_id: str | None, instance: object, arguments: dict[str, Any]) -> None:
         """Begin the component run that a LlamaIndex span describes."""
@@ -430,7 +431,7 @@ def start(runtime: Callable[[], RecordingRuntime | None]) -> tuple[FrameworkRuns
     dispatcher.add_event_handler(events)
 
     def stop() -> None:
-        # The lists may be walked through at this moment by other threads: they are replaced.
+        # Replaced as a whole, because other threads may be iterating over the lists.
         dispatcher.span_handlers = [handler for handler in dispatcher.span_handlers if handler is not spans]
         dispatcher.event_handlers = [handler for handler in dispatcher.event_handlers if handler is not events]
 

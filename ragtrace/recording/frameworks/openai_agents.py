@@ -24,9 +24,9 @@ from ragtrace.telemetry.reading.values import parse_json
 
 _MODELS: Final = ("generation", "response")
 _PARTS: Final = ("agent", *_MODELS, "function", "handoff", "turn")
-"""Types of spans that a call without a task's span consists of."""
+"""Types of the topmost spans of a call without a span of type `task`."""
 _SCOPES: Final = ("guardrail", "function")
-"""Types of spans inside of which the answer of an agent is not that of the call."""
+"""Types of spans inside which an agent's answer is not the answer of the call."""
 _USER: Final = ("user_id", "user", semconv.USER_ID)
 _MOST_ITEMS: Final = 1_000
 _MOST_OPEN: Final = 10_000
@@ -43,7 +43,7 @@ class _Call:
 
     def __init__(self) -> None:
         self.given: object = None
-        """What its first model call was given."""
+        """Input of the first model call; None before that call."""
         self.answer: str | None = None
         self.error: BaseException | None = None
 
@@ -53,12 +53,12 @@ class TraceListener:
 
     def __init__(self) -> None:
         self.runs: FrameworkRuns | None = None
-        """Runs to report to; None while the listener is stopped."""
+        """Framework runs that get the spans; None while the listener is stopped."""
         self._calls: OrderedDict[str, _Call] = OrderedDict()
-        """Open runs of the SDK, by the ids of their spans, or of their traces where these have no spans of tasks."""
+        """Open calls by the id of the call's span, or of its trace if the trace has no span of type `task`."""
         self._traces: OrderedDict[str, Any] = OrderedDict()
         self._owners: OrderedDict[str, str] = OrderedDict()
-        """By the id of an open span, the id of the run of the SDK, guardrail or tool of which it is a part."""
+        """Id of the enclosing call, guardrail or tool of each open span, by the span's id."""
 
     def on_trace_start(self, trace: Any) -> None:
         """Store the trace of the Agents SDK, which has the names of the workflow and the conversation."""
@@ -210,7 +210,7 @@ def _completion(data: Any) -> object:
     get = getter((items_of(data.output, 1) or [None])[0])
     if get is None:
         return None
-    usage = data.usage if data.usage and data.usage.get("input_tokens") else None  # 0 where the model told none
+    usage = data.usage if data.usage and data.usage.get("input_tokens") else None  # 0 where the model reported none
     if get("output") is None:
         message = {name: get(name) for name in ("role", "content", "tool_calls", "refusal")}
         return {"choices": [{"message": message}], "usage": usage, "model": data.model}
@@ -218,7 +218,7 @@ def _completion(data: Any) -> object:
         getter(part("provider_data")) for item in items_of(get("output"), _MOST_ITEMS) or () if (part := getter(item))
     )
     response_id = next((label_of(found("response_id")) for found in ids if found is not None), None)
-    # The id of the response itself is made up, and the same for all.
+    # The SDK makes up the id of the response, which is the same for all.
     return {"output": get("output"), "usage": usage, "model": data.model, "id": response_id}
 
 

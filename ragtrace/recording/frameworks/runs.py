@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
 RunKind: TypeAlias = Literal["workflow", "retrieve", "generate", "tool", "other"]
-"""Kind of a run. The topmost workflow becomes the trace of a call; a run of another kind, and a workflow inside another
-one, is no step."""
+"""Kind of a run. A topmost workflow becomes the trace of a call. A workflow inside another one, and a run of the kind
+`other`, is no step."""
 _KINDS: Final[dict[RunKind, StepKind]] = {
     "workflow": "trace", "retrieve": "retrieve", "generate": "generate", "tool": "tool",
 }  # fmt: skip
 _MOST_OPEN: Final = 10_000
-"""Most runs of one framework that may be in progress."""
+"""Most runs of one framework in progress; beyond, the oldest run is recorded as never ended."""
 _MOST_STEPS: Final = 2_000
-"""Most steps of one call."""
+"""Most steps of one call; further runs are not recorded."""
 
 
 def framework_run(
@@ -81,15 +81,15 @@ class Run:
         self.parent, self.outside = parent, outside
         self.began = Began(perf_counter(), time_ns())
         self.recorder: StepRecorder | None = None
-        """Recorder of the run's own step; None if it has none, or has none yet."""
+        """Recorder of the step that the run is; None if the run is no step, or its recording has not begun."""
         self.invocation: Invocation | None = None
         self.spec: StepSpec | None = None
-        """Specification of the step of a run that has not begun to be recorded."""
+        """Specification of the run's step until its recording begins; then, and for a run that is no step, None."""
         self.arguments: dict[str, object] = {}
         self.query: str | None = None
-        """On a workflow: the query of the first retrieval or tool inside it."""
+        """Query of the first retrieval or tool inside this topmost run; None if there is none."""
         self.streams: list[Run] = []
-        """The run itself, as soon as it streams; on a topmost run, all runs inside it that do."""
+        """Streaming runs: this run once it streams and, on a topmost run, all runs inside that stream."""
 
     def top(self) -> Run:
         """Return the outermost run around this run, or the run itself if there is none around it."""
@@ -105,7 +105,7 @@ class Run:
 
 
 _generating: ContextVar[Run | None] = ContextVar("ragtrace-generating", default=None)
-"""The last run of a model that began in this context and owns it until its first piece or its end."""
+"""Last run of a model in this context, from its begin to its first piece or its end; else None."""
 
 
 class FrameworkRuns:
@@ -209,7 +209,7 @@ class FrameworkRuns:
         """Create a component run, as an outermost one if *parent* is None or the RAG call of *parent* has ended."""
         if parent is not None and not self._is_over(parent):
             if kind == "workflow":
-                kind = "other"  # inside another one, it is no step
+                kind = "other"  # a workflow inside another run is no step
             return Run(kind, parent, None)
         if self._runtime() is None or is_unobserved():
             return Run(kind, None, None)
