@@ -52,16 +52,16 @@ if TYPE_CHECKING:
     UnscoredCounts: TypeAlias = dict[tuple[str, str], dict[str, int]]
 
 HEADLINE_METRICS: Final = ("hallucinated", "hallucination", "faithfulness", "consistency")
-"""Metrics that a report opens with, in order of preference."""
+"""Metrics that may be the headline of a report, in order of preference."""
 _GRADED_BY: Final[Mapping[str, tuple[str, ...]]] = {"hallucinated": ("hallucination", "faithfulness")}
-"""Metrics that grade how bad an answer is, for a headline metric that is only true or false."""
+"""Metrics that grade how bad an answer is, in order of preference, for each headline metric that is true or false."""
 _MOST_ROLLOUTS: Final = 4
 _FEWEST_POINTS: Final = 8
 _JUDGED_PER_POINT: Final = 30
-"""With fewer judged calls, the interval of a point on the timeline says nothing."""
+"""Fewest judged calls, on average, of a point on the timeline: with fewer, the interval is too wide to be useful."""
 _MOST_BASELINES: Final = 5
 _READ_PER_ANSWER: Final = 40
-"""Calls read for each answer shown, because the same question may have gone wrong many times."""
+"""Number of calls that are read for each answer shown, as the same question may have gone wrong many times."""
 _MOST_READ: Final = 2_000
 
 
@@ -117,7 +117,7 @@ def build_report(
         headline = next((item for item in measured if item.overall is not None), None)
         # The worst answers are ranked by the first metric that grades them, else by the headline metric itself.
         grades = () if headline is None else (*_GRADED_BY.get(headline.metric, ()), headline.metric)
-        # Where several evaluators scored a call, the last one counts: that which saw it as it came.
+        # Where several evaluators scored a call, the last one counts: the evaluator that scored the live call.
         in_time = sorted(series_of.values(), key=lambda series: not series.added)
         of_grade = ([s for s in in_time if s.estimated and s.metric == grade] for grade in grades)
         ranked_by = next(filter(None, of_grade), list[ScoreSeries]())
@@ -164,7 +164,7 @@ def _metric_report(
     corrected: CorrectedRate | None,
 ) -> MetricReport:
     estimated = series.estimated and bool((series.eligible[chosen] > 0).any())
-    # Where models are compared, a model has no earlier self to be compared with.
+    # Where models are compared, no breakdown by model can have a change.
     model_groups = None if groups is None or groups.kind == "models" else groups
     return MetricReport(
         metric=series.metric,

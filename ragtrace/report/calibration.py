@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 BAD: Final = 0.5
-"""Badness from which a verdict of the judge, or the mean of several labels, counts as bad."""
+"""Lowest badness, from 0 to 1, at which a verdict of the judge or the mean of several labels counts as bad."""
 DEFAULT_METRIC: Final = "hallucinated"
 _SCREEN: Final = "consistency"
 FEWEST_LABELS: Final = 20
-"""Fewest labelled calls of a report's period that correct its rate: with fewer, those of all times do better."""
+"""Fewest labelled calls of a period that correct the rate of the period; with fewer, all labelled calls are used."""
 LEAST_ALPHA: Final = 0.8
-"""Krippendorff's alpha from which reviewers agree well enough to be relied on.
+"""Lowest Krippendorff's alpha at which reviewers agree well enough to be relied on.
 
 Source: Krippendorff 2004, "Content Analysis", 2nd edition, section 11.4.2.
 """
 _ALIKE: Final = 0.5
-"""Share of the picks that is spread over all calls alike; the rest is spread evenly over the strata."""
+"""Share of the picks, from 0 to 1, spread evenly over all calls; the rest is spread evenly over the strata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ class JudgedCalls:
     columns: CallColumns
 
     series: ScoreSeries
-    """Scores in the direction of badness: 1 is bad."""
+    """Scores converted to badness: 0 is good, 1 is bad."""
     identity: Sequence[bytes | None]
     judged: NDArray[np.bool_]
-    """Whether the call was judged and can be told by its identity."""
+    """Mask of the calls that were judged and have an identity (trace id and span id)."""
     metric_version: Sequence[str]
-    """Version of the metric in each call; empty where this judge did not score it."""
+    """Version of the metric for each call; empty for a call that this judge did not score."""
     newest_evaluator: str
-    """id@version of the judge of the newest judged call; another one than that of `series` makes labels stale."""
+    """Judge of the newest judged call, as "id@version"; labels are stale if it is not the judge of `series`."""
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -105,7 +105,7 @@ def judged_calls(
         by = "" if evaluator is None else f" by {evaluator}"
         raise SettingsError(f"the history has no judged calls for the metric {metric!r}{by}; it has: {known}")
     series = max(of_metric, key=lambda each: (not each.added, int((each.weight > 0).sum())))
-    # A judge that was asked about stored calls does not judge the newest calls in place of another one.
+    # A judge that scored stored calls later does not replace the judge of the live calls.
     live = [series] if series.added else [each for each in found if each.metric == metric and not each.added]
     newest = max(live, key=lambda each: columns.at[each.weight > 0].max(initial=0.0))
     if series.higher_is_better:
@@ -183,7 +183,7 @@ def picks_among(calls: JudgedCalls, picks: Sequence[Pick]) -> list[Pick]:
     known = {number: identity for number, identity in by_number if identity is not None}
     try:
         first = judged_calls(calls.columns, known, series.metric, drawn_from).series.weight
-    except SettingsError:  # the scores of that judge are deleted
+    except SettingsError:  # the judge's scores have been deleted
         return []
     seen = {calls.identity[at]: 1.0 / float(first[at]) for at in np.flatnonzero(calls.judged & (first > 0.0)).tolist()}
     return [

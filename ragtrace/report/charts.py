@@ -21,7 +21,7 @@ _MOST_TIMES: Final = 6
 _FEWEST_POINTS: Final = 2
 _ROUNDING: Final = 1e-9
 _SHOWN_IN_FULL: Final = 0.75
-"""Share of the intervals that are shown in full."""
+"""Share of the intervals, from 0 to 1, that are shown in full: the narrowest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class TimelineChart:
     times: Axis
     points: tuple[TimelinePoint, ...]
     paths: tuple[tuple[str, str], ...]
-    """CSS class and path of each shape, the lowest first."""
+    """CSS class and SVG path of each shape, the bottom layer first."""
     rollouts: tuple[Rollout, ...]
     ticks: tuple[tuple[str, float], ...]
-    """Label and position of each round time."""
+    """Label and position in per cent of each round time on the time axis."""
     known: int
     """Number of points that have an estimate."""
     last: Estimate

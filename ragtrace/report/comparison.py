@@ -35,11 +35,11 @@ _LATEST_S: Final = 3600.0
 _LATEST_SHARE: Final = 1 / 6
 _RECENT_SHARE: Final = 0.25
 _WIDER: Final = 2.5758 / 1.96
-"""Ratio of a 99 % interval's width to that of a 95 % interval."""
+"""Ratio of the width of a 99 % interval to the width of a 95 % interval."""
 MOST_ROWS: Final = 500
-"""Workflows or models that are estimated."""
+"""Most workflows or models with estimates: those with the most calls."""
 _LEAST_AGREEMENT: Final = 0.5
-"""Shares of the change are shown only if the sum over the rows is at least this share of the overall change."""
+"""Lowest ratio, either way, of the rows' total change to the overall change at which shares of the change are shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,18 +31,18 @@ class Dataset:
     """Test cases made from the RAG calls of a history, and counts of the calls that were left out, by reason."""
 
     cases: tuple[dict[str, Any], ...]
-    """Newest first; each is a line of a JSON Lines file that `ragtrace score` and the pytest plugin read."""
+    """Test cases, newest first, as objects of a JSON Lines file that `ragtrace score` and the pytest plugin read."""
     calls: int
-    """Calls of the period."""
+    """Number of calls of the period."""
     matched: int
     unknown: int
-    """Calls that lack a value which the filter compares: they match neither the filter nor its opposite."""
+    """Number of calls without a value that the filter compares, which match neither the filter nor its opposite."""
     duplicates: int
-    """Matching calls with the same query and contexts as a newer one."""
+    """Number of matching calls that are duplicates of a newer call: see `build_dataset`."""
     no_content: int
-    """Matching calls without a stored query."""
+    """Number of matching calls without a stored query."""
     left_out: int
-    """Matching calls beyond the number wanted."""
+    """Number of matching calls beyond the wanted number of cases."""
 
 
 def build_dataset(
@@ -247,7 +247,7 @@ class _CallFacts:
                 for each in contexts
             ],
             "answer": text(body.get("answer")),
-            # What a person wrote instead of the answer is the best reference there is.
+            # A person's correction of the answer is the best reference.
             "reference": text(corrections[-1] if corrections else body.get("reference")),
             "workflow": columns.workflows[int(columns.workflow[at])],
             "model": columns.models[int(columns.model[at])] or None,
@@ -301,7 +301,7 @@ def _status(result: StoredResult) -> str:
         return "scored"
     try:
         return status_of(result.reason or "")
-    except ValueError:  # the reason of another release, or of a metric of the application's own
+    except ValueError:  # a reason of another release, or of a user's metric
         return "unscored"
 
 

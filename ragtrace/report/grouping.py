@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 FALSE_DISCOVERY_RATE: Final = 0.05
 BAD: Final = 0.5
-"""Badness (0 is good, 1 is bad) from which a call counts as bad."""
+"""Lowest badness (0 is good, 1 is bad) at which a call counts as bad."""
 _MOST_READ: Final = 5_000
 _MOST_GROUPS: Final = 200
-"""Chunks, and words, that are compared: the most frequent ones."""
+"""Most chunks, and most words, that are compared: the most frequent ones."""
 _FEWEST: Final = 5
-"""Judged calls that a group, and all others, must have."""
+"""Fewest judged calls inside a group, and outside it."""
 _COMMON: Final = 0.8
-"""Share of the queries above which a word tells nothing."""
+"""Highest share of the queries, from 0 to 1, that a word may occur in to make a group."""
 _SHORTEST_WORD: Final = 3
 _ALIKE: Final = 0.8
-"""Share of the calls of two groups that both have, from which the two are one."""
+"""Lowest share of common calls, from 0 to 1, at which two groups count as one."""
 _NAME_CHARS: Final = 80
 _Z: Final = 1.959963984540054
 _DEFECTS: Final = (
@@ -78,7 +78,7 @@ def group_bad_calls(
     judged = np.flatnonzero(chosen & (series.weight > 0))
     if not len(judged):
         return None
-    # Evenly spread over the time, so that no part of it is left out.
+    # Evenly spread over the calls in order, so that no part of the period is left out.
     positions = judged[np.unique(np.linspace(0, len(judged) - 1, min(_MOST_READ, len(judged))).astype(np.int64))]
     part = _part_of(series, positions)
     bodies = reader.bodies(columns.number[positions].tolist())
@@ -237,7 +237,7 @@ def _defects(
         return
     kinds = np.full(len(positions), "", dtype=object)
     for at in np.flatnonzero(bad).tolist():
-        irrelevant = relevance is not None and float(relevance.score[positions[at]]) < BAD  # NaN is not
+        irrelevant = relevance is not None and float(relevance.score[positions[at]]) < BAD  # False for NaN
         evidence = reader.evidence(int(columns.number[positions[at]]))
         claims = [
             claim

@@ -20,7 +20,7 @@ from ragtrace.report.tables import (
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:@^=/])")
 _FIGURE: Final = re.compile(r"(?<=\d)\\(?=[.-]\d)|\\(?=[+-]\d)")
-"""A backslash within a number or before its sign, where no mark-up can begin."""
+"""Pattern of a backslash within a number or before its sign, where no mark-up can begin."""
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _CHUNK_CHARS: Final = 400
 

@@ -47,7 +47,7 @@ class Change:
     low: float
     high: float
     direction: Direction
-    """`unclear` if the interval contains 0."""
+    """Direction of the change, which is `unclear` if the interval contains 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,10 @@ class BreakdownChange:
     judged_before: int
     judged_after: int
     change: Change | None
-    """None if no call was judged in one of the groups."""
+    """Difference of the estimates; None if no call was judged in one of the groups."""
     share: float | None
-    """Share of the overall change that comes from this workflow or model; negative if it went the other way."""
+    """Share of the overall change that comes from this workflow or model, negative if it changed the other way; None if
+    no share can be given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class ScoreSpread:
     """95 % quantile."""
     mean: float
     shares: tuple[float, ...] = ()
-    """Shares of the calls in twenty equal parts of [0, 1]; empty if the scores are not in [0, 1]."""
+    """Histogram: shares of the calls in twenty equal parts of [0, 1]; empty if the scores are not in [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,11 @@ class CorrectedRate:
     """Rate of bad calls as corrected by human labels, shown beside the judge's rate."""
 
     estimate: Estimate
-    """Corrected estimate; `corrected` says how, and `stale` why the labels are of another judge."""
+    """Corrected estimate, with the method as `corrected` and the judge of the newest calls, if another, as `stale`."""
     labels: int
-    """Number of labelled calls behind it."""
+    """Number of labelled calls that the estimate rests on."""
     doubt: str = ""
-    """Why the labels may be wrong; empty: several reviewers agree well."""
+    """Reason why the labels may be wrong; empty if several reviewers agree well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +116,20 @@ class MetricReport:
 
     metric: str
     evaluator: str
-    """id@version"""
+    """Evaluator, as "id@version"."""
     higher_is_better: bool
     judged: int
     overall: Estimate | None
-    """None if the metric is not estimated because its range is not [0, 1]."""
+    """Estimate over all calls; None if the metric is not estimated, for instance because its range is not [0, 1]."""
     timeline: tuple[TimelinePoint, ...]
     by_workflow: tuple[BreakdownRow, ...]
     by_model: tuple[BreakdownRow, ...]
     box: ScoreSpread | None
-    """None if there is no score."""
+    """Distribution of the scores; None if there is no score."""
     unscored: Mapping[str, int]
-    """Number of calls by unscored reason."""
+    """Number of unscored calls by reason."""
     corrected: CorrectedRate | None = None
-    """The same, corrected by human labels; None if there are none of the metric."""
+    """Overall rate as corrected by human labels; None if the metric has no labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class MetricComparison:
     after: Estimate
     change: Change | None
     reason: str = ""
-    """Why there is no change."""
+    """Reason why no change can be given; empty if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ class RecentChange:
     before: Estimate
     after: Estimate
     change: Change
-    """`unclear` unless the 99 % interval excludes 0, because this test comes on top of the comparison."""
+    """Change with its 99 % interval, as this test is a further one beside the comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,17 +196,17 @@ class WorstAnswer:
     query: str
     answer: str
     marks: tuple[tuple[int, int], ...]
-    """Character ranges of the answer that no chunk supports."""
+    """Ranges of characters in the answer that no chunk supports."""
     passages: tuple[RetrievedChunk, ...] | None
-    """None if retrieval was not captured."""
+    """Retrieved chunks in rank order; None if the retrieval was not captured."""
     explanation: str
     repeats: int
-    """Number of the `among` calls that have this very question and answer."""
+    """Number of calls, of the `among` worst ones, with the same question and answer."""
     texts_kept: bool
     among: int = 0
-    """Number of worst calls that were looked at."""
+    """Number of worst calls that were read."""
     compared: bool = False
-    """Whether the evaluator only compared words, so that it does not claim that the marked words lack support."""
+    """Whether the evaluator only compared words, which does not show that the marked words lack support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +214,16 @@ class GroupRate:
     """Group of calls in which a metric is clearly worse than in all other calls."""
 
     kind: str
-    """What the calls share: workflow, model, release, retrieval, chunk, or word of the query."""
+    """Kind of the common property: workflow, model, release, retrieval, chunk, or word of the query."""
     name: str
     judged: int
     estimate: Estimate
     others: Estimate
     """Estimate of all calls outside the group."""
     change: Change
-    """Difference of the group to the others."""
+    """Difference between the group and all other calls."""
     alike: tuple[str, ...] = ()
-    """Other groups of almost the same calls."""
+    """Kinds and names of other groups with almost the same calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +244,11 @@ class Grouping:
     evaluator: str
     judged: int
     read: int
-    """Number of the judged calls that were looked at."""
+    """Number of judged calls whose texts were read."""
     examined: int
     """Number of groups that were compared."""
     worse: tuple[GroupRate, ...]
-    """Groups with the most bad calls too many first."""
+    """Groups that are clearly worse, the one with the most excess bad calls first."""
     defects: tuple[Defect, ...]
 
 
@@ -260,18 +261,18 @@ class FeedbackSummary:
 
     name: str
     ratings: int
-    """Feedback with a score."""
+    """Number of feedback entries with a score."""
     mean: float | None
-    """Mean score; None: no feedback has one."""
+    """Mean score of the feedback; None if no feedback has a score."""
     low: int
-    """Ratings below 0.5."""
+    """Number of ratings below 0.5."""
     corrections: int
     judged_low: int
-    """Scored calls among those with a rating below 0.5."""
+    """Number of calls with a rating below 0.5 that the headline metric scored."""
     mean_low: float | None
-    """Mean score of the headline metric on these calls; None: there are none."""
+    """Mean score of the headline metric on the calls with a rating below 0.5; None if there are none."""
     judged_other: int
-    """Scored calls among those with other ratings alone."""
+    """Number of calls with no rating below 0.5 that the headline metric scored."""
     mean_other: float | None
 
 
@@ -286,7 +287,7 @@ class EvaluatorCost:
     output_tokens: int
     cost_usd: float
     unpriced: int
-    """Calls whose price is unknown."""
+    """Number of calls of unknown price, which `cost_usd` leaves out."""
     failed: int
     median_s: float
     p95_s: float
@@ -308,7 +309,7 @@ class Report:
     made_at: float
     period: Period
     oldest: float | None
-    """Time of the oldest call in the history."""
+    """Time of the oldest call in the history, in seconds since the epoch; None if there is none."""
     workflow: str | None
     calls: int
     services: tuple[str, ...]
@@ -317,20 +318,20 @@ class Report:
     measured: tuple[MetricReport, ...]
     comparison: Comparison | None
     recent: RecentChange | None
-    """Recent change of the headline metric."""
+    """Change of the headline metric in the newest quarter of the period; None if there is none to give."""
     latest: TimelinePoint | None
-    """The headline metric in the last hour, or in the last sixth of a period shorter than six hours."""
+    """Headline metric in the last hour, or in the last sixth of a period shorter than six hours."""
     problems: tuple[WorstAnswer, ...]
     spent: tuple[EvaluatorCost, ...]
     decisions: Mapping[str, int]
     """Number of calls by sampling decision."""
     notes: tuple[str, ...]
     rollouts: tuple[Rollout, ...] = ()
-    """Rollouts in the order of their times."""
+    """Rollouts in order of time."""
     grouping: Grouping | None = None
-    """What the bad calls of the headline metric share."""
+    """Common properties of the bad calls of the headline metric; None if no call was judged."""
     feedback: tuple[FeedbackSummary, ...] = ()
-    """What users said about the calls, by name."""
+    """Summaries of the users' feedback, one for each feedback name."""
 
     @property
     def changes(self) -> bool:

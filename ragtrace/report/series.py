@@ -34,20 +34,20 @@ class ScoreSeries:
     evaluator: str
     higher_is_better: bool
     score: Floats
-    """Score; NaN if this evaluator did not score the call."""
+    """Score of the call; NaN if this evaluator did not score the call."""
     weight: Floats
-    """1 / sampling probability; 0 if this evaluator did not score the call."""
+    """Sampling weight, which is 1 / probability; 0 if this evaluator did not score the call."""
     eligible: Floats
     """1 if the call could have been judged, else 0."""
     screen_score: Floats
-    """Score by the screen."""
+    """Score of the call by the screen, clipped to [0, 1]; 0 if the metric is not screened."""
     always_judged: Floats
     """1 if a rule always has calls of this kind judged and the screen has scored the call, else 0."""
     estimated: bool
     unit: bool
-    """Whether the scores are in [0, 1]."""
+    """Whether the scores lie in [0, 1]."""
     added: bool = False
-    """Whether a judge gave all these scores to stored calls, later than the judge that saw the calls as they came."""
+    """Whether all these scores were given to stored calls, later than those of the judge of the live calls."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -145,7 +145,7 @@ def _series(columns: CallColumns, metric: str, evaluator: str, higher_is_better:
     for number, source in columns.sources.items():
         here = columns.source == number
         if source.estimated_by(metric) != evaluator:
-            if unit and evaluator not in (source.screen, source.judge):  # it judged these calls when they were stored
+            if unit and evaluator not in (source.screen, source.judge):  # these calls were judged when stored
                 added |= here & scored
             continue
         ours |= here
@@ -159,13 +159,13 @@ def _series(columns: CallColumns, metric: str, evaluator: str, higher_is_better:
         counted[known] = 1.0
         ruled[known & scored & always & (probability == 1.0)] = 1.0
         f[known] = np.clip(screened[known], 0.0, 1.0)
-        # A judged call that the screen could not score counts with the mean of all others, which shifts no estimate.
+        # A call that the screen could not score gets the mean screen score of all others, which shifts no estimate.
         f[could & np.isnan(screened)] = float(f[known].mean()) if known.any() else 0.0
     counted[added] = 1.0
     only_added = bool(added.any() and not ours.any())
     ours |= added
     estimated = bool(ours.any())
-    if estimated:  # Scores of this evaluator from a time when another evaluator's were estimated are left out.
+    if estimated:  # Leave out scores from times at which estimates rested on another evaluator.
         weight, y = np.where(ours, weight, 0.0), np.where(ours, y, np.nan)
     return ScoreSeries(metric, evaluator, higher_is_better, y, weight, counted, f, ruled, estimated, unit, only_added)
 

@@ -17,7 +17,7 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     more: str = ""
-    """Sentence below the table: how many rows are left out, or how to read them."""
+    """Sentence below the table, which says how many rows are left out, or how to read the rows; empty for none."""
 
 
 def metrics_table(report: Report) -> Table:

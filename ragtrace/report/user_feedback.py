@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ragtrace.report.series import Mask, ScoreSeries
 
 LOW: Final = 0.5
-"""Score of feedback below which users were not content."""
+"""Score of feedback, from 0 to 1, below which a user counts as dissatisfied."""
 
 
 def feedback_summaries(

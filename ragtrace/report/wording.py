@@ -29,9 +29,9 @@ _ANSWER_CHARS: Final = 1_600
 CHUNK_CHARS: Final = 1_200
 _NAME_CHARS: Final = 80
 MOST_SHOWN_ROWS: Final = 12
-"""Workflows or models shown in a form that a person reads."""
+"""Most rows, such as workflows or models, of a table that people read."""
 _NOW_S: Final = 60.0
-"""A period that ended at most this long before the report was made ends now."""
+"""Longest time between the end of a period and the report with which the period counts as lasting until now."""
 _TITLES: Final = {
     "hallucinated": "Hallucination rate",
     "hallucination": "Unsupported statements",
@@ -72,7 +72,7 @@ _BAD_CALLS: Final = {
     "citation_precision": "a cited chunk does not support the part that cites it",
     "citation_recall": "a part of it is not supported by what it cites",
 }
-"""What makes a call bad in the eyes of a person who labels it, by metric."""
+"""Condition, by metric, under which a person is to label a call as bad."""
 CORRECTED_SENTENCE: Final = (
     "Human labels of some of the calls correct the judge's figures. Trust the corrected ones: their intervals count "
     "the judge's errors, too, but no errors of the labels."
@@ -224,7 +224,7 @@ def format_points(value: float) -> str:
 
 def _signed(value: float) -> str:
     decimals = 2 if 0 < abs(value) < _TWO_DECIMALS_BELOW_POINTS else 1
-    return f"{100 * value:+.{decimals}f}".replace("-", "\u2212")  # a minus as wide as the plus
+    return f"{100 * value:+.{decimals}f}".replace("-", "\u2212")  # a minus sign as wide as the plus sign
 
 
 def format_change_interval(change: Change) -> str:
