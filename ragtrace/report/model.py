@@ -103,7 +103,7 @@ class CorrectedRate:
     """Rate of bad calls as corrected by human labels, shown beside the judge's rate."""
 
     estimate: Estimate
-    """Corrected estimate, with the method as `corrected` and the judge of the newest calls, if another, as `stale`."""
+    """Corrected estimate: `corrected` is the method, and `stale` the reason why the labels no longer hold, if any."""
     labels: int
     """Number of labelled calls that the estimate rests on."""
     doubt: str = ""
