@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import DataPointT
 
 MOST_SERIES: Final = 2000
-"""Largest number of series of one instrument, as in the SDK; further ones are counted together."""
+"""Most series of one instrument, as in the SDK; further ones are counted together."""
 _SAMPLED: Final = int(TraceFlags.SAMPLED)
 _SUPPORTED: Final[Mapping[str, str]] = {
     "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "cumulative",
@@ -47,7 +47,7 @@ _SUPPORTED: Final[Mapping[str, str]] = {
     "OTEL_METRICS_EXEMPLAR_FILTER": "trace_based",
 }
 _ExemplarOf = tuple[float, int, int, int]
-"""Value, time, trace id and span id of a measurement."""
+"""Exemplar of a measurement: value, time in nanoseconds since the epoch, trace id and span id."""
 
 
 def fast_meters_supported(environ: Mapping[str, str]) -> bool:
@@ -133,7 +133,7 @@ class SumPoint:
 
 def _exemplar(value: float, context: Context | None) -> _ExemplarOf | None:
     """Return *value* as a metric exemplar if the span of *context* is sampled, as the SDK's default filter does."""
-    # What the API's own look-up does, without asking of what class the span is.
+    # As the API's look-up, without the check of the span's class.
     span: Any = get_current_span() if context is None else context.get(SPAN_KEY)
     if span is None:
         return None
@@ -212,7 +212,7 @@ class MetricStore:
 
     def reset(self) -> None:
         """Reset measurements and lock in a forked child, where both belong to the parent process."""
-        # Re-entrant: a stream collected as garbage ends its call wherever this thread happens to be, here included.
+        # Re-entrant: the garbage collector may end a stream, and so its call, while this thread holds the lock.
         self.lock = threading.RLock()
         for instrument in self.instruments:
             instrument.reset()
@@ -263,7 +263,7 @@ class FastMetricReader(PeriodicExportingMetricReader):
     """Periodic metric reader that exports the metrics of fast instruments together with those of SDK instruments."""
 
     store: MetricStore | None = None
-    """Metrics of the fast instruments; None as long as there are none."""
+    """Metrics of the fast instruments; None until there are any."""
     scope = InstrumentationScope("")
     """Instrumentation scope of the fast instruments."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SPANS: Final = "spans"
 EVENTS: Final = "events"
 COLLECT_MS: Final = 60_000.0
-"""Time limit of a collection of metrics, long enough never to break one off; callers keep to their own time limits."""
+"""Time limit of a collection of metrics, long enough for any; callers have shorter time limits of their own."""
 
 
 class ChildRenewal:
@@ -49,11 +49,11 @@ class ChildRenewal:
     def __init__(self, make: Callable[[], Signals] | None) -> None:
         self._make = make
         self.due = False
-        """Whether this process is a forked child that still has its parent's exporters."""
+        """Whether this process is a forked child that still has the parent's exporters."""
         self.exporters: dict[str, RetryingExporter] = {}
         """Batching exporters of ragtrace's own providers, by signal: `SPANS` and `EVENTS`."""
         self.meters: OwnMeters | None = None
-        """Meter provider of ragtrace; None if metrics go to the user's, or nowhere."""
+        """Meter provider of ragtrace; None if metrics go to the user's provider, or nowhere."""
         self._lock = threading.RLock()
         self._when_done: list[Callable[[], None]] = []
 
@@ -135,8 +135,8 @@ class OwnMeters:
         from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-        # Only the SDK's own reader is known to hold no lock of its own when it collects: any other might wait for ours
-        # while we wait for its.
+        # Only the SDK's reader is known to hold no lock while it collects: any other might wait for our lock while we
+        # wait for the reader's.
         self._reader = reader
         self._collection = _SerialCollection(
             reader.collect, one_at_a_time=isinstance(reader, PeriodicExportingMetricReader)
@@ -202,7 +202,7 @@ class OwnMeters:
     def renew(self, reader: MetricReader) -> None:
         """Create a new meter provider in a forked child, with *reader* as its metric reader."""
         now = self._current()
-        # An SDK that does not renew the resource keeps the first process's for ever, also in the child of a child.
+        # An SDK that does not renew the resource keeps that of the first process, also in the child of a child.
         self._resource = with_new_identity(self._resource) if _identity(now) in self._identities else now
         self._identities.add(_identity(self._resource))
         self._open(reader)
@@ -283,6 +283,6 @@ class _ForkAwareProxy:
 
     def _create(self, method: str, *args: Any, **kwargs: Any) -> _ForkAwareProxy:
         made = _ForkAwareProxy(lambda: getattr(self.current(), method)(*args, **kwargs), self._renew, self._observable)
-        if "observable" in method:  # only the reader uses it, so it is made again along with the reader
+        if "observable" in method:  # used by the reader alone, so made anew with the reader
             self._observable.append(made)
         return made

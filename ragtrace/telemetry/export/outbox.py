@@ -34,7 +34,7 @@ _FLUSH_PAUSE_SECONDS: Final = 0.2
 _SHORTEST_IDLE_SECONDS: Final = 0.02
 _KNOWN_KEYS_PER_CAPACITY: Final = 4
 _ONE_ITEMS_FAULT: Final = frozenset({"refused", "too_large"})
-"""Refusals that a single item may have brought upon the whole batch."""
+"""Reasons of refusals that a single item may have caused for the whole batch."""
 
 
 class Receiver(Protocol[T_contra]):
@@ -81,7 +81,7 @@ class _Entry(Generic[T]):
     order: int
     tries: int = 0
     alone: bool = False
-    """Delivered in a batch of its own: it may be the item for which the receiver refused a whole batch."""
+    """Whether to deliver the item in a separate batch, as the receiver may have refused a whole batch for it."""
     settled: bool = False
 
 
@@ -179,7 +179,7 @@ class Outbox(Generic[T]):
             if not reason:
                 now = self._clock()
                 due = now + delay if delay > 0 else 0.0
-                if self._batch_seconds:  # equal for all items of a time slot, so that they leave together and in order
+                if self._batch_seconds:  # equal for all items of a time slot, which leave together and in order
                     due = (now // self._batch_seconds + 1) * self._batch_seconds
                 self._push(_Entry(item, key, size, now, next(self._order)), due)
                 self._remember(key)
@@ -305,12 +305,12 @@ class Outbox(Generic[T]):
     # --- on the outbox's thread --------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        # An empty context: a delivery is no part of the request that happened to come first.
+        # In an empty context: a delivery is no part of the request that happened to come first.
         run, name = contextvars.Context().run, f"ragtrace-{self._receiver.what}"
         thread = threading.Thread(target=run, args=(self._run,), name=name, daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # no room for a thread, or the interpreter is shutting down: the next flush delivers
+        except RuntimeError:  # out of threads, or the interpreter is shutting down: the next flush delivers
             return
         self._thread = thread
         prepare_bounded_calls()
@@ -322,7 +322,7 @@ class Outbox(Generic[T]):
         self._run(until_empty=True)
 
     def _run(self, *, until_empty: bool = False) -> None:
-        # Instrumented HTTP clients look for this key: deliveries are not the application's requests.
+        # Instrumented HTTP clients look for this key, and do not trace deliveries as the application's requests.
         token = attach(set_value("suppress_instrumentation", True))
         try:
             while batch := self._next(until_empty=until_empty):

@@ -79,7 +79,7 @@ def build_telemetry(
     # Read before the exporters are made, some of which start threads.
     sizes = _queue_size("OTEL_BSP_MAX_QUEUE_SIZE", 2048), _queue_size("OTEL_BLRP_MAX_QUEUE_SIZE", 8192)
     signals = make()
-    # An object of the user's cannot be made again in a forked child.
+    # An exporter that the user made cannot be made anew in a forked child.
     renewal = ChildRenewal(make if exporter is None or isinstance(exporter, str) else None)
     resource = _resource_of(settings, signals)
     own_tracers = None if tracers else OwnTracerProvider(resource)
@@ -102,7 +102,7 @@ def build_telemetry(
         fast_tracer(tracer, release) if own_tracers is None else FastTracer(own_tracers, hold, release, private=True),
         owned=own_tracers is not None,
         drops_children=drops_children(tracers),
-        # Where scores are posted, a carrier would be one more trace to look at and nothing new.
+        # Where scores are posted, a carrier would be a further trace without anything new.
         carriers=own_tracers is None or (signals.spans is not None and signals.scores is None),
         dialects=settings.dialects if named_dialects else signals.dialects or settings.dialects,
         flushes=_flushes(tracers, meters, loggers),
@@ -225,7 +225,7 @@ def _own_loggers(signals: Signals, resource: Resource, renewal: ChildRenewal, li
     if signals.immediate:
         provider.add_log_record_processor(SimpleLogRecordProcessor(logs))
         return provider
-    # A call has several events. Half of the places are kept for those of the calls that are being scored.
+    # A call has several events. Half of the places are kept for the events of calls that are being scored.
     queue = ExportQueueCounts(EVENTS, limit, reserve=limit // 2)
     renewal.exporters[EVENTS] = exporter = RetryingExporter(logs, queue, renewal.renew)
     batches = BatchLogRecordProcessor(cast("Any", exporter), max_queue_size=limit)
@@ -247,7 +247,7 @@ _PROCESS: Final[Mapping[str, tuple[Callable[[], object], Callable[[Any], None]]]
     "meter": (metrics.get_meter_provider, metrics.set_meter_provider),
     "logger": (_logs.get_logger_provider, _logs.set_logger_provider),
 }
-"""Getter and setter of OpenTelemetry's global provider, by kind."""
+"""Getter and setter of OpenTelemetry's global provider, by the provider's kind."""
 _PLACEHOLDERS: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 _made_global: dict[str, object] = {}
 """Providers that a call of `configure` has set as OpenTelemetry's global ones, by kind."""

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _CAPACITY: Final = 4_096
 _MOST_BYTES: Final = 8 << 20
 _PATIENCE_SECONDS: Final = 600.0
-"""How long a score is offered to a backend that does not know its trace yet, or is away."""
+"""Longest time for which a score is offered to a backend that is away, or does not have the trace yet."""
 _RECORD_BYTES: Final = 600
-"""Size of a record without its explanation."""
+"""Size of a record without the explanation."""
 _HEADLINES: Final = (
     frozenset({"hallucinated", "faithfulness"}),
     frozenset({"consistency", "suspicious"}),
@@ -106,7 +106,7 @@ class ScorePoster:
             self._newest.move_to_end(record.id)
             if len(self._newest) > _CAPACITY:
                 self._newest.popitem(last=False)
-            # Without a key: feedback that returns to an earlier score is no repeat of that.
+            # Without a key, as feedback that returns to an earlier score is no repeat.
             self.outbox.offer(record, size=_RECORD_BYTES + 2 * len(record.explanation or ""), delay=self._delay)
 
     def _records(self, span: SpanContext, workflow: str, evaluations: Sequence[Evaluation]) -> Iterator[ScoreRecord]:

@@ -41,24 +41,24 @@ if TYPE_CHECKING:
     from ragtrace.telemetry.spans.fast import FastTracer
 
 MAX_WAIT_SECONDS: Final = 60.0
-"""Seconds for which a backend that does not answer is waited for before spans and events are given up."""
+"""Longest time without an answer of the backend before spans and events are counted as lost."""
 NOT_TAKEN: Final = "not taken by the backend"
-"""Reason of losses where the backend refuses the whole signal."""
+"""Reason of losses that result from a backend's refusal of the whole signal."""
 _NO_ANSWER: Final = "Is the backend up? OTEL_BSP_MAX_QUEUE_SIZE and OTEL_BLRP_MAX_QUEUE_SIZE make the queues larger"
 _NO_SUCH_SIGNAL: Final = (
     "The backend answers, but does not take them where they are sent: ragtrace.doctor() says where that is"
 )
 _PAUSE_SECONDS: Final = 0.5
 _REFUSED_WITHIN_SECONDS: Final = 0.5
-"""An export that fails within this time was refused by the backend, which would refuse a retry, too.
+"""Longest duration of a failed export that counts as a refusal, which the backend would repeat at a retry.
 
-One that fails later did not reach the backend, so it is tried again.
+An export that fails later did not reach the backend, and is tried again.
 """
 _CALLS_AT_ONCE: Final = 16
 _ITEMS_OF_A_CALL: Final = 32
-"""Spans and events that one call produces at once, generously."""
+"""Generous number of spans and events that one call produces at once."""
 _STORES_SHARE: Final = 0.8
-"""Share of the time limit of a shutdown for score sinks and the history."""
+"""Share of a shutdown's time limit, from 0 to 1, for score sinks and the history."""
 _parents: list[object] = []
 """Exporters of the parent process, referenced here so that a forked child does not close their connections."""
 
@@ -93,7 +93,7 @@ class ExportQueueCounts:
 
     def reset(self) -> None:
         """Reset the counts and the lock in a forked child, where both belong to the parent process."""
-        # Re-entrant: a stream collected as garbage ends its spans wherever this thread happens to be, here included.
+        # Re-entrant: the garbage collector may end a stream, and so its spans, while this thread holds the lock.
         self._lock = threading.RLock()
         self._queued = self._in_flight = 0
         self._sizes: deque[int] = deque()
@@ -122,8 +122,8 @@ class ExportQueueCounts:
         """
         left = self.limit - self._reserve - self._queued - promised
         if left <= 0 or self._bytes + self._bytes_in_flight >= self._most_bytes:
-            # To wait for room at a backend that does not answer would stop the scoring of calls: the caller goes on as
-            # if there were room, and `add` counts what does not fit as lost.
+            # Waiting for a backend that does not answer would stop the scoring of calls: the caller goes on as if there
+            # were room, and `add` counts items that do not fit as lost.
             return self.limit if self.stalled else 0
         return left
 
@@ -227,7 +227,7 @@ class RetryingExporter:
         """Export *batch* with retries, and return the final result: delivered or given up."""
         if self._pid != os.getpid():
             self._renew()
-        if self._pid != os.getpid():  # an exporter that the user made cannot be made anew
+        if self._pid != os.getpid():  # an exporter that the user made cannot be renewed
             self.replace(self._exporter)
         self.queue.mark_in_flight(len(batch))
         delivered = False
@@ -342,23 +342,24 @@ class Telemetry:
     meter: Meter | FastMeter
     logger: Logger | None
     fast: FastTracer | None = None
-    """Makes fast spans; None: the SDK makes the spans."""
+    """Tracer of fast spans; None if the SDK makes the spans."""
     owned: bool = False
-    """Whether the tracer provider is ragtrace's own: then nothing else ends or flushes its spans."""
+    """Whether the tracer provider is ragtrace's own, whose spans nothing else ends or flushes."""
     drops_children: bool = False
     """Whether the head sampler is known to drop every span whose local parent it has dropped."""
     carriers: bool = True
     """Whether scores that come too late for their span are exported on an extra span, a carrier."""
     dialects: tuple[str, ...] = ()
-    """Attribute conventions of the spans."""
+    """Attribute conventions of the spans; empty for those of the settings."""
     flushes: list[Callable[[int], object]] = field(default_factory=list[Callable[[int], object]])
-    """`force_flush(timeout_millis)` of every provider."""
+    """Methods `force_flush(timeout_millis)` of all providers."""
     shutdowns: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
-    """`shutdown()` of our own providers."""
+    """Methods `shutdown()` of ragtrace's own providers."""
     child_renewal: ChildRenewal = field(default_factory=lambda: ChildRenewal(None))
-    """Gives a forked child its own exporters and metrics."""
+    """Renewal of exporters and metrics in a forked child."""
     resource: Callable[[], Resource] | None = None
-    """Returns the resource of our own providers, which the SDK may renew after a fork; None: there are none."""
+    """Function that returns the resource of ragtrace's own providers, which the SDK may renew after a fork; None if
+    there are no such providers."""
     posters: list[ScorePoster] = field(default_factory=list["ScorePoster"])
     """Observers that post scores to backends which do not read them from spans, events or metrics."""
     histories: list[ScoreStore] = field(default_factory=list["ScoreStore"])
@@ -404,7 +405,7 @@ class Telemetry:
             release_held: whether spans that wait for their scores are exported, too, without them.
         """
         deadline, lost = monotonic() + timeout, self.lost
-        # Side by side: as long as spans keep coming, the SDK's flush of spans goes on, and metrics must leave, too.
+        # Concurrently: the SDK's flush of spans lasts as long as spans keep coming, and metrics must leave, too.
         done = run_all_bounded([partial(_flush, flush, deadline, release_held) for flush in self.flushes], deadline)
         return done and self.lost == lost
 

@@ -22,37 +22,37 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
 _SPAN_BYTES: Final = 1_000
-"""Memory of a reading without its texts."""
+"""Memory of a reading without the texts."""
 _LOOK_CHARS: Final = 80
-"""Characters of a document that are looked for in a prompt."""
+"""Number of first characters of a document that are looked for in a prompt."""
 _LEAST_LIMIT: Final = 32
 _EQUAL_LENGTHS: Final = 4
-"""Different texts of the same length, the longest of all, from which a limit on the length of texts is concluded."""
+"""Fewest different texts, all as long as the longest text, that show a limit on the length of texts."""
 _ABANDONED_SECONDS: Final = 30.0
-"""Time without news after which spans that go on below an ended root are no longer waited for."""
+"""Time without further spans after which open spans below an ended root are no longer waited for."""
 _KEPT_SECONDS: Final = 60.0
-"""Time for which a model call is remembered, to recognise it in the spans of another instrumentation."""
+"""Time for which a model call is kept, so that the same call is recognised in another instrumentation's spans."""
 _MOST_REMEMBERED: Final = 20_000
 _MOST_EQUAL: Final = 64
-"""Model calls with the same answer that are remembered; many have an answer such as "I do not know."."""
+"""Most model calls with the same answer that are kept, as many have an answer such as "I do not know."."""
 _MOST_TRACES: Final = 20_000
 _MOST_PARENTS: Final = 40_000
-"""Most spans of one trace whose parents are remembered."""
+"""Most spans of one trace whose parents are kept."""
 _MOST_LOST: Final = 4_096
-"""Lost steps of one trace; with more of them, no call in the trace can be complete."""
+"""Most lost steps of one trace that are kept; with more, no call in the trace can be complete."""
 _LOOK_SECONDS: Final = 0.2
 _LOOK_SECONDS_PER_SPAN: Final = 0.000_2
-"""Time between two looks at the same trace, which grows with its readings."""
+"""Pause, for each reading in a trace, before the trace is checked for complete calls again."""
 _LEAST_ANSWER: Final = 12
-"""Characters of an answer that is looked for in a prompt."""
+"""Fewest characters of an answer that is looked for in a prompt."""
 _MOST_BEHIND: Final = 32
 """Most model calls whose prompts are searched for the documents behind an answer."""
 _MOST_AGENTS: Final = 256
-"""Most tools of one call of which is found out whether their results are the answers of models."""
+"""Most tools of one call whose results are compared with the answers of models."""
 _MOST_COMPARED: Final = 64
-"""Most groups with missing spans in a trace whose times are compared with those of the others."""
+"""Most groups with missing spans in a trace whose times are compared with each other."""
 _MOST_STEPS: Final = 2_000
-"""Most steps of one call; of more, the first ones are left out."""
+"""Most steps of one call; beyond, the first ones are left out."""
 
 
 class AssembledCall(NamedTuple):
@@ -65,19 +65,19 @@ class AssembledCall(NamedTuple):
 @dataclass(slots=True, eq=False)
 class _Trace:
     parents: dict[int, int] = field(default_factory=dict[int, int])
-    """Span id of the parent, by span id; 0 if there is none. Of all spans of the trace, started or ended."""
+    """Parent's span id, 0 for none, of each span of the trace, started or ended, by span id."""
     open: dict[int, tuple[bool, float]] = field(default_factory=dict[int, tuple[bool, float]])
-    """Spans that have started and not ended: whether they are of generative AI, and the monotonic time."""
+    """Started spans that have not ended, by span id: whether of generative AI, and the monotonic start time."""
     readings: dict[int, SpanReading] = field(default_factory=dict[int, SpanReading])
     """Readings that are not part of a closed call yet, by span id."""
     lost: dict[int, float] = field(default_factory=dict[int, float])
-    """Span ids of ended steps that could not be read, with the monotonic time at which that was known."""
+    """Monotonic time of the loss of each ended step that could not be read, by span id."""
     closed: dict[int, None] = field(default_factory=dict[int, None])
-    """Span ids of the readings of closed calls."""
+    """Span ids of the readings in closed calls, in order."""
     seen: dict[int, float] = field(default_factory=dict[int, float])
-    """Monotonic time at which each of the readings came in."""
+    """Monotonic time of arrival of each of `readings`, by span id."""
     remote: set[int] = field(default_factory=set[int])
-    """Span ids of the spans whose parent is in another process."""
+    """Span ids of spans whose parent is in another process."""
     touched: float = 0.0
     due: float = 0.0
     """Monotonic time before which no call of this trace can be complete."""
@@ -90,16 +90,16 @@ class _ModelCall:
 
     span: SpanContext
     source: tuple[str, str]
-    """Instrumentation scope and convention."""
+    """Instrumentation scope and attribute convention of the span."""
     times: tuple[int, int]
-    """Start and end, nanoseconds since the epoch."""
+    """Start and end, in nanoseconds since the epoch."""
     response_id: str | None
     answer: int | None
-    """Hash of the answer; None if there is none."""
+    """Hash of the answer; None for a model call without answer."""
     at: float
-    """Monotonic time at which it came in."""
+    """Monotonic time of arrival."""
     is_closed: bool = False
-    """Whether a call that contains it was assembled."""
+    """Whether a RAG call that contains this model call was assembled."""
 
     @classmethod
     def of(cls, reading: SpanReading, at: float) -> _ModelCall:
@@ -169,14 +169,14 @@ class CallAssembler:
         """Remove all spans from the buffer, at the start and in a forked child."""
         self._traces: OrderedDict[int, _Trace] = OrderedDict()
         self._ended: OrderedDict[int, _Trace] = OrderedDict()
-        """Traces without readings that have ended a moment ago, to recognise spans that come late."""
+        """Traces without readings that have just ended, kept to recognise late spans."""
         self._spans = self._bytes = 0
         self._model_calls: OrderedDict[tuple[str, str], list[_ModelCall]] = OrderedDict()
         self._left_out: list[SpanContext] = []
         self.counts: Counter[str] = Counter()
-        """Number of `spans` that were read, of `calls`, and of the readings that are in none: `evicted` for lack of
-        room, `late` after their call was closed, `duplicates` of another instrumentation's, `incomplete` because other
-        spans of their call are missing or were lost, `no_call`."""
+        """Number of `spans` that were read, of `calls`, and of readings in no call: `evicted` for lack of room, `late`
+        after the call was closed, `duplicates` of another instrumentation's spans, `incomplete` because other spans of
+        the call are missing or lost, and `no_call`."""
 
     def __len__(self) -> int:
         return self._spans
@@ -236,7 +236,7 @@ class CallAssembler:
         trace = self._trace(span.context.trace_id)
         trace.parents[span_id] = span.parent_id
         trace.open.pop(span_id, None)
-        is_read = span_id in trace.readings or span_id in trace.closed  # when its start was taken, it had ended
+        is_read = span_id in trace.readings or span_id in trace.closed  # the span had ended when its start was read
         if span.is_genai and not is_read and not self._closed_above(trace, span_id):
             trace.lost[span_id] = self._clock()
         if len(trace.lost) > _MOST_LOST:
@@ -366,9 +366,8 @@ class CallAssembler:
     ) -> bool:
         """Return whether *group* has to wait for missing parent spans, of its own steps or of steps at the same time.
 
-        If the parents have not come in after `parent_seconds`, calls at that time are incomplete, unless If these have
-        not come in after `parent_seconds`, calls at that time are incomplete, unless the missing span is in another
-        process, which may export nothing.
+        If the parents have not come in after `parent_seconds`, calls at that time are incomplete, unless the missing
+        span is in another process, which may export nothing.
 
         Args:
             lacking: the groups of the trace above which a span is missing.
@@ -502,23 +501,23 @@ class _Group:
 
     parent: int
     tops: list[SpanReading] = field(default_factory=list[SpanReading])
-    """Topmost readings, in the order in which they began."""
+    """Topmost readings, in order of start."""
     readings: list[SpanReading] = field(default_factory=list[SpanReading])
-    """All of them, in the order in which they began."""
+    """All readings of the group, in order of start."""
     open: int = 0
-    """Number of spans of generative AI that have not ended, and are not below one that has."""
+    """Number of open spans of generative AI that are not below a reading."""
     open_below: int = 0
-    """Number of spans of generative AI that have not ended, below one that has."""
+    """Number of open spans of generative AI below a reading."""
     seen: float = 0.0
-    """Monotonic time at which the last one came in."""
+    """Monotonic time of the last arrival or loss of a step of the group."""
     is_duplicate: bool = False
-    """Whether the model calls are those of another group of the trace."""
+    """Whether another group of the trace has the same model calls."""
     incomplete: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Times, nanoseconds since the epoch, of the steps above which a span is missing."""
+    """Start and end, in nanoseconds since the epoch, of each group at the same time whose parent span is missing."""
     lost: list[int] = field(default_factory=list[int])
     """Span ids of steps that could not be read."""
     lost_tops: set[int] = field(default_factory=set[int])
-    """Span ids of the topmost steps above these, or of the lost ones themselves."""
+    """Span ids of the topmost steps above the lost steps, or of the lost steps themselves."""
 
     def has_lost_step(self, tops: Collection[SpanReading]) -> bool:
         """Return whether a step of the call with the outermost steps *tops* was lost, or may have been lost.
@@ -703,7 +702,7 @@ def _assign_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading]]
         if len(homes) == 1 and home is not homes[0] and home is not None:
             home.remove(top)
             homes[0].insert(0, top)
-        elif not homes and home is not None:  # which generation has used it cannot be known
+        elif not homes and home is not None:  # no telling which generation has used the retrieval
             home.remove(top)
             for call in answering:
                 call[-1].is_ambiguous = call[-1].is_ambiguous or _overlaps(call[-1].span, home[-1].span)
@@ -800,7 +799,7 @@ def _copy_nested_results(readings: list[SpanReading]) -> None:
     """
     by_step = {id(each.step): each for each in readings}
     children = Counter(id(each.step.parent) for each in readings)
-    for reading in reversed(readings):  # the innermost first
+    for reading in reversed(readings):  # innermost first
         inner, around = reading.step, by_step.get(id(reading.step.parent))
         if around is None or around.step.kind != inner.kind:
             continue

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
 Attributes = Mapping[str, Any]
-"""Attribute values by name, as they stand on a span: nothing is known of their types."""
+"""Attribute values of any type, as on a span, by attribute name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,11 +25,11 @@ class FinishedSpan:
 
     context: SpanContext
     parent: SpanContext | None
-    """None for the root span of a trace."""
+    """Context of the parent span; None for the root span of a trace."""
     name: str
     attributes: Attributes
     start_ns: int
-    """Wall clock, nanoseconds since the epoch."""
+    """Start time, in nanoseconds since the epoch."""
     end_ns: int
     events: tuple[tuple[str, Attributes], ...] = ()
     """Name and attributes of each span event."""
@@ -38,7 +38,7 @@ class FinishedSpan:
     error_type: str | None = None
     """Exception type that the span's status or exception event names; None if the operation did not fail."""
     max_text_chars: int | None = None
-    """Limit at which the provider cut attribute values; None: it did not, or the limit is not known."""
+    """Length at which the provider cut attribute values; None if there was no limit, or it is not known."""
 
     def text(self, name: str) -> str | None:
         """Return the attribute *name* if it is a text, or None if it is missing or of another type."""
@@ -61,9 +61,9 @@ class SpanReading:
 
     span: FinishedSpan
     step: Step
-    """The step, ended; its kind, texts, model, tokens and times come from the attributes of the span."""
+    """Ended step, with kind, texts, model, tokens and times from the span."""
     convention: str
-    """Name of the attribute convention that the span was read in."""
+    """Name of the attribute convention by which the span was read."""
     documents_without_text: int = 0
     """Number of documents on the span that have an id or a score but no text."""
     is_cut: bool = False
@@ -73,7 +73,7 @@ class SpanReading:
     begins_call: bool = False
     """Whether the instrumentation marks the span as the root of a request, whatever span it lies under."""
     is_ambiguous: bool = False
-    """Whether there are retrievals of which it cannot be known whether this generation used them."""
+    """Whether it is not known which of some retrievals this generation used."""
 
 
 def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:

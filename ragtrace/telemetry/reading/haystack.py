@@ -34,7 +34,7 @@ _QUESTIONS: Final = (
     "question", "user_query", "user_question", "user_input", "query", "query_str", "search_query", "messages",
     "message", "text", "input", "prompt",
 )  # fmt: skip
-"""Inputs of a pipeline's components that hold the question, the clearest first."""
+"""Names of component inputs that hold the question, the clearest first."""
 _RETRIEVERS: Final = ("Retriever", "WebSearch")
 _RANKERS: Final = ("Ranker", "Reranker")
 _GENERATORS: Final = ("Generator",)
@@ -102,7 +102,7 @@ def _read_component(span: FinishedSpan, kind: str) -> SpanReading | None:
     reading = _new(span, "retrieve")
     step = reading.step
     step.name = label_of(span.attributes.get(semconv.HAYSTACK_COMPONENT_NAME)) or kind
-    # What a joiner or filter returns replaces what it was given, as with a re-ranker.
+    # The output of a joiner or filter replaces the input, as with a re-ranker.
     step.rerank = was_given or kind.endswith(_RANKERS)
     if get is not None:
         step.query = text_of(get("query"))
@@ -136,7 +136,7 @@ def _read_generation(reading: SpanReading, given: object, returned: object) -> S
     found = getter(returned)
     replies = [] if found is None else items_of(found("replies"), 1) or []
     for reply in replies:
-        meta = None if found is None else items_of(found("meta"), 1)  # of a generator that is given a text
+        meta = None if found is None else items_of(found("meta"), 1)  # the prompt of a generator that takes a text
         record: object = {"role": "assistant", "content": reply, "meta": meta[0] if meta else None}
         record = record if isinstance(reply, str) else reply
         for message in read_messages([record], "assistant"):

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 _CAPACITY: Final = 8_192
-"""Most spans that wait for the background, which takes them four times a second."""
+"""Most spans in the queue, which the worker empties four times a second."""
 _MOST_BYTES: Final = 16 << 20
-"""Memory of the ended spans that wait; the last of them may exceed it."""
+"""Most bytes of the ended spans in the queue; the last span may exceed the limit."""
 _UNMEASURED: Final = 64
-"""Waiting spans up to which no memory is measured: the background keeps up, and measuring takes microseconds."""
+"""Fewest spans in the queue at which memory is measured: with fewer the worker keeps up, and measuring takes time."""
 _SPAN_BYTES: Final = 2_000
-"""Memory of a span without its texts."""
+"""Memory of a span without the texts."""
 _MOST_OPEN: Final = 16_384
 _MOST_STEPS: Final = 2_000
 """Most steps of one decorated call, spans inside it included."""
@@ -43,7 +43,7 @@ _MODEL_LIBRARIES: Final = (
     "mistral", "ollama", "groq", "together", "litellm", "dspy", "crewai", "agno", "autogen", "smolagents",
     "chroma", "pinecone", "qdrant", "weaviate", "milvus", "lancedb", "marqo", "mcp", "agents", "ragtrace",
 )  # fmt: skip
-"""Parts of the names of instrumentation scopes whose spans describe calls of models, retrievals, tools and agents."""
+"""Parts of the names of instrumentation scopes whose spans describe model calls, retrievals, tools and agents."""
 _MARKS: Final = frozenset(
     {
         semconv.OPERATION_NAME,
@@ -54,10 +54,10 @@ _MARKS: Final = frozenset(
         semconv.HAYSTACK_PIPELINE_INPUT,
     }
 )
-"""Attributes of which spans of generative AI have at least one."""
+"""Names of attributes of which every span of generative AI has at least one."""
 
 _SKIPPED: Final = Step()
-"""Stands for a step that a listener in the framework itself records, or that is not to be recorded."""
+"""Marker of a span that is no step here: a framework's listener records it, or nothing is to be recorded."""
 
 
 @lru_cache(maxsize=1024)
@@ -79,7 +79,7 @@ def span_bytes(span: ReadableSpan) -> int:
     attributes: Any = span.attributes
     if attributes is None:
         return _SPAN_BYTES
-    # Each look-up in the SDK's own mapping takes a call of Python; its copy is a dict.
+    # Each look-up in the SDK's mapping takes a Python call, while a copy is a dict.
     copy = getattr(attributes, "copy", None)
     return _SPAN_BYTES + sum(map(getsizeof, (attributes if copy is None else copy()).values()))
 
@@ -89,9 +89,9 @@ class LostSpan(NamedTuple):
 
     context: SpanContext
     parent_id: int
-    """Span id of the parent; 0 if there is none."""
+    """Span id of the parent; 0 for a root span."""
     is_genai: bool
-    """Whether it describes a step of generative AI."""
+    """Whether the span describes a step of generative AI."""
 
 
 class SpanIntake:
@@ -110,14 +110,14 @@ class SpanIntake:
     def reset(self) -> None:
         """Empty the queue of spans, at the start and in a forked child."""
         self._spans: deque[tuple[ReadableSpan | ref[ReadableSpan], int]] = deque()
-        """Started spans by reference, ended ones with their memory in bytes; 0: it was not measured."""
+        """Queue of weak references to started spans, and of ended spans, each with its bytes; 0 if not measured."""
         self._bytes = 0
         self._lock = threading.Lock()  # a fork copies the lock, perhaps held
         self._dropped: deque[LostSpan | None] = deque()
-        """Ended spans that did not fit; None for a start, or one of too many ends."""
+        """Spans that did not fit into the queue; None for a started span, and for ended ones beyond `_MOST_OPEN`."""
         self._open: dict[int, Step | None] = {}
         self._woken: object = None
-        """Function that was called with the first span, to start the background of that runtime."""
+        """Value of `_wake` that was called last: each runtime's worker is started once."""
 
     def started(self, span: ReadableSpan, context: Context | None) -> None:
         """Queue the started *span*.
@@ -191,7 +191,7 @@ class SpanIntake:
             step.deferred, step.ended = _DeferredSpan(span, step), True
             return 0
         scope, parent = span.instrumentation_scope, span.parent
-        is_own = scope is not None and scope.name == semconv.SCOPE  # held back, if at all, by its own runtime
+        is_own = scope is not None and scope.name == semconv.SCOPE  # only the runtime itself may hold this back
         may_be_root = not is_own and (parent is None or parent.span_id not in self._open) and is_genai(span)
         is_measured = may_be_root or len(self._spans) >= _UNMEASURED
         size = span_bytes(span) if is_measured else 0
@@ -224,7 +224,7 @@ class SpanIntake:
                     with self._lock:
                         self._bytes -= size
                 found = span() if isinstance(span, ref) else span
-                if found is not None:  # else it has ended, did not fit into the queue, and is gone
+                if found is not None:  # None: the span has ended, did not fit into the queue, and is gone
                     return found
         return None
 
@@ -275,7 +275,7 @@ class _DeferredSpan:
 
 _intakes: list[ref[SpanIntake]] = []
 _wake: Callable[[], object] | None = None
-"""Starts the background when a queue gets its first span; None as long as no runtime takes the spans."""
+"""Function that starts the worker at a queue's first span; None as long as no runtime reads the spans."""
 
 
 def set_wake(wake: Callable[[], object]) -> None:

@@ -27,14 +27,14 @@ _SERVER_PARTS: Final = {
     "server_tool_call": "server_tool_call",
     "server_tool_call_response": "server_tool_call_response",
 }
-"""Type of a part about a tool that the provider ran, and the field with its results."""
+"""Types of message parts about a tool that the provider ran, each with the field of the results."""
 _UNTYPED_RESULTS: Final = ("tool_call_result", "toolResult")
-"""Fields with the result of a tool, in parts without a type: of Haystack, and of Amazon Bedrock's Converse API."""
+"""Fields with a tool's result in message parts without type, of Haystack and of Amazon Bedrock's Converse API."""
 _RESULT_FIELDS: Final = ("response", "result", "content")
 _PASSAGE_FIELDS: Final = frozenset(
     (*field_names.TEXT, *field_names.ID, *field_names.NAME, *field_names.SCORE, *field_names.METADATA, "type")
 )
-"""Fields of a record that is one passage; a record with others is data, of which no field may be left out."""
+"""Fields of a record that is a passage. A record with other fields is data, which must be kept whole."""
 
 
 @dataclass(slots=True)
@@ -44,9 +44,9 @@ class ReadMessage:
     role: str
     texts: list[str] = field(default_factory=list[str])
     results: list[object] = field(default_factory=list[object])
-    """What the tools returned to the model, in the message of any role."""
+    """Results that tools returned to the model, in a message of any role."""
     server_results: list[object] = field(default_factory=list[object])
-    """What tools returned that the provider ran while it generated."""
+    """Results of tools that the provider ran during the generation."""
     calls_tools: bool = False
     finish_reason: str | None = None
 

@@ -31,14 +31,14 @@ _JSON_START: Final = re.compile(r'\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 _NO_TEXT: Final = re.compile(
     r"<(?:async_)?generator object.*>|<\w{0,80}Node\w{0,80}\(.*\)>|[A-Z]\w{0,80}\(\w{1,80}=.*(?:\)|\.\.\.)", re.DOTALL
 )
-"""What LlamaIndex's instrumentation writes for a stream, nodes or the event that stops an agent: their string form,
-which may be cut."""
+"""Pattern of the string forms, which may be cut, that LlamaIndex's instrumentation writes for a stream, for nodes, and
+for the event that stops an agent."""
 _TOOLS_CALLED: Final = frozenset(("tool_calls", "tool_use", "function_call"))
 _FAKE_ID: Final = "__fake_id__"
-"""Put by the Agents SDK where it has no response of its newer API."""
+"""Response id that the Agents SDK writes where there is no response of the newer API."""
 _MOST_ITEMS: Final = 1_000
 _FINAL_RESULT: Final = "final_result"
-"""Tool through which Pydantic AI's models give a structured answer."""
+"""Name of the tool through which models give a structured answer in Pydantic AI."""
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
@@ -89,7 +89,7 @@ def _read_workflow(span: FinishedSpan) -> SpanReading | None:
     step.prompt = find_prompt(given)
     answer = find_answer(without_echo(returned, given, step.query))
     if answer is not None and answer.text == "" and span.scope == _LLAMA_INDEX:
-        answer = None  # of a stream, which is read after the span has got its output
+        answer = None  # a stream, which is read after the span has got the output
     if answer is not None:
         step.answer, step.answer_found = unmasked(answer.text), True
         reading.calls_tools = answer.tool_calls > 0 and answer.text is None
@@ -151,9 +151,9 @@ def _numbered_documents(reading: SpanReading, prefix: str) -> tuple[Document, ..
         metadata = parse_json(fields.get(semconv.OI_DOCUMENT_METADATA))
         records.append({**record, "metadata": metadata} if isinstance(metadata, dict) else record)
     if listed and not any(key.startswith(f"{prefix}.0.") for key in span.attributes):
-        reading.is_cut = True  # of more attributes than a span may have, the SDK keeps the last ones
+        reading.is_cut = True  # beyond the limit of attributes, the SDK keeps the last ones
     if listed and (whole_of(span.attributes.get(semconv.DOCUMENT_COUNT)) or 0) > len(listed):
-        reading.is_cut = True  # of ragtrace's own, which sets the best last
+        reading.is_cut = True  # ragtrace's own span, on which the best documents are set last
     if records:
         return find_documents(records)
     return () if not listed and span.attributes.get(semconv.DOCUMENT_COUNT) == 0 else None
@@ -253,7 +253,7 @@ class _ChatMessage(NamedTuple):
     text: str | None
     is_masked: bool
     calls: Sequence[Mapping[str, Any]]
-    """Attributes of its tool calls."""
+    """Attributes of each tool call in the message."""
 
 
 def _read_generation(span: FinishedSpan) -> SpanReading | None:

@@ -54,7 +54,7 @@ _QUESTION_VARIABLES: Final = (
     "question", "query", "query_str", "user_query", "user_question", "user_input", "search_query", "input",
 )  # fmt: skip
 _CONTEXT_VARIABLES: Final = frozenset((*field_names.JOINED, *field_names.ANSWER_DOCUMENTS)) - field_names.REFERENCES
-"""Variables of a prompt template that hold the question, and those that hold the documents."""
+"""Names of a prompt template's variables that hold the documents."""
 _REPR: Final = re.compile(r"\{'\w+': |Response\w+\(\w+=")
 _MOST_FINISH_REASONS: Final = 128
 

@@ -26,7 +26,8 @@ from ragtrace.core import semconv
 from ragtrace.telemetry.reading.finished_span import Attributes, FinishedSpan, error_type_of
 
 MOST_LINE_BYTES: Final = 128 * 2**20
-"""Size of one line, and of a file that is one JSON document over several lines; the memory needed is some times it."""
+"""Most bytes of one line, or of a file that is one JSON document over several lines; reading takes several times the
+memory."""
 _BOM: Final = b"\xef\xbb\xbf"
 _GZIP: Final = b"\x1f\x8b"
 _SCOPE_LISTS: Final = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans")
@@ -37,11 +38,11 @@ _WRAPPERS: Final = ("data", "trace", "traces", "result", "spans")
 _MOST_WRAPPERS: Final = 4
 _MOST_NESTING: Final = 64
 _KNOWS_PARENT: Final = 0x100
-"""Bit of `flags` of an OTLP span: the next bit has a meaning."""
+"""Bit of an OTLP span's `flags` that says that `_REMOTE_PARENT` is valid."""
 _REMOTE_PARENT: Final = 0x200
-"""Bit of `flags` of an OTLP span: the parent is in another process."""
+"""Bit of an OTLP span's `flags` that says that the parent is in another process."""
 _ENTRY_KINDS: Final = (2, 5, "SPAN_KIND_SERVER", "SPAN_KIND_CONSUMER")
-"""Kinds of the spans with which work that another process has asked for begins."""
+"""Kinds of spans that begin work on behalf of another process."""
 _HEX: Final = re.compile(r"[0-9a-fA-F]+\Z")
 _BASE64: Final = re.compile(r"[0-9a-zA-Z+/]+={0,2}\Z")
 _ERROR_CODES: Final = (2, "2", "STATUS_CODE_ERROR", "ERROR")
@@ -124,7 +125,7 @@ class SpanFile:
                     first = file.readline(MOST_LINE_BYTES)
                 if self._size > MOST_LINE_BYTES or not isinstance(_parse(1, first), UnreadableSpan):
                     return None
-                rest = file.read(MOST_LINE_BYTES)  # of compressed data, the size says little
+                rest = file.read(MOST_LINE_BYTES)  # the size of compressed data says little
         except (EOFError, BadGzipFile, zlib.error):
             return None
         if len(rest) == MOST_LINE_BYTES:
@@ -150,7 +151,7 @@ class OtlpJsonReader:
         self.n_other_signals = 0
         """Number of documents read so far that hold logs, metrics or profiles."""
         self.n_unread_attributes = 0
-        """Number of attributes left out so far because their value is none of OTLP's."""
+        """Number of attributes left out so far because the value is not an OTLP value."""
 
     def spans_in(self, line: int, document: Any, depth: int = 0) -> Iterator[FinishedSpan | UnreadableSpan]:
         """Yield the spans in the JSON *document* of line number *line*, nested in *depth* wrapping objects."""
@@ -298,7 +299,7 @@ def _value(value: Any, depth: int) -> Any:
         return None
     if not isinstance(value, dict) or depth > _MOST_NESTING:
         raise ValueError(f"not a value of OTLP: {_shown(value)}")
-    # Phoenix's models list the types that a value does not have, too, as null.
+    # Phoenix's models also list, as null, the types that a value does not have.
     given = {name: content for name, content in cast("dict[str, Any]", value).items() if content is not None}
     for name, content in given.items():
         match name:

@@ -18,7 +18,7 @@ _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
 _OPERATORS: Final = _OPENING | _CLOSING | frozenset(",:=-")
 _ESCAPES: Final = frozenset("\\'\"nrtxuU")
-"""Characters that follow a backslash in what `repr` makes of a string."""
+"""Characters that may follow a backslash in the `repr` of a string."""
 _LITERALS: Final = frozenset({"None", "True", "False"})
 
 
@@ -44,7 +44,7 @@ def _source(text: str) -> str:
     """
     tokens: list[tuple[int, str]] = []
     inside: list[tuple[int, str]] | None = None
-    """Tokens of the `<...>` that is being read."""
+    """Tokens of the `<...>` that is being read; None outside of one."""
     angles = depth = 0
     before = ""
     for kind, string, *_ in tokenize.generate_tokens(io.StringIO(text).readline):

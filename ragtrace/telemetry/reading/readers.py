@@ -17,7 +17,7 @@ _READERS: Final[tuple[Reader, ...]] = (
     haystack.read,
     otel_genai.read,
 )
-"""Readers in the order in which they are asked: those of conventions that build on others come before these."""
+"""Readers in the order of use: a convention that builds on another one comes before it."""
 
 
 def read_span(span: FinishedSpan) -> SpanReading | None:

@@ -18,19 +18,19 @@ from ragtrace.telemetry.reading.values import parse_json, unmasked
 
 _MAX_DEPTH: Final = 24
 _STRING: Final = r"'[^'\\]*(?:\\.[^'\\]*)*(?:'|\Z)|\"[^\"\\]*(?:\\.[^\"\\]*)*(?:\"|\Z)"
-"""String literal of Python; one that does not end takes the rest of the text, so that no other is looked for in it."""
+"""Pattern of a Python string literal. An unterminated one takes the rest of the text, where no other is looked for."""
 _OBJECT: Final = re.compile(r"[A-Z]\w*\(\w+[=:].*\)|<[\w.]+ object.*>|<\w+\(\w+=.*\)>", re.DOTALL)
-"""Python's string form of an object, such as `Document(id=...)` or `<generator object ...>`."""
+"""Pattern of the string form of a Python object, such as `Document(id=...)` or `<generator object ...>`."""
 _CHAT_ROLE: Final = re.compile(r"ChatMessage\(_role=<ChatRole\.(\w+):")
 _CONTENT: Final = re.compile(
     rf"\b(TextContent\(text|ToolCallResult\(result|ToolCall\(tool_name)=({_STRING})|{_STRING}", re.DOTALL
 )
-"""One content part of a Haystack message; any other string is consumed, so that nothing inside it is taken for one."""
+"""Pattern of a content part of a Haystack message. Other strings match, too, so that nothing is found inside them."""
 _ANSWER: Final = re.compile(rf"GeneratedAnswer\(data=({_STRING})", re.DOTALL)
 _ROLES: Final = frozenset(("user", "human", "assistant", "ai", "system", "tool"))
 _BUNDLES: Final = ("query_bundle", "str_or_query_bundle")
 _INSIDE_QUERY: Final = (*_BUNDLES, "kwargs", "data", "inputs")
-"""Arguments with the question inside: of LlamaIndex's retrievers and tools, and of a Haystack pipeline."""
+"""Names of arguments that contain the question: of LlamaIndex's retrievers and tools, and of a Haystack pipeline."""
 _MESSAGE_TYPES: Final = {"Human": "human", "AI": "ai", "System": "system", "Tool": "tool", "Function": "function"}
 
 
@@ -141,7 +141,7 @@ def query_in(given: Any) -> str | None:
 def argument_in(given: Any) -> str | None:
     """Find the search text in the arguments *given* to a tool: the query, else the only text."""
     if isinstance(given, str):
-        arguments = parse_repr(given) if given[:1] == "{" else None  # LangChain shows arguments so
+        arguments = parse_repr(given) if given[:1] == "{" else None  # the form in which LangChain shows arguments
         if not isinstance(arguments, dict):
             return given
         given = cast("dict[str, Any]", arguments)

@@ -13,7 +13,7 @@ from ragtrace.system.faults import faults
 from ragtrace.system.forks import call_in_child
 
 _MOST_SPANS: Final = 512
-"""Most spans whose contents are kept; they are read a quarter of a second after the span has ended."""
+"""Most spans whose contents are kept until they are read, a quarter of a second after the end of the span."""
 
 
 class SpanContents:

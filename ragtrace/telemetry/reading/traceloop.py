@@ -31,7 +31,7 @@ _MARKS: Final = (
     semconv.traceloop_completion(0, "role"),
     semconv.DB_SYSTEM,
 )
-"""Attributes of which spans of OpenLLMetry that may be steps have at least one."""
+"""Names of attributes of which every OpenLLMetry span that may be a step has at least one."""
 _MODEL_CALLS: Final = frozenset(
     (semconv.OPERATION_CHAT, semconv.OPERATION_TEXT_COMPLETION, semconv.OPERATION_GENERATE_CONTENT)
 )
@@ -39,7 +39,7 @@ _REQUEST_TYPES: Final = frozenset(("chat", "completion"))
 _VECTOR_SEARCH: Final = "vector_db_retrieve"
 _OTHER_OPERATIONS: Final = frozenset(("embeddings", "create_agent"))
 _NO_STEPS: Final = ("Splitter", "NodeParser", "Embedding", "Extractor")
-"""Ends of the names of LlamaIndex's classes that prepare documents."""
+"""Endings of the names of LlamaIndex classes that prepare documents, and so are no steps."""
 _HAYSTACK: Final = "opentelemetry.instrumentation.haystack"
 _LANGCHAIN: Final = "opentelemetry.instrumentation.langchain"
 _LLAMA_INDEX: Final = "opentelemetry.instrumentation.llamaindex"

@@ -15,7 +15,7 @@ from ragtrace.telemetry.reading.finished_span import FinishedSpan
 
 _MOST_JSON_CHARS: Final = 4_000_000
 _MOST_JSON_COMMAS: Final = 100_000
-"""Of a JSON text with more, hundreds of thousands of values would be looked through, for seconds."""
+"""Most commas of a JSON text that is parsed: searching more values would take seconds."""
 _NS: Final = 1_000_000_000
 _MASK: Final = re.compile(
     r"\s*(?:\[REDACTED[^\]]{0,40}\]|<REDACTED[^>]{0,40}>|_*REDACTED_*|\[FILTERED\]|\[SCRUBBED DUE TO .{0,80}\]|\*{3,})"
@@ -23,7 +23,7 @@ _MASK: Final = re.compile(
     re.IGNORECASE,
 )
 _MOST_MASK_CHARS: Final = 120
-"""Longer texts are no mask, and are not searched for one."""
+"""Most characters of a text that may be a mask."""
 
 
 def parse_json(value: object) -> Any:

@@ -26,7 +26,7 @@ Detail: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[float, .
 MOST_DETAILS: Final = 32
 MOST_ITEMS: Final = 64
 MOST_CHARS: Final = 200
-"""Characters that are kept of a text: a name, a method, a label."""
+"""Most characters of a text, such as a name, a method or a label; the rest is cut off."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _INT64: Final = 2**63
 Attributes = dict[str, "Detail"]

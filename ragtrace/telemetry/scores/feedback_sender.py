@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _CAPACITY: Final = 4_096
 _MOST_BYTES: Final = 8 << 20
 _MOST_REMEMBERED: Final = 10_000
-"""Feedback that a repeat is compared with; the oldest is forgotten first."""
+"""Most feedback entries that are kept to recognise repeats; the oldest is dropped first."""
 _FEEDBACK_BYTES: Final = 600
-"""Memory of feedback without its texts."""
+"""Memory of a feedback entry without the texts."""
 
 
 class FeedbackSender:

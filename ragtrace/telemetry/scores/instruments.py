@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from ragtrace.telemetry.fast_meters import FastInstrument, FastMeter
 
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-"""Histogram bounds that the GenAI conventions recommend for durations."""
+"""Histogram bounds, in seconds, that the GenAI conventions recommend for durations."""
 _WORKFLOW_SECONDS = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
-"""Histogram bounds for the duration of a workflow, those of opentelemetry-util-genai 1.3b0."""
+"""Histogram bounds, in seconds, for the duration of a workflow, as in opentelemetry-util-genai 1.3b0."""
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 """Histogram bounds that the GenAI conventions recommend for token counts."""
 _MOST_KEPT = 1_000
-"""Largest number of `SeriesAttributes` that are kept for steps."""
+"""Most `SeriesAttributes` of steps that are cached."""
 Read = TypeVar("Read")
 _Histogram: TypeAlias = "Histogram | FastInstrument[Any]"
 _Counter: TypeAlias = "Counter | FastInstrument[Any]"
@@ -222,7 +222,7 @@ class Instruments:
         judging: dict[str, str | bool] = {**evaluator}
         if evaluation.error:
             judging[semconv.ERROR_TYPE] = evaluation.error
-        # A cache hit takes no time: among judgements it would make an idle judge look like a fast one.
+        # A cache hit takes no time: counted as a judgement, it would make an idle judge look fast.
         if evaluation.cached:
             judging[semconv.CACHED] = True
         self._judge_duration.record(evaluation.duration_s, judging, context=context)
@@ -310,7 +310,7 @@ def _calls(rows: Iterable[LedgerRow]) -> Observations:
 def _sums(moments: Mapping[tuple[str, str, str], Moments]) -> Observations:
     for (metric, evaluator, workflow), sums in moments.items():
         of = {semconv.EVALUATION_NAME: metric, semconv.WORKFLOW_NAME: workflow, semconv.EVALUATOR_ID: evaluator}
-        # All of them, zeros too: a query that multiplies two of them needs both.
+        # All moments, zeros too: a query that multiplies two of them needs both.
         for name, value in zip(NAMES, sums.values(), strict=True):
             yield Observation(value, {**of, semconv.MOMENT: name})
 

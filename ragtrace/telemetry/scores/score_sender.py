@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Attributes = dict[str, "str | bool | int | float"]
 ANNOTATORS: Final[Mapping[str, Literal["LLM", "CODE", "HUMAN"]]] = {"llm_judge": "LLM", "human": "HUMAN"}
-"""Kind of annotator in OpenInference, by type of judge; every other type is CODE."""
+"""Kind of annotator in OpenInference by type of judge; any other type is "CODE"."""
 _EVIDENCE_CHARS: Final = 16_000
 _CLAIM_CHARS: Final = 500
 _SUSPECTED: Final = "injection_suspected"
@@ -203,7 +203,7 @@ def _send_carrier(
     name = f"{semconv.CARRIER_OPERATION} {call.workflow}" if call.workflow else semconv.CARRIER_OPERATION
     span = tracer.start_span(name, context=_ROOT, kind=SpanKind.INTERNAL, links=[Link(target)], attributes=first)
     if span.is_recording():
-        # The scores last: of more attributes than a span may have, the SDK keeps those that were set last.
+        # The scores last: beyond the span's limit of attributes, the SDK keeps those that were set last.
         span.set_attributes(_openinference_scores(target, evaluations))
         tokens = {
             semconv.USAGE_INPUT_TOKENS: sum(evaluation.input_tokens for evaluation in evaluations),
@@ -303,7 +303,7 @@ def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, eviden
             attributes[semconv.eval_reason(name)] = result.reason
         if evaluation is not last:
             attributes[semconv.eval_evaluator(name)] = _identity(evaluation)
-        published = cast("object", result.attributes)  # of a user's judge it may be anything
+        published = cast("object", result.attributes)  # a user's judge may return anything
         if isinstance(published, Mapping) and cast("Mapping[str, object]", published).get(_SUSPECTED) is True:
             attributes[semconv.EVAL_INJECTION_SUSPECTED] = True
     unsupported = unsupported_json([result for _, result in chosen.values()], call) if evidence else None

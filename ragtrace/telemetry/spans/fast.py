@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 StartAttributes: TypeAlias = "Callable[[], tuple[str, Attributes]]"
-"""Returns the name and the attributes that a span starts with."""
+"""Function that returns the name and the attributes with which a span starts."""
 Trace: TypeAlias = "tuple[int, TraceFlags, TraceState | None]"
-"""Id, flags and state of a trace: what its spans share in this process."""
+"""Trace id, trace flags and trace state, which the spans of a trace share in this process."""
 SpanProvider: TypeAlias = "OwnTracerProvider | UserProvider"
 UNSET = Status(StatusCode.UNSET)
 _SAMPLED = int(TraceFlags.SAMPLED)
@@ -66,9 +66,9 @@ class SpanRecord:
     name: str
     attributes: BoundedAttributes
     events: Any
-    """A `BoundedList` of events, whose type the SDK's stub does not name. Its lock lets several threads add events."""
+    """`BoundedList` of events, to which several threads may add at a time. The SDK's stub does not name the type."""
     links: Any
-    """A `BoundedList` of links."""
+    """`BoundedList` of links."""
     status: Status = UNSET
 
     def bounded(self, attributes: Attributes, most: int | None) -> BoundedAttributes:
@@ -115,7 +115,7 @@ class FastSpan(Span, ReadableSpan):
     _more_links: tuple[Link, ...] = ()
 
     _instrumentation_info = None
-    """Read by consumers that are older than instrumentation scopes."""
+    """Attribute that consumers read which are older than instrumentation scopes."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class FastSpan(Span, ReadableSpan):
         return self._keep(_new_record(self._tracer.limits, *self._start_attributes())) if record is None else record
 
     def _keep(self, record: SpanRecord) -> SpanRecord:
-        # Two threads may come here at once: the first one's record is kept.
+        # Two threads may do this at once: the record of the first is kept.
         kept: SpanRecord = vars(self).setdefault("_recorded", record)
         return kept
 

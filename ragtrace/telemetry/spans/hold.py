@@ -66,9 +66,9 @@ class HoldProcessor(SpanProcessor):
         self._inner, self._seconds, self._capacity, self._clock = inner, seconds, capacity, clock
         self._most_bytes = most_bytes
         self.before_flush: Callable[[float], bool] | None = None
-        """Finishes scoring within the given seconds; a flush calls it before it releases the held spans."""
+        """Function that a flush calls to finish scoring within the given seconds, before held spans are released."""
         self.intake: SpanIntake | None = SpanIntake() if evaluate else None
-        """Takes the spans of which calls are assembled; None: no call is."""
+        """Queue of the spans from which calls are assembled; None if no calls are assembled."""
         self._reset()
         _hold_processors.append(ref(self, _unregister))
         call_in_child(self._reset)  # the parent exports what it held; a copy exported by the child would be a duplicate
@@ -77,7 +77,7 @@ class HoldProcessor(SpanProcessor):
         self._lock = threading.RLock()  # a fork copies the lock, perhaps held
         self._expected: set[int] = set()
         self._unconfirmed: set[int] = set()
-        """Held spans that may be the root of a call, as long as no call was assembled."""
+        """Ids of held spans that may be the root of a call that is not assembled yet."""
         self._held: OrderedDict[int, tuple[float, ReadableSpan, int]] = OrderedDict()
         self._bytes = 0
         self._interim_scores: dict[int, Scores] = {}
@@ -160,8 +160,8 @@ class HoldProcessor(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         """Keep the ended *span* back if its scores are awaited, or else pass it on to the wrapped processor."""
-        # No lock is needed to see that no span is expected: *span* would have been announced before its end, and what
-        # another thread announces from now on is another span.
+        # No lock is needed to see that no span is expected: *span* would have been announced before its end, and any
+        # span that another thread announces from now on is another one.
         root_bytes = 0
         if self.intake is not None:
             try:

@@ -20,7 +20,7 @@ class SpanListener(SpanProcessor):
     """Span processor that queues started and ended spans, from which RAG calls are assembled in the background."""
 
     sees_ends_only = True
-    """Spans of ragtrace's own need not be shown to it when they start."""
+    """Whether ragtrace need not report the start of its own spans to this processor."""
 
     def __init__(self) -> None:
         self.intake = SpanIntake()

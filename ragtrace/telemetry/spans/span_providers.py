@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
 _SDK_COUNTS_SPANS: Final = "OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED"
-"""If this variable is true, the SDK counts the spans that it makes."""
+"""Environment variable with which the SDK counts the spans that it makes, if true."""
 _AT_THE_END: Final = frozenset({"on_end", "shutdown", "force_flush"})
 _BEFORE_THE_END: Final = frozenset(name for name in vars(SpanProcessor) if not name.startswith("__")) - _AT_THE_END
-"""Methods of a span processor that get a span which has not ended."""
+"""Names of the methods of a span processor that get a span before its end."""
 _ENDS_ONLY: Final = (SpanProcessor, BatchSpanProcessor, SimpleSpanProcessor)
-"""Processors whose methods in `_BEFORE_THE_END` do nothing."""
+"""Processor classes whose methods in `_BEFORE_THE_END` do nothing."""
 _MOST_ATTRIBUTES: Final = 1024
 _COUNT_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
 _OFF: Final = "AlwaysOffSampler"
 _INHERITS: Final = ",localParentSampled:AlwaysOnSampler,localParentNotSampled:AlwaysOffSampler}"
-"""End of the description of a `ParentBased` sampler that decides for a child as it did for its local parent."""
+"""End of the description of a `ParentBased` sampler that decides for a child as for the local parent."""
 _IDS_ONLY: Final = re.compile(
     r"(?:ParentBased|(?:root|(?:remote|local)Parent(?:Not)?Sampled):|AlwaysO(?:n|ff)Sampler|TraceIdRatioBased\{[^{}]*\}|[{},])+"
 )
-"""Matches the description of the SDK's own samplers and their combinations, all of which look at ids only."""
+"""Pattern of the descriptions of the SDK's samplers and their combinations that decide by ids alone."""
 _RATIO: Final = re.compile(r"TraceIdRatioBased\{[^{}]*\}")
-"""Matches the description of the sampler that makes one decision for all spans of a trace, by the trace id."""
+"""Pattern of the description of the sampler that decides by the trace id, and so equally for all spans of a trace."""
 
 
 class OwnTracerProvider(TracerProvider):
     """Tracer provider of ragtrace, which knows its limits and whether all of its span processors are ragtrace's."""
 
     def __init__(self, resource: Resource) -> None:
-        # A carrier has seven attributes a score, and OpenInference three a document: of too many the SDK, whose default
-        # are 128, drops the oldest, which are those that say what the span is.
+        # A carrier has seven attributes for each score, and OpenInference three for each document. Beyond the limit of
+        # 128, the SDK would drop the oldest attributes, which say what the span is.
         configured = any(os.environ.get(name, "").strip() for name in _COUNT_LIMITS)
         self.limits = SpanLimits() if configured else SpanLimits(max_span_attributes=_MOST_ATTRIBUTES)
         self.sees_ends_only = True
@@ -121,7 +121,7 @@ def user_provider(tracer: object) -> UserProvider | None:
 
 def sees_ends_only(processor: object) -> bool:
     """Return whether the span processor *processor* ignores spans until they end."""
-    # It says so itself, or its methods for spans that have not ended do nothing.
+    # A processor says so, or its methods for spans that have not ended do nothing.
     said = getattr(processor, "sees_ends_only", None)
     if said is not None:
         return said is True
@@ -142,14 +142,14 @@ class SamplerTraits(NamedTuple):
     """Known properties of a head sampler. All of them are False for a sampler that is not the SDK's."""
 
     keeps_roots: bool
-    """It is the SDK's default: it keeps every span whose parent was not dropped."""
+    """Whether the sampler is the SDK's default, which keeps every span whose parent was not dropped."""
     drops_roots: bool
     inherits: bool
-    """It decides for a child as it did for its local parent."""
+    """Whether the sampler decides for a child as for the local parent."""
     drops_children: bool
-    """It drops every span whose local parent it has dropped."""
+    """Whether the sampler drops every span whose local parent was dropped."""
     ids_only: bool
-    """It looks at neither name nor attributes."""
+    """Whether the sampler decides by ids alone, and reads neither name nor attributes."""
 
 
 def sampler_traits(sampler: object) -> SamplerTraits:
@@ -157,7 +157,7 @@ def sampler_traits(sampler: object) -> SamplerTraits:
 
     All of them are False unless it consists of the SDK's samplers.
     """
-    if not _is_the_sdks(sampler):  # by its type: a user's subclass inherits the description, not the behaviour
+    if not _is_the_sdks(sampler):  # decided by the type: a user's subclass inherits the description, not the behaviour
         return SamplerTraits(False, False, False, False, False)
     default: Any = DEFAULT_ON
     describe: Any = getattr(sampler, "get_description", str)
@@ -177,7 +177,7 @@ def drops_children(provider: object) -> bool:
     """Return whether the head sampler of *provider* is known to drop every span whose local parent it has dropped."""
     try:
         return sampler_traits(getattr(provider, "sampler", None)).drops_children
-    except Exception as error:  # of a user's own sampler
+    except Exception as error:  # a user's sampler may raise
         faults.record("description of a sampler", error)
         return False
 

@@ -55,14 +55,14 @@ class SpanWriter:
     ) -> None:
         self._tracer, self._logger, self._fast = tracer, logger, fast
         self.drops_children = drops_children
-        """Whether the head sampler drops a span whose local parent it dropped."""
+        """Whether the head sampler drops every span whose local parent was dropped."""
         self._dialects = [_DIALECTS[name] for name in dialects]
         self._on_span = capture in ("SPAN_ONLY", "SPAN_AND_EVENT")
         self._on_event = capture in ("EVENT_ONLY", "SPAN_AND_EVENT")
         self.shows_content = self._on_span or self._on_event
-        """Whether any content may leave the process; the message of an exception may be content."""
+        """Whether any content, such as the message of an exception, may leave the process."""
         self.shows_reranked = self._on_span and "openinference" in dialects
-        """Whether spans show the documents that a re-ranking was given."""
+        """Whether spans show the input documents of a re-ranking."""
 
     @property
     def fast(self) -> FastTracer | None:
