@@ -34,7 +34,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "actual_output": "answer",
     "expected_output": "reference",
 }
-"""Keys of other evaluation libraries (RAGAS, DeepEval), each with the one of `KEYS` of the same meaning."""
+"""Keys of other evaluation libraries (RAGAS, DeepEval), each with the key of `KEYS` that means the same."""
 OF_A_CASE: Final = ("release", "at", "error", "scores", "labels", "feedback", "duplicates", "selected_by")
 """Further keys in the test cases that `ragtrace dataset` writes."""
 _DEEPEVAL: Final = ("actual_output", "retrieval_context", "expected_output")

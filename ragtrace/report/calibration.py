@@ -209,7 +209,7 @@ class Disagreement:
 
     identity: bytes
     badness: float
-    """The judge's score in the direction of badness."""
+    """The judge's score converted to badness, from 0 (good) to 1 (bad)."""
     label: float
     weight: float
     """Number of calls of the traffic that the call stands for."""
@@ -219,9 +219,9 @@ class LabelledPoint(NamedTuple):
     """Labelled RAG call in the form that plots and calibration files use."""
 
     badness: float
-    """The judge's score in the direction of badness."""
+    """The judge's score converted to badness, from 0 (good) to 1 (bad)."""
     label: float
-    """Mean of the reviewers' labels: 1 is bad."""
+    """Mean of the reviewers' labels: 0 is good, 1 is bad."""
     weight: float
     """Number of calls of the traffic that the call stands for."""
 
@@ -232,11 +232,11 @@ class ReviewerAgreement:
 
     reviewers: tuple[str, ...]
     compared: int
-    """Calls with labels of good or bad by several reviewers."""
+    """Number of calls that several reviewers labelled good or bad."""
     differing: int
-    """Those of them that some label good and others bad."""
+    """Number of calls, of the `compared` ones, that some reviewers label good and others bad."""
     alpha: float | None
-    """Krippendorff's alpha; None: no call has several labels, or all labels are the same."""
+    """Krippendorff's alpha, at most 1; None if no call has several labels, or all labels are the same."""
 
     @property
     def is_unreliable(self) -> bool:
@@ -264,32 +264,32 @@ class Calibration:
     evaluator: str
     picked: int
     stale: str
-    """What judged the newest calls, if it is something else than what judged the labelled ones: id@version of a judge,
-    with the version of the metric or the model that its server ran where only these differ; else empty."""
+    """Judge of the newest calls, as "id@version", if it differs from the judge of the labelled calls, followed by the
+    metric's version or the served model where only these differ; else empty."""
     key: CalibrationKey
-    """What the calibration belongs to: the judge and the metric of the labelled calls."""
+    """Judge and metric of the labelled calls, for which the calibration holds."""
     higher_is_better: bool
     labelled: int
-    """Picked calls with a label of good or bad."""
+    """Number of picked calls with a label of good or bad."""
     unsure: int
-    """Picked calls with labels of `unsure` alone."""
+    """Number of picked calls with labels of `unsure` alone."""
     elsewhere: int
-    """Labels of calls that were not picked, or whose scores the history does not hold: they count nowhere."""
+    """Number of labels that count nowhere: the call was not picked, or the history does not hold the call's scores."""
     divided: int
-    """Picked calls that as many reviewers label good as bad: they are no part of `agreement` and `threshold`."""
+    """Number of picked calls that as many reviewers label good as bad, left out of `agreement` and `threshold`."""
     reviewers: tuple[str, ...]
     between_reviewers: ReviewerAgreement
     by_reviewer: Mapping[str, Estimate]
-    """Rate of bad calls by the labels of each reviewer alone, where there are several reviewers."""
+    """Rate of bad calls by the labels of each reviewer alone; empty for a single reviewer."""
     agreement: Agreement | None
     judge: Estimate
     labels: Estimate
     corrected: Estimate
     threshold: Threshold | None
-    """Threshold of badness that the labels recommend; None: too few bad or good labels."""
+    """Recommended threshold of badness; None for too few bad or good labels."""
     points: tuple[LabelledPoint, ...]
     disagreements: tuple[Disagreement, ...]
-    """Those in which judge and label are furthest apart first; of equal ones that which stands for the most calls."""
+    """Disagreements, the largest difference first, and of equal ones the one that stands for the most calls first."""
 
     @property
     def alpha(self) -> float | None:
@@ -322,9 +322,9 @@ class _RatedCalls(NamedTuple):
 
     given: Mapping[int, Sequence[Label]]
     calls: Mapping[int, LabelledCall]
-    """Those with a label other than unsure, in the direction of badness."""
+    """Calls with a label other than unsure, by position, with scores and labels converted to badness."""
     elsewhere: int
-    """Number of labels of other calls."""
+    """Number of labels of calls that were not picked, or not judged."""
 
 
 def _rated_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Label]) -> _RatedCalls:
@@ -487,7 +487,7 @@ def fit(
     differing: list[Disagreement] = []
     compared: list[tuple[bool, bool, float]] = []
     positions: list[int] = []
-    """Positions of the calls in `compared`."""
+    """Position, among the judged calls, of each call in `compared`."""
     for at, call in rated.calls.items():
         point = _point(call)
         if call.label != BAD:

@@ -38,11 +38,11 @@ class ScoreSeries:
     weight: Floats
     """Sampling weight, which is 1 / probability; 0 if this evaluator did not score the call."""
     eligible: Floats
-    """1 if the call could have been judged, else 0."""
+    """Flag: 1 if the call could have been judged, else 0."""
     screen_score: Floats
     """Score of the call by the screen, clipped to [0, 1]; 0 if the metric is not screened."""
     always_judged: Floats
-    """1 if a rule always has calls of this kind judged and the screen has scored the call, else 0."""
+    """Flag: 1 if a sampling rule has all calls of this kind judged, and the screen scored the call; else 0."""
     estimated: bool
     unit: bool
     """Whether the scores lie in [0, 1]."""

@@ -22,7 +22,7 @@ class IntentionsReply(NamedTuple):
     """Reply of the LLM that lists what the user wanted in a conversation."""
 
     intentions: tuple[Intention, ...] | None
-    """What the user wanted, with the state of each; None if the reply has no list."""
+    """The user's intentions, each with its state; None if the reply has no list."""
     defects: list[str]
 
 

@@ -61,7 +61,7 @@ class ServerCapabilities:
     streams: bool = False
     """Whether the server accepts streaming requests only."""
     reasons: bool = False
-    """Whether the model spends tokens on reasoning before it replies, so that no token limit can be derived."""
+    """Whether the model spends tokens on reasoning before the reply, so that no token limit can be derived."""
     writes_json: bool | None = None
     """Whether the model can write JSON; None if no reply has shown that yet."""
     cuts_input: bool = False

@@ -65,7 +65,7 @@ _WORKFLOWS: Final = (
     (BaseSynthesizer, ("synthesize", "asynthesize")),
     (Workflow, ("run",)),
 )
-"""Classes and the methods of them that are the topmost run of a call."""
+"""Classes with the names of the methods that are the topmost run of a call."""
 _MODEL_METHODS: Final = frozenset(
     ("chat", "achat", "stream_chat", "astream_chat", "complete", "acomplete", "stream_complete", "astream_complete")
 )
