@@ -100,7 +100,7 @@ def _mean(call: RagCall, judgement: Judgement, limit: float, *, okay: float, str
     if not judgement.nuggets:
         return Unscored(why_missing(judgement, "nuggets") if judgement.nuggets is None else "no_nuggets")
     nuggets: Sequence[Nugget] = judgement.nuggets
-    if declined(judgement):  # it says nothing, so it holds no nugget, whatever was assigned
+    if declined(judgement):  # an answer that says nothing holds no nugget, whatever the judge says
         nuggets = [replace(nugget, support="not_support") for nugget in nuggets]
     judged = [nugget for nugget in nuggets if nugget.support in _VALUES]
     labels = Counter(nugget.support for nugget in judged)

@@ -126,7 +126,7 @@ class Journal:
         first = self._reader.readline()
         if not first.endswith(b"\n"):  # empty, or killed while the header was being written
             self._file.truncate(0)
-            self._reader.seek(0)  # drops what the buffer has read ahead
+            self._reader.seek(0)  # discards the read buffer
             _write(self._file, json_line(self._header))
             return
         self._check_header(first)
@@ -139,7 +139,7 @@ class Journal:
                 entry = json.loads(raw)
                 if not entry["again"]:
                     self._index_entry(entry["row"]["line"], entry["key"], offset, again=False)
-            except (ValueError, KeyError, TypeError):  # damaged on disk: its line is judged again
+            except (ValueError, KeyError, TypeError):  # damaged on disk: the entry's line is judged again
                 pass
             offset += len(raw)
 

@@ -102,7 +102,7 @@ def make_celery_app(url: str) -> Any:
         url: the broker.
     """
     celery: Any = import_module("celery")
-    # Not the current application: the process may have a Celery application of its own. No fix-ups for frameworks.
+    # Not set as the current application: the user's process may have one. No fix-ups for frameworks.
     app = celery.Celery("ragtrace", broker=url, set_as_current=False, fixups=[])
     options: dict[str, Any] = {}
     if is_redis(url):
@@ -304,7 +304,7 @@ class CallBroker:
             with self.redis() as client:
                 clients: list[dict[str, str]] = client.client_list()
                 database = str(client.get_connection_kwargs().get("db", 0))
-            # Of its connections each worker has one that is subscribed, for Celery's remote control.
+            # Each worker has exactly one subscribed connection, for Celery's remote control.
             kinds = [(each["name"], each["db"]) for each in clients if each["psub"] != "0"]
             return kinds.count((WORKER_NAME, database))
         with self.connect() as connection, suppress(*connection.channel_errors):
@@ -324,7 +324,7 @@ class CallBroker:
         Raises:
             Exception: the broker cannot be reached.
         """
-        # The URL is given again, as Celery would prefer the one in its environment variables.
+        # The URL is passed again, as Celery would prefer the URL in its environment variables.
         connection = self.app.connection_for_write(url=self.url)
         connection.ensure_connection(max_retries=1, interval_start=0, timeout=_TIMEOUT_SECONDS)
         return connection

@@ -645,7 +645,7 @@ class CallProcessor:
         Args:
             spooling: the spool.
             claimed: the calls, each with the ids of the evaluators that have not scored it.
-            ends: filled with the outcome and reason of every call that was dealt with.
+            ends: filled with the outcome and reason of every call that was handled.
             until: monotonic seconds.
         """
         from ragtrace.history.spool_codec import UnscoredCall  # only where there is a spool

@@ -123,7 +123,7 @@ def _drive_generator(call: Invocation, source: Generator[Any, Any, Any]) -> Gene
             call.failed(error)
             raise
         finally:
-            resume = source.__next__  # else an error that was thrown in would keep itself alive
+            resume = source.__next__  # else this frame would keep a thrown-in error alive
         call.add(piece)
         try:
             sent = yield piece

@@ -160,7 +160,7 @@ def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generat
                 # What the user's code attached stays attached for that code, and for a stream that the code returns.
                 call.current = get_current()
                 detach(token)
-            resume, given = iterator.send, None  # else an error that was thrown in would keep itself alive
+            resume, given = iterator.send, None  # else this frame would keep a thrown-in error alive
         try:
             given = yield pending
         except GeneratorExit as leaving:

@@ -163,8 +163,8 @@ def current_recorder(context: Context) -> StepRecorder | None:
     recorder: Any = context.get(FRAME)
     if recorder is None or type(recorder) is DroppedTrace:
         return None
-    # A task that outlives its request keeps the request's context, but its steps belong to no open call. Nor do those
-    # of a forked child: the call is its parent's, and ends there.
+    # Steps of a task that outlives its request are in the request's context, but belong to no open call. Neither do
+    # steps of a forked child, as the call belongs to the parent process and ends there.
     builder: CallBuilder | None = recorder.call_builder
     ended = recorder.step.ended if builder is None else builder.root.ended
     return None if ended or recorder.process is not _process else recorder
@@ -234,7 +234,7 @@ class StepRecorder:
                 step.span = span = writer.start_sdk_span(step, outside, None if began is None else began.start_ns)
             else:
                 if not fast.ids_only:
-                    self._keep_arguments()  # the sampler reads them as attributes, not the trace id only
+                    self._keep_arguments()  # the sampler reads attributes, and not only the trace id
                 step.span = span = fast.start_span(outside, SPAN_KINDS[step.kind], self._start_attributes)
                 if began is not None:
                     fast.backdate(span, began.start_ns)

@@ -551,7 +551,7 @@ def _validity(calls: JudgedCalls, labelled: Iterable[int], served: Mapping[int, 
     """Return the key of a calibration, and how the newest judged calls differ from the labelled ones, or "" if they do
     not.
 
-    Of several versions of the metric, or served models, among the labelled calls that of the newest one counts.
+    If the labelled calls have several versions of the metric or several served models, those of the newest call count.
 
     Args:
         calls: the judged calls.

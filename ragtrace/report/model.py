@@ -396,6 +396,6 @@ def divide_period(period: Period, most: int = MOST_POINTS) -> list[Period]:
     width = next((width for width in _WIDTHS if length / width <= most - 1), _WIDTHS[-1])
     first, last = int(period.start // width), int(-(-period.end // width))
     inner = [number * width for number in range(max(first, last - 4 * MOST_POINTS) + 1, last)]
-    # A sliver at either end would have an interval that dwarfs all others, so it is joined with its neighbour.
+    # A short part at either end would have by far the widest interval, so it is joined with its neighbour.
     inner = [edge for edge in inner if edge - period.start >= width / 2 and period.end - edge >= width / 2]
     return [Period(*pair) for pair in pairwise([period.start, *inner, period.end])]

@@ -52,7 +52,7 @@ def instrument(*frameworks: str) -> None:
             continue
         try:
             module = import_module(f"ragtrace.recording.frameworks.{name}")
-        except Exception as error:  # of the framework, too, where it does not go with another package
+        except Exception as error:  # also an error of the framework, such as a conflict with another package
             package = _PACKAGES[name]
             problem = f"cannot instrument {name!r}: {package} {version(package)} cannot be listened to ({error})"
             if frameworks:

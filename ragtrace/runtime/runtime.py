@@ -221,7 +221,7 @@ class Runtime:
         )
         telemetry.child_renewal.on_renewal(lambda: self._instruments.bind(telemetry.meter))
         learning = (self.learner, self.health, self.served_models)
-        # Before the alerts: they ask which calibrations hold.
+        # Before the alerts, which ask which calibrations hold.
         noting = (self.calibrations,) if self.calibrations else ()
         alerting = noting if alerts is None else (*noting, alerts)
         score_sender = ScoreSender(
@@ -506,7 +506,7 @@ class Runtime:
                 queued = self._score_spooled(self.spooling, budget.seconds_left())
                 more = queued > 0 or (self.spooling.scores_suspect_call and self.worker.size > 0)
                 scored = self.worker.wait_idle(budget.deadline - monotonic())  # for calls the worker claimed, too
-        self.learner.flush(budget.seconds_left() / 4)  # its failure is counted as a fault, and does not fail this flush
+        self.learner.flush(budget.seconds_left() / 4)  # a failure is counted as a fault, and does not fail this flush
         notified = self.alerts is None or self.alerts.flush(budget.seconds_left() / 2)
         sent = self.feedback.outbox.flush(budget.seconds_left() / 2)
 
@@ -553,7 +553,7 @@ class Runtime:
             if self.publisher is not None:
                 self.publisher.close(budget.seconds_left() / 4)
             until = budget.until(reserved=budget.closing / 2)
-            run_bounded(partial(end_spans, left, self._processor.drop, self.telemetry, until), until)  # it may hang
+            run_bounded(partial(end_spans, left, self._processor.drop, self.telemetry, until), until)  # this may hang
             clear_before_flush(self._wait_idle)
             self.learner.close(budget.seconds_left() / 4)
             notified = self.alerts is None or self.alerts.close(budget.seconds_left() / 2)

@@ -325,8 +325,8 @@ def _next_line(text: str, at: int, end: int) -> int:
 def _find_block(text: str, at: int, end: int) -> tuple[tuple[int, int] | None, int]:
     """Find the code block, table, heading or source list that begins at *at*. Return its code's range and its end.
 
-    The code is a range, the end an offset: *at* if no such block begins there. The range is None where there is no
-    code: text that is fenced as text is none, nor is text behind a fence without end.
+    The code is a range, and the end an offset, which is *at* if no such block begins there. The range is None without
+    code; text fenced as text, and text after a fence without end, are not code.
     """
     stop = _next_line(text, at, end)
     line = text[at:stop].strip()

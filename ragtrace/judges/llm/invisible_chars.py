@@ -24,7 +24,6 @@ class Cleaned(NamedTuple):
 
     text: str
     removed: int
-    """Number of characters that were removed."""
     gaps: tuple[tuple[int, int], ...] = ()
     """Ascending pairs of an offset in `text` and the number of characters removed up to this offset."""
 

@@ -374,7 +374,7 @@ class _LabelReplyReader(ReplyReader):
         )
         if not sentences:
             self.add_defect(f"{where}.sentence_ids names no sentence")
-            # Nothing shows that the answer says so.
+            # No sentence shows that the answer makes this statement.
             return ExtractedStatement(text, (), checkable=True, relevant=None)
         checkable = self.label(item.get("checkable"), YES_NO, f"{where}.checkable")
         relevant: Relevance | None = self.label(item.get("relevant"), RELEVANCES, f"{where}.relevant")

@@ -137,7 +137,7 @@ class ServerConnection:
         """Return the HTTP clients of the running event loop; they are created on first use."""
         if "openai" not in sys.modules:
             with suppress(RuntimeError):  # no thread can be started any more: the process is ending
-                await asyncio.to_thread(import_module, "openai")  # it can take a second
+                await asyncio.to_thread(import_module, "openai")  # the import can take a second
         loop = asyncio.get_running_loop()
         found = self._clients.get(id(loop))
         if found is not None and found.loop is loop and found.pid == os.getpid():

@@ -22,7 +22,7 @@ from ragtrace.system.forks import call_in_child
 
 _VECTARA: Final = "vectara/hallucination_evaluation_model"
 _FOUNDATION: Final = "google/flan-t5-base"
-# What the model was trained with; "<pad>" is its classification token.
+# The prompt template that the model was trained with; "<pad>" is the classification token.
 _PROMPT: Final = (
     "<pad> Determine if the hypothesis is true given the premise?\n\nPremise: {text1}\n\nHypothesis: {text2}"
 )
@@ -221,7 +221,7 @@ def _load_weights(network: Any, name: str, local: bool) -> None:
     found: dict[str, Any] = tensors.load_file(hub.cached_file(name, "model.safetensors", local_files_only=local))
     weights = {key.removeprefix("t5."): value for key, value in found.items()}
     missing, unexpected = network.load_state_dict(weights, strict=False)
-    network.tie_weights()  # the embedding is stored once, under the name of what shares it
+    network.tie_weights()  # the embedding is stored once, under another name
     missing = [key for key in missing if not key.endswith("embed_tokens.weight")]
     if missing or unexpected:
         detail = f"its weights do not fit a T5 encoder: {len(missing)} missing, {len(unexpected)} too many"

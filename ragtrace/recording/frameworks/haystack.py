@@ -112,7 +112,7 @@ class HaystackRuns:
         query = question_among_inputs(data)
         session, user = (_label(data, names) for names in (_SESSION, _USER))
         self._begin(run, "workflow", query, name=str(name or "Pipeline"), session=session, user=user)
-        run.output = run.tags.get(semconv.HAYSTACK_PIPELINE_OUTPUT)  # Haystack 2 fills it until the pipeline ends
+        run.output = run.tags.get(semconv.HAYSTACK_PIPELINE_OUTPUT)  # Haystack 2 adds outputs until the pipeline ends
 
     def _begin(self, run: _ComponentRun, kind: RunKind, value: object, **options: Any) -> None:
         run.begun = True

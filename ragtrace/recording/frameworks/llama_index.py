@@ -157,8 +157,8 @@ class LlamaIndexRuns:
     def _stream_around(self, instance: object, method: str, given: object) -> _ModelCall | None:
         """Return the asynchronous model call whose stream reads the stream of this method call, or None.
 
-        That is how the default methods of a model that cannot stream asynchronously do; they pass the prompt on as
-        it is.
+        The default asynchronous methods of a model that cannot stream asynchronously read such a stream, and pass the
+        prompt on unchanged.
         """
         for call in tuple(self._models.values()):
             if call.returned and call.instance is instance and call.given is given and call.method == f"a{method}":
@@ -247,7 +247,7 @@ class LlamaIndexRuns:
         recorder = self._runs.recorder(span_id)
         builder = None if recorder is None else recorder.call_builder
         documents = None if builder is None else _retrieved(find_documents(result.source_nodes) or (), builder)
-        # To make a text of a stream would read it.
+        # Converting a stream to text would read the stream.
         answer = str(result) if isinstance(result, (Response, PydanticResponse, AgentChatResponse)) else ""
         return {"answer": answer, "documents": documents}
 

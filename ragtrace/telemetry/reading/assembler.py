@@ -585,10 +585,10 @@ def _is_part_of_an_answer(top: SpanReading) -> bool:
 def _is_separate_call(inner: SpanReading | None, outer: SpanReading) -> bool:
     """Return whether the workflow *inner* is a RAG call of its own, although its span lies below the workflow *outer*.
 
-    It began after the end of *outer*, or its instrumentation marks it as a root.
+    That is so if *inner* began after the end of *outer*, or if the instrumentation marks *inner* as a root.
 
-    Instrumentations that leave a context attached make the next request of a task a child of the one before. Without a
-    question it is no request: the stream of an answer may be read after the workflow has returned.
+    Instrumentations that leave a context attached make the next request of a task a child of the one before. A workflow
+    without a question is no request: the stream of an answer may be read after the workflow has returned.
     """
     if inner is None or inner.step.kind != "trace" or outer.step.kind != "trace":
         return False
@@ -645,8 +645,8 @@ def _top_of(reading: SpanReading, group: _Group) -> SpanReading:
 def _split_into_calls(group: _Group) -> list[list[SpanReading]]:
     """Divide the outermost steps of *group* into lists, one for each RAG call.
 
-    A workflow is a call of its own. Retrievals and tools belong to the generation after them; a generation before a
-    retrieval, which rewrites the question, to the call after it; one that asks for tools, to the call that goes on.
+    A workflow is a separate call. Retrievals and tools belong to the call of the next generation. A generation before a
+    retrieval, which rewrites the question, and a generation that asks for tools belong to the call that follows.
     """
     calls: list[list[SpanReading]] = []
     pending: list[SpanReading] = []
@@ -795,7 +795,7 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
 def _copy_nested_results(readings: list[SpanReading]) -> None:
     """Copy a missing result from a nested step to its parent step, where both describe the same operation.
 
-    Of two instrumentations, the one around the other may have content switched off, or carry none.
+    Of two instrumentations, the outer one may have content switched off.
     """
     by_step = {id(each.step): each for each in readings}
     children = Counter(id(each.step.parent) for each in readings)
@@ -837,8 +837,8 @@ def _drop_unused_documents(found: list[SpanReading], final: Step, readings: list
 
     If no retrieved document is in a prompt, all are kept.
 
-    What stands between the retrieval and the prompt, a re-ranker or a filter, need not have a span. The documents of a
-    retrieval inside a tool stay where the prompts show the tool's result alone, which was made of them.
+    A re-ranker or a filter between the retrieval and the prompt need not have a span. The documents of a retrieval
+    inside a tool are kept where the prompts show the tool's result alone, which was made from these documents.
     """
     prompts = _prompts_behind(final, found, readings)
     if not prompts:
@@ -892,7 +892,7 @@ def _contains_answer(answer: str, step: Step, documents: list[str]) -> bool:
     answer, prompt = _one_line(answer), _one_line(_prompt_text(step))
     if answer not in prompt:
         return False
-    for text in documents:  # of which an answer may be a sentence
+    for text in documents:  # documents, of which an answer may be a sentence
         prompt = prompt.replace(text, " ")
     return answer in prompt
 
@@ -963,7 +963,7 @@ def _may_be_final_answer(reading: SpanReading) -> bool:
 def _is_before_the_answer(generation: SpanReading, readings: list[SpanReading]) -> bool:
     """Return whether *generation* ended before a workflow with documents began that shows no answer.
 
-    The generation has ranked the documents, say, and the answer is a stream that is not among the spans of the call.
+    Such a generation may have ranked the documents, while the answer is a stream without a span in the call.
     """
     return any(
         each.step.kind == "trace"
@@ -977,10 +977,10 @@ def _is_before_the_answer(generation: SpanReading, readings: list[SpanReading]) 
 def _contains_earlier_answer(final: Step, generations: list[SpanReading]) -> bool:
     """Return whether the prompt of the *final* generation contains the answer of an earlier generation.
 
-    Whether it grades that answer or makes it better cannot be seen, so that the answer of the call is not known.
+    The spans do not show whether it grades or improves that answer, so that the answer of the call is not known.
     """
     prompt = _prompt_text(final)
-    # The same answer is that of the same model call, seen by another instrumentation: the documents may hold it, too.
+    # An equal answer is the same model call in another instrumentation's spans; documents may contain the answer, too.
     answers = [each.step.answer for each in generations if each.step.answer != final.answer]
     return any(answer in prompt for answer in answers if answer and len(answer) >= _LEAST_ANSWER)
 

@@ -91,7 +91,6 @@ class LostSpan(NamedTuple):
     parent_id: int
     """Span id of the parent; 0 for a root span."""
     is_genai: bool
-    """Whether the span describes a step of generative AI."""
 
 
 class SpanIntake:

@@ -162,7 +162,7 @@ def _numbered_documents(reading: SpanReading, prefix: str) -> tuple[Document, ..
 def _returned_documents(reading: SpanReading) -> tuple[Document, ...] | None:
     """Return the documents in the output of a retriever whose span has no attributes for single documents.
 
-    That is how all instrumentations show that nothing was found.
+    All instrumentations show in this way that nothing was found.
     """
     count = whole_of(reading.span.attributes.get(semconv.DOCUMENT_COUNT))
     if count:
@@ -270,7 +270,7 @@ def _read_generation(span: FinishedSpan) -> SpanReading | None:
     elif not given:
         step.query = query_in(_input(reading))
     shown = _parsed(span, semconv.OI_OUTPUT)
-    if len(listed := items_of(shown, 2) or []) == 1:  # of the Agents SDK, also where it calls the older API
+    if len(listed := items_of(shown, 2) or []) == 1:  # spans of the Agents SDK, also where the SDK calls the older API
         shown = listed[0] if _is_response(listed[0]) else shown
     facts = None if isinstance(shown, str) else find_answer(shown)
     _read_facts(reading, Answer() if facts is None else facts, _response_id_in(shown))
