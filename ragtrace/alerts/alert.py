@@ -21,13 +21,13 @@ Notify: TypeAlias = "Notifier | Callable[[Notice], Awaitable[object] | object]"
 _FEWEST_CALLS: Final = 10.0
 _BATCH: Final = 1
 _BASELINE_BATCH: Final = 5
-"""Default batch with a baseline. Such scores are mostly graded: there are no bad calls after which others could be
-expected, so the mean of several calls is one observation."""
+"""Default batch with a baseline. Such an alert mostly watches graded scores, which have no bad calls after which more
+could be expected, so the mean of several calls is one observation."""
 _MOST_BATCH: Final = 1_000
 _RECOVERY_CALLS: Final = 100
 _MOST_RECOVERY_CALLS: Final = 2_000
 _BAD_CALLS_AT_THE_BOUND: Final = 3.0
-"""Bad calls expected at the bound among the calls that decide about a recovery, so that one call does not decide."""
+"""Bad calls expected at the bound among the calls that decide about a recovery, so that no single call decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def _as_sequence(notify: object) -> Sequence[object]:
 
 
 def _as_notifier(value: object) -> Notifier:
-    is_class = isinstance(value, type)  # the class of a notifier has all that a notifier has
+    is_class = isinstance(value, type)  # a notifier's class has every attribute that `Notifier` asks for
     if isinstance(value, Notifier) and not is_class:
         return value
     if callable(value) and not is_class:

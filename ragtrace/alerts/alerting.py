@@ -44,13 +44,13 @@ _GROUNDING: Final = frozenset(
         "answered_without_context",
     }
 )  # fmt: skip
-"""Metrics that all measure whether answers rest on what was retrieved: one fault moves several of them."""
+"""Metrics of whether answers rest on the retrieved passages, which therefore all move with one fault."""
 _LONGEST_TICK_SECONDS: Final = 5.0
 _SHORTEST_TICK_SECONDS: Final = 0.1
 _TICKS: Final = 20
-"""Number of checks by time alone (ticks) within the shortest window or repeat interval of an alert."""
+"""Number of checks by time alone (ticks) within the shortest window or repeat interval of any alert."""
 _WAITING_NOTICES: Final = 100
-"""Largest number of notifications that wait in one delivery queue; each takes a few kilobytes."""
+"""Largest number of notifications that wait in the delivery queue of one notifier; each takes a few kilobytes."""
 
 
 class NotifierReceiver:
@@ -120,7 +120,7 @@ class _Incident:
     notice: Notice
     watched: _WatchedAlert
     leader: _Incident | None
-    """Incident of another alert that was sent to the notifiers in place of this one; None: this one was sent."""
+    """Earlier incident of another alert that the notifiers got in place of this one; None: they got this one."""
 
     def covers(self, watched: _WatchedAlert, notice: Notice) -> bool:
         """Return whether the notifiers of *watched* already know of the problem in *notice* from this incident."""
@@ -207,7 +207,7 @@ class Alerting:
         for outbox in self._outboxes:
             outbox.reset()
         for watched in self._watched.values():
-            if watched.alert.group_by is None:  # its state is no_data from the start, not only from its first call on
+            if watched.alert.group_by is None:  # its state is no_data from the start, not from the first call on
                 self._alert_evaluator(watched, None, None)
 
     def __call__(
@@ -284,7 +284,7 @@ class Alerting:
             return [(replace(notice, part_of=spike.leader.notice.alert), self._common)]
         if notice.status == "firing":
             return everywhere
-        # Without this, a spike that outlasts the first alert of its event would never be notified.
+        # Without a new leader, an incident that outlasts the one it was part of would never reach the notifiers.
         for follower in [each for each in self._spikes if each.leader is spike and spike is not None]:
             follower.leader = next(
                 (s for s in self._spikes if s is not follower and s.covers(follower.watched, follower.notice)), None

@@ -35,9 +35,9 @@ Change: TypeAlias = Literal["drifted", "recovered"]
 MEAN_JUDGEMENTS: Final = 10_000.0
 """Least number of canary judgements between two false alarms, in the mean."""
 _USUAL: Final = (0.03, 0.1, 0.2, 0.35)
-"""Error rates that may be usual for a judge: p-values below one of them are bet on."""
+"""Error rates that may be usual for a judge; there is a bet on p-values below each."""
 _RISES: Final = (0.15, 0.35, 0.6)
-"""Raised error rates that are bet on: fractions of the way from the usual one to 1."""
+"""Raised error rates that are bet on, each as a fraction of the way from the usual error rate to 1."""
 
 
 class _Bet(NamedTuple):
@@ -55,7 +55,7 @@ class _Bet(NamedTuple):
 
 _BETS: Final = tuple(_Bet.on(usual, usual + rise * (1.0 - usual)) for usual in _USUAL for rise in _RISES)
 _KEPT: Final = 100
-"""Latest judgements of each label that the shown agreement, and the end of an alarm, rest on."""
+"""Number of latest judgements of each label that decide the end of an alarm and give the agreement shown."""
 _OVERFLOW: Final = 1e300
 
 
@@ -82,13 +82,13 @@ class LabelEvidence:
     judgements: int = 0
     errors: int = 0
     recent: list[int] = field(default_factory=list[int])
-    """Latest judgements, oldest first: 1 for an error, else 0."""
+    """Latest `_KEPT` judgements, oldest first: 1 for an error, 0 for agreement with the label."""
     sums: list[float] = field(default_factory=_zeros)
-    """By bet: the sum of the winnings of bets that were begun at each judgement so far."""
+    """Shiryaev-Roberts sum of each bet in `_BETS`: winnings of all the bets begun at any judgement so far."""
     best: list[float] = field(default_factory=lambda: [1.0] * len(_BETS))
-    """By bet: the most that one begun at any single judgement has won so far, in multiples of its stake."""
+    """Most that each bet in `_BETS`, begun at any single judgement, has won so far, in multiples of the stake."""
     begun: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)] * len(_BETS))
-    """By bet: judgements and errors before that one, so before the likeliest moment of a change."""
+    """Judgements and errors before the bet in `best` was begun, the likeliest moment of a change; one pair a bet."""
 
     @property
     def evidence(self) -> float:
@@ -125,7 +125,7 @@ class LabelEvidence:
         for at, bet in enumerate(_BETS):
             factor = bet.below if p < bet.limit else bet.above
             self.sums[at] = min(_OVERFLOW, (self.sums[at] + 1.0) * factor)
-            if self.best[at] <= 1.0:  # that bet has won nothing: take one that begins with this judgement
+            if self.best[at] <= 1.0:  # the bet has won nothing so far, so one begun at this judgement is as good
                 self.best[at], self.begun[at] = 1.0, earlier
             self.best[at] = min(_OVERFLOW, self.best[at] * factor)
 
@@ -141,11 +141,11 @@ class Drift:
 
     label: CanaryLabel
     usual: Counts
-    """Judgements before the likeliest moment of the fall."""
+    """Counts of judgements and errors before the likeliest moment of the fall."""
     since: float
     """Time of the alarm, in seconds since the epoch."""
     after: int = 0
-    """Judgements of canaries with that label since the alarm."""
+    """Number of judgements of canaries with this label since the alarm."""
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class AgreementMonitor:
     bad: LabelEvidence = field(default_factory=LabelEvidence)
     good: LabelEvidence = field(default_factory=LabelEvidence)
     drift: Drift | None = None
-    """The fall that has raised an alarm; None: the judge agrees with the labels as before, as far as is known."""
+    """Fall of the agreement that has raised an alarm; None: there is no alarm."""
 
     def of(self, label: CanaryLabel) -> LabelEvidence:
         """Return the evidence of drift from the canaries with *label*."""

@@ -49,27 +49,27 @@ from collections import deque
 from typing import Final
 
 FRACTIONS: Final = (0.03, 0.1, 0.3, 0.7)
-"""Where the mean scores lie that are tested for: fractions of the way from the bound to 1, for single calls."""
+"""Raised mean scores that are tested for with single calls, as fractions of the way from the bound to 1."""
 WEIGHTS: Final = (1.0, 2.0, 2.0, 2.0)
-"""Weights of these mean scores in the evidence. They, the fractions and the first expected scores below were chosen on
-streams of scores that no reported result was measured on."""
+"""Weights in the evidence of the mean scores in `FRACTIONS`. Fractions, weights and the first expected scores below
+were chosen on streams of scores that no reported result was measured on."""
 _LONG_BATCH: Final = 5
 FRACTIONS_OF_BATCHES: Final = (0.15, 0.3, 0.6, 0.95)
 WEIGHTS_OF_BATCHES: Final = (1.0, 2.0, 3.0, 3.0)
-"""Fractions and weights for batches of five or more calls, whose means vary less."""
+"""Weights of `FRACTIONS_OF_BATCHES`, the raised means for batches of five or more calls, which vary less."""
 HEAD_START: Final = 0.01
-"""Evidence at the start, as a share of the mean number of calls between false alarms that was asked for."""
+"""Evidence at the start, as a share of the mean number of calls between false alarms."""
 REACH: Final = 3
 """Number of calls after a bad one among which more bad ones are expected."""
 DIRECTLY_AFTER: Final = (0.5, 3.0)
-"""Score that is at first expected of the call directly after a bad one, and the number of calls that this counts as."""
+"""First expected score of the call directly after a bad one, and the number of calls that this guess counts as."""
 SOON_AFTER: Final = (0.5, 20.0)
-"""The same for the other calls within `REACH` after a bad one: here the expected score is given as a share of the bound
-(0.5: half the bound); the second number is a number of calls, too."""
+"""First expected score of the other calls within `REACH` after a bad one, as a share of the bound (0.5: half of it),
+and the number of calls that this guess counts as."""
 MOST_EXPECTED: Final = 0.5
 """Largest expected score soon after a bad call, so that a run without an end counts as a change of the rate."""
 MEMORY: Final = 1_000.0
-"""Number of remembered calls after bad ones; beyond it the older ones count less and less, as traffic may change."""
+"""Number of calls after bad ones at which the counts are halved, so that older calls count less as traffic changes."""
 _REPEATED_WITHIN: Final = 10
 _OVERFLOW: Final = 1e300
 
@@ -135,8 +135,8 @@ class _ExpectedScore:
             if self._calls[at] > MEMORY:
                 self._totals[at] /= 2.0
                 self._calls[at] /= 2.0
-        # A call is bad if its score is nearer to 1, the worst there is, than to the bound. Of scores that are 0 or 1,
-        # that is 1; a graded score that is slightly above the bound is not yet bad.
+        # A call is bad if its score is nearer to 1, the worst, than to the bound. Of scores that are 0 or 1, that is 1;
+        # a graded score slightly above the bound is not bad.
         self._after_bad = 1 if total > calls * (1.0 + self._bound) / 2.0 else self._after_bad + 1
 
     @property
@@ -156,7 +156,7 @@ class Detector:
     def __init__(self, bound: float, mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> None:
         self.bound, self.mean_calls, self.batch = bound, mean_calls, batch
         self.threshold = alarm_threshold(mean_calls, batch, head_start)
-        """Evidence that raises an alarm."""
+        """Evidence at which an alarm is raised."""
         self._alternatives = raised_means(bound, batch)
         self._weights = mean_weights(batch)
         self._head_start = head_start * mean_calls / batch
@@ -170,12 +170,12 @@ class Detector:
         What was learned of scores that follow bad calls is kept.
         """
         self.calls = 0
-        """Calls since the start, or the last `reset`."""
+        """Number of calls since the start or the last `reset`."""
         self._sums = [self._head_start] * len(self._alternatives)
         self._best = [1.0] * len(self._alternatives)
-        """By alternative: the most that a bet begun at any one call has won so far, in multiples of its stake."""
+        """Most that a bet on each alternative, begun at any one call, has won so far, in multiples of the stake."""
         self._since = [0] * len(self._alternatives)
-        """By alternative: the number of calls before that bet, so before the likeliest beginning of a rise."""
+        """Number of calls before each bet in `_best` was begun, the likeliest moment at which a rise began."""
         self._begin_batch()
 
     def _begin_batch(self) -> None:
@@ -202,7 +202,7 @@ class Detector:
         if not repeated:
             self._total += share * score
             self._counted += share
-        # The least that this batch can gain: the calls that are still to come have the score 0 and the full share 1.
+        # Evidence that this batch has at least: its calls still to come are given the score 0 and the full share 1.
         rest = self.batch - self._place
         gained = (self._total - (self._counted + rest) * self._expected) / self.batch
         factors = [1.0 + bet * gained for bet in self._bets]
@@ -216,7 +216,7 @@ class Detector:
     def _end_batch(self, sums: list[float], factors: list[float]) -> None:
         self._sums = sums
         for at, factor in enumerate(factors):
-            if self._best[at] <= 1.0:  # that bet has won nothing: take one that begins with this batch
+            if self._best[at] <= 1.0:  # the bet has won nothing so far, so one begun at this batch is as good
                 self._since[at], self._best[at] = self.calls - self._place, 1.0
             self._best[at] = min(_OVERFLOW, self._best[at] * factor)
         if self._counted:

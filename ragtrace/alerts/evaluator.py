@@ -41,7 +41,7 @@ _SHOWN_EXAMPLES: Final = 3
 _FEWEST_BEFORE: Final = 20
 """Least number of scored calls before a spike for which a notification states the earlier mean."""
 _BASELINE_Z: Final = 0.25
-"""Standard errors between a baseline's mean and the bound made of it.
+"""Standard errors between a baseline's mean and the bound computed from the baseline.
 
 Half of all baselines of 500 calls lie on the wrong side of the true mean. With no margin every second alert would be
 false sooner or later; with a large one the detection of a real change takes long. With a quarter, a mean of 10,000
@@ -152,7 +152,7 @@ class AlertScope(NamedTuple):
     """Whether the evaluator is the judge."""
     host: str = ""
     release: str = ""
-    """`service.version`."""
+    """Version (`service.version`) of the application; empty: not known."""
 
 
 class ClockReading(NamedTuple):
@@ -174,10 +174,10 @@ class _OpenProblem:
 
     since: float
     first: int
-    """Number of the scored call that the problem began with."""
+    """Number of the first scored call of the problem, counted from 1 for this evaluator."""
     notified_at: float
     before: float | None = None
-    """Mean score before the problem; None: not known."""
+    """Mean score before the problem began; None: not known."""
     repeats: int = 0
 
 
@@ -196,7 +196,7 @@ class AlertEvaluator:
         self._find_calibration = calibration
         self._calibration: JudgeCalibration | None = None
         self._spike: SpikeState | None = None
-        """State of the comparison with the bound; None: there is no bound, as there is no baseline or calibration."""
+        """State of the comparison with the bound; None while no baseline or calibration has given a bound."""
         self._baseline: Distribution | None = None
         self._data = ScoreAvailability(alert.window)
         self._calls = self._notices = 0
@@ -288,7 +288,7 @@ class AlertEvaluator:
         """
         problems: list[Problem] = ["spiking"] if self._alert_state in ("spiking", "recovering") else []
         if self._alert_state == "no_calibration" and "spiking" in self._open:
-            problems.append("spiking")  # a calibration that became stale is no sign that the spike is over
+            problems.append("spiking")  # a calibration that became stale does not end the spike
         if (data_problem := self._data.reportable_problem(now.monotonic)) is not None:
             problems.append(data_problem)
         ended: list[Problem] = [problem for problem in self._open if problem not in problems]
@@ -326,7 +326,7 @@ class AlertEvaluator:
         key = _hash_of(scope.service, alert.title, scope.workflow or "", scope.model or "", problem)
         self._notices += 1
         last = list(self._recent)[-calls:] if calls else []
-        # Of equally bad examples the newest come first.
+        # The newest come first among equally bad examples.
         worst = [example for number, example in reversed(self._examples) if number >= opened.first]
         worst.sort(key=lambda example: -alert.badness(example.score))
         return Notice(

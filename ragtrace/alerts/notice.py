@@ -29,7 +29,7 @@ _VERDICTS: Final = frozenset(
     {"hallucinated", "hallucination", "faithfulness", "contradiction", "suspicious", "answered"}
     | {"answered_without_context"}
 )
-"""Metrics whose mean is a share of answers, or of the statements in answers."""
+"""Metrics whose mean is a share of answers, or of statements in answers, by the evaluator's verdicts."""
 _MOST_STATEMENTS: Final = 2
 _QUESTION_CHARS: Final = 200
 _STATEMENT_CHARS: Final = 400
@@ -50,17 +50,17 @@ class Example:
     """Badly scored call that the notification of an alert shows as an example."""
 
     trace_id: str
-    """32 hexadecimal digits; empty if the call had no span."""
+    """Trace id as 32 hexadecimal digits; empty if the call had no span."""
     score: float
     at: float
-    """Seconds since the epoch."""
+    """Time when the call was scored, in seconds since the epoch."""
     unsupported: tuple[str, ...] = ()
     """Statements of the answer, in full, that no retrieved passage supports; empty where content is not captured."""
     question: str = ""
     """Question of the call; empty where content is not captured."""
     not_in_chunks: tuple[str, ...] = ()
-    """Statements of the answer, in full, with words that no retrieved passage has, where words were compared and no
-    judge has labelled statements: a true paraphrase is among them."""
+    """Statements of the answer, in full, with words that no retrieved passage has: found by a comparison of words,
+    which also finds true paraphrases. Empty where a judge has labelled statements."""
     url: str = ""
     """Address of the trace in the backend's user interface; empty without `configure(trace_url=...)`."""
 
@@ -81,7 +81,7 @@ class Example:
         if not show_texts:
             return cls(trace, score.value, at, url=link)
         statements = _unsupported_statements(evaluation, score)
-        # Of statements that no judge has labelled, only the words were compared.
+        # Where no judge has labelled the statements, only their words were compared with the passages.
         labelled = evaluation.type != "deterministic" or not STATEMENT_METRICS.isdisjoint(evaluation.results)
         return cls(
             trace,
@@ -120,7 +120,7 @@ class Notice:
     """Notification that an alert sends to its notifiers when a problem begins, persists or is over."""
 
     id: str
-    """Id of this notification; the same when it is delivered again."""
+    """Id of the notification, the same when it is delivered again."""
     key: str
     """Id of the problem: the same from its beginning to its end, and when it comes again."""
     alert: str
@@ -130,17 +130,17 @@ class Notice:
     problem: Problem
     status: Status
     at: float
-    """Seconds since the epoch, as `since`."""
+    """Time of the notification, in seconds since the epoch."""
     since: float
-    """When the problem began; of a spike, when the first call was scored that the evidence rests on."""
+    """Time when the problem began, in seconds since the epoch; of a spike, when its first call was scored."""
     mean_calls_between_false_alarms: float
     repeat: int = 0
     """Number of earlier notifications of the same ongoing problem."""
     calls: int = 0
     """Number of scored calls behind `estimate`."""
     estimate: Estimate | None = None
-    """Mean over the scored calls since a spike began (at most the last 500); it leans to the bad side, as these calls
-    were selected for looking bad. At the end of a spike: mean over the calls that ended it."""
+    """Mean over the scored calls since a spike began (at most the last 500), which leans to the bad side, as these
+    calls were selected for looking bad; at the end of a spike, over the calls that ended it. None: no scores."""
     workflow: str | None = None
     """Workflow of the calls; None: all workflows."""
     model: str | None = None
@@ -149,18 +149,18 @@ class Notice:
     """Id of the evaluator that gave the scores."""
     service: str = ""
     trace_id: str = ""
-    """Trace id of the call that caused the notification; empty if it became due by time alone."""
+    """Trace id of the call that caused the notification; empty if the notification became due by time alone."""
     worst: tuple[Example, ...] = ()
-    """The worst calls since the problem began, worst first."""
+    """Worst calls since a spike began, worst first; empty for other problems and at the end of a spike."""
     batch: int = 1
-    """Scored calls whose mean counted as one observation."""
+    """Number of scored calls whose mean counts as one observation of the alert."""
     judged: bool = False
-    """Whether the judge gave the scores, rather than the screen."""
+    """Whether the judge gave the scores; False: the screen did."""
     host: str = ""
     release: str = ""
-    """`service.version` of the application."""
+    """Version (`service.version`) of the application; empty: not known."""
     before: float | None = None
-    """Mean score before a spike began; with a baseline, the mean of the baseline."""
+    """Mean score before a spike, or agreement before a judge's drift; with a baseline, its mean. None: not known."""
     baseline: Distribution | None = None
     """Baseline that `bound` was computed from; None: the user gave the bound."""
     part_of: str | None = None

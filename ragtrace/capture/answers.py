@@ -46,11 +46,11 @@ _MAX_BYTES: Final = 1_000_000
 _MAX_OUTPUT_ITEMS: Final = 1_000
 _MAX_COMPONENTS: Final = 20
 _MAX_CHOICES: Final = 128
-"""Choices, and tool calls, that are looked at."""
+"""Largest number of choices, and of tool calls, that are read from one answer."""
 _LOCAL_IDS: Final = ("run-", "lc_run-", "run--")
-"""LangChain puts ids of its own where the provider gave none."""
+"""Prefixes of the ids that LangChain makes up where the provider gave none."""
 _CUMULATIVE: Final = ("CompletionResponse", "ChatResponse")
-"""LlamaIndex's pieces carry the whole text so far; the new part is not always beside it."""
+"""LlamaIndex's classes of stream pieces, each with the whole text so far and not always with the new part."""
 _BLOCK_EVENTS: Final = frozenset(
     "message_start message_delta message_stop content_block_start content_block_delta content_block_stop ping".split()
 )
@@ -67,19 +67,19 @@ class Answer:
     """
 
     text: str | None = None
-    """None if there is an answer, but not in words: only tool calls, or a stream that is still to be read."""
+    """Text of the answer; None if the answer has no words (only tool calls) or is a stream that is still to be read."""
     model: str | None = None
     response_id: str | None = None
     finish_reasons: tuple[str, ...] = ()
     input_tokens: int | None = None
     output_tokens: int | None = None
     documents: tuple[Document, ...] | None = None
-    """Documents that came with the answer; None if none did."""
+    """Documents that came with the answer; None if there were none."""
     tool_calls: int = 0
     provider: str | None = None
-    """Provider of the model; None if nothing in the value tells it."""
+    """Provider of the model, a value of `gen_ai.provider.name`; None if the value does not show the provider."""
     cut_chars: int = 0
-    """Characters of a stream that were not kept."""
+    """Number of characters at the end of a stream that were not kept."""
     budget: SearchBudget = field(default_factory=SearchBudget, compare=False, repr=False)
 
 
@@ -96,7 +96,7 @@ def find_answer(value: object) -> Answer | None:
     try:
         answer = Answer()
         return answer if _read(unwrap_proxies(value), answer, 0) else None
-    except Exception as error:  # the application must not see it
+    except Exception as error:  # an error of the capture must not reach the application
         faults.record("capture.answer", error)
         return None
 
@@ -120,7 +120,7 @@ def find_tool_result(value: object) -> tuple[Document, ...] | None:
         return None
     try:
         return (Document(json.dumps(value, ensure_ascii=False)),)
-    except (TypeError, ValueError, RecursionError):  # objects of any class among the values
+    except (TypeError, ValueError, RecursionError):  # a value may be an object of any class, or contain itself
         return None
 
 
@@ -131,7 +131,7 @@ def _read(value: object, answer: Answer, depth: int) -> bool:
         return False
     text = text_of(value)
     if type(value) is bytes and len(value) <= _MAX_BYTES:
-        with suppress(UnicodeDecodeError):  # a picture, an archive
+        with suppress(UnicodeDecodeError):  # bytes may be a picture or an archive
             text = value.decode("utf-8")
     if text is not None:
         answer.text = text
@@ -154,17 +154,17 @@ def _read_record(value: object, get: Get, answer: Answer, depth: int) -> bool:
         return _read_choices(choices, answer)
     if _read_response(get, answer):
         return True
-    for generation in items_of(get("generations"), 1) or ():  # of LangChain: one for each prompt, or a list for each
+    for generation in items_of(get("generations"), 1) or ():  # LangChain: an item for each prompt, or a list of items
         if (facts := getter(get("llm_output"))) is not None:
             _read_own_facts(facts, answer)
         inner = items_of(generation, 1)
         first_one = inner[0] if inner else generation
         look = getter(first_one)
-        message = None if look is None else look("message")  # beside its text, and with the tokens
+        message = None if look is None else look("message")  # beside the text, with token counts
         return _read(first_one if message is None else message, answer, depth + 1)
     understood = _read_fields(get, answer, depth)
     if answer.text == "" and is_late(value):
-        answer.text = None  # it is still to come
+        answer.text = None  # the application reads the text later
     return understood or _read_components(value, answer, depth)
 
 
@@ -183,7 +183,7 @@ def _read_choices(choices: list[object], answer: Answer) -> bool:
     answer.tool_calls += len(calls) or int(message("function_call") is not None)
     text = content_of(message, "")
     text = text_of(message("refusal")) if text is None else text
-    answer.text = None if text == "" and answer.tool_calls else text  # a message that only calls tools says nothing
+    answer.text = None if text == "" and answer.tool_calls else text  # an answer of tool calls alone has no text
     return answer.text is not None or answer.tool_calls > 0
 
 
@@ -220,13 +220,13 @@ def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
     The documents beside the answer are read, too.
     """
     answer.tool_calls += len(items_of(get("tool_calls"), _MAX_CHOICES) or ())
-    if (blocks := get("blocks")) is not None:  # of a message of LlamaIndex
+    if (blocks := get("blocks")) is not None:  # a message of LlamaIndex
         getters = map(getter, items_of(blocks, _MAX_CHOICES) or ())
         answer.tool_calls += sum(block is not None and block("block_type") == "tool_call" for block in getters)
     understood = any(_read_field(get(name), name, answer, depth) for name in field_names.ANSWER)
     if answer.text == "" and answer.tool_calls:
         answer.text = None
-    # LlamaIndex's streaming response: the text is still to come, its documents are there.
+    # LlamaIndex's streaming response already has its documents, but not yet its text.
     understood = understood or answer.tool_calls > 0 or get("response_gen") is not None
     if understood and answer.documents is None:
         answer.documents = _documents_beside(get, answer)
@@ -238,7 +238,7 @@ def _read_field(found: object, name: str, answer: Answer, depth: int) -> bool:
         return False
     if name in field_names.ALTERNATIVES:
         found = first_item(found)
-    if name == "data":  # Haystack's GeneratedAnswer; in other records it can be anything
+    if name == "data":  # Haystack's GeneratedAnswer; in other records the field can hold anything
         answer.text = text_of(found)
         return answer.text is not None
     return _read(found, answer, depth + 1)
@@ -251,7 +251,7 @@ def _documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
         if found is None:
             continue
         if name in field_names.REFERENCES and (text_of(found) is not None or text_of(first_item(found)) is not None):
-            continue  # file names or addresses, no documents
+            continue  # file names or addresses, not documents
         if (understood := find_documents(found, answer.budget)) is not None:
             return understood
     return None
@@ -312,7 +312,7 @@ def _read_facts(get: Get, answer: Answer) -> None:
         inner = None if found is None else getter(found)
         if inner is not None:
             _read_own_facts(inner, answer)
-    # Without model or tokens the id may be that of an application's own record.
+    # A record without model or tokens may be the application's own, and so may be its id.
     if answer.response_id is None and (answer.model is not None or answer.input_tokens is not None):
         identifier = label_of(get("id"))
         if identifier is not None and not identifier.startswith(_LOCAL_IDS):
@@ -331,7 +331,7 @@ def _read_own_facts(get: Get, answer: Answer) -> None:
 def _read_usage(usage: object, answer: Answer) -> None:
     """Read the token counts in a provider's *usage* record into *answer*.
 
-    Of several records in a stream the last one counts.
+    The last of several records in a stream counts.
     """
     get = None if usage is None else getter(usage)
     if get is None:
@@ -357,13 +357,13 @@ class AnswerStream:
 
     def __init__(self, max_chars: int = MAX_STREAM_CHARS) -> None:
         self._max_chars = max_chars
-        self._text = StringIO()  # many short strings would take ten times the memory
+        self._text = StringIO()  # a list of many short strings would take ten times the memory
         self._kept = 0
         self._answer = Answer()
         self._decoder: Any = None
         self._understood = False
         self.unknown: str | None = None
-        """Type name of the first piece that was not understood."""
+        """Type name of the first piece that was not understood; None: all were."""
 
     def add(self, piece: object) -> bool:
         """Add a *piece* of a streamed answer. Return whether the piece carried text. Never raises."""
@@ -378,7 +378,7 @@ class AnswerStream:
                 self._understood = self._understood or text is not None
                 if text is None and piece is not None:
                     self.unknown = self.unknown or type_name_of(type(piece))
-        except Exception as error:  # the application must not see it
+        except Exception as error:  # an error of the capture must not reach the application
             faults.record("capture.stream", error)
             self.unknown = self.unknown or type_name_of(type(piece))
             return False
@@ -401,7 +401,7 @@ class AnswerStream:
         gathered, answer = self._text.getvalue(), self._answer
         if _is_server_sent_events(gathered):
             return None
-        # The Responses API repeats everything in its last event, and some servers send nothing else.
+        # The Responses API repeats the whole text in its last event, and some servers send only that event.
         answer.text = gathered or answer.text
         if answer.text is None and not answer.tool_calls:
             if self.unknown is not None and not self._understood:
@@ -410,9 +410,9 @@ class AnswerStream:
         return answer
 
     def _decoded(self, piece: bytes) -> str:
-        if self._decoder is None:  # one for the whole stream: a character may be split over two pieces
+        if self._decoder is None:  # one decoder for the whole stream: a character may be split over two pieces
             self._decoder = getincrementaldecoder("utf-8")("replace")
-        # More than can be kept is only counted: one byte a character is close enough for that.
+        # Bytes beyond what can be kept are counted as characters, undecoded: close enough for a count.
         room = 4 * (self._max_chars - self._kept)
         self._answer.cut_chars += max(0, len(piece) - room)
         text: str = self._decoder.decode(piece[:room] if len(piece) > room else piece)
@@ -430,7 +430,7 @@ def _is_server_sent_events(text: str) -> bool:
 def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
     """Return the text of one piece of a streamed answer.
 
-    The model, token counts and documents that it carries are added to *answer*.
+    The model, token counts and documents in the piece are added to *answer*.
 
     Args:
         piece: anything but str and bytes.
@@ -447,14 +447,14 @@ def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
         items = items_of(piece, 3) if shape_of(type(piece)).kind == "tuple" else None
         if not items or len(items) != 2 or shape_of(type(items[0])).kind == "tuple":
             return None
-        return _piece_text(items[0], answer, seen_chars)  # LangGraph's (message, metadata)
+        return _piece_text(items[0], answer, seen_chars)  # LangGraph streams pairs: (message, metadata)
     choices = get("choices")
     if type(choices) is list:
         return _chunk_text(get, cast("list[object]", choices), answer)
     kind: Any = get("type")
     if type(kind) is str:
         if kind.startswith("response."):
-            # OpenAI's Responses API: an event has a piece of text, or the whole response.
+            # An event of OpenAI's Responses API has a piece of the text, or the whole response.
             if kind in ("response.output_text.delta", "response.refusal.delta"):
                 return text_of(get("delta")) or ""
             response = getter(get("response"))
@@ -463,7 +463,7 @@ def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
             return ""
         if kind in _BLOCK_EVENTS:
             return _block_event_text(kind, get, answer)
-    if shape_of(type(piece)).is_passage or get("page_content") is not None:  # a stream may send its sources first
+    if shape_of(type(piece)).is_passage or get("page_content") is not None:  # a stream may begin with its sources
         found = find_documents(piece, answer.budget)
         if found is not None:
             answer.documents = ((answer.documents or ()) + found)[:MAX_DOCUMENTS]
@@ -488,7 +488,7 @@ def _chunk_text(get: Get, choices: list[object], answer: Answer) -> str | None:
         reason = look("finish_reason")
         if reason is not None and (label := label_of(reason)) and len(answer.finish_reasons) < _MAX_CHOICES:
             answer.finish_reasons = (*answer.finish_reasons, label)
-        # With n > 1 the first choice is the answer.
+        # A completion with n > 1 has several choices; the first one is the answer.
         text = (text or "") if whole_of(look("index")) else _delta_text(look, answer)
     return text
 
@@ -508,7 +508,7 @@ def _delta_text(look: Get, answer: Answer) -> str | None:
 def _new_tool_calls(calls: object, name: str) -> int:
     """Return the number of tool calls that begin in this piece of a streamed answer.
 
-    Only the first piece of a tool call has the field *name*, its id or name.
+    Only the first piece of a tool call has the field *name*, the call's id or name.
     """
     getters = [getter(call) for call in items_of(calls, _MAX_CHOICES) or ()]
     return sum(get is not None and get(name) is not None for get in getters)

@@ -42,7 +42,8 @@ from ragtrace.system.faults import faults
 
 Kind: TypeAlias = Literal["trace", "retrieve", "generate", "tool"]
 Where: TypeAlias = "str | Callable[[Mapping[str, Any]], object] | None"
-"""Where an argument is: a parameter's name, a path from it ("request.question"), or a function of all arguments."""
+"""Place of an argument: a parameter's name, a path ("request.question"), or a function of all arguments; None: found
+by well-known names."""
 
 _QUERY: Final = (
     "query", "question", "user_query", "user_question", "user_input", "search_query", "query_str", "query_text",
@@ -56,7 +57,7 @@ _RANKED: Final = (
     "documents", "docs", "chunks", "passages", "nodes", "candidates", "results", "hits", "retrieved_docs",
     "retrieved_documents", "retrieved_chunks",
 )  # fmt: skip
-"""Documents that a re-ranker is given. Not `context`: a retriever may be given one that is no document."""
+"""Names of a re-ranker's input documents; `context` is none of them, as a retriever's context may be no document."""
 _SESSION: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
 _TOP_K: Final = ("k", "top_k", "limit", "n_results", "num_results")
 _MODEL: Final = ("model", "model_name")
@@ -67,11 +68,11 @@ _NOT_A_QUERY: Final = frozenset((*_CONTEXTS, *_RANKED, *_SESSION, *_TOP_K, *_MOD
 _HISTORY: Final = frozenset(
     ("history", "chat_history", "conversation_history", "message_history", "previous_messages", "past_messages")
 )
-"""Arguments with the turns before the question, which is another argument."""
+"""Names of arguments with earlier turns of the conversation, without the question."""
 
 _MAX_PROMPT_MESSAGES: Final = 100
 _MAX_PROMPT_CHARS: Final = 200_000
-"""Characters kept of the messages of one prompt."""
+"""Largest number of characters kept of the messages of one prompt."""
 _ROLES: Final[Mapping[str, Role]] = {
     **dict.fromkeys(field_names.USER, "user"),
     **dict.fromkeys((*field_names.ASSISTANT, "chatbot"), "assistant"),
@@ -88,7 +89,7 @@ def find_query(value: object) -> str | None:
     """
     try:
         return value if type(value) is str else _query(unwrap_proxies(value), 0, SearchBudget())
-    except Exception as error:  # the application must not see it
+    except Exception as error:  # an error of the capture must not reach the application
         faults.record("capture.query", error)
         return None
 
@@ -109,8 +110,8 @@ def _query(value: object, depth: int, budget: SearchBudget) -> str | None:
     item = first_item(value)
     get = getter(item)
     if (get is not None and get("role") is not None) or is_role_and_text(item, field_names.ASSISTANT):
-        return None  # a conversation without the user
-    # A list of typed parts; a list of plain strings may be anything.
+        return None  # the conversation has no turn of the user
+    # The items are parts of a message if they have types; plain strings may be anything.
     return parts_text(value, "\n") if get is not None and get("type") is not None else None
 
 
@@ -128,7 +129,7 @@ def find_prompt(value: object) -> Prompt | None:
         if items is None and (get := getter(unwrap_proxies(value))) is not None:
             items = last_items(get("messages"), _MAX_PROMPT_MESSAGES + 1)
         return _prompt(items) if items else None
-    except Exception as error:  # the application must not see it
+    except Exception as error:  # an error of the capture must not reach the application
         faults.record("capture.messages", error)
         return None
 
@@ -141,7 +142,7 @@ def _prompt(items: list[object]) -> Prompt | None:
         if get is not None:
             role = _ROLES.get(role_of(get) or "")
             text = content_of(get, "\n")
-            if text is None and role == "tool":  # of Haystack: the result of a call, as one part
+            if text is None and role == "tool":  # Haystack's tool message has the result as one part
                 parts = map(getter, items_of(get("_content"), 1_000) or ())
                 text = next((said for part in parts if part and (said := text_of(part("result"))) is not None), None)
         elif is_role_and_text(item, _ROLE_NAMES):
@@ -172,7 +173,7 @@ class ExtractedArguments(NamedTuple):
 
     query: str | None = None
     documents: tuple[Document, ...] | None = None
-    """Documents the function was given: the contexts of a generation; the documents that a re-ranker orders anew."""
+    """Documents that the function was given: the contexts of a generation, or a re-ranker's input."""
     top_k: int | None = None
     session: str | None = None
     model: str | None = None
@@ -187,7 +188,7 @@ class Parameter(NamedTuple):
 
     name: str
     position: int | None
-    """Among the positional arguments, self or cls included; None: by keyword only."""
+    """Index among the positional arguments, with self or cls at 0; None: the parameter is keyword-only."""
     default: object = None
 
 
@@ -197,7 +198,7 @@ class CallArguments(NamedTuple):
     args: Sequence[object]
     kwargs: Mapping[str, object]
     shift: int
-    """Number of parameters that `args` leaves out: 1 where self or cls is bound."""
+    """Number of leading parameters that `args` leaves out: 1 where self or cls is bound, else 0."""
 
     def value(self, parameter: Parameter) -> object:
         """Return the value passed for *parameter*, or else its default value, or else None."""
@@ -214,7 +215,7 @@ class ArgumentSource(NamedTuple):
     """
 
     is_explicit: bool = False
-    """Named by the user, as opposed to found by a well-known name."""
+    """Whether the user named the place, rather than a well-known name leading to it."""
     parameter: Parameter | None = None
     path: Sequence[str] = ()
     function: Callable[[Mapping[str, Any]], object] | None = None
@@ -260,9 +261,9 @@ class FunctionArguments:
         self._model = self._source("model", None, _MODEL)
         sources = (self._query, self._contexts, self._session, self._user)
         self.can_wait = all(source.function is None for source in sources)
-        """Whether another thread may read the arguments: not where a user's function is to be called."""
+        """Whether another thread may read the arguments later: False where a user's function has to be called."""
         self.clients = ReferencedClients(unwrap(inner)) if kind == "generate" else None
-        """Clients to which the code of a generation refers."""
+        """Model clients to which the code of a generation function refers; None for other functions."""
         usual = [parameter for parameter in self._parameters.values() if parameter.name not in _NOT_A_QUERY]
         self._candidates = [parameter for parameter in usual if parameter.position is not None]
         self._prompts = [] if kind in ("retrieve", "tool") else usual
@@ -281,7 +282,7 @@ class FunctionArguments:
         call = CallArguments(args, kwargs, 1 if bound or self._always_bound else 0)
         try:
             query = self._find_query(call)
-            # Most functions have few of these: what is nowhere is not looked for.
+            # Most functions have few of these sources, so a source that is nowhere is not looked for.
             return ExtractedArguments(
                 query,
                 None if self._contexts is _NOWHERE else self._find_documents(call),
@@ -292,7 +293,7 @@ class FunctionArguments:
                 None if is_frozen else self._find_prompt(call, query),
                 None if is_frozen or self.clients is None else provider_among((*args, *kwargs.values())),
             )
-        except Exception as error:  # the application must not see it
+        except Exception as error:  # an error of the capture must not reach the application
             faults.record(f"capture of the arguments of {self.function_name}", error)
             return ExtractedArguments()
 
@@ -325,12 +326,12 @@ class FunctionArguments:
         parameter = source.parameter
         value = None if parameter is None else call.value(parameter)
         try:
-            if source.function is not None:  # gets all arguments by name, defaults included, self and cls left out
+            if source.function is not None:  # gets all arguments by name: defaults included, self and cls left out
                 every = self._parameters.values()
                 unbound = (each for each in every if each.position is None or each.position >= call.shift)
                 return source.function({each.name: call.value(each) for each in unbound} | dict(call.kwargs))
             return value if value is None or not source.path else follow(value, source.path)
-        except Exception as error:  # of the user's function, or no such step on the path
+        except Exception as error:  # the user's function raised, or the path has no such step
             faults.record(f"a selector of {self.function_name}", error)
             return None
 
@@ -415,7 +416,7 @@ def name_of(function: Any) -> str:
     """Return the qualified name of a callable, without memory addresses and `<locals>`."""
     function = unwrap(function)
     name: object = None
-    with suppress(Exception):  # of an object that answers for its attributes itself
+    with suppress(Exception):  # the object may compute its attributes with code that raises
         name = getattr(function, "__qualname__", None)
     text = name if type(name) is str else type(function).__qualname__
     return text.rpartition("<locals>.")[2]

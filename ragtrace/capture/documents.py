@@ -37,16 +37,16 @@ from ragtrace.system.faults import faults
 
 MAX_DOCUMENTS: Final = 1_000
 MAX_SECONDS = 0.004
-"""CPU time, in seconds, of one `_Search` for documents: the application's request waits for it."""
+"""CPU time in seconds that one `_Search` for documents may take, as the application's request waits for the search."""
 _ITEMS_AT_A_TIME: Final = 16
-"""Number of items after which the clock is read again: a reading takes as long as one more item."""
+"""Number of items between two readings of the clock, as one reading takes as long as an item."""
 _MOST_AT_A_TIME: Final = 0.001
-"""Most seconds that count as work between two readings of the clock.
+"""Largest number of seconds that count as work between two readings of the clock.
 
-If more have passed, the thread has probably been interrupted, and no document is left out for that.
+If more have passed, the thread was probably interrupted, and no document is left out because of that.
 """
 _RECORDS_PER_DOCUMENT: Final = 4
-"""Records that may be searched in addition for every document found; a list item or a nested record is one."""
+"""Number of records (list items, nested records) that each document found allows to search in addition."""
 _MAX_COMPONENTS: Final = 20
 _MAX_KEYS: Final = 32
 
@@ -79,7 +79,7 @@ def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[D
             budget.left -= max(0, search.searched - _RECORDS_PER_DOCUMENT * len(search.found))
         search.warn_of_missed()
         return tuple(search.found) if understood else None
-    except Exception as error:  # the application must not see it
+    except Exception as error:  # an error of the capture must not reach the application
         faults.record("capture.documents", error)
         return None
 
@@ -103,7 +103,7 @@ def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
 
 def document(text: str, id_: str | None = None, score: float | None = None) -> Document:
     """Return a new `Document` with the given text, id and score."""
-    # The __init__ of a frozen dataclass takes twice as long, and this runs for every passage on the request path.
+    # The __init__ of a frozen dataclass takes twice as long, and `document` runs for each passage on the request path.
     made: Document = _new(Document)
     _set_text(made, text)
     _set_id(made, id_)
@@ -129,7 +129,7 @@ def _simple_documents(value: object) -> tuple[Document, ...] | None:
             break
     else:
         return tuple(map(document, cast("list[str]", items)))
-    if kind is tuple:  # a tuple with anything but texts may be a pair
+    if kind is tuple:  # a tuple may be a (document, score) pair, unless it has only texts
         return None
     found: list[Document] = []
     for item in items:
@@ -190,7 +190,7 @@ def _find_keys(keys: tuple[object, ...], is_metadata: bool) -> _RecordKeys:
 
 
 _keys_of: Any = lru_cache(maxsize=1_024)(_find_keys)
-"""Cached, as the records that a retriever returns usually have the same keys."""
+"""Cached `_find_keys`, as the records that a retriever returns usually have the same keys."""
 
 
 def _flat_record(value: object) -> Document | None:
@@ -203,13 +203,13 @@ def _flat_record(value: object) -> Document | None:
     if fields is None or len(fields) > _MAX_KEYS:
         return None
     for key in fields:
-        if type(key) is not str:  # hashing and comparing it would run code of its class
+        if type(key) is not str:  # hashing and comparing the key would run code of its class
             return None
     text_key, ids, scores, names, metadata_key = _keys_of(tuple(fields), False)
     text: object = None if text_key is None else fields[text_key]
     if type(text) is not str:
         return None
-    # This runs for every passage on the request path: calls that would find nothing are saved.
+    # Calls that would find nothing are left out, as this runs for every passage on the request path.
     id_ = _label(fields, ids) if ids else None
     score = first(fields.get, scores, number_of) if scores else None
     if metadata_key is not None and (id_ is None or score is None):
@@ -257,22 +257,22 @@ class _Search:
 
     def __init__(self, spare: int) -> None:
         self.spare = self.limit = spare
-        """`limit` is the most that `searched` may reach: `spare`, and `_RECORDS_PER_DOCUMENT` for each document."""
+        """Most records that may be searched: `spare`, and `_RECORDS_PER_DOCUMENT` for each found document."""
         self.found: list[Document] = []
         self.searched = 0
         """Number of records searched so far."""
         self.items = 0
-        """Number of items read so far by `_read_item`, which reads the clock for some of them."""
+        """Number of items read so far by `_read_item`, which reads the clock for some of the items."""
         self.clock_read = self.spent = 0.0
-        """CPU time of the thread at the last reading of the clock, and what the search has taken, in seconds."""
+        """CPU time of the thread at the last reading of the clock, and of the search so far, both in seconds."""
         self.is_late = False
-        """The search has taken more than `MAX_SECONDS`."""
+        """Whether the search has taken more than `MAX_SECONDS`."""
         self.is_cut = False
-        """Documents may be missing, as a limit of the search was reached."""
+        """Whether documents may be missing because a limit of the search was reached."""
         self.skipped: str | None = None
-        """Type of the first list item that held no document."""
+        """Type of the first list item that held no document; None: all held one."""
         self.unread: str | None = None
-        """Class of that item, if reading it would have run code of the application."""
+        """Class of the `skipped` item, if reading that item would have run code of the application; else None."""
 
     def read_result(self, value: object) -> bool:
         """Search for documents in the return *value* of a function. Return False if its form is unknown."""
@@ -283,7 +283,7 @@ class _Search:
         get = getter(value)
         if get is None:
             return self._read_item(value, 0)
-        # A record that holds a list is taken for the list: a retriever rarely returns one bare passage.
+        # The list is looked for first, as a retriever rarely returns one bare passage that holds a list besides.
         return self._read_wrapper(get, 0) or self._read_record(get, 0) or self._read_components(value)
 
     def _read_list(self, value: object, depth: int) -> bool:
@@ -311,7 +311,7 @@ class _Search:
         The limits are those of documents, of records and of time.
         """
         self.searched += 1
-        if self.searched > self.limit:  # it may have risen: every document found raises it
+        if self.searched > self.limit:  # every document found since the last update raises the limit
             self.limit = self.spare + _RECORDS_PER_DOCUMENT * len(self.found)
         if self.searched <= self.limit and len(self.found) < MAX_DOCUMENTS and not self.is_late:
             return True
@@ -371,7 +371,7 @@ class _Search:
         """
         items = items_of(value, MAX_DOCUMENTS + 1) or []
         lists = [item for item in items if is_list(item)]
-        if lists and depth == 0:  # (documents, scores), (query, documents) ...: only the lists hold documents
+        if lists and depth == 0:  # of (documents, scores) or (query, documents), only the lists hold documents
             understood = False
             for inner in lists:
                 if inner and number_of(inner[0]) is not None:
@@ -402,7 +402,7 @@ class _Search:
     def _read_wrapper(self, get: Get, depth: int) -> bool:
         """Search for documents in a dict or object that holds a list of them in a well-known field.
 
-        Their ids and scores may be in lists beside them.
+        The ids and scores of the documents may be in lists beside that list.
         """
         for name in field_names.SEVERAL:
             inside = get(name)
@@ -431,7 +431,7 @@ class _Search:
     def _attach(self, ids: list[object] | None, scores: list[object] | None, start: int) -> None:
         """Set the ids and scores that a result gave in separate lists on its documents, which begin at index *start*.
 
-        A list is used if it has one value for each of them.
+        A list is used if it has one value for each of the documents.
         """
         count = len(self.found) - start
         for offset in range(count):

@@ -13,13 +13,13 @@ from ragtrace.capture.fields import full_name_of, getter, is_known, items_of, mo
 
 _LINKS: Final = 10
 _FRAMES: Final = 200
-"""Most exceptions of a chain, and most frames of each, that are printed: the last ones."""
+"""Largest number of frames that are printed of one exception: the last ones."""
 _CAUSED: Final = "\nThe above exception was the direct cause of the following exception:\n\n"
 _WHILE: Final = "\nDuring handling of the above exception, another exception occurred:\n\n"
 _PLAIN: Final = frozenset(map(id, (str, int, float, bool, bytes, type(None))))
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)
 _own: Any = vars(BaseException)
-"""The interpreter's own descriptors: a derived class may have put properties in their place."""
+"""Descriptors of the interpreter for an exception's attributes, which a derived class may hide behind properties."""
 
 
 def message_of(error: BaseException) -> str:
@@ -28,7 +28,7 @@ def message_of(error: BaseException) -> str:
     It is made by a `__str__` of Python or a known library, else from the exception's arguments.
     """
     args: tuple[object, ...] = _own["args"].__get__(error)
-    if not all(id(type(each)) in _PLAIN for each in args):  # printing them would run code of theirs
+    if not all(id(type(each)) in _PLAIN for each in args):  # printing other arguments would run their classes' code
         return ", ".join(str(each) if id(type(each)) in _PLAIN else f"<{type_name_of(type(each))}>" for each in args)
     for owner in type.__dict__["__mro__"].__get__(type(error)):
         found = type.__dict__["__dict__"].__get__(owner).get("__str__")

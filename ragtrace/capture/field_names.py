@@ -13,14 +13,14 @@ INSIDE: Final = (
     "node", "document", "doc", "chunk", "passage", "content", "text_resource", "_source", "payload", "properties",
     "entity", "fields", "metadata", "meta",
 )  # fmt: skip
-"""Where a record keeps the passage when it is not text at hand: search hits, scored nodes, points."""
+"""Fields in which a record without a text of its own keeps the passage: search hits, scored nodes, points."""
 METADATA: Final = ("metadata", "meta")
 ID: Final = ("id", "chunk_id", "doc_id", "document_id", "id_", "_id", "uuid", "file_id")
 METADATA_ID: Final = ("id", "chunk_id", "doc_id", "document_id")
 NAME: Final = ("source", "file_name", "url", "title")
-"""Of the document that a passage is from, where nothing has an id: several passages may share it."""
+"""Fields with the name of a passage's document, the id where there is no other; several passages may share it."""
 SCORE: Final = ("relevance_score", "score", "similarity", "similarity_score", "_score", "rerank_score", "@search.score")
-"""Relevance, higher is better. A distance points the other way, so it is not taken for a score."""
+"""Fields with the relevance, where higher is better. A distance points the other way and is therefore left out."""
 METADATA_SCORE: Final = ("relevance_score", "score", "similarity")
 
 # --- Several passages ------------------------------------------------------------------------------------------------
@@ -30,9 +30,9 @@ SEVERAL: Final = (
     "sources", "data", "items", "value", "body",
 )  # fmt: skip
 REFERENCES: Final = frozenset({"sources"})
-"""Often a list of file names or addresses: strings in it are not passages."""
+"""Fields in which strings are file names or addresses rather than passages."""
 JOINED: Final = frozenset({"context", "contexts", "documents", "passages", "chunks", "docs", "retrieved_contexts"})
-"""May be one string with all passages joined."""
+"""Fields that may hold all passages joined to one string."""
 IDS: Final = ("ids",)
 SCORES: Final = ("scores", "similarities", "relevance_scores")
 
@@ -42,17 +42,17 @@ ANSWER: Final = (
     "final_answer", "generated_text", "generation", "blocks", "answers", "replies", "messages", "data",
 )  # fmt: skip
 ALTERNATIVES: Final = frozenset({"answers", "replies"})
-"""Lists of which the first is the answer."""
+"""Fields with a list of answers, of which the first counts."""
 INNER_ANSWER: Final = ("answers", "replies", "answer", "messages")
-"""Looked for one level down, in the results of a pipeline's components."""
+"""Fields with the answer in the result of one component of a pipeline."""
 ANSWER_DOCUMENTS: Final = (
     "source_documents", "source_nodes", "context", "contexts", "documents", "retrieved_documents",
     "retrieved_contexts", "docs", "passages", "chunks", "sources",
 )  # fmt: skip
 PIECE: Final = ("content", "text", "token", "answer", "output_text", "response", "output", "result")
-"""Text of one piece of a stream. Not `message`: pieces use that for progress notes."""
+"""Fields with the text of one piece of a stream; `message` is none of them, as pieces use it for progress notes."""
 FACTS: Final = ("response_metadata", "meta", "raw")
-"""Where frameworks keep what the provider said about a generation: model, usage, finish reason."""
+"""Fields in which frameworks keep what the provider reports of a generation: model, token counts, finish reason."""
 MODEL: Final = ("model", "model_name", "model_version")
 FINISH: Final = ("finish_reason", "stop_reason", "done_reason")
 USAGE: Final = ("usage", "usage_metadata", "token_usage")
@@ -70,7 +70,7 @@ LIBRARIES: Final = frozenset(
     " chromadb qdrant_client weaviate pinecone pymilvus lancedb turbopuffer elastic_transport elasticsearch"
     " opensearchpy redisvl azure txtai asyncpg psycopg sqlite3 sqlalchemy ragtrace".split()
 )
-"""Top-level packages whose objects may be read by their own properties and methods: they hold what they show."""
+"""Top-level packages whose properties and methods ragtrace may call, as they only show what the object holds."""
 
 # --- Questions -------------------------------------------------------------------------------------------------------
 QUESTION: Final = (
@@ -86,4 +86,4 @@ VOCABULARY: Final = frozenset(
         "status_code", "headers",
     )
 )  # fmt: skip
-"""The only properties and slots that are ever read; what is in an instance's dictionary costs nothing."""
+"""Names of the only properties and slots that are ever read; an instance's dictionary is read freely."""

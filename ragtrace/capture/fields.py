@@ -36,7 +36,7 @@ from ragtrace.system.faults import faults
 
 T = TypeVar("T")
 Get: TypeAlias = Callable[[str], object]
-"""Looks a field up by its name; None if there is none."""
+"""Function that returns the field of a given name, or None if there is no such field."""
 Kind: TypeAlias = Literal[
     "text", "list", "tuple", "sequence", "dict", "mapping", "object", "proxy", "user_list", "user_dict", "closed"
 ]
@@ -44,13 +44,13 @@ Stream: TypeAlias = Literal["", "plain", "async", "both"]
 
 MAX_DEPTH = 4
 MAX_RECORDS = 300
-"""Records searched for one text: a record that contains itself under many names would take seconds."""
+"""Largest number of records searched for one text, as one that contains itself many times would take seconds."""
 MAX_LABEL_CHARS = 1_000
 _MAX_SHAPES = 1_000
 _MAX_ITEMS = 10_000
 _MAX_PARTS = 1_000
 _MAX_MESSAGES = 100
-"""How far back a conversation is searched; the last turn is what a call is about."""
+"""Number of messages at the end of a conversation that are searched; a call is about the last turn."""
 _SCALARS = (int, float, complex, bytes, bytearray, memoryview, type, ModuleType, type(None))
 _BUILT_IN: tuple[tuple[type[Any] | tuple[type[Any], ...], Kind], ...] = (
     (str, "text"),
@@ -62,9 +62,9 @@ _BUILT_IN: tuple[tuple[type[Any] | tuple[type[Any], ...], Kind], ...] = (
 _ONE_SHOT = ("__next__", "__anext__", "read", "readinto", "iter_content", "iter_bytes", "body_iterator")
 _PASSAGE_NAMES = ("Document", "Node", "NodeWithScore", "Passage")
 _ABSENT = object()
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: defined by a class statement, or by an extension that imitates one
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, or by an extension like one
 _PROXY_HOOKS = ("__wrapped__", "__wrapped_get__", "__wrapped_factory__")
-# The methods of the built-in class itself: a derived class may have made them lie, raise or write.
+# The built-in classes' own methods: a derived class may override them with methods that lie, raise or write.
 _dict_get: Any = vars(dict)["get"]
 _dict_values: Any = vars(dict)["values"]
 _dict_items: Any = vars(dict)["items"]
@@ -87,24 +87,24 @@ class Shape(NamedTuple):
 
     kind: Kind
     computed: Mapping[str, Any] = MappingProxyType({})
-    """By name of a property or slot: the descriptor to read, or the path of fields that the property returns."""
+    """Descriptor of each readable property or slot by name, or the path of fields that a property returns."""
     has_dict: bool = False
     is_plain: bool = False
-    """All there is to read is in the instance's dictionary, and reading that runs no code of the class."""
+    """Whether all fields are in the instance's dictionary, and reading that dictionary runs no code of the class."""
     is_number: bool = False
     is_passage: bool = False
-    """Its name says that it is a piece of a document, which is never an answer."""
+    """Whether the class name is that of a piece of a document, which is never an answer."""
     is_foreign: bool = False
-    """There may be more to read, but only by running code of an unknown class."""
+    """Whether there may be more fields, readable only by running code of an unknown class."""
     stream: Stream = ""
-    """Kind of iterator: an OpenAI stream, a `map`; "" for generators, files, database cursors and all other values."""
+    """Kind of iterator, such as an OpenAI stream or a `map`; "" for generators, files, cursors and all other values."""
     is_late: bool = False
-    """A response whose text is read from it later, as LlamaIndex returns it."""
+    """Whether the class is a response whose text the application reads later, as in LlamaIndex."""
 
 
 _NAMED_FIELD: object = vars(Shape)["kind"]
 _PLAIN_DESCRIPTORS = frozenset(map(id, (MemberDescriptorType, GetSetDescriptorType, type(_NAMED_FIELD))))
-"""By identity, descriptors whose reading runs no Python code. The last is that of a named tuple's fields."""
+"""Identities of the types of descriptors whose reading runs no Python code; the last reads a named tuple's field."""
 
 
 # --- Classes ----------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def is_known(cls: type[Any]) -> bool:
     if module.partition(".")[0] not in field_names.LIBRARIES:
         return False
     found = sys.modules.get(module)
-    name, bracket, _ = type_name_of(cls).partition("[")  # a parametrised generic of pydantic is made elsewhere
+    name, bracket, _ = type_name_of(cls).partition("[")  # pydantic makes a parametrised generic outside its module
     here = vars(found).get(name) if type(found) is ModuleType else None
     return here is cls or (bool(bracket) and here is not None)
 
@@ -203,7 +203,8 @@ def shape_of(cls: type[Any]) -> Shape:
 
 
 _shapes: dict[int, tuple[type[Any], Shape]] = {}
-"""By identity, as a metaclass may refuse to be hashed; the class itself is kept, so that its identity is not reused."""
+"""Shape of each class by the class's identity, as a metaclass may refuse to be hashed. The class is kept, too, so that
+no other class gets its identity."""
 
 
 def _examine(cls: type[Any]) -> Shape:
@@ -216,7 +217,7 @@ def _examine(cls: type[Any]) -> Shape:
         is_plain = has_dict and not computed and not _overrides_attributes(cls)
         is_late = _has(cls, "response_gen") and _has(cls, "async_response_gen") and _can_be_proxied(cls)
         return Shape(kind, computed, has_dict, is_plain, is_number, is_passage, is_foreign, "", is_late)
-    scalars: Any = _SCALARS  # narrowing the class to these types would leave it partially unknown
+    scalars: Any = _SCALARS  # untyped: narrowing `cls` to these types would leave its type partially unknown
     is_foreign = kind == "closed" and _has_method(cls, "__getitem__") and not issubclass(cls, scalars)
     is_stream = _has(cls, "__next__", "__anext__") and not _has(cls, "read", "execute", "fetchone")
     if kind != "proxy":
@@ -235,7 +236,7 @@ def _kind_of(cls: type[Any]) -> Kind:
     if (proxy := _object_proxy()) and _derives(cls, proxy):
         eager = all(static_attribute(cls, name) is static_attribute(proxy, name) for name in _PROXY_HOOKS)
         return "proxy" if eager else "closed"
-    if _has(cls, "__wrapped__"):  # a proxy that makes its object when it is read
+    if _has(cls, "__wrapped__"):  # a lazy proxy, which makes its object when it is read
         return "closed"
     is_response = _has(cls, "headers") and _has(cls, "status_code", "status")
     if is_response or any(_has_method(cls, name) for name in _ONE_SHOT):
@@ -250,8 +251,8 @@ def _kind_of(cls: type[Any]) -> Kind:
         return "mapping" if cls is MappingProxyType or is_known(cls) else "closed"
     if not _has_method(cls, "__len__"):
         return "object"
-    # Unknown code is never iterated. A Django query set has the methods of a sequence too, but indexing it asks the
-    # database: it is not registered.
+    # Unknown code is never iterated. A Django query set has all methods of a sequence but is not registered as one;
+    # indexing it would query the database.
     if cls is deque or (is_known(cls) and issubclass(cls, Sequence)):
         return "sequence"
     return "closed" if _derives(cls, Sequence) else "object"
@@ -271,7 +272,7 @@ def _can_be_proxied(cls: type[Any]) -> bool:
 def _is_number(cls: type[Any]) -> bool:
     if issubclass(cls, (int, float)):
         return not issubclass(cls, bool)
-    # An array of NumPy has a length, its scalars have none. A tensor's __float__ would wait for the accelerator.
+    # NumPy's arrays have a length, its scalars have none. A tensor's __float__ would wait for the accelerator.
     return cls is Decimal or (module_of(cls) == "numpy" and not _is_heap_type(cls) and not _has_method(cls, "__len__"))
 
 
@@ -363,7 +364,7 @@ def own_fields(value: object) -> dict[str, object] | None:
     cls = type(value)
     shape = shape_of(cls)
     if not shape.has_dict and shape.kind == "closed" and _is_plain_descriptor(static_attribute(cls, "__dict__")):
-        shape = shape._replace(has_dict=True)  # a stream or a response, whose other attributes are left alone
+        shape = shape._replace(has_dict=True)  # a stream or response: of its attributes only the dictionary is read
     return _own_dict(value, shape)
 
 
@@ -415,18 +416,18 @@ def _dict_getter(fields: Any) -> Get:
 
 
 def _mapping_getter(value: Any) -> Get | None:
-    if type(value) is MappingProxyType:  # what it shows may itself be anything
+    if type(value) is MappingProxyType:  # the mapping behind the proxy may be of any class
         inner = get_referents(value)
         return getter(inner[0]) if inner else None
     try:
         known = frozenset(name for name in islice(value.keys(), _MAX_ITEMS) if type(name) is str)
-    except Exception:  # not a mapping after all
+    except Exception:  # the class only looks like a mapping
         return None
 
     def get(name: str) -> object:
         try:
             return value[name] if name in known else None
-        except Exception:  # a value that cannot be had now
+        except Exception:  # the value cannot be read now
             return None
 
     return get
@@ -444,7 +445,7 @@ def _object_getter(value: object, shape: Shape) -> Get | None:
         return partial(_field, value, None, shape.computed) if shape.computed else None
     get = _dict_getter(fields)
     if get("status_code") is not None and (get("headers") is not None or "headers" in shape.computed):
-        return None  # an HTTP response of requests, Starlette ...
+        return None  # an HTTP response, as of requests or Starlette
     return partial(_field, value, get, shape.computed) if shape.computed else get
 
 
@@ -465,7 +466,7 @@ def _field(value: object, get: Get | None, computed: Mapping[str, Any], name: st
         return inner
     try:
         return how.__get__(value, type(value))
-    except Exception:  # a property may refuse: the text of an image node, of a blocked reply ...
+    except Exception:  # a property may refuse: the text of an image node, of a blocked reply
         return None
 
 
@@ -528,7 +529,7 @@ def text_of(value: object) -> str | None:
     kind = type(value)
     if kind is str:
         return cast(str, value)
-    # A derived class may lie about its length or its characters; str's own method gives those it really holds.
+    # A derived class may lie about length or characters; str's own method returns the characters that are there.
     return str.__str__(cast(str, value)) if issubclass(kind, str) else None
 
 
@@ -542,7 +543,7 @@ def number_of(value: object) -> float | None:
     if kind is not float:
         if not shape_of(kind).is_number:
             return None
-        # A derived class may have made its conversion anything.
+        # A derived class may override its conversion, so the built-in class converts.
         base: Any = float if issubclass(kind, float) else int if issubclass(kind, int) else None
         plain = float(plain) if base is None else base.__float__(plain)
     return plain if math.isfinite(plain) else None
@@ -590,7 +591,7 @@ def parts_text(value: object, separator: str) -> str | None:
         else:
             kind = get("type")
             if kind is not None and label_of(kind) not in field_names.TEXT_PARTS:
-                continue  # reasoning, images, tool calls
+                continue  # reasoning, images and tool calls are no text of the message
             text = text_of(get("text"))
         if text is not None:
             texts.append(text)

@@ -29,7 +29,7 @@ _DOCUMENT_TAG: Final = re.compile(r"<(document|doc|passage|source|chunk|context)
 _ANSWER: Final = re.compile(
     _LABEL.format(r"(?:(?:your |helpful |the |final )?answer|response|assistant)") + r"\n?\Z", re.IGNORECASE
 )
-"""The label behind which the model is to write. Documents may have such lines, too, so it counts at the end only."""
+"""Label after which the model is to write, at the end of the prompt alone: documents may have such lines, too."""
 _INSTRUCTION: Final = re.compile(_LABEL.format(r"instructions?"), re.IGNORECASE)
 _NUMBERED: Final = re.compile(
     r"(?:^|\n)[ \t]*(?:\[(?:doc(?:ument)?|source|passage)?[ \t]*#?\d{1,3}\][ \t]*:?|\(\d{1,3}\)|"
@@ -45,7 +45,7 @@ class PromptParts(NamedTuple):
     """Question and documents that were found in the text of one prompt."""
 
     question: str | None
-    """None where it is not marked."""
+    """Question of the prompt; None if the prompt marks none."""
     documents: tuple[Document, ...]
 
 
@@ -82,7 +82,7 @@ def _tagged(text: str, opening: re.Pattern[str]) -> Iterator[str]:
     tag = opening.search(text)
     while tag is not None:
         name, end = tag[1].lower(), None
-        if name not in unclosed:  # else the text would be searched again for each of very many opening tags
+        if name not in unclosed:  # without this, many opening tags would each search the rest of the text
             end = re.compile(f"</{name}>", re.IGNORECASE).search(text, tag.end())
         if end is None:
             unclosed.add(name)
@@ -100,7 +100,7 @@ def _with_short_end(text: str) -> str:
 def _question_label(text: str, context: re.Match[str]) -> re.Match[str] | None:
     """Return the match of the question's label in a prompt: the first before the documents, or else the last of all.
 
-    Documents may be questions with answers themselves.
+    A document may hold questions and answers, too.
     """
     found = list(_QUESTION.finditer(text))
     before = [label for label in found if label.start() < context.start()]

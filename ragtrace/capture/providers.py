@@ -23,16 +23,16 @@ from ragtrace.system.faults import faults
 
 Reader: TypeAlias = Callable[[Any], "str | None"]
 Client: TypeAlias = Callable[[], object]
-"""Weak reference to a client."""
+"""Weak reference to a client: returns the client, or None if the client is gone."""
 
 _AZURE_OPENAI: Final = "azure.ai.openai"
 _BEDROCK: Final = "aws.bedrock"
 _VERTEX: Final = "gcp.vertex_ai"
 _GEMINI: Final = "gcp.gemini"
 _GOOGLE: Final = "gcp.gen_ai"
-"""Any endpoint of Google's."""
+"""Provider name for Google where the endpoint (Gemini or Vertex AI) is not known."""
 _UNKNOWN: Final = ""
-"""The object is of a known library, and does not tell the provider."""
+"""Value for an object of a known library that does not show its provider."""
 
 _HOSTS: Final = (
     ("api.openai.com", "openai"),
@@ -54,7 +54,7 @@ _HOSTS: Final = (
     ("ml.cloud.ibm.com", "ibm.watsonx.ai"),
     ("openrouter.ai", "openrouter"),
 )
-"""Hosts, and domains of hosts, with their providers; the last is a value of our own."""
+"""Hosts and domains with their providers; `openrouter` is no value of the semantic conventions."""
 _NAMES: Final[Mapping[str, str]] = {
     "openai": _UNKNOWN,  # LangChain says so of every OpenAI-compatible server
     "aws": _BEDROCK, "amazon_bedrock": _BEDROCK, "bedrock": _BEDROCK, "bedrock_converse": _BEDROCK,
@@ -64,19 +64,19 @@ _NAMES: Final[Mapping[str, str]] = {
     "mistralai": "mistral_ai", "mistral": "mistral_ai", "xai": "x_ai", "moonshot": "moonshot_ai",
     "ibm": "ibm.watsonx.ai", "watsonx": "ibm.watsonx.ai", "openai_like": _UNKNOWN,
 }  # fmt: skip
-"""Names that frameworks have for providers, where the conventions have another one."""
+"""Names of providers in frameworks that differ from those of the semantic conventions."""
 _FRAMEWORK_MODULE: Final = re.compile(
     r"langchain_(anthropic|aws|cohere|deepseek|fireworks|google_genai|google_vertexai|groq|huggingface|ibm|mistralai"
     r"|ollama|perplexity|together|xai)(?:\.|$)|(?:llama_index\.llms|haystack_integrations\.components\.generators)\.(\w+)"
     r"|haystack\.components\.generators\."
 )
-"""Module of a framework's class for one provider, which the module is named after; Haystack's own have no name."""
+"""Pattern of modules that hold a framework's class for one provider. The group, if any, is the provider's name."""
 _RESULTS: Final = frozenset({"types", "_types", "messages"})
-"""Modules of the libraries in which the classes of results are."""
+"""Module names, within the libraries, that define the classes of results."""
 _URL_LIBRARIES: Final = frozenset({"httpx", "httpx2"})
 _MOST_CLASSES: Final = 1_000
 _MOST_TRIES: Final = 20
-"""Instances in which no client was found, after which no further one is searched."""
+"""Number of instances without any client after which no further instance is searched."""
 
 
 def provider_of(value: object) -> str | None:
@@ -88,7 +88,7 @@ def provider_of(value: object) -> str | None:
     try:
         reader = _reader_of(type(value))
         return reader(value) if callable(reader) else reader
-    except Exception as error:  # the application must not see it
+    except Exception as error:  # an error of the capture must not reach the application
         faults.record("capture.provider", error)
         return None
 
@@ -117,12 +117,12 @@ class ReferencedClients:
             self._names, self._globals = function.__code__.co_names, function.__globals__
             self._cells = function.__closure__ or ()
         self._attributes: tuple[tuple[str, ...], tuple[Client, ...]] = self._names, ()
-        """Names of attributes that may hold clients, and the clients that were found in them last."""
+        """Names of attributes that may hold clients, and the clients that were last found there."""
         self._tries = _MOST_TRIES
         self._last: tuple[tuple[Client, ...], str | None] = (), None
-        """Clients that were found in variables last, and their provider."""
+        """Clients that were last found in variables, and their provider."""
         self._class: type[object] | None = None
-        """Class of the last instance, found to have a plain dictionary."""
+        """Class of the last instance, known to have a plain dictionary; None: no instance was seen."""
 
     def in_function(self) -> str | None:
         """Return the provider of the model clients in the function's global and closed-over variables."""
@@ -156,17 +156,17 @@ class ReferencedClients:
                 if client() is not fields.get(name):
                     break
             else:
-                if last:  # the clients of the call before
+                if last:  # the attributes still hold the clients of the previous call
                     return last
             return self._search(names, fields)
-        except Exception as error:  # the application must not see it
+        except Exception as error:  # an error of the capture must not reach the application
             faults.record("capture.provider", error)
             return ()
 
     def _search(self, names: Sequence[str], fields: Mapping[str, object]) -> tuple[Client, ...]:
         """Return the model clients among an object's attributes *names*, and remember which attributes hold one."""
         values = {name: fields[name] for name in names if name in fields}
-        # A client that is made later is None until then.
+        # An attribute that is None now may hold a client later.
         values = {name: value for name, value in values.items() if value is None or _is_client(value)}
         if any(value is not None for value in values.values()):
             found = tuple(map(_reference, values.values()))
@@ -182,7 +182,7 @@ def _reference(client: object) -> Client:
     try:
         return weakref.ref(client)
     except TypeError:
-        return lambda: None  # for None, and for a client that cannot be kept for later, and so tells nothing
+        return lambda: None  # None, or a client without weak references, which could not be read later
 
 
 # --- Objects ----------------------------------------------------------------------------------------------------------
@@ -203,11 +203,12 @@ def _is_client(value: object) -> bool:
 
 
 _readers: dict[int, tuple[type[Any], str | Reader | None]] = {}
-"""By identity, as a metaclass may refuse to be hashed; the class itself is kept, so that its identity is not reused."""
+"""Provider or reader of each class by the class's identity, as a metaclass may refuse to be hashed. The class is kept,
+too, so that no other class gets its identity."""
 
 
 def _find_reader(cls: type[Any]) -> str | Reader | None:
-    for owner in class_order(cls):  # an application's class may be derived from a client's
+    for owner in class_order(cls):  # a class of the application may be derived from a client's class
         module = module_of(owner)
         parts = module.split(".")
         for length in range(min(len(parts), 5), 0, -1):
@@ -229,7 +230,7 @@ def _provider_by_class_name(name: str, found: str | Reader) -> str | Reader | No
         return _BEDROCK
     if "Vertex" in name:
         return _VERTEX
-    return None if found == "botocore" else found  # a client of another service of AWS
+    return None if found == "botocore" else found  # botocore's other clients are of other services of AWS
 
 
 def _field(value: object, *path: str) -> Any:
@@ -243,7 +244,7 @@ def _field(value: object, *path: str) -> Any:
 
 def _of_host(address: object) -> str:
     if type(address) is not str and module_of(type(address)).partition(".")[0] not in _URL_LIBRARIES:
-        return _UNKNOWN  # its text would be made by code of the application
+        return _UNKNOWN  # converting the address to text would run code of the application
     return _of_address(str(address))
 
 
@@ -330,4 +331,4 @@ _LIBRARIES: Final[Mapping[str, str | Reader]] = {
     "langchain_core.messages": _of_chat_message,
     "langchain_core.runnables": _provider_of_runnable,
 }
-"""By package, the provider or the reader of its objects."""
+"""Provider of each package's objects, or the function that reads it from an object."""

@@ -15,11 +15,11 @@ from ragtrace.core.types import Document, Evaluation, Result, Score
 from ragtrace.system.faults import faults
 
 FAILED: Final = "[redaction failed]"
-"""Replaces a text that a user's function could not redact: better no text than the wrong one."""
+"""Replacement of a text that a user's function could not redact."""
 MARGIN_CHARS: Final = 4_096
-"""How far beyond `max_chars` patterns look, to find a match that starts before the cut."""
+"""Number of characters beyond `max_chars` in which patterns look for a match that starts before the cut."""
 STACKTRACE_CHARS: Final = 20_000
-"""Characters of a stack trace that are kept: the last ones, where the error is."""
+"""Number of characters of a stack trace that are kept: the last ones, where the error is."""
 _NAMES: Final = ("request_model", "response_model", "response_id")
 _IDS: Final = ("conversation_id", "user_id")
 
@@ -29,7 +29,7 @@ class Redacted(NamedTuple):
 
     text: str
     cut_chars: int = 0
-    """Characters taken off its end."""
+    """Number of characters cut off the end of the original text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Redact:
         kept = self._rewritten(seen)
         if limit is None or (not beyond and len(kept) <= limit):
             return Redacted(kept)
-        # Where the text goes on unseen, its last stretch may hold the beginning of a match: that is never kept.
+        # Of a text that is not read to its end, the last stretch may begin a match, so it is never kept.
         end = max(0, min(limit, len(kept) - (MARGIN_CHARS if beyond else 0)))
         return Redacted(kept[:end], beyond + len(kept) - end)
 
@@ -204,19 +204,19 @@ def redact_step(step: Step, redact: Redact) -> None:
 
     for name in (*_NAMES, *_IDS):
         text = getattr(step, name)
-        if text is not None:  # one lone surrogate would cost a whole batch of spans
+        if text is not None:  # a lone surrogate would make the export of a whole batch of spans fail
             setattr(step, name, redact.id(text) if name in _IDS else encodable(text))
     texts = {name: getattr(step, name) for name in ("query", "answer", "reference")}
     documents, reranked, error, prompt = step.documents, step.reranked, step.error, step.prompt
     prompt_documents = step.prompt_documents
-    # If redaction itself fails, nothing unredacted may be left behind.
+    # If redaction raises below, no unredacted text is left in the step.
     step.query = step.answer = step.reference = step.documents = step.reranked = step.prompt = None
     step.prompt_documents = None
     for name, text in texts.items():
         if text is not None:
             setattr(step, name, redacted(text))
     if prompt is not None:
-        # The cut characters of the question have been counted.
+        # The characters cut off the question have been counted above.
         query = step.query or ""
         messages = [
             Message(role, query if text is texts["query"] else redacted(text)) for role, text in prompt.messages
@@ -225,9 +225,9 @@ def redact_step(step: Step, redact: Redact) -> None:
     if documents is not None:
         step.documents = redact.documents(documents)
         step.cut_chars += sum([document.cut_chars for document in step.documents])
-    if prompt_documents is not None:  # texts of the prompt, whose cut characters have been counted
+    if prompt_documents is not None:  # their cut characters have been counted as those of the prompt
         step.prompt_documents = redact.documents(prompt_documents)
-    if reranked is not None:  # texts of an earlier retrieval, whose cut characters have been counted there
+    if reranked is not None:  # their cut characters have been counted in the earlier retrieval
         step.reranked = redact.documents(reranked)
     if error is not None:
         kept = min(STACKTRACE_CHARS, redact.max_chars or STACKTRACE_CHARS)
@@ -246,12 +246,12 @@ def redact_evaluation(evaluation: Evaluation, redact: Redact) -> Evaluation:
         changes: dict[str, Any] = {}
         if result.explanation:
             changes["explanation"] = redact.text(result.explanation).text
-        attributes: object = result.attributes  # a user's metric may have put anything there
+        attributes: object = result.attributes  # a user's metric may have set attributes of any type
         if isinstance(attributes, Mapping):
             given = cast("Mapping[str, object]", attributes)
             changes["attributes"] = {name: _redact_value(value, redact) for name, value in given.items()}
         if isinstance(result, Score) and result.claims:
-            key = id(result.claims)  # metrics share them
+            key = id(result.claims)  # several metrics may share one tuple of claims, which is redacted once
             if key not in claims_by_id:
                 claims_by_id[key] = tuple(
                     replace(claim, text=redact.text(claim.text).text, quote=_redact_value(claim.quote, redact))

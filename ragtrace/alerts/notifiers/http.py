@@ -33,7 +33,7 @@ class HttpNotifier:
 
     url: str = field(repr=False)
     label: ClassVar[str]
-    """Name in logs, with `{}` in place of the host."""
+    """Name of the notifier in logs, with `{}` in place of the host."""
 
     def __post_init__(self) -> None:
         preload.import_modules("urllib.request", "encodings.idna")  # modules that the first POST would import

@@ -94,7 +94,7 @@ class FunctionNotifier:
                     asyncio.run(asyncio.wait_for(result, timeout))
             except Exception as error:
                 raised.append(error)
-            except BaseException as error:  # sys.exit() in a notifier ends nothing
+            except BaseException as error:  # sys.exit() in a notifier must not end the thread without a result
                 raised.append(UndeliveredError("raised", type(error).__name__))
 
         # An empty context: the call is no part of the request that happened to raise the alert.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ragtrace.alerts.notice import Notice
 
 _SECTION_CHARS: Final = 3_000
-"""Most characters that Slack accepts in one block of text."""
+"""Largest number of characters that Slack accepts in one block of text."""
 _FIRING: Final = {
     "spiking": ":rotating_light:", "no_data": ":hourglass:", "judge_failing": ":warning:", "judge_drift": ":warning:"
 }  # fmt: skip
