@@ -39,7 +39,7 @@ _COMMANDS = (
     demo_command, run, serve, worker, fleet, score, report, baseline, calibrate, review_command, labels, dataset,
     doctor, exporters,
 )  # fmt: skip
-"""Commands in the order of the help."""
+"""Subcommands of `ragtrace`, in the order of the help text."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     *arguments* default to those of the process.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    if list(arguments[:1]) != [run.NAME]:  # the output of a user's program stays as it is
+    if list(arguments[:1]) != [run.NAME]:  # the output of a user's program is left unchanged
         replace_unencodable_characters()
     parser = argparse.ArgumentParser(prog="ragtrace", description="Evaluates live RAG calls on their own traces.")
     parser.add_argument("--version", action="version", version=f"ragtrace {version('ragtrace-otel')}")
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return USAGE
     if options.command == run.NAME and not options.list:
-        return run.run(options)  # its exceptions and its output are those of the user's program
+        return run.run(options)  # the exceptions and the output are those of the user's program
     try:
         status: int = options.run(options)
         flush(sys.stdout)

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _CHARS_A_TOKEN: Final = 4.0
 _INSTRUCTION_CHARS: Final = 6_000
-"""Most characters of a request of ragtrace's LLM judge that are not of the call."""
+"""Largest number of characters of instructions in a request of ragtrace's LLM judge."""
 _SENTENCE_CHARS: Final = 80.0
 _SENTENCES_A_REQUEST: Final = 12
 _TOKENS_A_SENTENCE: Final = 60.0
-"""Tokens of a reply for each sentence of the answer."""
+"""Number of output tokens assumed for each sentence of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class StoredCalls:
 
     calls: int
     to_judge: tuple[int, ...]
-    """Row numbers, in an order that has nothing to do with the calls: those of a run that stops are a random sample."""
+    """Row numbers in an order that is unrelated to the calls, so that a run that stops early has a random sample."""
     judged: int
-    """Calls that have results of this judge for all metrics."""
+    """Number of calls that have results of this judge for all metrics."""
     no_content: int
-    """Calls whose texts are not stored (`capture_content="NO_CONTENT"`)."""
+    """Number of calls whose texts are not stored (`capture_content="NO_CONTENT"`)."""
     no_answer: int
-    """Calls without an answer to judge: they failed, or no answer was captured."""
+    """Number of calls without an answer: the call failed, or no answer was captured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class Preview:
     no_content: int
     no_answer: int
     n_calls: int
-    """Requests to the judge."""
+    """Estimated number of requests to the judge."""
     input_tokens: int
     output_tokens: int
     cost_usd: float | None
-    """None: the price is not known."""
+    """Estimated cost in US dollars; None: the price is not known."""
     basis: str
-    """What the estimate rests on."""
+    """Basis of the estimate in words: earlier calls of a judge, or the lengths of the texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +77,18 @@ class BackfillOutcome:
     """Result of scoring the calls of a history with a judge."""
 
     summary: Summary
-    """Of the calls that were judged in this run."""
+    """Scores of the calls that were judged in this run."""
     in_period: int
     judged: int
-    """Calls that had results of this judge before."""
+    """Number of calls that had results of this judge before the run."""
     no_content: int
     no_answer: int
     left: int
-    """Calls that were not judged, as the money was spent."""
+    """Number of calls that were not judged because the money limit was reached."""
     again: int
-    """Calls that failed for a reason that may pass: the same command judges them again."""
+    """Number of calls that failed for a reason that may pass, so that a repeated command judges them again."""
     deleted: int
-    """Calls that were deleted from the history meanwhile."""
+    """Number of calls that were deleted from the history during the run."""
     duration_s: float
 
 
@@ -299,7 +299,7 @@ class _Backfill:
             return
         self.begun += 1
         try:
-            with closing(HistoryReader(self._path)) as reader:  # briefly: an open reader makes the file grow
+            with closing(HistoryReader(self._path)) as reader:  # not for longer: an open reader makes the file grow
                 body = reader.body(number)
             if not body:
                 self.deleted += 1
@@ -332,11 +332,11 @@ class _Backfill:
             return not self._stopped
 
     def _store(self, number: int, evaluation: Evaluation) -> None:
-        # No await between the judge's answer and the history, so that what is paid for is kept.
+        # No await between the judge's answer and the history, so that each evaluation that was paid for is stored.
         cost = Cost.from_report(evaluation)
         self._spent += cost.cost_usd or 0.0
         self._dearest = max(self._dearest, cost.cost_usd or 0.0)
-        if evaluation.error in RETRYABLE:  # it says nothing about the call: the next run judges it again
+        if evaluation.error in RETRYABLE:  # says nothing about the call: the next run judges the call again
             self.again += 1
         elif not self._writer.add_evaluation(number, evaluation):
             self.deleted += 1

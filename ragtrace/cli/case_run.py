@@ -34,10 +34,10 @@ _CONFIDENCE: Final = 0.95
 _SHOWN: Final = 5
 _FLUSH_S: Final = 60.0
 _CALLS_AT_ONCE: Final = 500
-"""Calls of the application between two waits for their recording, below the capacity of ragtrace's queue."""
+"""Number of calls of the application between two waits for their recording, below the capacity of the queue."""
 _CHARS_PER_TOKEN: Final = 4
 _PROMPT_TOKENS: Final = 1_500
-"""Tokens of the instructions of one request to an LLM judge, about."""
+"""Number of tokens assumed for the instructions in a request to an LLM judge."""
 
 Verdict = Literal["worse", "better", "no clear change", "not compared"]
 
@@ -47,9 +47,9 @@ class KnownScore(NamedTuple):
 
     value: float | None
     evaluator: str
-    """id@version"""
+    """Evaluator that gave the score, as `id@version`."""
     version: str
-    """Version of the metric."""
+    """Version of the metric, not of the evaluator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Case:
     line: int
     id: str | int | float | None
     key: str
-    """Tells the case in another run."""
+    """Key that identifies the case in other runs, too."""
     call: RagCall
     scores: Mapping[str, KnownScore]
     selected_by: tuple[str, ...]
@@ -72,16 +72,16 @@ class MetricOutcome:
 
     metric: Metric
     mean: float | None
-    """Mean over the scored cases of this run."""
+    """Mean score over the scored cases of this run; None: no case was scored."""
     scored: int
     unscored: Mapping[str, int]
-    """Number of cases by reason."""
+    """Number of cases without a score, by the reason."""
     verdict: Verdict
     difference: PairedDifference | None
     why: str
-    """Why there is no comparison, or what is to be known about it."""
+    """Why there is no comparison, or a remark about it; empty: nothing to say."""
     worst: tuple[str, ...] = ()
-    """Lines about the cases whose score fell most."""
+    """Lines of text about the cases whose scores worsened most."""
 
     @property
     def failed(self) -> bool:
@@ -94,7 +94,7 @@ class RunOutcome:
     """Outcome of a run on test cases: the application's exceptions, the metrics' outcomes, the cost of judging."""
 
     errors: Mapping[int, str]
-    """Traceback of each case on which the application raised an exception, by line."""
+    """Traceback of each case on which the application raised an exception, by the case's line number."""
     metrics: Mapping[str, MetricOutcome]
     cost: Cost
 
@@ -109,27 +109,27 @@ class CaseRun:
 
     cases_path: Path
     app: str
-    """module:function of the application."""
+    """Path of the application's function, as `module:function`."""
     judge_spec: str = "embedded"
     mode: str | None = None
     base_url: str | None = None
     metric_names: tuple[str, ...] | None = None
     baseline_path: Path | None = None
-    """Results of an earlier run; None: the scores in the cases."""
+    """File with the results of an earlier run; None: the scores in the cases are the baseline."""
     out: Path | None = None
     workers: int = 1
-    """Calls of the application at a time."""
+    """Number of calls of the application at the same time."""
     judge: Judge = field(init=False)
     metrics: tuple[Metric, ...] = field(init=False)
     cases: tuple[Case, ...] = field(init=False)
     baseline: Mapping[str, Mapping[str, KnownScore]] = field(init=False)
-    """Scores by case key and metric."""
+    """Scores of the baseline, by case key and metric name."""
 
     def __post_init__(self) -> None:
         from ragtrace.evaluation.metric_selection import metrics_for
         from ragtrace.offline.judge_spec import judge_from_spec
 
-        if os.getcwd() not in sys.path:  # as with `python -m`
+        if os.getcwd() not in sys.path:  # `python -m` adds the directory, the script `ragtrace` does not
             sys.path.insert(0, os.getcwd())
         judge = judge_from_spec(self.judge_spec, mode=self.mode, base_url=self.base_url)
         cases = tuple(_read_cases(self.cases_path))
@@ -203,7 +203,7 @@ class CaseRun:
     def _pairs(self, metric: Metric, scores: Mapping[str, float]) -> tuple[dict[str, tuple[float, float]], str]:
         """Return the scores before and now of the test cases that have both, or why they cannot be compared."""
         if self.baseline_path is None and any(metric.name in case.selected_by for case in self.cases):
-            # Calls that were selected for a low score by a noisy judge score higher the second time, and the reverse.
+            # Regression to the mean: calls selected for a low score by a noisy judge score higher the second time.
             return {}, (
                 "the calls were selected by this very score, from which a second one differs by that alone; compare "
                 "with a run: --ragtrace-out, then --ragtrace-baseline"
@@ -228,7 +228,7 @@ class CaseRun:
     ) -> dict[str, Any]:
         from ragtrace.estimates.paired import least_pairs, paired_difference
 
-        # Bonferroni: the probability that noise fails any of the metrics stays that of one.
+        # Bonferroni correction: the probability that noise fails any metric is that for a single metric.
         confidence = 1.0 - (1.0 - _CONFIDENCE) / len(self.metrics)
         before, after = zip(*pairs.values(), strict=True)
         found = paired_difference(before, after, confidence=confidence)
@@ -416,7 +416,7 @@ class _Application:
 
         collector, ids, errors = _CallCollector(), dict[int, str](), dict[int, str]()
         with _without_settings():
-            # Nothing of a test reaches a backend, a history or a spool of the environment.
+            # Nothing of a test run may reach a backend, a history or a spool that the environment names.
             ragtrace.configure(exporter="none", screen=collector, metrics="consistency", set_global=False, enabled=True)
         try:
             for first in range(0, len(cases), _CALLS_AT_ONCE):
@@ -432,7 +432,7 @@ class _Application:
                 "its module is imported"
             )
         by_line = {case.line: case for case in cases}
-        # The stored reference holds for a new answer, too.
+        # The reference is about the question, so it holds for the new answer, too.
         return {
             line: replace(
                 collector.calls[call], reference=by_line[line].call.reference, workflow=by_line[line].call.workflow
@@ -444,7 +444,7 @@ class _Application:
     def _answer_some(self, cases: Sequence[Case], ids: dict[int, str], errors: dict[int, str]) -> None:
         if inspect.iscoroutinefunction(self._function) or inspect.isasyncgenfunction(self._function):
             asyncio.run(self._answer_all_async(cases, ids, errors))
-        elif self._workers == 1:  # the main thread, as some applications need it
+        elif self._workers == 1:  # on the main thread, as some applications need that thread
             for case in cases:
                 self._answer_one(case, ids, errors)
         else:
@@ -508,7 +508,7 @@ def _without_settings() -> Generator[None, None, None]:
 def _parameters(function: Callable[..., object]) -> list[str]:
     try:
         return list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # a callable of C
+    except (TypeError, ValueError):  # a callable written in C may have no signature
         return []
 
 

@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         found = _dataset(options)
-        if found.cases:  # a file of an earlier run is not replaced by an empty one
+        if found.cases:  # an empty data set does not replace the file of an earlier run
             write_atomically(options.out, map(json_line, found.cases), mode=0o600)
     except BrokenPipeError:
         raise

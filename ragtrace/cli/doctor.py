@@ -102,7 +102,7 @@ def _import_application(target: str) -> int:
         return OK
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        # Else the module exists, but lacks an import of its own.
+        # Any other missing module is one that the named module imports.
         if missing is not None and f"{name}.".startswith(f"{missing}."):
             print_error(f"there is no module {name!r}; name it as in `import`, from a directory where that works")
             return USAGE

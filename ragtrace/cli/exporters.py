@@ -141,7 +141,7 @@ def _describe_exporter(point: EntryPoint) -> dict[str, Any]:
     about = {"name": point.name, "object": point.value, "distribution": distribution}
     try:
         made = point.load()
-    except Exception as error:  # an exporter of another distribution must not end the list
+    except Exception as error:  # a broken exporter of another distribution must not end the list
         return {**about, "summary": f"cannot be loaded: {type(error).__name__}: {error}", "text": ""}
     module = inspect.getdoc(inspect.getmodule(made)) or ""
     text = "\n\n".join(filter(None, [module, inspect.getdoc(made) or ""]))

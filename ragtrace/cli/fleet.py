@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         return USAGE
     try:
         act(broker, options)
-    except Exception as error:  # kombu's transports raise many types; the message may hold the URL
+    except Exception as error:  # kombu's transports raise many types; a message may contain the broker's URL
         print_error(f"the broker {displayed_url(url)} cannot be used: {type(error).__name__}")
         return FAILURE
     finally:

@@ -17,8 +17,8 @@ _CONVENTIONS: Final = (
     "opentelemetry-semantic-conventions-ai",  # OpenLLMetry
     "opentelemetry-util-genai",
 )
-"""Distributions that only instrumentations of GenAI libraries require. The first carry the texts of documents, the
-last capture no content unless they are told to: where several instrument one library, the first is taken."""
+"""Distributions that only instrumentations of GenAI libraries require, best first: the first one's spans have the texts
+of documents, the last one's have no content by default. Of several for one library, the best is used."""
 ALL: Final = "*"
 
 
@@ -28,11 +28,11 @@ class Instrumentor:
 
     entry_point: EntryPoint
     distribution: str
-    """Name of the distribution that holds the instrumentation; names are lower-case, with hyphens."""
+    """Name of the distribution that contains the instrumentation, in lower case and with hyphens."""
     libraries: frozenset[str]
-    """Names of the distributions that it instruments; of several, one may be enough."""
+    """Names of the distributions that the entry point instruments; of several, one may be enough."""
     requires: frozenset[str]
-    """Names of the distributions that it requires."""
+    """Names of the distributions that the instrumentation's distribution requires."""
 
     @property
     def name(self) -> str:

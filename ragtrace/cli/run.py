@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         start = _program(options)
         import ragtrace
 
-        # The environment may refuse the evaluation of spans.
+        # Where RAGTRACE_EVALUATE_SPANS is set, it decides whether spans are evaluated.
         ragtrace.configure(evaluate_spans=None if os.environ.get("RAGTRACE_EVALUATE_SPANS") else True)
         from ragtrace.runtime.frameworks import instrument_from_environment
 
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         return USAGE
     from ragtrace.runtime.current_runtime import current
 
-    if current() is not None:  # else ragtrace is switched off
+    if current() is not None:  # None: ragtrace is disabled
         if not (chosen or listened_to):
             print_error(
                 "no instrumentation of an installed GenAI library was found; only decorated functions are scored"
@@ -117,8 +117,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _instrument(chosen: Sequence[Instrumentor]) -> None:
-    # The instrumentations of OpenTelemetry GenAI put no content on spans unless the user wants it there. They read this
-    # variable when they start; the program and its children see the environment as it was.
+    # The instrumentations of OpenTelemetry GenAI put content on spans only if this variable says so when they start.
+    # The original environment is restored for the program and its children.
     chose_hook = _HOOK in os.environ
     os.environ.setdefault(_HOOK, "ragtrace")
     try:
@@ -168,7 +168,7 @@ def _program(options: argparse.Namespace) -> Callable[[], None]:
         return lambda: _run_code(source, _STDIN_PATH, ["-", *arguments], "")
     if os.path.isdir(program) or (not program.endswith(_FILES) and is_zipfile(program)):
         return lambda: _run_archive(program, arguments)
-    path = os.path.join(os.getcwd(), program)  # not normalised, as the interpreter has it
+    path = os.path.join(os.getcwd(), program)  # not normalised, like the path that the interpreter sets
     with open(program, "rb") as file:
         source = file.read()
     directory = os.path.dirname(os.path.realpath(program))
@@ -189,7 +189,7 @@ def _run_archive(path: str, arguments: Sequence[str]) -> None:
 
 
 def _run_module_as_main(name: str, *, alter_argv: bool = True) -> None:
-    # What `python -m` itself calls: tracebacks and messages for a missing module stay as they are.
+    # The function that `python -m` calls, so that tracebacks and messages for a missing module stay the same.
     main: Callable[[str, bool], object] = getattr(runpy, "_run_module_as_main")  # noqa: B009 - private
     main(name, alter_argv)
 

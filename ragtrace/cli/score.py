@@ -86,7 +86,7 @@ judged), 3 a mean is out of its bounds, 130 interrupted
 """
 OUT_OF_BOUNDS: Final = 3
 _SQLITE: Final = b"SQLite format 3\0"
-"""First bytes of an SQLite file, such as a history."""
+"""First bytes of an SQLite file, by which a history is recognised."""
 
 
 def add(commands: Any) -> None:
@@ -352,11 +352,11 @@ def _judge_and_names(options: argparse.Namespace) -> tuple[Judge, list[str] | No
     from ragtrace.metrics import registry
     from ragtrace.offline.judge_spec import judge_from_spec
 
-    if os.getcwd() not in sys.path:  # as with `python -m`: a user's own judge is a module beside the calls
+    if os.getcwd() not in sys.path:  # the user's own judge may be a module beside the calls, as with `python -m`
         sys.path.insert(0, os.getcwd())
     judge = judge_from_spec(options.judge, mode=options.mode, base_url=options.base_url)
     names = None if options.metrics is None else [name.strip() for name in options.metrics.split(",") if name.strip()]
-    if names is None:  # metrics that only a bound names are computed as well
+    if names is None:  # a metric that only a bound names is computed as well
         bounded = [registry.find(name) for _, name, _ in _bounds(options)]
         offered = [metric for metric in bounded if metric is not None and judge.offers(metric)]
         names = list(dict.fromkeys(metric.name for metric in (*metrics_for(judge, None), *offered)))

@@ -153,7 +153,7 @@ async def _serve(settings: GatewaySettings) -> bool:
         loop.call_soon_threadsafe(stop.set)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)  # an event loop has signal handlers of its own, but not on Windows
+        signal.signal(number, end)  # the event loop's own signal handlers do not exist on Windows
     return await serve(settings, stop, started=lambda addresses, _: _announce(settings, addresses))
 
 

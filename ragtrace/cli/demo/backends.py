@@ -25,13 +25,13 @@ from ragtrace.cli.demo.outcome import Backend, Outcome
 from ragtrace.cli.demo.run import SERVICE, Destinations, Options, Progress, from_environment, running_demo
 
 _START_S = 90.0
-"""Phoenix takes 11 s on an idle machine, and makes its database anew."""
+"""Seconds that a server may take to start; Phoenix takes 11 s on an idle machine, for a new database."""
 _STOP_S = 10.0
 _POLL_S = 0.2
 _SCRAPE_INTERVAL = "2s"
-"""Interval of scrapes and rules: the 30 s of the rules' own are right for a service, and half a demo."""
+"""Interval of scrapes and rule evaluations; the usual 30 s would be half of a demo."""
 _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""Signals of a supervisor and of a closed terminal, which would end Python at once with its children still running."""
+"""Signals of a supervisor and of a closed terminal, which by default end Python and leave its children running."""
 
 
 @dataclass(slots=True)
@@ -40,19 +40,19 @@ class Server:
 
     name: str
     install: str
-    """What to do to install it."""
+    """Instruction for the user on how to install the server."""
     path: str | None
     """Path of the program; None if it is not installed."""
     arguments: Sequence[str]
     environ: Mapping[str, str]
     port: int
     ready: str
-    """Path that answers with a 2xx once the server is up."""
+    """URL path that answers with a 2xx status once the server is up."""
     log: Path
     problem: str = ""
-    """Why it does not run, and what to do."""
+    """Why the server does not run, and what to do; empty: no problem."""
     url: str | None = None
-    """Address; None while the server does not run."""
+    """URL of the server; None while the server does not run."""
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -70,9 +70,9 @@ class Server:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=self.log.parent,
-                    start_new_session=True,  # so that Ctrl-C reaches us alone, and its children are stopped with it
+                    start_new_session=True,  # Ctrl-C reaches ragtrace alone; the server's children end with it
                 )
-        except OSError as error:  # not for this machine, for instance
+        except OSError as error:  # for instance, the program is for another kind of machine
             self.problem = f"{self.path} cannot be started: {error}; {self.install}"
 
     def await_ready(self) -> None:
@@ -151,7 +151,7 @@ class Backends:
             signals = prometheus({**os.environ, **page, "RAGTRACE_PROMETHEUS_DIR": str(self._pages)})
         if self.phoenix.url:
             endpoint = self.phoenix.url
-            # Without the environment, whose keys and endpoints are for another Phoenix.
+            # An explicit environment: the user's keys and endpoints are for another Phoenix.
             own = phoenix({"PHOENIX_COLLECTOR_ENDPOINT": endpoint, "PHOENIX_PROJECT_NAME": SERVICE})
             resource = {**signals.resource, **own.resource}
             signals = replace(signals, spans=own.spans, scores=own.scores, dialects=own.dialects, resource=resource)
@@ -177,11 +177,11 @@ def _phoenix(folder: Path, port: int, grpc_port: int) -> Server:
     services = Path(os.environ.get("RAGTRACE_SERVICES_DIR") or Path.home() / ".cache" / "ragtrace-services")
     installed = [path for path in services.glob("arize-phoenix-*/bin/phoenix") if os.access(path, os.X_OK)]
     newest = max(installed, key=lambda path: [*map(int, re.findall(r"\d+", path.parts[-3]))], default=None)
-    # Without the user's settings, which are for the user's servers and databases.
+    # Without the user's Phoenix and OpenTelemetry settings, which are for other servers and databases.
     usual = {name: value for name, value in os.environ.items() if not name.startswith(("PHOENIX_", "OTEL_"))}
     environ = usual | {
         "PHOENIX_WORKING_DIR": str(folder),
-        "TMPDIR": str(folder),  # it leaves a folder among the temporary files
+        "TMPDIR": str(folder),  # Phoenix leaves a folder among the temporary files
         "PHOENIX_HOST": "127.0.0.1",
         "PHOENIX_PORT": str(port),
         "PHOENIX_GRPC_PORT": str(grpc_port),
@@ -203,7 +203,7 @@ def _prometheus(folder: Path, port: int, alertmanager_port: int, page_port: int)
         "global": dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), _SCRAPE_INTERVAL),
         "rule_files": ["*.rules.yml"],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [_address(alertmanager_port)]}]}]},
-        # The job has the name of the service: the rules tell services apart by it.
+        # The job has the name of the service, by which the rules tell services apart.
         "scrape_configs": [{"job_name": SERVICE, "static_configs": [{"targets": [_address(page_port)]}]}],
     }
     flags = f"--storage.tsdb.path={folder / 'data'}", "--enable-feature=exemplar-storage"

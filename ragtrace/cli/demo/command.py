@@ -101,7 +101,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> None:
         raise DemoError(f"the report cannot be written to {report}: there is no folder {report.parent}; make it first")
     if report is not None and find_spec("jinja2") is None:
         raise DemoError("--report needs Jinja2; install it with: pip install 'ragtrace-otel[cli]'")
-    if report is not None and store is None:  # the report is made from a history
+    if report is not None and store is None:  # the report needs a history
         folder = tempfile.TemporaryDirectory(prefix="ragtrace-demo-", ignore_cleanup_errors=True)
         store = Path(stack.enter_context(folder)) / "history.db"
     wanted = Options(options.docs, options.questions, options.seed, options.model, store)
@@ -149,7 +149,7 @@ def _write_report(outcome: Outcome, store: Path, file: Path) -> None:
     from ragtrace.report.model import Period
 
     now = time.time()
-    period = Period(now - outcome.seconds - 1.0, now)  # the time of a call may be rounded
+    period = Period(now - outcome.seconds - 1.0, now)  # one second more, as times of calls may be rounded
     both_answered = all(half.calls for half in outcome.halves)
     compare = f"{outcome.model}:{release_name(outcome.model)}" if both_answered else "none"
     try:

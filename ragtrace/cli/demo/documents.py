@@ -13,7 +13,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, ClassMethodDescriptorType, FunctionType, MethodDescriptorType, ModuleType
 
 PASSAGE_CHARS = 1_200
-"""Longest text of one passage, without its title."""
+"""Largest number of characters of one passage, without the title."""
 SUFFIXES = (".txt", ".md", ".rst")
 
 _PARAGRAPH = re.compile(r"\n\s*\n")
@@ -35,7 +35,7 @@ _MODULES = (
     " uuid warnings weakref webbrowser xml.dom.minidom xml.etree.ElementTree xml.sax xmlrpc.client xmlrpc.server"
     " zipfile zoneinfo"
 ).split()
-"""Modules of the standard library that load without side effects."""
+"""Modules of the standard library that can be imported without side effects."""
 _PACKAGES = frozenset(name.partition(".")[0] for name in _MODULES)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, ClassMethodDescriptorType)
 
@@ -49,11 +49,11 @@ class Entry:
     """Document of the demo: the docstring of a function, class, method or module, or a section of a user's file."""
 
     name: str
-    """Dotted name, "shutil.copyfile"; for a section, its heading."""
+    """Dotted name, such as `shutil.copyfile`; of a section, the heading."""
     kind: str
-    """function, class, method, module or section."""
+    """Kind of document: function, class, method, module or section."""
     title: str
-    """Heading of its passages: the signature, or file and heading."""
+    """Heading of the document's passages: the signature, or the file and heading."""
     doc: str
     parameters: tuple[str, ...] = ()
 
@@ -148,15 +148,15 @@ def _documents(source: str, entries: Iterable[Entry]) -> Documents:
 
 
 def _library_entries() -> Iterator[Entry]:
-    seen: set[int] = set()  # statistics.groupby is itertools.groupby
+    seen: set[int] = set()  # one object may have several names: statistics.groupby is itertools.groupby
     for name in _MODULES:
         try:
             module = importlib.import_module(name)
-        except ImportError:  # a platform may lack one (select, ssl, sqlite3)
+        except ImportError:  # a platform may lack a module (select, ssl, sqlite3)
             continue
         yield from _entry(name, "module", module)
         prefix = "" if name == "builtins" else f"{name}."
-        for attribute in sorted({*vars(module), *getattr(module, "__all__", ())}):  # some names are loaded on use
+        for attribute in sorted({*vars(module), *getattr(module, "__all__", ())}):  # some are imported on first use
             value = getattr(module, attribute, None)
             if attribute.startswith("_") or id(value) in seen or not _is_import_location(module, value):
                 continue
@@ -176,7 +176,7 @@ def _is_import_location(module: ModuleType, value: object) -> bool:
 def _class_entries(name: str, cls: type) -> Iterator[Entry]:
     yield from _entry(name, "class", cls)
     for attribute, value in sorted(vars(cls).items()):
-        function = getattr(value, "__func__", value)  # of a class method or static method
+        function = getattr(value, "__func__", value)  # the function inside a class method or static method
         if not attribute.startswith("_") and isinstance(function, _FUNCTIONS):
             yield from _entry(f"{name}.{attribute}", "method", function)
 
@@ -188,7 +188,7 @@ def _entry(name: str, kind: str, value: object) -> Iterator[Entry]:
     title, parameters = name, list[inspect.Parameter]()
     with suppress(
         ValueError, TypeError, AttributeError, NameError, SyntaxError
-    ):  # C code may declare none, or nonsense
+    ):  # C code may declare no signature, or an invalid one
         signature = inspect.signature(value)  # type: ignore[arg-type]
         parameters = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
         if parameters and parameters[0].name in ("self", "cls", "type"):

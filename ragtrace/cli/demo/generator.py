@@ -16,9 +16,9 @@ from ragtrace.cli.demo.search import Index, tokens
 
 NOT_FOUND = "I could not find an answer to that in the documentation."
 _ENOUGH = 0.5
-"""Share of the question's weight that a passage must cover; below it the generator says that it does not know."""
+"""Least share of the question's weight that a passage must cover for an answer other than "I do not know"."""
 _UNKNOWN_RARITY = 8.0
-"""Weight of a term that no passage has: about that of the rarest one."""
+"""Weight of a term that is in no passage: about that of the rarest term."""
 
 _INSTRUCTION = (
     "Answer the question from the passages alone, in one to three plain sentences without any markup."
@@ -30,7 +30,7 @@ _END = re.compile(r"(?<=[.!?])[)\"'`]*\s+(?=[A-Z\"'`(*])")
 _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|cf|vs|approx|[A-Z])\.)$")
 _NOT_PROSE = re.compile(r"^\s*(?:>>>|\.\.\.|[|+=~#^-]{3,}|[$%]\s|:\w+)|[{}<>|]{2}|=\s*\w+\(|\w\(.*\)\s*->")
 _PARAMETER = re.compile(r"[a-z_]\w* [A-Z]")
-"""A parameter's name above its description, run together: not a sentence."""
+"""Pattern of a parameter's name and its description run together, which is no sentence."""
 _BULLET = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
 
 VERBS = frozenset(
@@ -98,7 +98,7 @@ class ExtractiveModel:
             for position, text in enumerate(sentences(passage.body)):
                 terms = set(tokens(text))
                 fit = sum(self._rarity(term) for term in wanted if term in terms) / (4 + len(terms)) ** 0.5
-                fit += 3.0 if position == 0 else 0.5 / position  # the first sentence says what a thing does
+                fit += 3.0 if position == 0 else 0.5 / position  # the first sentence says what the object does
                 fit += 4.0 * sum(bool(asks.search(question) and asks.search(text)) for asks in (_RAISES, _RETURNS))
                 fits[text] = fit
         best = sorted(fits, key=lambda text: -fits[text])[:3]
@@ -122,7 +122,7 @@ class ServedModel:
                 " or leave --model out for the built-in generator"
             )
         self.name = name
-        # Local servers seldom want a key, but the client refuses to start without one.
+        # Local servers seldom need a key, but the client refuses to start without one.
         key = os.environ.get("OPENAI_API_KEY") or "not-needed"
         self._client = OpenAI(api_key=key, timeout=60.0, max_retries=1)
 
@@ -192,7 +192,7 @@ def sentences(text: str) -> Iterator[str]:
                     yield sentence
 
 
-@lru_cache(maxsize=20_000)  # questions and inventions both begin with those of all documents
+@lru_cache(maxsize=20_000)  # questions and inventions both start from the sentences of all documents
 def first_sentence(text: str) -> str:
     """Return the first complete sentence of *text*, or "" if there is none."""
     return next(sentences(text), "")

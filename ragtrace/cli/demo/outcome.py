@@ -19,11 +19,11 @@ class Finding:
 
     text: str
     unsupported: tuple[tuple[int, int], ...]
-    """Offsets into the answer of the words that no passage supports; the whole statement if none is singled out."""
+    """Offsets into the answer of the words that no passage supports, or of the whole statement if none stands out."""
     support: float | None
-    """Continuous support in [0, 1]."""
+    """Degree of support by the passages, in [0, 1]; None: the judge gives no degree."""
     quote: str
-    """Words of the closest passage; "" if there are none."""
+    """Words of the closest passage; "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Verdict:
 
     faithfulness: float | None = None
     flagged: bool = False
-    """Hallucinated: at least one statement of the answer has no support."""
+    """Whether the answer is hallucinated: at least one statement has no support."""
     reason: str | None = "no_span"
-    """Why the call is unscored, "no_span" if its root span never came out of the SDK; None if it is scored."""
+    """Why the call is unscored ("no_span": the SDK exported no root span); None if the call is scored."""
     evaluator: str = ""
     findings: tuple[Finding, ...] = ()
 
@@ -47,7 +47,7 @@ class DemoCall:
     answer: str
     invention: Invention | None
     released: bool
-    """Whether the simulated release answered."""
+    """Whether the simulated release gave the answer, rather than the model before the release."""
     trace_id: int = field(default=0, compare=False)
     verdict: Verdict = Verdict()
 
@@ -91,12 +91,12 @@ class Alarm:
 
     rule: str
     mean_calls: int
-    """Scored calls between two false alarms, in the mean, at least; stated beforehand."""
+    """Least mean number of scored calls between two false alarms, stated beforehand."""
     raised_after: int | None = None
-    """Calls since the simulated release, up to the one whose score raised the alert; 0 or less: raised falsely before
-    the release; None: not raised."""
+    """Number of calls from the simulated release to the one whose score raised the alert; 0 or less: a false alarm
+    before the release; None: not raised."""
     text: str = ""
-    """Text of the notice."""
+    """Text of the notification; empty: none was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class Backend:
 
     name: str
     url: str | None
-    """Address while the demo stays up; None: the server does not run."""
+    """URL while the demo stays up; None: the server does not run."""
     problem: str = ""
-    """Why it does not run, and what to do."""
+    """Why the server does not run, and what to do; empty: no problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Outcome:
     model: str
     seed: int
     share: float
-    """Share of the answers that the simulated release is asked to alter."""
+    """Share of the answers that the simulated release is asked to alter, in [0, 1]."""
     calls: Sequence[DemoCall]
     stats: Mapping[str, object]
     destination: Destination

@@ -21,12 +21,12 @@ WRITTEN: tuple[str, ...] = (
     "How do I cache the results of a function?",
     "How can I wait for a coroutine with a timeout?",
     "How do I run a command and capture its output?",
-    # Users also ask for what the documents do not hold; the right answer is to say so.
+    # Users also ask for things that the documents do not have; the right answer then says so.
     "How do I train a neural network on images?",
     "How do I plot a histogram with matplotlib?",
     "What is the capital of Norway?",
 )
-"""Questions about the standard library as people ask them."""
+"""Questions about the standard library, as people would ask."""
 
 _ERROR = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
 _DOCUMENT_FORMS = (

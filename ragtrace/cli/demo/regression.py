@@ -16,12 +16,12 @@ from ragtrace.cli.demo.documents import Entry, Passage
 from ragtrace.cli.demo.generator import first_sentence, is_imperative, third_person, with_full_stop
 
 SHARE = 0.35
-"""Share of the answers in which the simulated release invents something."""
+"""Share of the answers in which the simulated release invents a detail."""
 _BLOCK = 20
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.]*\w)")
 _CHANGES = ((1, 1), (1, 3), (2, 1), (10, 10), (1, 0.5))
-"""Factors and summands that make another number of a number."""
+"""Pairs of factor and summand that turn a number in an answer into a false one."""
 _SENTENCE_GAP = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 
 _PAIRS = (
@@ -60,12 +60,13 @@ class Invention:
     """Text invented by the simulated release, at [start, end) of the altered answer."""
 
     kind: str
-    """number, behaviour (a word turned round), detail (a made-up sentence) or elsewhere (a foreign sentence)."""
+    """Kind of invention: number, behaviour (a word is negated), detail (a made-up sentence) or elsewhere (another
+    function's sentence)."""
     text: str
     start: int
     end: int
     instead_of: str
-    """Text that it replaced; "" if it was inserted."""
+    """Text that the invention replaced; "" if the invention was inserted."""
 
 
 class Release:
@@ -117,7 +118,7 @@ class Release:
         for match in choice.sample(found, len(found)):
             word = match.group()
             other = _option_not_in_passages(others(word), known, choice)
-            # A slip of grammar would give the invention away.
+            # A grammatical mistake would give the invention away.
             follows_article = answer[: match.start()].lower().endswith((" a ", " an "))
             if other and not (follows_article and (word[0] in "aeiouAEIOU") != (other[0] in "aeiouAEIOU")):
                 return match.start(), match.end(), other.capitalize() if word.istitle() and other.islower() else other

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WORST = 3
-"""How many of the worst answers are shown."""
+"""Number of the worst answers that are shown."""
 WIDEST = 100
 _ANSWER_CHARS = 420
 _QUOTE_CHARS = 260
 _COLUMNS, _ROWS, _BLOCKS, _RELEASE = 40, 3, " ▁▂▃▄▅▆▇█", "│"
-"""Bars of the picture, their height in lines, their parts, and the mark of the release."""
+"""Number of bars in the chart, their height in lines, the characters that bars consist of, and the release mark."""
 _UNSUPPORTED = "bold red underline"
-"""Style of unsupported words, which stand in brackets where there are no colours."""
+"""Style of unsupported words, which are put in brackets where the output has no colours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def print_report(outcome: Outcome, rich: bool) -> None:
 
     console = Console(highlight=False)
     console.width = min(console.width, WIDEST)
-    with console.capture() as printed:  # rich itself would end the process if the reader went away
+    with console.capture() as printed:  # writing directly, rich would end the process if the reader closed the pipe
         print_to(console, outcome, picture)
     sys.stdout.write(printed.get())
 

@@ -30,17 +30,17 @@ from ragtrace.core.types import Signals
 SERVICE = "ragtrace-demo"
 
 _BASELINE_SHARE = 0.9
-"""Share of the calls before the release that the baseline is learned from; some calls have no score."""
+"""Share of the calls before the release from which the baseline is learned; below 1, as some calls have no score."""
 _MOST_PENDING = 500
-"""Calls that may wait for their scores before the demo waits for them: far below the capacity of the queue."""
+"""Number of calls that may wait for scores before the demo pauses, far below the capacity of the queue."""
 _FLUSH_S = 10.0
 _HOPELESS_S = 2.0
-"""Time for a backend that did not take everything within the time before."""
+"""Timeout in seconds for a backend that did not accept everything within `_FLUSH_S`."""
 _FAILURES_IN_A_ROW = 3
 _DECLINES = re.compile(r"\A(?:I|Sorry|The)\b[^.]{0,60}(?:not|n't) (?:find|hold|contain|mention)\b", re.IGNORECASE)
 
 Progress = Callable[[str, int, int], None]
-"""Shows (what is being done, steps done, steps in all)."""
+"""Function that shows the progress: name of the stage, steps done, steps in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Options:
     seed: int = 7
     model: str | None = None
     store: Path | None = None
-    """Local history to keep the calls in."""
+    """File of the history that stores the calls; None: no history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class Destinations:
 
     signals: Signals
     endpoint: str | None
-    """Address that the spans go to."""
+    """Address to which the spans are sent, for display; None: no backend."""
     notify: tuple[Notifier, ...] = ()
-    """Notifiers of the alert on hallucinations."""
+    """Notifiers of the alert on hallucinations; empty: only the log."""
 
 
 def from_environment() -> Destinations:
@@ -119,9 +119,9 @@ class ReleasedModel:
         self._model, self._release = model, release
         self.released = False
         self.invention: Invention | None = None
-        """Invention in the latest answer."""
+        """Invention in the latest answer; None: that answer is unaltered."""
         self.trace_id = 0
-        """Trace of the latest answer."""
+        """Trace id of the latest answer; 0: no answer yet."""
 
     @property
     def name(self) -> str:
@@ -135,7 +135,7 @@ class ReleasedModel:
             yield from self._model.stream(question, passages)
             return
         answer = "".join(self._model.stream(question, passages))
-        if not _DECLINES.search(answer):  # a refusal is left alone: it states nothing
+        if not _DECLINES.search(answer):  # a refusal states nothing, so nothing is invented in it
             answer, self.invention = self._release.alter(question, answer, passages)
         yield from split_into_words(answer)
 
@@ -167,7 +167,7 @@ def running_demo(
     started = time.monotonic()
     progress("Reading documents", 0, 1)
     documents = directory(options.docs) if options.docs else standard_library()
-    count = options.questions or (40 if options.model else 400)  # a served model takes seconds for an answer
+    count = options.questions or (40 if options.model else 400)  # a served model takes seconds for each answer
     questions = (document_questions if options.docs else library_questions)(documents, count, options.seed)
     if len(questions) < 2:
         raise DemoError(
@@ -179,7 +179,7 @@ def running_demo(
     ask, ask_release = build_application(index, model), build_application(index, model, release_name(model.name))
     roots = RootSpans(to.signals.spans)
     notices: list[Notice] = []
-    # Each alert has a receiver of its own: notices of one event go to a receiver once, whichever alert was first.
+    # One receiver for each alert: a receiver shared by both would get only the first notification of one event.
     alerts = (
         ragtrace.Alert("hallucinated", above=0.05, notify=(notices.append, *to.notify)),
         ragtrace.Alert("consistency", below="baseline", notify=lambda notice: notices.append(notice)),
@@ -195,7 +195,7 @@ def running_demo(
         store=options.store,
     )
     log, flushed = logging.getLogger("ragtrace.alerts"), False
-    usual, log.disabled = log.disabled, True  # the report shows the alerts: not in the middle of the progress
+    usual, log.disabled = log.disabled, True  # the report shows the alerts; the log would garble the progress line
     try:
         answered, notes = _ask_all(questions, ask, ask_release, model, progress)
         flushed = ragtrace.flush(timeout=_FLUSH_S)
@@ -238,7 +238,7 @@ def _ask_all(
         progress("Asking the simulated release" if model.released else "Asking", number, len(questions))
         try:
             answer = (ask_release if model.released else ask)(question)
-        except Exception as error:  # whatever the model's client raises: the run goes on
+        except Exception as error:  # the model's client may raise any exception, and the run goes on
             failures.append(f"{type(error).__name__}: {error}"[:300])
             in_a_row += 1
             if in_a_row == _FAILURES_IN_A_ROW:

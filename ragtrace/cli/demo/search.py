@@ -16,7 +16,7 @@ from ragtrace.cli.demo.documents import Passage
 
 K1 = 1.2
 B = 0.75
-"""The values the source names as reasonable in many circumstances (section 3.5); nothing here was tuned."""
+"""BM25 parameters (b, and k1 above) that the source calls reasonable (section 3.5); not tuned on the demo."""
 
 STOP_WORDS = frozenset(
     "a an and any are as at be been but by can could did do does for from had has have how i if in into is it its"
@@ -59,7 +59,7 @@ class Index:
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         self.passages = passages
-        # The name of a passage counts twice: fields weighted before the saturation, section 3.6 of the source.
+        # The name of a passage counts twice; section 3.6 of the source weights fields before the saturation.
         counts = [Counter(tokens(passage.text) + tokens(passage.entry.name)) for passage in passages]
         lengths = [count.total() for count in counts]
         mean_length = max(sum(lengths) / max(len(lengths), 1), 1.0)
@@ -74,7 +74,7 @@ class Index:
     def search(self, query: str, k: int) -> list[tuple[Passage, float]]:
         """Return the *k* passages that match *query* best, each with its BM25 weight, best first."""
         scores: dict[int, float] = {}
-        for term in sorted(set(tokens(query))):  # in one order: sums of floats depend on it
+        for term in sorted(set(tokens(query))):  # sorted, as sums of floats depend on the order
             for row, weight in self._weights.get(term, ()):
                 scores[row] = scores.get(row, 0.0) + weight
         best = nsmallest(k, scores, key=lambda row: (-scores[row], row))

@@ -24,14 +24,14 @@ class Statement:
     """Statement of an answer on the labelling page, which is one of the answer's sentences."""
 
     start: int
-    """Offset of the first character in the answer."""
+    """Offset of the statement's first character in the answer."""
     end: int
     pieces: Sequence[tuple[str, bool]]
-    """The text in pieces, each with whether a judge marks it as unsupported."""
+    """Text of the statement in pieces, each with whether a judge marks that piece as unsupported."""
     label: str
-    """Label of the reviewer; empty: none yet."""
+    """Label by the reviewer; empty: none yet."""
     judged: str
-    """What the judge says about the statement, in words; empty: nothing, or hidden."""
+    """Judge's verdict on the statement, in words; empty: there is none, or it is hidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Chunk:
     """Retrieved chunk of a RAG call on the labelling page."""
 
     rank: int
-    """From 1."""
+    """Rank in the retrieval, counted from 1."""
     id: str
     text: str
     is_held_against: bool
-    """Whether a judge compared an unsupported statement with it."""
+    """Whether a judge compared an unsupported statement with the chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +58,21 @@ class CallView:
     has_texts: bool
     statements: Sequence[Statement]
     chunks: Sequence[Chunk] | None
-    """None: retrieval was not captured."""
+    """Retrieved chunks in order of rank; None: the retrieval was not captured."""
     earlier: Sequence[tuple[str, str]]
-    """Query and answer of earlier calls of the conversation."""
+    """Pairs of query and answer of earlier calls in the conversation."""
     error: str
     cut_chars: int
-    """Characters that `Redact(max_chars=...)` took off the texts."""
+    """Number of characters that `Redact(max_chars=...)` cut off the texts."""
     review: Review
     others: Sequence[Label]
-    """Labels of other reviewers; empty as long as they are hidden."""
+    """Labels by other reviewers; empty while they are hidden."""
     is_revealed: bool
-    """Whether the page shows what judges and other reviewers said."""
+    """Whether the page shows the verdicts of judges and the labels of other reviewers."""
     marked_by: str
-    """id@version of the evaluator whose marks the statements show; empty: none."""
+    """Evaluator (`id@version`) whose marks the statements show; empty: there are no marks."""
     verdicts: Sequence[tuple[Verdict, str]]
-    """Scores with their explanations; empty as long as they are hidden."""
+    """Scores of the call with their explanations; empty while they are hidden."""
 
 
 def statement_ranges(answer: str) -> list[tuple[int, int]]:

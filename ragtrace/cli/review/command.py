@@ -85,10 +85,10 @@ def _serve(options: argparse.Namespace) -> int:
     from ragtrace.cli.review.site import ReviewSettings, create_application
     from ragtrace.history.labels import LabelStore
 
-    with closing(LabelStore(options.history)):  # creates the tables of labels where the history has none
+    with closing(LabelStore(options.history)):  # creates the tables of labels in a history that has none
         pass
     with socket.create_server(("127.0.0.1", options.port)) as listening:
-        # Connections inherit this. Without it, each page waits 40 ms for the browser's acknowledgement.
+        # Connections inherit the option, without which each page waits 40 ms for the browser's acknowledgement.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port: int = listening.getsockname()[1]
         settings = ReviewSettings(
@@ -116,6 +116,6 @@ def _serve(options: argparse.Namespace) -> int:
             import webbrowser
 
             webbrowser.open(address)
-        with suppress(KeyboardInterrupt):  # uvicorn raises it again, after it has completed its requests
+        with suppress(KeyboardInterrupt):  # uvicorn raises it again after its last requests
             uvicorn.Server(config).run(sockets=[listening])
     return OK

@@ -25,7 +25,7 @@ _MOST_FIELDS: Final = 50
 _HEADERS: Final = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    # With "no-referrer" a browser would send no Origin with a form.
+    # With "no-referrer", browsers would send no usable Origin header with a form.
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -84,10 +84,10 @@ class Session:
         self._token = token
         self._origins = {f"http://127.0.0.1:{port}", f"http://localhost:{port}"}
         self.cookie: str = f"ragtrace_review_{port}"
-        """Name of the cookie: cookies are shared by all ports of a machine."""
+        """Name of the session cookie, with the port, as all ports of a machine share their cookies."""
         self.cookie_value: str = self._derived("session")
         self.form_token: str = self._derived("form")
-        """Token that every form carries."""
+        """Token that every form must carry, against cross-site request forgery."""
 
     def _derived(self, purpose: str) -> str:
         return hmac.new(self._token.encode(), purpose.encode(), sha256).hexdigest()

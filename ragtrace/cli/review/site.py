@@ -49,7 +49,7 @@ _SAID: Final = {
     "changed": "Not undone: the label of that call was replaced since.",
     "same": "Unchanged.",
 }
-"""Messages after a form was handled, by the code that the address carries."""
+"""Messages shown after a form was handled, by the code in the URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,16 @@ class ReviewSettings:
 
     history: str
     token: str
-    """Secret of the printed address."""
+    """Secret in the printed URL that lets a browser in."""
     port: int
     metric: str | None = None
-    """None: the metric for which calls were picked last."""
+    """Metric whose picked calls are shown; None: the metric for which calls were picked last."""
     reviewer: str | None = None
-    """None: the page asks for the name."""
+    """Name of the reviewer; None: the page asks for the name."""
     is_blind: bool = True
-    """Hide what judges and other reviewers said until the reviewer has given a label."""
+    """Whether verdicts of judges and labels of others are hidden until the reviewer has labelled the call."""
     trace_url: str = ""
-    """Address of a trace, with `{trace_id}`; empty: there is no link."""
+    """URL of a trace, with `{trace_id}` in place of the id; empty: there is no link."""
 
 
 def create_application(settings: ReviewSettings) -> HostGuard:
@@ -100,7 +100,7 @@ class ReviewSite:
     def __init__(self, settings: ReviewSettings) -> None:
         self._settings = settings
         self._session = Session(settings.token, settings.port)
-        self._writing = threading.Lock()  # two pages of one reviewer may change the same label
+        self._writing = threading.Lock()  # two open pages of one reviewer may change the same label
         self._names: tuple[float, list[str], list[str]] = (-_NAMES_SECONDS, [], [])
         self._templates = Environment(
             loader=PackageLoader("ragtrace.cli.review"),
@@ -120,7 +120,7 @@ class ReviewSite:
             "link": _page_url,
         }
         self._templates.filters["thousands"] = "{:,}".format
-        for name in self._templates.list_templates():  # compiled before the first page is asked for: that takes 0.1 s
+        for name in self._templates.list_templates():  # compiles each now, as the first page would wait 0.1 s for that
             self._templates.get_template(name)
         style = files("ragtrace.report").joinpath("templates/style.css").read_text("utf-8")
         self._style = style + files("ragtrace.cli.review").joinpath("static/review.css").read_text("utf-8")
@@ -352,7 +352,7 @@ def _apply_form(before: Review, form: Mapping[str, str], answer: str) -> Review:
         start, end = known[place]
         same = [each for each in review.statements if (each.get("start"), each.get("end")) == (start, end)]
         others = [each for each in review.statements if each not in same]
-        # A button that is pressed once more takes the label back; the page's shortcuts do not.
+        # A repeated press of a label's button removes the label; the page's shortcuts never do.
         if "keep" in form or value not in [each.get("label") for each in same]:
             others.append({"start": start, "end": end, "label": value})
         review = replace(review, statements=tuple(sorted(others, key=_statement_offset)))
@@ -409,6 +409,6 @@ def _page_url(path: str, query: Mapping[str, str], **more: str) -> str:
 
 
 def _without_control_characters(value: object) -> object:
-    if isinstance(value, str) and not hasattr(value, "__html__"):  # else it is markup of the template itself
+    if isinstance(value, str) and not hasattr(value, "__html__"):  # `__html__`: markup of the template itself
         return wording.replace_control_characters(value)
     return value
