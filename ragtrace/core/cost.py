@@ -17,7 +17,7 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Evaluation, Judgement
 
 TURN_TOKENS: Final = "turn_tokens"
-"""Attribute of a judgement: how many of its input tokens show earlier turns of the conversation, an estimate."""
+"""Attribute of a judgement: estimated number of input tokens that show earlier turns of the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Cost:
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
-    """None: the price, or the number of tokens, is not known."""
+    """Price in US dollars; None: the price, or the number of tokens, is not known."""
 
     @classmethod
     def from_report(cls, report: Judgement | JudgeError | Evaluation) -> Cost:
@@ -119,7 +119,7 @@ def record_cost(cost: Cost) -> None:
 
 def turn_tokens(judgement: Judgement) -> int:
     """Return how many of the judge's input tokens were earlier turns of the conversation, or 0 if that is not known."""
-    attributes: object = judgement.attributes  # a user's judge may have put anything there
+    attributes: object = judgement.attributes  # a user's judge may have set attributes of any type
     return _count(cast("Mapping[str, object]", attributes).get(TURN_TOKENS)) if isinstance(attributes, Mapping) else 0
 
 

@@ -19,15 +19,15 @@ class Endpoint:
     url: str
     protocol: Literal["grpc", "http/protobuf"]
     origin: str
-    """The variable it came from."""
+    """Environment variable from which the address was read."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     certificate: str | None = None
-    """File of the authorities that its certificate is checked against; None: those of the system."""
+    """File of the authorities that the backend's certificate is checked against; None: those of the system."""
     client_certificate: str | None = None
     client_key: str | None = None
-    """Files with which we show who we are, where the backend asks."""
+    """File with the private key of `client_certificate`, by which a backend recognises the client; None: no key."""
     insecure: bool = False
-    """gRPC without TLS."""
+    """Whether gRPC is used without TLS."""
 
 
 class Page(NamedTuple):
@@ -39,7 +39,7 @@ class Page(NamedTuple):
 
     url: str
     origin: str
-    """The variable that its port came from, or `default`."""
+    """Environment variable from which the page's port was read, or `default`."""
     folder: str
-    """Where the processes put their metrics together."""
+    """Directory in which the processes of the application combine their metrics."""
     folder_origin: str

@@ -56,12 +56,12 @@ class JudgeError(RagtraceError):
         self.n_calls, self.input_tokens, self.output_tokens = n_calls, input_tokens, output_tokens
         self.cost_usd = cost_usd
         self.deferred = False
-        """Whether the failure says nothing about the call: the judge asked for a pause, or was not asked at all."""
+        """Whether the failure says nothing about the call: the judge asked for a pause, or got no request."""
 
 
 def spelling_hint(name: str, known: Sequence[str], label: str = "known") -> str:
     """Return the end of an error message about an unknown *name*: the most similar known name, and all known names."""
-    import difflib  # only a typo needs it
+    import difflib  # slow to import, and needed only for a misspelled name
 
     near = difflib.get_close_matches(name, known, n=1)
     return f"; {f'did you mean {near[0]!r}? ' if near else ''}{label}: {', '.join(known) or 'none'}"

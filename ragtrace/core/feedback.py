@@ -9,11 +9,11 @@ from typing import Final
 from opentelemetry.trace import SpanContext, TraceFlags
 
 HUMAN: Final = "human"
-"""Id of the evaluator of feedback, and its type."""
+"""Id and type of the evaluator under which feedback is reported."""
 THUMBS_UP: Final = "thumbs_up"
 THUMBS_DOWN: Final = "thumbs_down"
 CORRECTED: Final = "corrected"
-"""Label of feedback that has a correction and no score."""
+"""Label of feedback that has a correction but no score."""
 _CALL_ID: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
@@ -22,9 +22,9 @@ class Feedback:
     """What a person says about one call: a score in [0, 1], a correction of the answer, or both."""
 
     id: str
-    """32 hexadecimal digits; later feedback with the same id replaces this one."""
+    """Id of the feedback, 32 hexadecimal digits; later feedback with the same id replaces this one."""
     span: SpanContext
-    """Root span of the call."""
+    """Context of the root span of the call."""
     name: str
     score: float | None
     label: str | None
@@ -32,7 +32,7 @@ class Feedback:
     correction: str | None
     user: str | None
     time_ns: int
-    """Time at which it was given, since the epoch."""
+    """Time when the feedback was given, in nanoseconds since the epoch."""
 
 
 def encode_call_id(span: SpanContext) -> str:

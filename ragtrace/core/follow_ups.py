@@ -12,13 +12,13 @@ from typing import Final
 from ragtrace.core.text import LazyPattern
 
 QUERY_NEEDS_TURNS: Final = "query_needs_turns"
-"""Attribute of a judgement that was given without the turns that its query needs, and reason for missing scores."""
+"""Reason for missing scores, and attribute of the judgement, where a query was judged without the turns it needs."""
 _MOST_CHARS: Final = 60
-"""A longer question nearly always names its subject."""
+"""Most characters of a question that may need earlier turns; longer ones nearly always name their topic."""
 _WORDS: Final = LazyPattern(r"[^\W_]+(?:['-][^\W_]+)*")
 _MARKS: Final = ("?", "\uff1f", "\u061f")
 
-# Without a question mark. No word that is also the name of a command or a keyword, such as "continue".
+# Replies without a question mark. None is also the name of a command or a keyword, such as "continue".
 _REPLIES: Final = frozenset(
     "yes|yes please|yeah|yep|yup|no|nope|no thanks|ok|okay|sure|please do|go on|go ahead|tell me more|explain that"
     "|explain it|and then|what else|anything else|why not|how so|how come|which one|which ones|for example|such as"
@@ -44,13 +44,13 @@ _BARE_QUESTIONS: Final = frozenset(
 )
 
 _OPENERS: Final = frozenset("and but und aber et mais pero и \u0430 но maar".split())
-"""Words with which a question goes on, and which begin no other."""
+"""Words that begin the continuation of a question, and no other question."""
 _LETTER_OPENERS: Final = {
     "y": frozenset("en la el los las su sus para con si qué cuándo cómo cuánto por cuál".split()),
     "e": frozenset("in il la lo i le gli o a os as per con se quando come quanto no na para sua seu suo".split()),
     "en": frozenset("de het in voor als wat waar hoe wanneer zijn haar".split()),
 }
-"""Openers that are also letters or foreign words, by the words that follow them in a question."""
+"""Words that continue a question only before certain other words, as they are also letters or foreign words."""
 _FRAGMENT_STARTS: Final = frozenset(
     "its their his her the a an this that these those my your our in on at for from with without to by after before"
     " during between if der die das dem den ein eine einem einer im am für mit ohne nach vor bei wenn seine seiner"
@@ -63,7 +63,7 @@ _EXPLETIVES: Final = frozenset(
     " legal illegal ok okay going like mean late true normal possible necessary good bad easy hard better worth take"
     " spät kalt warm heute".split()
 )
-"""Words of questions in which "it" stands for nothing, such as "What time is it?"."""
+"""Words of questions in which "it" refers to nothing, such as "What time is it?"."""
 _ASKED: Final = LazyPattern(
     r"(?:and |but |so )?(?:"
     r"(?:(?:what|how|when|where|why|which|who)(?: \w+){0,2} )?"
@@ -85,7 +85,7 @@ _ASKED: Final = LazyPattern(
     r"|(?:それ|その|彼女|彼は).{1,14}|它们?.{1,12}|那.{1,6}呢"
     r")"
 )
-"""Short questions about something that has been named before, in English and simple forms of other languages."""
+"""Pattern of short questions about something named before, in English and simple forms of other languages."""
 
 
 def needs_earlier_turns(query: str | None) -> bool:
@@ -101,7 +101,7 @@ def needs_earlier_turns(query: str | None) -> bool:
         return False
     if joined in _BARE_QUESTIONS or _continues_question(words):
         return True
-    # "Sie" with a capital letter is the polite form of address.
+    # The German word "Sie" with a capital letter is the polite "you", which refers to nothing before.
     return bool(_ASKED.fullmatch(joined)) and _EXPLETIVES.isdisjoint(words) and " Sie" not in text
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 Support: TypeAlias = Literal["supported", "contradicted", "partial", "not_found"]
-"""Relation of a claim to the retrieved chunks, from best to worst."""
+"""Relation of a claim to the retrieved chunks."""
 STATEMENT_METRICS: Final = frozenset(
     {"hallucinated", "faithfulness", "hallucination", "faithfulness_noncontradiction", "contradiction"}
 )
-"""Metrics computed from the labels of claims; an evaluator that offers none of them only compares words."""
+"""Names of the metrics computed from labels of claims; an evaluator that offers none of them only compares words."""
 Relevance: TypeAlias = Literal["yes", "background", "no"]
 SentenceRelevance: TypeAlias = Literal["yes", "background", "no", "filler"]
 AnswerLabel: TypeAlias = Literal["answered", "abstained"]
@@ -21,7 +21,7 @@ IntentionState: TypeAlias = Literal["satisfied", "unsatisfied", "pending", "bloc
 FactLabel: TypeAlias = Literal["entailment", "neutral", "contradiction"]
 RatingMethod: TypeAlias = Literal["logprobs", "samples", "single"]
 
-# In all of these None means unjudged: the judge was asked and gave no valid label.
+# In all of these None means unjudged: the judge was asked for the label and gave no valid one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,21 @@ class Claim:
 
     text: str
     start: int
-    """Offset of the first character in the answer."""
+    """Offset in the answer of the claim's first character."""
     end: int
-    """Offset after the last character in the answer."""
+    """Offset in the answer of the end of the claim: one past the last character."""
     support: Support | None
     checkable: bool = True
     relevant: Relevance | None = None
     evidence: tuple[int, ...] = ()
-    """Ranks, from 0, of the chunks that it was compared with or is supported by, best first."""
+    """Ranks, from 0, of the chunks that support the claim or that the claim was compared with, best first."""
     quote: str | None = None
     score: float | None = None
-    """Continuous support in [0, 1] where the judge has one."""
+    """Degree of support in [0, 1]; None: the judge gives no degree."""
     unsupported: tuple[tuple[int, int], ...] = ()
-    """Character ranges of the answer, within this claim, that no chunk supports."""
+    """Character ranges (start, end) of the answer, within the claim, that no chunk supports."""
     unverified: bool = False
-    """The quote that should show the support does not occur in the chunks named."""
+    """Whether the quote given as evidence does not occur in the chunks of `evidence`."""
 
 
 class Sentence(NamedTuple):
@@ -63,7 +63,7 @@ class ChunkLabel(NamedTuple):
     """
 
     grade: int | None
-    """0 to 3; a blank chunk is 0 without being judged."""
+    """Relevance from 0 to 3; a blank chunk has 0 without being judged. None: unjudged."""
     contradicted: bool | None
 
 
@@ -74,12 +74,12 @@ class Citation(NamedTuple):
     """
 
     part: int
-    """Index of the part (a sentence, or a part the application gave)."""
+    """Index of the citing part of the answer: a sentence, or a part given by the application."""
     chunk: int | None
-    """Rank of the cited chunk, from 0; None: there is no such passage."""
+    """Rank of the cited chunk, from 0; None: no retrieved chunk has that mark."""
     support: CitationSupport | None
     marker: str = ""
-    """The citation as it stands in the answer, which distinguishes unknown passages."""
+    """Mark of the citation as written in the answer, which tells citations of unknown passages apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ class Entailments(NamedTuple):
     """
 
     answer: tuple[tuple[bool | None, ...], ...]
-    """chunks x claims of the answer."""
+    """Table of chunks x claims of the answer; None: unjudged."""
     reference: tuple[tuple[bool | None, ...], ...]
-    """chunks x claims of the reference."""
+    """Table of chunks x claims of the reference answer; None: unjudged."""
 
 
 class Rating(NamedTuple):
@@ -139,7 +139,7 @@ class CitedPart:
 
     text: str
     cited: tuple[str, ...]
-    """Ids of documents, or numbers from 1 by rank."""
+    """Ids of the cited documents, or their ranks as numbers from 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 Outcome: TypeAlias = Literal["sampled_out", "scored", "partial", "failed", "dropped", "handed_over"]
 FLEET = "fleet"
-"""Id under which the calls for a fleet are counted, in place of the id of a judge."""
+"""Evaluator id under which calls passed to a fleet are counted, in place of the id of a judge."""
 OFFERED = "offered"
 HEAD_DROPPED = "head_dropped"
-"""Reason of calls that head sampling dropped."""
+"""Reason for calls that head sampling dropped."""
 _MOST_LEFT_OUT = 10_000
 
 
@@ -39,14 +39,14 @@ class Tally:
     offered: int = 0
     sampled_out: Mapping[str, int] = field(default_factory=dict[str, int])
     scored: int = 0
-    """Every metric was decided: a number, or a reason why it does not apply."""
+    """Number of calls with a result for every metric: a number, or a reason why the metric does not apply."""
     not_applicable: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Of the scored: those to which no metric applies, by reason."""
+    """Numbers of the `scored` calls to which no metric applies, by reason."""
     partial: int = 0
     failed: Mapping[str, int] = field(default_factory=dict[str, int])
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
     handed_over: int = 0
-    """Calls in the queue of a fleet, whose workers judge them and count how that ended."""
+    """Number of calls passed to the queue of a fleet, whose workers judge them and count the outcome."""
     pending: int = 0
 
     @property
@@ -66,11 +66,11 @@ class DeliveryCounts:
     offered: int = 0
     posted: int = 0
     repeated: int = 0
-    """Offered before under the same key: delivered once."""
+    """Number of items that were offered before under the same key, and so are delivered once."""
     failed: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Refused by the receiver, by reason."""
+    """Numbers of items that the receiver refused, by reason."""
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Given up before the receiver took them, by reason."""
+    """Numbers of items given up before the receiver accepted them, by reason."""
     pending: int = 0
 
     def rows(self) -> list[tuple[str, str, int]]:
@@ -88,11 +88,11 @@ class Stats:
     """Snapshot of the counts of all calls so far, by evaluator and outcome, and of ragtrace's own failures."""
 
     evaluators: Mapping[str, Tally]
-    """By evaluator id."""
+    """Counts of calls, by evaluator id."""
     faults: Mapping[str, int]
-    """Failures of ragtrace itself by place, since the process started; empty when all is well."""
+    """Numbers of failures of ragtrace itself since the process started, by place; empty: there were none."""
     sinks: Mapping[str, DeliveryCounts] = field(default_factory=dict[str, DeliveryCounts])
-    """Of the backends that get scores by their own API, by name."""
+    """Counts of scores for the backends with a score API of their own, by name of the backend."""
 
     @property
     def offered(self) -> int:
@@ -166,7 +166,7 @@ class Ledger:
 
         After a fork the counts are the parent's, and its lock may be held for ever.
         """
-        # Re-entrant: a stream collected as garbage ends its call wherever this thread happens to be, here included.
+        # Re-entrant: the garbage collector may end a stream's call on this thread while it holds the lock.
         self._lock = threading.RLock()
         self._accounts: dict[tuple[str, str], _CallCounts] = {}
         self._left_out: deque[tuple[tuple[str, ...], str, tuple[Outcome, str]]] = deque()

@@ -15,7 +15,7 @@ from ragtrace.core.errors import SettingsError
 
 _MILLION: Final = 1_000_000
 _MOST_TOKENS: Final = 10**9
-"""A server that counts more tokens for one request made a mistake."""
+"""Largest number of tokens believed for one request; a server that counts more made a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class TokenUsage:
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
-    """Part of `input_tokens` that the server had in its cache."""
+    """Number of `input_tokens` that the server read from its prompt cache."""
     reasoning_tokens: int = 0
-    """Part of `output_tokens` that the reply does not show."""
+    """Number of `output_tokens` that the reply does not show, as the model used them for reasoning."""
 
 
 PRICES_AS_OF: Final = "2026-11"
@@ -87,11 +87,11 @@ PRICES: Final[Mapping[str, Price]] = MappingProxyType(
 )
 """List prices of OpenAI's own API, standard tier, as of `PRICES_AS_OF`. Source: openai.com/api/pricing.
 
-They hold for that API alone: the same name on another server is another price, or none.
+Other servers charge another price for a model of the same name, or none.
 """
 _DATED: Final = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 _PRICED_APART: Final = frozenset({"gpt-4o-2024-05-13"})
-"""Dated versions whose price differs from that of the name without the date."""
+"""Dated model names whose price differs from that of the name without the date."""
 _PRICED_HOSTS: Final = ("api.openai.com", "eu.api.openai.com", "us.api.openai.com")
 
 

@@ -31,7 +31,7 @@ def score_id(
     digest.update(target.trace_id.to_bytes(16, "big") + target.span_id.to_bytes(8, "big"))
     for part in (metric, metric_version, evaluator, evaluator_version):
         data = part.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:" % len(data))  # the length first, so that no two sequences of parts run together
+        digest.update(b"%d:" % len(data))  # with the length, so that ("ab", "c") and ("a", "bc") differ
         digest.update(data)
     return digest.hexdigest()
 

@@ -12,7 +12,7 @@ class ScoreRecord:
     """One score of one call, as it is sent to the score API of a backend."""
 
     id: str
-    """Score id, 32 hexadecimal digits: equal for every repeat of a score, in any process."""
+    """Score id of 32 hexadecimal digits, the same for every repeat of the score in any process."""
     trace_id: int
     span_id: int
     """Id of the root span of the call."""
@@ -23,12 +23,12 @@ class ScoreRecord:
     explanation: str | None
     annotator: Literal["LLM", "CODE", "HUMAN"]
     evaluator: str
-    """id@version of the judge."""
+    """Evaluator that gave the score, as `id@version`."""
     metric_version: str
     probability: float
-    """Probability with which the call was sampled for evaluation."""
+    """Probability with which the call was sampled for evaluation, in (0, 1]."""
     time_ns: int
-    """Time of the evaluation, since the epoch."""
+    """Time of the evaluation, in nanoseconds since the epoch."""
     service: str = ""
     workflow: str = ""
     headline: bool = False
@@ -40,15 +40,15 @@ class Refusal(NamedTuple):
     """Refusal of a score or an alert by its receiver: the reason, and whether the item may be sent again."""
 
     reason: str
-    """One word for the counts: `unavailable`, `unknown_trace`, `unauthorized`, `too_large`, `refused` ..."""
+    """Reason in one word, for the counts: `unavailable`, `unknown_trace`, `unauthorized`, `too_large`, `refused` ..."""
     again: bool = False
-    """Whether the same item may be taken later."""
+    """Whether the receiver may accept the same item later."""
     busy: bool = False
-    """Whether the receiver takes nothing at all for a while, so that all other items wait, too."""
+    """Whether the receiver accepts nothing at all for a while, so that all other items wait, too."""
     after_s: float | None = None
-    """Seconds after which the receiver wants the next request (its Retry-After)."""
+    """Seconds until the receiver wants the next request (`Retry-After`); None: the receiver named no time."""
     detail: str = ""
-    """What was observed, for log lines: no secrets."""
+    """Observed problem as text without secrets, for log lines."""
 
 
 @runtime_checkable

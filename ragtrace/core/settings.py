@@ -23,7 +23,7 @@ CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CONTENT_MODES: Final = ("NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT")
 DIALECTS: Final = ("otel", "openinference", "langfuse")
 DEFAULT: Final = "default"
-"""Origin of a setting that is not set."""
+"""Origin of a setting that neither a keyword nor a variable sets."""
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off", ""})
 _REPLICAS: Final = "RAGTRACE_REPLICAS"
@@ -31,8 +31,8 @@ _SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
 _STABILITY: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
 _LATEST: Final = "gen_ai_latest_experimental"
 _LATEST_AND_RELEASED: Final = f"{_LATEST}/dup"
-# Read by `Sampling`; by an exporter; by `ragtrace serve`; where ragtrace is started without code; and by the test suite
-# and the benchmarks, not by the library.
+# Variables that other code reads: `Sampling`, an exporter, `ragtrace serve`, the start without code, and (outside the
+# library) the test suite and the benchmarks.
 _OTHER_VARIABLES: Final = frozenset(
     {_REPLICAS, "RAGTRACE_LABELLED_DATA", "RAGTRACE_REQUIRE_SERVICES", "RAGTRACE_SERVICES_DIR"}
     | {"RAGTRACE_PROMETHEUS_DIR", "RAGTRACE_PROMETHEUS_HOST", "RAGTRACE_PROMETHEUS_PORT", "RAGTRACE_SERVE_TOKEN"}
@@ -55,52 +55,52 @@ class Settings:
     enabled: bool
     exporter: str
     metrics: tuple[str, ...] | None
-    """None: all that the configured evaluators offer."""
+    """Names of the metrics to compute; None: the default ones among those that the evaluators offer."""
     dialects: tuple[str, ...]
     capture_content: str
     evidence: bool
     hold_seconds: float
     capacity: int
-    """Finished calls that may wait for their scores before new ones go unscored."""
+    """Largest number of finished calls that wait for scores; calls beyond it go unscored."""
     queue_bytes: int
-    """Memory that calls and spans may take from the end of a call to its delivery."""
+    """Largest memory in bytes for calls and spans, from the end of a call to the delivery."""
     judge_timeout: float
-    """Seconds."""
+    """Seconds that a judge may take for one call."""
     judge_concurrency: int
     judge_turns: int
-    """Most earlier turns of the conversation that a judge is shown."""
+    """Largest number of earlier turns of a conversation that a judge is shown."""
     max_chars: int
     sample_rate: float
-    """Probability with which the judge sees an ordinary call, where `sampling=` is not given."""
+    """Probability in [0, 1] with which the judge judges an ordinary call, where `sampling=` is not given."""
     spool: str = ""
-    """File that keeps calls which were not scored at shutdown; empty: they are dropped."""
+    """Path of the file that keeps the calls not scored at shutdown; empty: such calls are dropped."""
     store: str = ""
-    """File that keeps every call with its scores; empty: none does."""
+    """Path of the history, which keeps every call with its scores; empty: there is no history."""
     store_days: float = 30.0
-    """Age at which it forgets a call."""
+    """Age in days at which the history deletes a call."""
     store_bytes: int = 1 << 30
-    """Size that it may have."""
+    """Largest size of the history in bytes."""
     set_global: bool = False
-    """Whether our own providers become those of the process."""
+    """Whether ragtrace's providers become the global OpenTelemetry providers of the process."""
     evaluate_spans: bool = False
     """Whether calls in the spans of other instrumentations are scored, too."""
     baseline: str = ""
-    """File that keeps the baseline of the application's scores; empty: it is kept in memory."""
+    """Path of the file with the baseline of the application's scores; empty: the baseline is kept in memory."""
     baseline_calls: int = 500
-    """Calls of each workflow that it is learned from."""
+    """Number of calls of each workflow from which the baseline is learned."""
     calibration: str = ""
-    """Calibration file, by which the judge's rates are corrected; empty: there is none."""
+    """Path of the calibration file by which the judge's rates are corrected; empty: rates are not corrected."""
     trace_url: str = ""
-    """Address of a trace in the backend's user interface, with `{trace_id}`; empty: alerts have no links."""
+    """URL of a trace in the backend's user interface, with `{trace_id}`; empty: alerts have no links."""
     canaries: str = ""
-    """File with labelled calls that the judge judges again and again; empty: there are none."""
+    """Path of the file with canaries, labelled calls that the judge judges again and again; empty: there are none."""
     canary_interval: float = 300.0
-    """Mean seconds between two judgements of canaries, over all replicas."""
+    """Mean number of seconds between two judgements of canaries, over all replicas."""
     fleet: str = field(default="", repr=False)
-    """URL of the broker of a fleet of judges, which may hold a password; empty: there is none."""
+    """URL of the message broker of a fleet of judges, which may contain a password; empty: there is no fleet."""
     genai_metrics: GenAIMetrics = "released"
     origins: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
-    """Where each setting came from, by its name: `service=` (the keyword), a variable, or `default`."""
+    """Origin of each setting by its name: a keyword such as `service=`, an environment variable, or `default`."""
 
 
 class _RawValue(NamedTuple):
@@ -201,7 +201,7 @@ def _baseline(source: _SettingsReader, store: str) -> str:
 def _enabled(source: _SettingsReader) -> bool:
     if _flag(source.value("enabled", True)) is False:
         return False
-    # The SDK's own switch turns every signal into a no-op: then there is nothing to score either.
+    # The SDK's own switch turns every signal into a no-op, which leaves no place for scores.
     disabled = _flag(source.value("", False, _SDK_DISABLED))
     del source.origins[""]
     if disabled:
@@ -226,7 +226,7 @@ def _genai_metrics(source: _SettingsReader) -> GenAIMetrics:
 
 def _broker_url(source: _SettingsReader) -> str:
     value = source.value("fleet", "")
-    if not isinstance(value.raw, str):  # the value is not shown, as it may hold a password
+    if not isinstance(value.raw, str):  # the message does not show the value, which may contain a password
         raise SettingsError(f"expected the URL of a broker (from {value.origin}); write 'amqp://...' or 'redis://...'")
     return value.raw.strip()
 
@@ -372,7 +372,7 @@ def _dialects(value: _RawValue) -> tuple[str, ...]:
 
 def _content_mode(value: _RawValue) -> str:
     word = _text(value).upper()
-    # Older instrumentations read the same variable as a switch.
+    # Older instrumentations read the same variable as a yes-or-no switch.
     legacy = {"TRUE": "SPAN_ONLY", "FALSE": "NO_CONTENT"}
     return check_known(legacy.get(word, word), CONTENT_MODES, "content-capture mode", value.origin)
 
@@ -382,7 +382,7 @@ def _warn_of_unknown_variables(environ: Mapping[str, str]) -> None:
     known = {f"RAGTRACE_{name.upper()}" for name in names} | _OTHER_VARIABLES
     for variable in environ:
         if variable.startswith("RAGTRACE_") and variable not in known:
-            import difflib  # only a typo needs it
+            import difflib  # slow to import, and needed only for a misspelled name
 
             near = difflib.get_close_matches(variable, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""

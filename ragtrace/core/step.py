@@ -23,7 +23,7 @@ NO_USAGE = Usage()
 StepKind: TypeAlias = Literal["trace", "retrieve", "generate", "tool"]
 _ANSWERING: Final = ("trace", "generate")
 FINDING_KINDS: Final = ("retrieve", "tool")
-"""Kinds of steps whose result is evidence for the answer, and no answer."""
+"""Kinds of steps whose result is evidence for the answer and never the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ErrorRecord:
 
     type: str
     message: str | None
-    """None where no content may leave the process."""
+    """Message of the exception; None where no content may leave the process."""
     stacktrace: str
 
 
@@ -54,7 +54,7 @@ class Prompt(NamedTuple):
 
     messages: tuple[Message, ...]
     is_cut: bool = False
-    """Earlier messages were left out, as there were too many."""
+    """Whether earlier messages were left out because of the limits on a prompt's size."""
 
 
 class DeferredReading(Protocol):
@@ -78,9 +78,9 @@ class Step:
 
     kind: StepKind = "trace"
     name: str = ""
-    """Workflow of a trace, data source of a retrieval, empty for a generation."""
+    """Workflow of a trace or data source of a retrieval; empty for a generation."""
     workflow: str = ""
-    """Name under which the call is scored if this step is its root."""
+    """Name under which the call is scored if the step is the root of the call."""
     parent: Step | None = None
     rerank: bool = False
     provider: str | None = None
@@ -89,19 +89,18 @@ class Step:
     user_id: str | None = None
     query: str | None = None
     prompt: Prompt | None = None
-    """The messages among the arguments of a generation or a trace, the question included."""
+    """Chat messages among the arguments of a generation or a trace, including the question; None: there were none."""
     documents: tuple[Document, ...] | None = None
-    """Documents that a retrieval returned; documents that a generation or a trace was given, or says it used."""
+    """Documents that a retrieval returned, or that a generation or a trace was given or reports as used."""
     reranked: tuple[Document, ...] | None = None
-    """Documents that a re-ranking was given, where a span shows them."""
+    """Documents that a re-ranking was given, where a span shows them; else None."""
     contexts_here: tuple[Document, ...] | None = None
-    """On a root: the call's contexts, where no retrieval span shows them."""
+    """Contexts of the call, set on the root step where no retrieval span shows them; else None."""
     prompt_documents: tuple[Document, ...] | None = None
-    """On a root or generation: documents that were found in the prompt, results of tools since the question included.
-    """
+    """Documents found in the prompt of a root or generation, with results of tools since the question; else None."""
     answer: str | None = None
     answer_found: bool | None = None
-    """Whether the returned or streamed value was understood as an answer, an empty one included; None: no value."""
+    """Whether the returned or streamed value was understood as an answer, if only an empty one; None: no value."""
     reference: str | None = None
     top_k: int | None = None
     response_model: str | None = None
@@ -109,30 +108,30 @@ class Step:
     finish_reasons: tuple[str, ...] = ()
     usage: Usage = NO_USAGE
     total_usage: Usage | None = None
-    """On the root of a call that was assembled from spans: tokens of all model calls in it."""
+    """Token counts of all model calls, on the root of a call that was read from spans; else None."""
     timing: Timing | None = None
     streamed: bool = False
     abandoned: bool = False
     error: ErrorRecord | None = None
     ended: bool = False
     redacted: bool = False
-    """Its texts have been through `Redact`."""
+    """Whether the texts of the step have been through `Redact`."""
     cut_chars: int = 0
     bytes: int | None = None
-    """Memory that its texts take; None: not measured yet."""
+    """Memory in bytes that the texts of the step take; None: not measured yet."""
     written: bool = False
-    """Its span has been ended."""
+    """Whether the span of the step has been ended."""
     joined: bool = False
-    """It has ended, and goes to the pipeline along with the root of its call."""
+    """Whether the step has ended and waits to go to the pipeline with the root of the call."""
     end_ns: int = 0
-    """Wall clock, nanoseconds since the epoch."""
+    """End of the step by the wall clock, in nanoseconds since the epoch; 0: not known yet."""
     span: Span | None = None
     context: Context | None = None
-    """The context in which its span is current."""
+    """OpenTelemetry context in which the span of the step is current."""
     deferred: DeferredReading | None = None
-    """Arguments and result that are still to be read."""
+    """Arguments and result that are still to be read in the background; None: there is nothing left to read."""
     defect: str = ""
-    """On the root of a call that was assembled from spans: the reason why its texts cannot be judged, or empty."""
+    """Reason why the texts of a call that was read from spans cannot be judged, on the root step; else empty."""
 
     def complete(self) -> None:
         """Read the function's arguments and result into the fields of the step, if reading them was deferred."""
@@ -187,7 +186,7 @@ class Step:
         finds the cycle.
         """
         self.context = None
-        if not self.written:  # it never will be
+        if not self.written:  # the span will never be ended
             self.span = None
 
     def detach(self) -> bool:
@@ -195,7 +194,7 @@ class Step:
 
         Returns True to exactly one caller; False if the step does not wait, or no longer.
         """
-        waited: bool = vars(self).pop("joined", False)  # atomic: the caller that gets True takes over the span
+        waited: bool = vars(self).pop("joined", False)  # atomic, so only one caller gets True and takes over the span
         return waited
 
     @property
@@ -216,7 +215,7 @@ class Step:
 
 
 _OVER: Final = Step()
-"""Root of every call that has been scored or dropped."""
+"""Ended step that replaces the root of every call that has been scored or dropped."""
 _OVER.ended = True
 
 
@@ -230,9 +229,9 @@ class CallBuilder:
 
     root: Step
     steps: list[Step]
-    """The root first."""
+    """Steps of the call, the root first."""
     orphans: Sequence[Step] = ()
-    """Retrievals outside the call, under the same parent span, that had ended when it began."""
+    """Retrievals outside the call, but under the same parent span, that ended before the call began."""
 
     def close(self) -> None:
         """Release the steps of the call after it has been scored or dropped.
@@ -246,7 +245,7 @@ class CallBuilder:
         """Return the finished RAG call, built from the steps that have ended."""
         ended = [step for step in self.steps if step.ended]
         root = self.root
-        # The generation that ended last: after rewriting the query, after every draft.
+        # The generation that ended last gave the answer; earlier ones rewrote the query or wrote drafts.
         generations = [step for step in ended if step.kind == "generate"]
         final = max(generations, key=lambda step: step.end_ns, default=root)
         contexts, source = self._contexts(final, ended)
@@ -272,7 +271,7 @@ class CallBuilder:
             cut_chars=sum(step.cut_chars for step in ended),
             span=root.span_context,
             turns=turns,
-            # Of a prompt that was cut, the latest messages are known.
+            # A prompt that was cut still has the latest messages.
             earlier_turns=None if turns else (_turns_before(root) or _turns_before(final) or None),
             context_source="" if contexts is None else source,
             defect=root.defect,
@@ -295,7 +294,7 @@ class CallBuilder:
         any.
         """
         for step, source in ((final, "arguments"), (self.root, "result")):
-            # An answer object may have an empty list of sources, as LlamaIndex's have.
+            # An empty list of sources in an answer object, as of LlamaIndex, does not mean that there were no contexts.
             if step.documents is not None and step.kind in _ANSWERING and (step.documents or step.kind != "trace"):
                 return step.documents, source
         found, source = _retrieved(ended)
@@ -308,7 +307,7 @@ class CallBuilder:
         for step in (final, self.root):
             messages = () if step.prompt is None else step.prompt.messages
             asked = 0 if step.prompt is None else _question_index(step.prompt)
-            # Else the answer was made of what tools had found for an earlier question.
+            # Without results since the question, those that tools had found for an earlier question count.
             for shown in (messages[asked:], messages):
                 if results := tuple(Document(message.text) for message in shown if message.role == "tool"):
                     return results, "prompt"

@@ -49,7 +49,7 @@ class LazyPattern:
         self._pattern, self._flags = pattern, flags
 
     def __getattr__(self, name: str) -> Any:
-        # Set on the instance, so that `__getattr__` is not called for it again.
+        # As an attribute of the instance, the method is found without another call of `__getattr__`.
         method = getattr(re.compile(self._pattern, self._flags), name)
         setattr(self, name, method)
         return method

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 EvaluatorType: TypeAlias = Literal["llm_judge", "deterministic", "model", "human"]
 JUDGE_MODEL: Final = "judge_model"
 JUDGE_FINGERPRINT: Final = "judge_fingerprint"
-"""Attributes of a judgement: model that the judge's server says it ran, and its name for that configuration."""
+"""Attribute of a judgement: name that the judge's server gives to the configuration of the model in `JUDGE_MODEL`."""
 Plain: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[float, ...]"
-"""A value that fits into an OpenTelemetry attribute."""
+"""Value that OpenTelemetry accepts as an attribute."""
 
 
 def _no_attributes() -> dict[str, Plain]:
@@ -50,9 +50,9 @@ class Document:
     id: str | None = None
     score: float | None = None
     duplicate: bool = False
-    """True if an earlier passage of the call has the same text, apart from whitespace."""
+    """Whether an earlier passage of the call has the same text, apart from whitespace."""
     cut_chars: int = 0
-    """How many characters redaction's limit took off its end."""
+    """Number of characters that `Redact(max_chars=...)` cut off the end of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ class Timing:
 
     duration_s: float
     first_s: float | None = None
-    """First piece of a stream; None if it was not streamed."""
+    """Seconds until the first piece of a stream; None: the answer was not streamed."""
     last_s: float | None = None
     consumer_wait_s: float = 0.0
-    """Time the caller held the stream between two pieces: not the model's time."""
+    """Seconds for which the caller held the stream between two pieces, which is no time of the model."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -95,33 +95,33 @@ class RagCall:
     timing: Timing | None = None
     usage: Usage = field(default_factory=Usage)
     error: str | None = None
-    """Type name of the exception that ended the call, None if none did."""
+    """Type name of the exception that ended the call; None: there was none."""
     streamed: bool = False
     abandoned: bool = False
-    """The reader left the stream early: the answer is what was read so far."""
+    """Whether the reader left the stream early, so that the answer has only the part that was read."""
     cut_chars: int = 0
-    """Characters taken off query, answer and contexts by `Redact(max_chars=...)`; 0 means the judge saw everything."""
+    """Number of characters that `Redact(max_chars=...)` cut off query, answer and contexts; 0: the judge saw all."""
     span: SpanContext | None = None
-    """Context of the span the scores belong to."""
+    """Context of the span to which the scores belong; None: the call has no span."""
     reference_contexts: tuple[Document, ...] | None = None
-    """The passages a right answer rests on, where the caller knows them."""
+    """Passages on which a right answer rests, where the caller knows them; else None."""
     turns: tuple[Turn, ...] | None = None
-    """The conversation up to and including this answer; None: not known."""
+    """Turns of the conversation up to and including this answer; None: not known."""
     runs: tuple[str, ...] | None = None
-    """Answers of repeated runs of the same query, in order."""
+    """Answers of repeated runs of the same query, in order; None: the query was run once."""
     parts: tuple[CitedPart, ...] | None = None
-    """The answer's parts and their citations, where the application gives them; None: markers are read."""
+    """Parts of the answer with their citations, where the application gives them; None: citation marks are read."""
     total_usage: Usage | None = None
-    """Tokens of all model calls of a call that was read from spans; None elsewhere. `usage` is of the answer alone."""
+    """Token counts of all model calls in a call that was read from spans; else None. `usage` is that of the answer."""
     context_source: str = ""
-    """Where the contexts come from: `arguments` of the generation, `result` of the call, `reranker`, `retriever`,
-    `tool`, `prompt`, or several of these with a plus sign between; empty where they were given or there are none."""
+    """Source of the contexts: `arguments` of the generation, `result` of the call, `reranker`, `retriever`, `tool`,
+    `prompt`, or several of these joined by a plus sign; empty where the caller gave the contexts or there are none."""
     defect: str = ""
     """Reason why texts of a call that was read from spans cannot be judged (`contexts_without_text`,
-    `contexts_ambiguous`, `texts_truncated`); empty where there is none."""
+    `contexts_ambiguous`, `texts_truncated`); empty where they can be."""
     earlier_turns: tuple[Turn, ...] | None = None
-    """The latest turns before the query, oldest first, as a judge is shown them to understand the query; they are no
-    evidence. At most `judge_turns` of them; None: none are known, or none shall be shown."""
+    """Latest turns before the query, at most `judge_turns` and oldest first, which help a judge to understand the query
+    but are no evidence; None: none are known, or none may be shown."""
 
     def __repr__(self) -> str:
         contexts = "None" if self.contexts is None else f"<{len(self.contexts)}>"
@@ -134,8 +134,8 @@ class RagCall:
         return html_table(("", self.workflow), given)
 
     answer_captured: bool = True
-    """False: the application answered, or may have, and the answer was not found; `answer` is None then, and nothing is
-    scored (`answer_not_captured`). An answer of None or "" that was captured is an empty one."""
+    """Whether the answer was found, be it an empty one (None or ""); False: the application may have answered, but
+    `answer` is None and nothing is scored (`answer_not_captured`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ class Judgement:
     """Labels that a judge gave to the parts of one RAG call.
 
     Metrics turn them into numbers; a judge computes no scores. A field that is None was not judged; `reasons` may say
-    why, keyed by field name, with one of the reasons above ("abstained", "no_claims", ...). `reasons[""]` holds for the
-    whole judgement.
+    why, keyed by field name, with a reason of `ragtrace.core.unscored_reasons` ("abstained", ...). `reasons[""]` holds
+    for the whole judgement.
     """
 
     claims: tuple[Claim, ...] | None = None
@@ -153,31 +153,31 @@ class Judgement:
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
     sentences: tuple[Sentence, ...] | None = None
     chunks: tuple[ChunkLabel, ...] | None = None
-    """One a retrieved document, in rank order."""
+    """Labels of the retrieved documents, one for each document in rank order."""
     citations: tuple[Citation, ...] | None = None
-    """() when the answer cites nothing."""
+    """Citations in the answer; empty when the answer cites nothing."""
     parts: int | None = None
-    """Parts of the answer that may cite (its non-filler sentences, or those the application gave)."""
+    """Number of parts of the answer that may cite: sentences without filler, or the parts the application gave."""
     answer_rating: int | None = None
-    """0 to 3."""
+    """Rating of how well the answer fits the query, from 0 (beside it) to 3 (direct and complete)."""
     reference_contexts_contradicted: tuple[bool | None, ...] | None = None
-    """One a distinct non-blank reference context."""
+    """Whether the answer contradicts each distinct non-blank reference context; None in the tuple: unjudged."""
     questions: tuple[str, ...] | None = None
-    """Distinct questions that the answer would answer."""
+    """Distinct questions to which the answer would be an answer, as guessed by a model."""
     question_cosines: tuple[float, ...] | None = None
-    """Cosine of the query's embedding with that of each question."""
+    """Cosine of the query's embedding with the embedding of each question in `questions`."""
     noncommittal: bool | None = None
     nuggets: tuple[Nugget, ...] | None = None
     intentions: tuple[Intention, ...] | None = None
     answer_facts: tuple[Fact, ...] | None = None
-    """Claims of the answer held against the reference."""
+    """Claims of the answer, compared with the reference."""
     reference_facts: tuple[Fact, ...] | None = None
-    """Claims of the reference held against the answer."""
+    """Claims of the reference, compared with the answer."""
     entailments: Entailments | None = None
     reference_cosine: float | None = None
-    """Cosine of the embeddings of answer and reference."""
+    """Cosine of the embeddings of answer and reference, in [-1, 1]."""
     ratings: Mapping[str, Rating] = field(default_factory=dict[str, Rating])
-    """By name of the g_eval metric."""
+    """Ratings by the name of the `g_eval` metric."""
     mode: str = ""
     n_calls: int = 0
     input_tokens: int = 0
@@ -188,16 +188,16 @@ class Judgement:
     @property
     def served_model(self) -> str:
         """Name and fingerprint of the model that the judge's server reported, or "" if it reported none."""
-        given: object = self.attributes  # a user's judge may have put anything there
+        given: object = self.attributes  # a user's judge may have set attributes of any type
         known = cast("Mapping[str, object]", given if isinstance(given, Mapping) else {})
         parts = (known.get(JUDGE_MODEL), known.get(JUDGE_FINGERPRINT))
         return " ".join(part for part in parts if isinstance(part, str) and part)
 
 
 _SHOWN_CHARS: Final = 300
-"""Of a text in a notebook."""
+"""Number of characters shown of each text in a notebook's table."""
 _LINE_CHARS: Final = 40
-"""Of a text in one line."""
+"""Number of characters shown of each text in a `repr`."""
 
 
 def _shortened(text: str | None) -> str:
@@ -207,7 +207,7 @@ def _shortened(text: str | None) -> str:
 
 def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return an HTML table for a notebook, with all texts escaped and long texts cut."""
-    from html import escape  # notebooks alone need it
+    from html import escape  # imported here, as only notebooks need it
 
     def cells(tag: str, texts: Sequence[str]) -> str:
         shown = (text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..." for text in texts)
@@ -241,14 +241,14 @@ class Score:
     label: str | None = None
     explanation: str | None = None
     evaluator: str = ""
-    """id@version of the judge whose labels were used."""
+    """Evaluator whose labels were used, as `id@version`."""
     mode: str = ""
     n_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     attributes: Mapping[str, Plain] = field(default_factory=_no_attributes)
     claims: tuple[Claim, ...] = ()
-    """The evidence, for metrics that rest on claims."""
+    """Claims with their labels, as evidence of a metric that rests on claims."""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.value):
@@ -304,23 +304,23 @@ class Evaluation:
     version: str
     type: EvaluatorType
     results: Mapping[str, Result]
-    """By metric name."""
+    """Score, or reason for a missing score, by the name of the metric."""
     probability: float = 1.0
-    """How probable it was that this call was evaluated: a score stands for 1 / probability calls."""
+    """Probability in (0, 1] with which the call was chosen for evaluation; a score stands for 1 / probability calls."""
     duration_s: float = 0.0
     n_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
     error: str | None = None
-    """Reason of the judge's failure, None if it gave labels."""
+    """Reason of the judge's failure; None if the judge gave labels."""
     cached: bool = False  # the labels are those of an identical call, so the judge was not asked
     turn_tokens: int = 0
-    """Those of the input tokens that show earlier turns of the conversation, an estimate by their characters."""
+    """Estimated number of the input tokens that show earlier turns of the conversation."""
     served_model: str = ""
-    """Model that the judge's server says it ran, and its fingerprint; empty: not known."""
+    """Name and fingerprint of the model that the judge's server reports; empty: not known."""
     deferred: bool = False
-    """Whether the failure says nothing about the call: the judge asked for a pause, or was not asked at all."""
+    """Whether the failure says nothing about the call: the judge asked for a pause, or got no request."""
 
     @property
     def failures(self) -> list[str]:
@@ -445,15 +445,15 @@ class Signals:
     spans: SpanExporter | None = None
     metrics: MetricReader | None = None
     logs: object | None = None
-    """A `LogRecordExporter` of the OpenTelemetry logs SDK."""
+    """Exporter for logs, a `LogRecordExporter` of the OpenTelemetry logs SDK; None: logs are not exported."""
     immediate: bool = False
-    """Pass every item on at once instead of in batches: for consoles and tests."""
+    """Whether each item is exported at once instead of in batches, as for consoles and tests."""
     scores: ScoreSink | None = None
-    """Takes the scores where the backend does not read them from the other signals."""
+    """Receiver of the scores, where the backend does not read scores from the other signals; else None."""
     dialects: tuple[str, ...] = ()
-    """Attribute conventions that the backend reads, used unless the user names some."""
+    """Attribute conventions that the backend reads; those that the user names take precedence."""
     resource: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Resource attributes that the backend wants; the user's go first."""
+    """Resource attributes for the backend; those of the user take precedence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,15 +462,15 @@ class SamplingDecision:
 
     included: bool
     probability: float
-    """With which it was included, whatever came of it; 0 only by a rule or a rate of 0."""
+    """Probability in [0, 1] with which the call was to be included; 0 only by a rule or a rate of 0."""
     reason: str
-    """Included: `sampled`, `suspicious`, `always_rule`. Not: `not_sampled`, `never_rule`, or `budget` where the rate
-    alone would have included it."""
+    """Reason of the decision. Included: `sampled`, `suspicious`, `always_rule`. Not: `not_sampled`, `never_rule`, or
+    `budget` where the rate alone would have included the call."""
     least: float = field(default=0.0, compare=False)
-    """The smallest probability, not 0, that any call could have had at that moment; 0: not known."""
+    """Smallest probability above 0 that any call could have had at that moment; 0: not known."""
 
 
 BreakerState: TypeAlias = Literal["closed", "open", "half_open"]
-"""closed: calls are let through; open: none is; half_open: one at a time, to see whether the judge is back."""
+"""State of a circuit breaker: closed lets all calls through, open none, half_open one at a time as a trial."""
 
 BREAKER_STATES: Final[tuple[BreakerState, ...]] = ("closed", "open", "half_open")

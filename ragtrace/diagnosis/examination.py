@@ -106,7 +106,7 @@ def diagnose_environment(environ: Mapping[str, str], *, timeout: float = _SECOND
 def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
     stats, alerting = replace(runtime.stats(), faults=faults.counts_since_configure()), runtime.alerts
     exporter, origins = runtime.settings.exporter, runtime.settings.origins
-    # Not to an exporter given in code, nor to the application's own providers.
+    # An exporter given in code, and the application's own providers, serve no metrics page of ragtrace's.
     by_name = runtime.telemetry.owned and origins.get("exporter object") is None
     page = metrics_page(exporter, os.environ) if by_name else None
     if probe:
@@ -175,7 +175,7 @@ def _settings(settings: Settings) -> tuple[Setting, ...]:
 def _live_settings(runtime: Runtime, alerting: Alerting | None) -> Iterator[Setting]:
     """Yield the settings in use, including objects that were passed in code.
 
-    The sample rate is that of the `Sampling` in use.
+    The sample rate is the one in the `Sampling` in use.
     """
     origins, owned = runtime.settings.origins, runtime.telemetry.owned
     given = origins.get("exporter object")
@@ -349,7 +349,7 @@ def _loss_problems(stats: Stats) -> Iterator[str]:
         failed = sum(tally.failed.values())
         if failed > tally.scored + tally.partial:
             yield f"{name} failed more often than not, {failed} times: {', '.join(tally.failed)}"
-    # Dropped calls are in the tallies already.
+    # The tallies of the evaluators count the dropped calls already.
     places = {place: count for place, count in stats.faults.items() if not place.startswith("dropped: ")}
     if unread := places.pop("capture.unread", 0):
         yield (

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _MOST_CHARS: Final = 200
 _GRACE_SECONDS: Final = 0.5
-"""Time after the limit within which a probe may still report that it ran into the limit."""
+"""Seconds after its time limit within which a probe may still report that it reached the limit."""
 _REACHABLE: Final = "is it up, and reachable from this machine?"
 _CAUSES: Final = (
     (re.compile("refused", re.IGNORECASE), "connection refused"),
@@ -46,7 +46,7 @@ _CAUSES: Final = (
     (re.compile("resol|not known|getaddrinfo", re.IGNORECASE), "the name is not known"),
 )
 _LEAST_BYTES: Final = 16 << 20
-"""Free space below which a disk counts as full."""
+"""Number of free bytes below which a disk counts as full."""
 
 
 class ProbeResult(NamedTuple):
@@ -108,7 +108,7 @@ class Probes:
         probe = self.add(what, where)
 
         def run() -> None:
-            attach(set_value("suppress_instrumentation", True))  # an instrumented HTTP client must not trace this
+            attach(set_value("suppress_instrumentation", True))  # an instrumented HTTP client must not trace the probe
             try:
                 probe.set_result(ask())
             except Exception as error:
@@ -175,7 +175,7 @@ def _ask_sink(sink: ProbedSink, timeout: float) -> ProbeResult:
         return ProbeResult(False, seen, "check the keys that this exporter reads from the environment")
     if refusal.reason != "unavailable":
         return ProbeResult(False, seen, "is that the address of the backend's API, and not only of its OTLP?")
-    # requests describes a failed connection at great length.
+    # The text of a failed connection in requests is long, so a known cause replaces it.
     plain = next((cause for pattern, cause in _CAUSES if pattern.search(refusal.detail)), seen)
     return ProbeResult(False, plain, f"{_REACHABLE} Scores wait for ten minutes, then they are lost to it")
 
@@ -295,7 +295,7 @@ def _ask_baseline(path: str, origin: str) -> ProbeResult:
         return ProbeResult(False, str(error))
     begun = len(known.learning)
     seen = f"{len(known.distributions)} baselines, {begun} more are being learned"
-    # A complete one may be read from a disk without write access.
+    # A file in which no baseline is being learned is only read, so a disk without write access will do.
     return ProbeResult(around.ok or not begun, f"{seen}; {around.seen}", around.advice)
 
 
@@ -308,12 +308,12 @@ def _ask_database(path: str, origin: str, contents: Callable[[sqlite3.Connection
     try:
         import sqlite3
 
-        uri = f"file:{pathname2url(os.path.abspath(path))}?mode=rw"  # does not make a file
+        uri = f"file:{pathname2url(os.path.abspath(path))}?mode=rw"  # mode=rw creates no file
         with delay_forks(), closing(sqlite3.connect(uri, timeout=timeout, isolation_level=None, uri=True)) as database:
-            database.execute("BEGIN IMMEDIATE")  # the lock of a writer; other writers wait for a moment
+            database.execute("BEGIN IMMEDIATE")  # takes the write lock, for which other writers wait a moment
             database.execute("ROLLBACK")
             return ProbeResult(True, f"can be written to; {contents(database)}; {around.seen}")
-    except Exception as error:  # of sqlite3, which some builds of Python lack
+    except Exception as error:  # includes the ImportError of a Python built without sqlite3
         seen = str(error)
         if "locked" in seen:
             advice = "another process has been writing to it all the time: look for one that hangs (fuser, lsof)"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ragtrace.pipeline.canaries import CanaryAgreement
 
 State: TypeAlias = Literal["running", "switched off", "shut down", "not configured", "environment"]
-"""environment: a diagnosis of the environment variables, without a process."""
+"""State of ragtrace in a process; `environment` is a diagnosis of environment variables without a process."""
 _STATES: Final[dict[State, str]] = {
     "running": "running in this process",
     "switched off": "switched off: decorated functions run as if undecorated",
@@ -43,11 +43,11 @@ class Check:
     """Result of checking an endpoint, judge, file or backend: whether it works, and advice if it does not."""
 
     what: str
-    """traces, metrics, logs, the id of a judge, store, spool, fleet, fleet store, page of metrics, notifier ..."""
+    """Target of the check: traces, metrics, logs, id of a judge, store, spool, fleet, fleet store, metrics page ..."""
     where: str
     ok: bool
     seconds: float
-    """Seconds until the answer, or until the probe was given up."""
+    """Seconds until the target answered or the probe was given up."""
     seen: str
     advice: str = ""
 
@@ -62,21 +62,21 @@ class EvaluatorStatus:
     version: str
     metrics: tuple[str, ...]
     state: str = ""
-    """State of the circuit breaker: closed, open or half_open; empty if the evaluator only computes."""
+    """State of the circuit breaker: closed, open or half_open; empty: the evaluator only computes."""
     waits_s: float = 0.0
-    """Seconds until the evaluator may be asked again."""
+    """Seconds until the evaluator accepts the next request; 0: now."""
     in_flight: int = 0
     queued: int = 0
     asked: int = 0
     failures: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Calls that the evaluator failed to judge, by cause: key refused, no key, unreachable, timeout, garbage ..."""
+    """Numbers of calls that the evaluator failed to judge, by cause: key refused, no key, unreachable, timeout ..."""
     failing: int = 0
-    """Calls in a row that the evaluator has failed to judge up to now."""
+    """Number of calls in a row, up to the latest, that the evaluator failed to judge."""
     said: str = ""
-    """Message of the last failure."""
+    """Message of the last failure; empty: there was none."""
     advice: str = ""
     served: tuple[str, ...] = ()
-    """Models that have answered, as the judge's server names them, with their fingerprints; the newest last."""
+    """Models that have answered with their fingerprints, as the judge's server names them, the newest last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class AlertStatus:
     rule: str
     """Condition of the alert as text: metric, direction and bound."""
     states: tuple[str, ...]
-    """State of the alert, or its state for each workflow or model: `ask: spiking`."""
+    """State of the alert; of an alert per workflow or model, one state each: `ask: spiking`."""
     tells: tuple[str, ...]
     """Names of the notifiers of the alert."""
 
@@ -99,12 +99,12 @@ class BaselineStatus:
     workflow: str
     metric: str
     evaluator: str
-    """id@version"""
+    """Evaluator whose scores the baseline describes, as `id@version`."""
     calls: int
-    """Calls that the baseline was learned from, or is being learned from."""
+    """Number of calls from which the baseline was learned, or is being learned."""
     complete: bool
     told: str
-    """What the baseline was learned from and when, or how many calls there are so far."""
+    """Description of the calls that the baseline was learned from, or of the progress so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,10 @@ class CanaryStatus:
     """Status of a judge's canaries: how often they were judged, and how well the judge agrees with their labels."""
 
     agreements: tuple[CanaryAgreement, ...]
-    """Agreement by metric."""
+    """Agreement of the judge with the canaries' labels, by metric."""
     cost: Cost
     postponed: Mapping[str, int]
-    """Canaries that were put off, by reason: busy, unavailable or budget."""
+    """Numbers of canary judgements that were put off, by reason: busy, unavailable or budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,28 +131,28 @@ class Diagnosis:
     python: str
     pid: int
     problems: tuple[str, ...]
-    """What is wrong, in whole sentences; empty when all is well."""
+    """Problems found, each in whole sentences; empty: there are none."""
     settings: tuple[Setting, ...] = ()
     evaluators: tuple[EvaluatorStatus, ...] = ()
     alerts: tuple[AlertStatus, ...] = ()
     baselines: tuple[BaselineStatus, ...] = ()
-    """Baselines by workflow, metric and evaluator."""
+    """Progress of the baselines, one for each workflow, metric and evaluator."""
     canaries: CanaryStatus | None = None
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
     queued: int = 0
     """Number of steps and calls that wait in the background queue."""
     held: int = 0
-    """Number of spans that are kept back from export until their scores are attached."""
+    """Number of spans that are held back from export until their scores are attached."""
     seen: tuple[CaptureCounts, ...] = ()
     scored_lately: int = 0
-    """Calls with contexts and an answer that got a score in the last five minutes; at most 1,000 are counted."""
+    """Number of calls with contexts and an answer that got a score in the last five minutes, counted up to 1,000."""
     stats: Stats | None = None
     notices: Mapping[str, DeliveryCounts] = field(default_factory=dict[str, DeliveryCounts])
-    """Delivered, lost and waiting notifications of alerts, by notifier."""
+    """Numbers of delivered, lost and waiting notifications of alerts, by notifier."""
     spool: SpoolContents | None = None
     fates: tuple[RecentOutcome, ...] = ()
-    """Outcomes of the last calls, oldest first."""
+    """Outcomes of the latest calls, oldest first."""
 
     def _repr_html_(self) -> str:
         """Return the diagnosis as HTML, for notebooks."""
@@ -186,7 +186,7 @@ class Diagnosis:
         lines = [process]
         for title, body in sections:
             lines += ["", title, *body] if body else []
-        # The problems come last: a terminal that has scrolled shows the end.
+        # The problems come last, as a scrolled terminal shows the end.
         wrong = [f"  {number}. {problem}" for number, problem in enumerate(self.problems, 1)]
         return "\n".join([*lines, "", *(["What is wrong", *wrong] if wrong else [_no_problems_line(self)])]) + "\n"
 

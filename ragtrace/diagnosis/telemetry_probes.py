@@ -40,7 +40,7 @@ _GRPC_PORT, _HTTP_PORT = 4317, 4318
 _REACHABLE: Final = "is the backend up, and reachable from this machine?"
 _REACHABLE_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 _SERVED_SECONDS: Final = 2.0
-"""Seconds within which a process that was just configured serves its metrics page."""
+"""Number of seconds within which a process that was just configured serves its metrics page."""
 _PAUSE_SECONDS: Final = 0.1
 _MOST_BYTES: Final = 64 << 20
 
@@ -91,7 +91,7 @@ def safe_address(endpoint: Endpoint) -> str:
     """
     parts = urlsplit(endpoint.url)
     query = "..." if parts.query else ""
-    # A gRPC target may be host:port, which is no URL.
+    # A gRPC target may be host:port, which `urlsplit` does not understand as a URL.
     url = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl() if parts.netloc else endpoint.url
     names = ", ".join(sorted(endpoint.headers))
     return f"{url} ({endpoint.protocol}, from {endpoint.origin}{', headers: ' + names if names else ''})"
@@ -110,7 +110,7 @@ def probe_endpoint(endpoint: Endpoint, timeout: float) -> ProbeResult:
 
 
 def _probe_http(endpoint: Endpoint, timeout: float) -> ProbeResult:
-    import requests  # what the exporter uses, so proxies and certificates are found as it finds them
+    import requests  # the library of the exporter, so that proxies and certificates are found in the same way
 
     client = (endpoint.client_certificate, endpoint.client_key)
     response = requests.post(
@@ -268,7 +268,7 @@ def metrics_page(exporter: str, environ: Mapping[str, str]) -> Page | None:
     try:
         page = exporter_function(exporter, "page")
         found: Page | None = None if page is None else page(environ)
-    except (SettingsError, ImportError):  # `probe_endpoints` reports these
+    except (SettingsError, ImportError):  # already reported by `probe_endpoints`
         return None
     return found
 
@@ -295,7 +295,7 @@ def _ask_page(page: Page, timeout: float, *, running: bool) -> ProbeResult:
     url = page.url
     if host in _REACHABLE_HOSTS:
         url = url.replace(f"[{host}]" if ":" in host else host, _REACHABLE_HOSTS[host], 1)
-    # Not as OpenMetrics: there a new counter begins at 0, and only for the first reader.
+    # Plain text: in the OpenMetrics format a new counter starts at 0, and only for the first reader.
     request = Request(url, headers={"Accept": "text/plain"})
     while True:
         try:

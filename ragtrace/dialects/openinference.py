@@ -68,7 +68,7 @@ def add_content(attributes: Attributes, step: Step) -> None:
 
 
 def _add_documents(attributes: Attributes, documents: Sequence[Document], name: Callable[[int, str], str]) -> None:
-    # The best last: of more attributes than a span may have, the SDK keeps those that were set last.
+    # The best document is set last, as the SDK drops the attributes that were set first when there are too many.
     for rank, document in reversed(tuple(enumerate(documents))):
         if document.id is not None:
             attributes[name(rank, "id")] = document.id

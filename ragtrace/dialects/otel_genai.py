@@ -20,7 +20,7 @@ OPERATIONS: Mapping[str, str] = {
     "tool": semconv.OPERATION_TOOL,
 }
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""Encode a value as compact JSON; redaction has removed what cannot be encoded as UTF-8."""
+"""Encoder of a value as compact JSON. Redaction has already removed what UTF-8 cannot encode."""
 
 
 def message_records(messages: Sequence[tuple[str, str]]) -> list[dict[str, object]]:
@@ -120,7 +120,7 @@ def _add_content(
         if step.documents is not None:
             attributes[semconv.TOOL_RESULT] = tool_result(step.documents)
         return
-    # The messages that the model was given as far as they are known, else the question.
+    # The prompt's messages where they are known, else the question alone.
     given: Sequence[tuple[str, str]] = () if step.query is None else (("user", step.query),)
     if step.kind == "generate" and step.prompt is not None:
         given = step.prompt.messages
@@ -142,7 +142,7 @@ def tool_result(documents: Sequence[Document]) -> str:
     return documents_json(documents)
 
 
-# Assembled by hand: only texts need escaping, and a JSON encoder takes several times as long for the rest.
+# Assembled by hand, as only texts need escaping and a JSON encoder takes several times as long for the rest.
 
 
 def messages_json(messages: Sequence[tuple[str, str]]) -> str:

@@ -15,9 +15,9 @@ from ragtrace.estimates.formulas import Floats, wilson_interval
 
 _NOTHING: Final = 1e-12
 _PARTS: Final = 5
-"""Number of parts for cross-fitting."""
+"""Number of parts into which the questions are divided for cross-fitting."""
 _FEWEST: Final = 2
-"""Fewest questions with a bad call, and with a good one, that a threshold is learned from."""
+"""Least number of questions with a bad call, and of questions with a good call, for a threshold to be learned."""
 _MIDDLE: Final = 0.5
 
 
@@ -41,13 +41,13 @@ class Agreement:
     agree: Interval
     """Share of the calls in which label and verdict are the same."""
     kappa: Interval | None
-    """Cohen's kappa, the agreement beyond chance: 1 is perfect, 0 is that of chance."""
+    """Cohen's kappa, the agreement beyond chance: 1 is perfect, 0 is chance. None: labels and verdicts never vary."""
     sensitivity: Interval | None
     """Share of the bad calls that the judge finds bad; None: no call is labelled bad."""
     specificity: Interval | None
     """Share of the good calls that the judge finds good; None: no call is labelled good."""
     constant: float
-    """Share of the calls that the best constant verdict gets right: a judge below it is worse than none."""
+    """Share of the calls that the better constant verdict gets right; a judge below this share is worse than none."""
 
 
 def agreement(labels: Sequence[bool], verdicts: Sequence[bool], weights: Sequence[float] | None = None) -> Agreement:
@@ -159,9 +159,9 @@ class Threshold:
     """Recommended threshold between good and bad calls, with its error on calls that were not used to choose it."""
 
     value: float
-    """Badness from which a call counts as bad."""
+    """Badness in [0, 1] from which a call counts as bad."""
     error: Agreement
-    """Agreement with the labels, each held against the threshold that the labels of other questions recommend."""
+    """Agreement with the labels, where each label is compared at the threshold learned from other questions."""
 
 
 def recommend_threshold(
@@ -191,7 +191,7 @@ def recommend_threshold(
     bad_questions = {question for label, _, _, question in calls if label}
     order = list(dict.fromkeys(question for *_, question in calls))
     random.Random(0).shuffle(order)
-    order.sort(key=lambda question: question in bad_questions)  # stable: every part gets its share of the bad calls
+    order.sort(key=lambda question: question in bad_questions)  # a stable sort: each part gets a share of the bad calls
     part_of = {question: number % _PARTS for number, question in enumerate(order)}
     chosen = [
         _best_threshold([call for call in calls if part_of[call[3]] != part], most_false_alarms)
@@ -208,7 +208,7 @@ def _best_threshold(calls: Sequence[tuple[bool, float, float, Hashable]], most_f
     good = sum(weight for label, _, weight, _ in calls if not label)
     scores = sorted({score for _, score, _, _ in calls})
     thresholds = [(low + high) / 2.0 for low, high in pairwise(scores)]
-    # Besides, every call may count as bad, or none: a judge may be worse than a constant verdict.
+    # The outer thresholds count every call as bad, or none: a judge may be worse than a constant verdict.
     thresholds += [scores[0], scores[-1] + _NOTHING]
     found: list[tuple[float, float, float]] = []
     for threshold in thresholds:

@@ -31,11 +31,11 @@ from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.threads import run_bounded
 
 CALLS: Final = 500
-"""Default number of scored calls that a baseline is learned from."""
+"""Default number of scored calls from which a baseline is learned."""
 MOST_KEYS: Final = 200
 """Largest number of baselines that a process learns; each takes about 20 kB of memory."""
 EXCHANGE_SECONDS: Final = 30.0
-"""Interval at which a learning process writes its calls to the shared file; when killed, it loses those since then."""
+"""Seconds between two writes of a learning process to the shared file, so at most the calls that a kill loses."""
 _AT_EXIT_SECONDS: Final = 2.0
 NOT_LEARNED: Final = frozenset({"suspicious"})
 """Metrics without a baseline: the share of suspicious calls is 5 % by construction."""
@@ -57,7 +57,7 @@ class BaselineKey(NamedTuple):
     workflow: str
     metric: str
     evaluator: str
-    """id@version"""
+    """Evaluator whose scores the baseline describes, as `id@version`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class CollectedScores:
             at: time of the call, in seconds since the epoch.
             version: `service.version` of the application; empty: not known.
         """
-        # 24 bits tell the questions of one baseline apart (but for one pair in 130 baselines), and are too few to find
-        # out what was asked: the file may be kept where the questions must not be.
-        if question is None:  # not known, so not known to be any other's
+        # 24 bits tell the questions of a baseline apart (but one pair in 130 baselines) without giving them away: the
+        # file may be kept where the questions must not be.
+        if question is None:  # an unknown question counts as different from all others
             digest = os.urandom(3)
         else:
             digest = blake2b(question.encode("utf-8", "surrogatepass"), digest_size=3).digest()
@@ -131,7 +131,7 @@ class Baseline:
 
     distributions: Mapping[BaselineKey, Distribution] = field(default_factory=_no_entries)
     learning: Mapping[BaselineKey, CollectedScores] = field(default_factory=_no_entries, repr=False)
-    """Scored calls collected so far, by key, for baselines that need more of them."""
+    """Scored calls collected so far for baselines that need more calls, by key."""
 
     @classmethod
     def of(
@@ -244,11 +244,11 @@ def exclusive_lock(path: str | os.PathLike[str]) -> Generator[None, None, None]:
     while True:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            # Not flock: a forked child would go on holding it.
+            # Not `flock`, as a forked child would keep that lock.
             fcntl.lockf(handle, fcntl.LOCK_EX)
             try:
                 held = os.path.samestat(os.fstat(handle), os.stat(lock))
-            except FileNotFoundError:  # it was removed while we waited for it
+            except FileNotFoundError:  # the lock file was removed during the wait for the lock
                 held = False
             if held:
                 try:
@@ -412,11 +412,11 @@ class BaselineLearner:
                     )
                     return
                 is_new = True
-            if len(self._pending[key]) >= self.calls:  # a disk hangs
+            if len(self._pending[key]) >= self.calls:  # the file could not be written for that long: a disk hangs
                 return
             self._pending[key].append(one)
             enough = not self.missing(key)
-        if is_new:  # without the lock: a log handler of the application may take its time
+        if is_new:  # logged without the lock, as a log handler of the application may be slow
             self._warn_of_other_evaluator(key)
         if self._path:
             self._start_file_update(at_once=enough)
@@ -447,7 +447,7 @@ class BaselineLearner:
     def flush(self, timeout: float) -> bool:
         """Write collected scored calls to the baseline file within *timeout* seconds. Return whether that succeeded."""
         deadline = monotonic() + timeout
-        for _ in range(2):  # one exchange may be under way, for calls before the last
+        for _ in range(2):  # a first exchange may already be running, without the latest calls
             if not self._path or not (self._pending or self._unsaved):
                 return True
             self._start_file_update(at_once=True)
@@ -493,7 +493,7 @@ class BaselineLearner:
         thread = threading.Thread(target=run, args=(self._update_file,), name="ragtrace-baseline", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the interpreter is shutting down, and starts no more threads
+        except RuntimeError:  # the interpreter is shutting down and starts no more threads
             run_bounded(self._update_file, now + _AT_EXIT_SECONDS)
 
     def _update_file(self) -> None:

@@ -34,15 +34,15 @@ from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.faults import faults
 
 LABEL_SUMS: Final[tuple[str, ...]] = ("w", "wz", "wy", "wzy", "ww", "wwz", "wwzz")
-"""Names of the sums over labelled calls: the values of their attribute on the wire."""
+"""Names of the sums over labelled calls, which are the values of `semconv.MOMENT` in exported metrics."""
 UNINFORMATIVE: Final = "judge_uninformative"
-"""Reason why there is no estimate: the judge marks good calls about as often as bad ones."""
+"""Reason for a missing estimate: the judge marks good calls as bad about as often as bad ones."""
 ONE_KIND_LABELLED: Final = "one_kind_labelled"
-"""Reason why there is no estimate: all labels are good, or all are bad."""
+"""Reason for a missing estimate: all labels are good, or all are bad."""
 NOT_CALIBRATED: Final = "not_calibrated"
-"""Reason why there is no corrected estimate: there is no calibration of the metric."""
+"""Reason for a missing corrected estimate: the metric has no calibration."""
 LEAST_INFORMATION: Final = 0.1
-"""Difference of the judge's mean scores of bad and good calls from which a rate is corrected by them."""
+"""Least difference between the judge's mean scores of bad and good calls by which a rate is corrected."""
 _FORMAT: Final = "ragtrace-calibration"
 _VERSION: Final = 1
 _KIND: Final = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
@@ -54,12 +54,12 @@ class CalibrationKey(NamedTuple):
     metric: str
     metric_version: str
     evaluator: str
-    """Id of the judge."""
+    """Id of the judge, without version."""
     evaluator_version: str
     prompt_hash: str = ""
-    """Hash of the judge's prompts; empty: it has none, or it is not known."""
+    """Hash of the judge's prompts; empty: the judge has no prompts, or the hash is not known."""
     served_model: str = ""
-    """Model that the judge's server said had answered; empty: not known."""
+    """Model that the judge's server reported to have answered; empty: not known."""
 
     def differences(self, other: CalibrationKey) -> str:
         """Return as text in which fields *other* differs from this key, or "" if the calibration holds for *other*.
@@ -80,14 +80,14 @@ class JudgeCalibration:
 
     key: CalibrationKey
     made_at: float
-    """Seconds since the epoch."""
+    """Time when the calibration was made, in seconds since the epoch."""
     labels: int
     """Number of labelled calls."""
     higher_is_better: bool
     threshold: float | None
-    """Score that the labels recommend as the bound between good and bad calls; None: too few labels."""
+    """Score that the labels recommend as the bound between good and bad calls; None: too few labels for one."""
     sums: Mapping[str, float]
-    """`LABEL_SUMS` by name, in the direction of the metric."""
+    """Sums over the labelled calls, by the names in `LABEL_SUMS`; scores and labels are high where the metric is."""
 
     def correct(self, judge: Estimate, stale: str = "") -> Estimate:
         """Return the judge's estimate of a mean score corrected by the human labels, with its 95 % interval.
@@ -136,10 +136,10 @@ class LabelRates(Generic[Q]):
     """Judge's mean score for each human label, with its variance, after adding one score of 0 and one of 1."""
 
     labelled: Q
-    """Mean score of the calls whose label is 1."""
+    """Mean score of the calls with the label 1."""
     otherwise: Q
     of_labelled: Q
-    """Variance of `labelled`."""
+    """Variance of the mean in `labelled`."""
     of_otherwise: Q
 
 
@@ -273,7 +273,7 @@ def _calibration(record: Mapping[str, Any]) -> JudgeCalibration:
     key = CalibrationKey(*(_checked(record, name, str) for name in CalibrationKey._fields))
     given = record["sums"]
     sums = {name: _checked(given, name, float) for name in LABEL_SUMS}
-    # By the inequality of Cauchy and Schwarz no calls have other sums; z and y are in [0, 1].
+    # By the Cauchy-Schwarz inequality, real calls with z and y in [0, 1] cannot have sums beyond these limits.
     slack = 1e-9 * max(1.0, sums["w"])
     fitting = (
         sums["w"] > 0.0
@@ -336,7 +336,7 @@ class Calibrations:
             self._warn_if_stale(metric)
 
     def __bool__(self) -> bool:
-        """Whether a calibration is loaded for any metric."""
+        """Return whether a calibration is loaded for any metric."""
         return any(self.find(metric) for metric in self._keys)
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:

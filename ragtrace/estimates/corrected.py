@@ -75,15 +75,15 @@ class LabelledCall(NamedTuple):
     """Call that a judge has scored and a person has labelled, with the sampling probabilities of both steps."""
 
     label: float
-    """The person's label, in [0, 1]: 1 where what is counted is the case."""
+    """Label by a person, in [0, 1]: 1 where the counted property holds."""
     score: float
-    """The judge's score of the same, in [0, 1]."""
+    """Score by the judge for the same property, in [0, 1]."""
     judged: float = 1.0
     """Probability with which the call was judged."""
     labelled: float = 1.0
     """Probability with which the judged call was chosen to be labelled."""
     screen: float = 0.0
-    """The screen's score, in [0, 1]; 0 where no screen has the metric."""
+    """Score by the screen, in [0, 1]; 0 where no screen has the metric."""
 
 
 def label_columns(labels: Any, scores: Any, screens: Any, judged: Any, labelled: Any) -> dict[str, Any]:

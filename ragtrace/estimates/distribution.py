@@ -13,7 +13,8 @@ QUANTILE: Final = 0.05
 _SAME: Final = 1e-9
 """Largest difference between scores that count as equal."""
 _SALT: Final = b"ragtrace baseline ties"
-"""Other than the sampler's salt: which tied calls are suspicious must not depend on which calls the judge sees."""
+"""Salt of the hash that chooses among tied calls, other than the sampler's: which tied calls are suspicious must not
+depend on which calls the judge sees."""
 _DAY_SECONDS: Final = 86_400.0
 
 
@@ -22,20 +23,20 @@ class Distribution:
     """Distribution of one metric's scores, all in [0, 1]: their number, mean, variance and 5 % quantile."""
 
     n: int
-    """Number of calls that the distribution was learned from."""
+    """Number of calls from which the distribution was learned."""
     effective_n: float
-    """Number of calls of equal weight, each with a question of its own, that give the mean as precisely."""
+    """Number of calls of equal weight, each with another question, that would give the mean as precisely."""
     mean: float
     variance: float
     quantile: float
-    """The 5 % quantile: the lowest score below or at which are at least 5 % of the calls."""
+    """5 % quantile: the lowest score that at least 5 % of the calls do not exceed."""
     tied: float
-    """The share of the calls exactly at the quantile that, with all below it, make up 5 %."""
+    """Share of the calls exactly at the quantile that make up 5 % together with all calls below the quantile."""
     since: float = 0.0
-    """Times of the first and the last call, in seconds since the epoch; 0: not known."""
+    """Time of the first call, in seconds since the epoch, as `until` is that of the last; 0: not known."""
     until: float = 0.0
     versions: tuple[str, ...] = ()
-    """`service.version` of the application; several if a release came in between."""
+    """Versions (`service.version`) of the application; several if there was a release meanwhile, empty: not known."""
 
     @classmethod
     def of(
@@ -168,8 +169,8 @@ def _effective_sample_size(
     distinct, total = len(sums), math.fsum(weights)
     if distinct == 1:
         return 1.0
-    if variance <= _SAME**2:  # all scores are equal: all that is known is how many questions there were
+    if variance <= _SAME**2:  # all scores are equal, so only the number of questions is known
         return float(distinct)
     squared_error = math.fsum(each * each for each in sums.values()) / total**2 * distinct / (distinct - 1)
-    # By chance the calls of a cluster may balance each other: that makes them no more than they are.
+    # The calls of a cluster may balance each other by chance, which must not make them count as more than they are.
     return min(float(len(scores)), max(1.0, variance / squared_error if squared_error else math.inf))

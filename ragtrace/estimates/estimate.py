@@ -26,29 +26,29 @@ class Estimate:
 
     value: float | None
     low: float | None
-    """Lower end of the 95 % interval."""
+    """Lower end of the 95 % interval; None: there is no estimate."""
     high: float | None
     n: int
     """Number of calls that could have been judged."""
     effective_n: float
-    """Number of judged calls of equal weight that give the same precision: at most the number that were judged."""
+    """Number of judged calls of equal weight that would give the same precision, at most the number judged."""
     method: Method
-    """`weighted` (the judged calls alone), or prediction-powered: the screen's scores of all calls, corrected by the
-    judged ones, with a `fixed` weight of 1 or the `tuned` one."""
+    """Method of the estimate: `weighted` by the judged calls alone, or prediction-powered from the screen's scores of
+    all calls, corrected by the judged ones, with a `fixed` weight of 1 or the `tuned` weight."""
     of: Target
-    """`rate`: what the application does in the long run; `traffic`: the mean of the very calls that happened."""
+    """Target of the estimate: `rate` in the long run, or `traffic` for the mean of exactly the calls that happened."""
     weight: float = 0.0
-    """Weight of the screen's scores in the estimate; 0: they were not used."""
+    """Weight of the screen's scores in the estimate; 0: the estimate does not use them."""
     metric: str = ""
     workflow: str | None = None
     evaluator: str = ""
     """Id of the evaluator that gave the scores."""
     reason: str | None = None
     corrected: Correction = ""
-    """How human labels corrected the judge's mean: by `labels` of this traffic, or by the `rogan_gladen` estimator from
-    labels of other traffic; empty: not at all."""
+    """Correction of the judge's mean by human labels: by `labels` of this traffic, or by the `rogan_gladen` estimator
+    from labels of other traffic; empty: no correction."""
     stale: str = ""
-    """Why the calibration that corrected the estimate does not hold for its judge; empty: it does, or there is none."""
+    """Reason why the calibration behind the correction is out of date; empty: it is in force, or there is none."""
 
     def __str__(self) -> str:
         name = f"{self.metric} " if self.metric else ""

@@ -75,11 +75,11 @@ Method: TypeAlias = Literal["weighted", "fixed", "tuned"]
 Target: TypeAlias = Literal["rate", "traffic"]
 
 Z: Final = 1.959963984540054
-"""Standard errors of a two-sided 95 % interval."""
+"""Number of standard errors on each side in a two-sided 95 % interval."""
 CONTINUITY: Final = 0.5
-"""Continuity correction, in judged calls."""
+"""Continuity correction of an interval, as a number of judged calls."""
 SMALL: Final = 1.0
-"""Widens the interval of few judged calls, as a quantile of Student's t would: z is multiplied with 1 + SMALL / e."""
+"""Widening of the interval for few judged calls, as by a quantile of Student's t: z is multiplied by 1 + SMALL / e."""
 PSEUDO: Final = 1.0
 SEPARATED: Final = 1.0
 SEPARATED_BLIND: Final = 5.5
@@ -91,16 +91,16 @@ ALIKE: Final = 0.005
 SHRINK: Final = 3.0
 PENALTY: Final = 0.7
 SPARSE: Final = 3.0
-"""Judged calls. So small a sample may consist of calls with p = 1 alone, whose spread says nothing about the others."""
+"""Number of judged calls that may all have p = 1 by chance, so that their spread says nothing about other calls."""
 _NOTHING: Final = 1e-9
-"""A variance that is a smaller share than this of the variance it is part of counts as 0: it is rounding error."""
+"""Share of a whole variance below which a part of the variance counts as 0, as it is rounding error."""
 _WHOLE: Final = 1.001
-"""Tolerance of the inequalities that tell whether a sum was recorded."""
+"""Tolerance, as a factor, of the inequalities that show whether a sum was recorded."""
 _RULED_ONLY: Final = 1e-6
-"""If sampled calls have a smaller share of the weight, it is rounding error: an `always` rule had all calls judged."""
+"""Share of the weight below which sampled calls are rounding error: an `always` rule had all calls judged."""
 _PRODUCTS: Final = ("", "y", "f", "yy", "yf", "ff")
 _ROUNDING: Final = 1e-30
-"""A fourth power of variances that is smaller than this counts as 0: it is rounding error."""
+"""Value below which a product of several variances counts as 0, as it is rounding error."""
 
 
 class Quantity(Protocol):
@@ -186,9 +186,9 @@ class _SampleStatistics(Generic[Q]):
     unit: Q
     """Mean weight of a call of the traffic (W)."""
     pseudo: Q
-    """How often each imagined call is counted (k)."""
+    """Number of imagined calls of each kind (good and bad) for the target `rate` (k)."""
     unseen: Q
-    """The same for the mean of the traffic itself (k)."""
+    """Number of imagined calls of each kind for the target `traffic` (k)."""
     centre: Q
     """Weighted mean of the judge's scores with the imagined calls (m)."""
     effective: Q
@@ -196,7 +196,7 @@ class _SampleStatistics(Generic[Q]):
     rarer: Q
     """Effective number of judged calls of the rarer kind, good or bad (x)."""
     spread: Q
-    """Spread: sum over judged and imagined calls of (weight * deviation from m)^2 (S2)."""
+    """Sum over judged and imagined calls of (weight * deviation from m)^2 (S2)."""
 
 
 def interval_bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Target) -> IntervalBounds[Q]:
@@ -216,7 +216,7 @@ def interval_bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, tar
     else:
         weight, saved = _screen_weight(rest, sample, a, tuned=method == "tuned")
     scale = _interval_scale(rest, sample, saved, a, tuned=method != "fixed", rate=target == "rate")
-    # Without a call that the screen saw there is nothing to correct by.
+    # Without a sampled call that the screen has scored, there is no correction.
     correction = a.ratio(rest["f"] - rest["n"] * sample.screen, rest["n"], rest["n"] * 0.0, 0.0)
     value = a.let("rest_value", _clamped(sample.mean + weight * correction, a))
     below, above = sample.mean - low, high - sample.mean
@@ -239,7 +239,7 @@ def _strata(sums: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[dict[str, Q], dict
         for power in ("w", "ww", "c"):
             rest[power + product] = sums[power + product] - ruled[product]
     rest["www"] = sums["www"] - ruled[""]
-    # Where an older version recorded no c, there are no r either; rounding must leave no negative sum.
+    # Older versions that record no c record no r either, so only rounding can make a difference negative.
     return ruled, {name: a.let(f"rest_{name}", a.maximum(value, 0.0)) for name, value in rest.items()}
 
 
@@ -371,7 +371,7 @@ def _inverse_square(known: Q, distance: float, blind: float | None) -> Q:
 
 def _pseudo_count(close: Q, far: Q, most: float, a: Arithmetic[Q]) -> Q:
     """Return how many imagined calls to add (k): fewer where the screen's scores separate good from bad calls."""
-    # Where nothing varies, both are rounding: nothing is known of the screen.
+    # Where no score varies, both are rounding errors, and nothing is known about the screen.
     return a.maximum(most * a.ratio(close, close + far, close * 0.0 + _ROUNDING, 1.0), FLOOR)
 
 

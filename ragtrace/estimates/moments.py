@@ -17,15 +17,15 @@ from ragtrace.system.faults import faults
 from ragtrace.system.forks import call_in_child
 
 NEVER_RULE: Final = "never_rule"
-"""Reason of a sampling decision: a `never` rule. Such calls are never judged, so no estimate covers them."""
+"""Reason of a sampling decision by a `never` rule, whose calls are never judged and thus in no estimate."""
 ALWAYS_RULE: Final = "always_rule"
-"""Reason of a sampling decision: an `always` rule. Such calls are always judged, so they are a separate stratum."""
+"""Reason of a sampling decision by an `always` rule, whose calls are always judged and thus a separate stratum."""
 _SCALE: Final = (0.0, 1.0)
 SLICE_SECONDS: Final = 30.0
 KEPT_SECONDS: Final = 3600.0
 MOST_SERIES: Final = 500
 OTHER: Final = "other"
-"""Workflow that calls are counted under once there are `MOST_SERIES` series."""
+"""Workflow under which calls are counted once there are `MOST_SERIES` series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class Moments:
     n: float = 0.0
     """Number of calls that could have been judged, judged or not."""
     f: float = 0.0
-    """Sum of the screen's scores over these calls; 0 where no screen has the metric."""
+    """Sum of the screen's scores over the `n` calls; 0 where no screen has the metric."""
     ff: float = 0.0
     w: float = 0.0
-    """Sum of the weights, an estimate of n. This sum and all that follow are over the judged calls."""
+    """Sum of the weights of the judged calls, an estimate of `n`. All sums that follow are over the judged calls."""
     wy: float = 0.0
     wf: float = 0.0
     wyy: float = 0.0
@@ -59,8 +59,8 @@ class Moments:
     wwyf: float = 0.0
     wwff: float = 0.0
     c: float = 0.0
-    """Number of judged calls. This sum, the other sums without weights, and the sum of w^3 decide how wide the interval
-    is and how much the screen counts; older versions did not record them, so they may be 0."""
+    """Number of judged calls. The sums without weights (`c...`) and `www` decide how wide the interval is and how much
+    the screen counts; older versions did not record these sums, so they may be 0."""
     cy: float = 0.0
     cf: float = 0.0
     cyy: float = 0.0
@@ -68,8 +68,8 @@ class Moments:
     cff: float = 0.0
     www: float = 0.0
     r: float = 0.0
-    """Number of calls that were judged because of an `always` rule and that the screen has scored. Each has weight 1,
-    and is part of all sums above, too."""
+    """Number of calls that were judged because of an `always` rule and that the screen has scored. Such calls have
+    weight 1 and are part of all sums above, too."""
     ry: float = 0.0
     rf: float = 0.0
     ryy: float = 0.0
@@ -98,9 +98,9 @@ class Moments:
 
 
 NAMES: Final = tuple(field.name for field in fields(Moments))
-"""Names of the moments, in order: the values of their attribute on the wire."""
+"""Names of the moments in order, which are the values of `semconv.MOMENT` in exported metrics."""
 OLDEST: Final = NAMES[: NAMES.index("c")]
-"""Names of the moments that every version has recorded."""
+"""Names of the moments that every version of ragtrace has recorded."""
 _values: Final = attrgetter(*NAMES)
 
 
@@ -158,13 +158,13 @@ class MetricAssignment(NamedTuple):
     """
 
     screen: str | None = None
-    """Id of the evaluator that sees every call."""
+    """Id of the evaluator that scores every call; None: there is no screen."""
     screened: frozenset[str] = frozenset()
-    """Metrics of the screen."""
+    """Names of the metrics that the screen scores."""
     judge: str | None = None
-    """Id of the evaluator that sees a sample of the calls."""
+    """Id of the evaluator that scores a sample of the calls; None: there is no judge."""
     judged: frozenset[str] = frozenset()
-    """Metrics of the judge."""
+    """Names of the metrics that the judge scores."""
 
     @classmethod
     def from_evaluators(cls, screen: Scorer | None, judge: Scorer | None) -> MetricAssignment:
@@ -196,7 +196,7 @@ class SeriesKey(NamedTuple):
     evaluator: str
     workflow: str
     model: str = ""
-    """Model that answered, which is not exported; empty: not known."""
+    """Name of the model that answered, which is not exported; empty: not known."""
 
 
 class _SeriesSums:
@@ -244,7 +244,7 @@ class RunningMoments:
     def __init__(self, plan: MetricAssignment | None = None, clock: Callable[[], float] = monotonic) -> None:
         self.plan, self._clock = plan or MetricAssignment(), clock
         self.reset()
-        # A fork copies our lock, perhaps held, and the parent's sums, which the parent exports itself.
+        # A forked child inherits the lock, perhaps held, and the parent's sums, which the parent itself exports.
         call_in_child(self.reset)
 
     def reset(self) -> None:
@@ -352,5 +352,5 @@ class RunningMoments:
 
 def _score(evaluation: Evaluation | None, metric: str) -> float | None:
     result = None if evaluation is None else evaluation.results.get(metric)
-    # A score may overstep its range by rounding.
+    # Rounding may put a score slightly outside [0, 1].
     return min(1.0, max(0.0, result.value)) if isinstance(result, Score) else None

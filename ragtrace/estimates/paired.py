@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 CONFIDENCE: Final = 0.95
 _SUBSETS: Final = 3_999
 _AT_ONCE: Final = 1_000_000
-"""Differences of subsets in memory at a time."""
+"""Number of differences of subsets that are in memory at the same time."""
 _SEED: Final = 20_260_101
-"""The same differences have the same interval in each run."""
+"""Fixed seed, so that equal differences have the same interval in each run."""
 
 
 class PairedDifference(NamedTuple):
@@ -83,7 +83,7 @@ def paired_difference(
         bits = np.frombuffer(random.bytes(count * -(-n // 8)), dtype=np.uint8).reshape(count, -1)
         chosen = np.unpackbits(bits, axis=1, count=n).astype(np.float64)
         size = chosen.sum(axis=1)
-        # The empty subset has no mean; it counts as one beyond the interval on either side, which only widens it.
+        # The empty subset has no mean; counted as outside the interval on either side, it can only widen the interval.
         means.append(np.where(size > 0, chosen @ found / np.maximum(size, 1.0), np.nan))
     ordered = np.sort(np.concatenate(means))
     ordered = ordered[~np.isnan(ordered)]

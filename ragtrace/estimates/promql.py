@@ -23,7 +23,7 @@ from ragtrace.estimates.formulas import IntervalBounds, Method, Target, interval
 from ragtrace.estimates.moments import NAMES, OLDEST
 
 RECORD: Final = "ragtrace:{}:{}"
-"""Pattern of a rule's name: the name of the estimate, then that of the step of the computation."""
+"""Pattern of a rule's name: the name of the estimate, then the name of the step in the computation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class RecordingRules:
         return Expression(f"clamp_min({_strip_parentheses(a.text)}, {b!r})")
 
     def ratio(self, a: Expression, b: Expression, least: Expression, otherwise: float) -> Expression:
-        # A comparison drops the series for which it does not hold; those get the other value back.
+        # A comparison drops the series for which it is false; `or` gives those series the other value.
         return Expression(f"({a.text} / ({b.text} > {least.text}) or ({b.text} * 0.0 + {otherwise!r}))")
 
 
@@ -116,10 +116,10 @@ def prometheus_name(name: str) -> str:
 LABELS: Final = tuple(
     prometheus_name(name) for name in (semconv.EVALUATION_NAME, semconv.WORKFLOW_NAME, semconv.EVALUATOR_ID)
 )
-"""Labels of the exported moments. An estimate over fewer labels covers more calls."""
+"""Labels of the exported moments in Prometheus. An estimate that is grouped by fewer labels covers more calls."""
 LABEL_MOMENT: Final = prometheus_name(semconv.METRIC_LABEL_MOMENT)
 CALIBRATION_HOLDS: Final = prometheus_name(semconv.METRIC_CALIBRATION_HOLDS) + "_ratio"
-"""Names of the gauges of a calibration in Prometheus."""
+"""Name of the gauge in Prometheus that shows whether a calibration is in force."""
 
 
 def recording_rules(
@@ -163,10 +163,10 @@ def recording_rules(
     for each in NAMES:
         matchers = ", ".join(filter(None, [f'{moment}="{each}"', selector]))
         found = f"sum by ({by}) (increase({metric}{{{matchers}}}[{window}]))"
-        # Replicas of a version that does not export a sum must not end the estimate: it is 0 there.
+        # A replica of a version that does not export a sum counts as 0 in that sum, so that the estimate goes on.
         missing = "" if each in OLDEST else f" or {sums['w'].text} * 0.0"
         sums[each] = steps.let(each, Expression(found + missing))
-    # Where nothing was judged in the window there is no estimate: no series, rather than NaN.
+    # A window without judged calls has no series, rather than NaN.
     judged = dict(sums)
     judged["w"] = steps.let("judged", Expression(f"{sums['w'].text} > 0"))
     interval_bounds(judged, steps, method, of)
