@@ -120,7 +120,7 @@ class _Incident:
     notice: Notice
     watched: _WatchedAlert
     leader: _Incident | None
-    """Earlier incident of another alert that the notifiers got in place of this one; None: they got this one."""
+    """Earlier incident of another alert that the notifiers got instead; None: this incident itself was sent."""
 
     def covers(self, watched: _WatchedAlert, notice: Notice) -> bool:
         """Return whether the notifiers of *watched* already know of the problem in *notice* from this incident."""

@@ -92,7 +92,7 @@ class SpikeState:
     def _is_mean_within_bound(self, count: int) -> bool:
         """Return whether the weighted mean badness of the last *count* calls since the alarm is within the bound.
 
-        False if fewer calls have followed the alarm.
+        The result is False if fewer calls have followed the alarm.
         """
         if len(self._since_alarm) < count:
             return False

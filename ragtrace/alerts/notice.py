@@ -102,7 +102,7 @@ def trace_id_hex(call: RagCall) -> str:
 def _unsupported_statements(evaluation: Evaluation, score: Score) -> tuple[str, ...]:
     """Return the statements of the answer that the retrieved passages support least, worst first.
 
-    Without labels by a judge, these are statements with words that are in no passage.
+    Without labels by a judge, statements with words that are in no passage are returned.
     """
     scores = (result for result in (score, *evaluation.results.values()) if isinstance(result, Score))
     claims = next((each.claims for each in scores if each.claims), ())

@@ -435,7 +435,7 @@ def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
     Args:
         piece: anything but str and bytes.
         answer: the answer so far.
-        seen_chars: how many characters came before, for pieces that repeat them.
+        seen_chars: number of characters in earlier pieces, for a piece that repeats their text.
 
     Returns:
         "" if the piece was understood and has no text, None if it was not understood.

@@ -42,8 +42,7 @@ from ragtrace.system.faults import faults
 
 Kind: TypeAlias = Literal["trace", "retrieve", "generate", "tool"]
 Where: TypeAlias = "str | Callable[[Mapping[str, Any]], object] | None"
-"""Place of an argument: a parameter's name, a path ("request.question"), or a function of all arguments; None: found
-by well-known names."""
+"""Place of an argument: parameter name, path ("request.question") or function of all arguments; None: by name."""
 
 _QUERY: Final = (
     "query", "question", "user_query", "user_question", "user_input", "search_query", "query_str", "query_text",
@@ -300,7 +299,7 @@ class FunctionArguments:
     def _source(self, argument: str, selector: object, well_known: Iterable[str]) -> ArgumentSource:
         """Return where among the function's parameters the value of *argument*, such as "query", is found.
 
-        This is what the user named, else the first parameter with a well-known name.
+        A place named by the user comes first, then the first parameter with a well-known name.
         """
         known = self._parameters
         if selector is None:
@@ -357,7 +356,7 @@ class FunctionArguments:
     def _find_prompt(self, call: CallArguments, query: str | None) -> Prompt | None:
         """Return the chat messages among the arguments of *call*, including the user's question.
 
-        None if the order of the messages cannot be known.
+        The result is None if the order of the messages cannot be known.
         """
         found: Prompt | None = None
         is_history = False

@@ -245,7 +245,7 @@ def _label(fields: Mapping[str, object], keys: tuple[str, ...]) -> str | None:
 class _Search:
     """Bounded search for documents in the value that a retrieval function returned.
 
-    It is limited in depth, number of documents, searched records and CPU time.
+    The search is limited in depth, number of documents, searched records and CPU time.
 
     Args:
         spare: number of records that may be searched without finding a document.
@@ -446,7 +446,7 @@ class _Search:
     def _read_components(self, value: object) -> bool:
         """Search for documents in the results of a pipeline's components.
 
-        The documents are those of the last component that has any.
+        The last component with documents counts.
         """
         understood = False
         for component in values_of(value, _MAX_COMPONENTS):
@@ -514,7 +514,7 @@ def _metadata(get: Get) -> Get:
 def _first_list(get: Get, list_names: tuple[str, ...]) -> list[object] | None:
     """Return the first list that a dict or object holds in one of the fields *list_names*.
 
-    Of a list of lists, as Chroma returns it, the first inner list is returned.
+    In a list of lists, as Chroma returns, the first inner list counts.
     """
     for name in list_names:
         items = items_of(get(name), MAX_DOCUMENTS)

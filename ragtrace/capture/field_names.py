@@ -18,7 +18,7 @@ METADATA: Final = ("metadata", "meta")
 ID: Final = ("id", "chunk_id", "doc_id", "document_id", "id_", "_id", "uuid", "file_id")
 METADATA_ID: Final = ("id", "chunk_id", "doc_id", "document_id")
 NAME: Final = ("source", "file_name", "url", "title")
-"""Fields with the name of a passage's document, the id where there is no other; several passages may share it."""
+"""Fields with the name of the document that a passage is from, used as id where there is no other."""
 SCORE: Final = ("relevance_score", "score", "similarity", "similarity_score", "_score", "rerank_score", "@search.score")
 """Fields with the relevance, where higher is better. A distance points the other way and is therefore left out."""
 METADATA_SCORE: Final = ("relevance_score", "score", "similarity")

@@ -44,7 +44,7 @@ Stream: TypeAlias = Literal["", "plain", "async", "both"]
 
 MAX_DEPTH = 4
 MAX_RECORDS = 300
-"""Largest number of records searched for one text, as one that contains itself many times would take seconds."""
+"""Largest number of records searched for one text. A record that contains itself under many names has no end."""
 MAX_LABEL_CHARS = 1_000
 _MAX_SHAPES = 1_000
 _MAX_ITEMS = 10_000
@@ -203,8 +203,7 @@ def shape_of(cls: type[Any]) -> Shape:
 
 
 _shapes: dict[int, tuple[type[Any], Shape]] = {}
-"""Shape of each class by the class's identity, as a metaclass may refuse to be hashed. The class is kept, too, so that
-no other class gets its identity."""
+"""Shape by identity of the class, as a metaclass may refuse hashing. The class is kept, so its id is not reused."""
 
 
 def _examine(cls: type[Any]) -> Shape:
@@ -327,8 +326,8 @@ def _returned_path(found: property) -> tuple[str, ...] | None:
 def _object_proxy() -> Any:
     """Return the class `ObjectProxy` of the library wrapt, or None if wrapt has not been imported.
 
-    The decorators import wrapt. Importing wrapt here would take 20 ms of `configure`, and without it no object is one
-    of its proxies.
+    The decorators import wrapt. An import here would take 20 ms of `configure`, and no object is a proxy of wrapt's
+    before wrapt is imported.
     """
     return getattr(sys.modules.get("wrapt"), "ObjectProxy", None)
 

@@ -203,8 +203,7 @@ def _is_client(value: object) -> bool:
 
 
 _readers: dict[int, tuple[type[Any], str | Reader | None]] = {}
-"""Provider or reader of each class by the class's identity, as a metaclass may refuse to be hashed. The class is kept,
-too, so that no other class gets its identity."""
+"""Provider or reader by identity of the class. The class is kept, too, so that its identity is not reused."""
 
 
 def _find_reader(cls: type[Any]) -> str | Reader | None:
@@ -331,4 +330,4 @@ _LIBRARIES: Final[Mapping[str, str | Reader]] = {
     "langchain_core.messages": _of_chat_message,
     "langchain_core.runnables": _provider_of_runnable,
 }
-"""Provider of each package's objects, or the function that reads it from an object."""
+"""Provider of each package's objects, or function that reads the provider from an object."""

@@ -34,7 +34,7 @@ _CONFIDENCE: Final = 0.95
 _SHOWN: Final = 5
 _FLUSH_S: Final = 60.0
 _CALLS_AT_ONCE: Final = 500
-"""Number of calls of the application between two waits for their recording, below the capacity of the queue."""
+"""Number of calls of the application before the run waits until all are recorded, below the queue's capacity."""
 _CHARS_PER_TOKEN: Final = 4
 _PROMPT_TOKENS: Final = 1_500
 """Number of tokens assumed for the instructions in a request to an LLM judge."""
@@ -79,7 +79,7 @@ class MetricOutcome:
     verdict: Verdict
     difference: PairedDifference | None
     why: str
-    """Why there is no comparison, or a remark about it; empty: nothing to say."""
+    """Reason why there is no comparison, or a remark about the comparison; empty: neither."""
     worst: tuple[str, ...] = ()
     """Lines of text about the cases whose scores worsened most."""
 

@@ -132,7 +132,7 @@ def _instrument(chosen: Sequence[Instrumentor]) -> None:
 def _hide_our_frames(error: BaseException, shown: TracebackType | None) -> None:
     """Make the interpreter print *error* with the traceback *shown*, which leaves out ragtrace's own frames.
 
-    The interpreter itself ends the process: it knows how SystemExit, a signal and the program's own excepthook count.
+    The interpreter itself ends the process, as it handles SystemExit, signals and the program's own excepthook.
     """
     hook = sys.excepthook
 

@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _broker(options: argparse.Namespace, arguments: dict[str, Any]) -> tuple[str, str]:
-    """Return the URL of the broker and the setting it came from."""
+    """Return the URL of the broker and the setting from which the URL was read."""
 
     from ragtrace.core.errors import SettingsError
 

@@ -61,7 +61,7 @@ class Settings:
     evidence: bool
     hold_seconds: float
     capacity: int
-    """Largest number of finished calls that wait for scores; calls beyond it go unscored."""
+    """Largest number of finished calls that wait for scores; further calls go unscored."""
     queue_bytes: int
     """Largest memory in bytes for calls and spans, from the end of a call to the delivery."""
     judge_timeout: float
@@ -187,7 +187,7 @@ def resolve_settings(keywords: Mapping[str, object], environ: Mapping[str, str])
 def _baseline(source: _SettingsReader, store: str) -> str:
     """Return the path of the file in which the baseline of the application's scores is kept.
 
-    By default it is beside the file of the history, if there is one.
+    The default is beside the file of the history, if there is a history.
     """
     given = source.value("baseline", None)
     if given.raw is not None:

@@ -289,9 +289,8 @@ class CallBuilder:
     def _contexts(self, final: Step, ended: list[Step]) -> tuple[tuple[Document, ...] | None, str]:
         """Return the documents on which the answer is based, or None, and the name of their source.
 
-        They are what the final generation was given, else what the root says it used, else what was retrieved or what
-        tools returned, else the tools' results in the first prompt that has some, those since the question if there are
-        any.
+        In order of precedence: the documents given to the final generation, those that the root reports as used, those
+        of retrievals and tools, and the results of tools in a prompt, where results since the question come first.
         """
         for step, source in ((final, "arguments"), (self.root, "result")):
             # An empty list of sources in an answer object, as of LlamaIndex, does not mean that there were no contexts.

@@ -159,7 +159,7 @@ class Judgement:
     parts: int | None = None
     """Number of parts of the answer that may cite: sentences without filler, or the parts the application gave."""
     answer_rating: int | None = None
-    """Rating of how well the answer fits the query, from 0 (beside it) to 3 (direct and complete)."""
+    """Rating of how well the answer fits the query, from 0 (beside the point) to 3 (direct and complete)."""
     reference_contexts_contradicted: tuple[bool | None, ...] | None = None
     """Whether the answer contradicts each distinct non-blank reference context; None in the tuple: unjudged."""
     questions: tuple[str, ...] | None = None
@@ -300,7 +300,8 @@ Result: TypeAlias = "Score | Unscored"
 class Evaluation:
     """Results of one evaluator for one call: for each metric a score, or the reason why there is none."""
 
-    evaluator: str  # id of the judge
+    evaluator: str
+    """Id of the evaluator, without version."""
     version: str
     type: EvaluatorType
     results: Mapping[str, Result]
@@ -314,7 +315,8 @@ class Evaluation:
     cost_usd: float | None = None
     error: str | None = None
     """Reason of the judge's failure; None if the judge gave labels."""
-    cached: bool = False  # the labels are those of an identical call, so the judge was not asked
+    cached: bool = False
+    """Whether the labels are those of an identical call, so that the judge got no request."""
     turn_tokens: int = 0
     """Estimated number of the input tokens that show earlier turns of the conversation."""
     served_model: str = ""

@@ -106,7 +106,7 @@ def diagnose_environment(environ: Mapping[str, str], *, timeout: float = _SECOND
 def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
     stats, alerting = replace(runtime.stats(), faults=faults.counts_since_configure()), runtime.alerts
     exporter, origins = runtime.settings.exporter, runtime.settings.origins
-    # An exporter given in code, and the application's own providers, serve no metrics page of ragtrace's.
+    # The environment describes neither an exporter given in code nor the application's own providers.
     by_name = runtime.telemetry.owned and origins.get("exporter object") is None
     page = metrics_page(exporter, os.environ) if by_name else None
     if probe:

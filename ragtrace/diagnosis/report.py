@@ -76,7 +76,7 @@ class EvaluatorStatus:
     """Message of the last failure; empty: there was none."""
     advice: str = ""
     served: tuple[str, ...] = ()
-    """Models that have answered with their fingerprints, as the judge's server names them, the newest last."""
+    """Models, with fingerprints, that the judge's server has named in answers, the newest last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Diagnosis:
 def _no_problems_line(diagnosis: Diagnosis) -> str:
     """Return the last line in the text of a diagnosis that found no problems.
 
-    It says "All well" only if calls were scored within the last minutes.
+    The line says "All well" only if calls were scored within the last minutes.
     """
     count, minutes = diagnosis.scored_lately, LATELY_SECONDS / 60
     if count:

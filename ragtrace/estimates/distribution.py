@@ -13,8 +13,7 @@ QUANTILE: Final = 0.05
 _SAME: Final = 1e-9
 """Largest difference between scores that count as equal."""
 _SALT: Final = b"ragtrace baseline ties"
-"""Salt of the hash that chooses among tied calls, other than the sampler's: which tied calls are suspicious must not
-depend on which calls the judge sees."""
+"""Salt, other than the sampler's: which tied calls are suspicious must not depend on which calls the judge sees."""
 _DAY_SECONDS: Final = 86_400.0
 
 
@@ -29,7 +28,7 @@ class Distribution:
     mean: float
     variance: float
     quantile: float
-    """5 % quantile: the lowest score that at least 5 % of the calls do not exceed."""
+    """5 % quantile: the lowest score at or below which are at least 5 % of the calls."""
     tied: float
     """Share of the calls exactly at the quantile that make up 5 % together with all calls below the quantile."""
     since: float = 0.0

@@ -172,7 +172,7 @@ class IntervalBounds(Generic[Q]):
     low: Q
     high: Q
     weight: Q
-    """Weight of the screen's scores in the estimate (L); 0: they are not used."""
+    """Weight of the screen's scores in the estimate (L); 0: the estimate does not use them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +312,7 @@ def _sample_statistics(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _SampleStatis
 def _sums_are_complete(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
     """Return 1 if the number of judged calls (c) and the sum of their cubed weights (www) are complete, else 0.
 
-    Versions of ragtrace that did not record these sums yet leave them too small.
+    Versions of ragtrace that did not record these sums leave the totals too small.
     By the Cauchy-Schwarz inequality complete sums satisfy c * ww >= w^2 and www * w >= ww^2.
     """
     w, ww = sums["w"], sums["ww"]
@@ -363,8 +363,8 @@ def _pseudo_counts(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q
 def _inverse_square(known: Q, distance: float, blind: float | None) -> Q:
     """Return 1 / *distance* squared, or 1 / *blind* squared if an older version recorded incomplete sums.
 
-    These are distances between the scores of good and bad calls at which half as many imagined calls are added. If
-    *blind* is None, its inverse square is 0.
+    Both are distances between the scores of good and bad calls at which half as many imagined calls are added. The
+    inverse square of a *blind* of None is 0.
     """
     return known * (1.0 / (distance * distance)) + (1.0 - known) * (0.0 if blind is None else 1.0 / (blind * blind))
 

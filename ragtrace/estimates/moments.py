@@ -258,8 +258,8 @@ class RunningMoments:
         Args:
             call: the call.
             evaluations: its evaluations.
-            decision: None: it was decided in another process (then the judge's evaluation is there), or never (then
-                the judge's scores are not known, and the call is not counted).
+            decision: None where another process decided (then the judge's evaluation is there), or none did (then the
+                judge's scores are not known, and the call is not counted).
         """
         plan, model, reason = self.plan, call.model or "", None if decision is None else decision.reason
         by_evaluator = {evaluation.evaluator: evaluation for evaluation in evaluations}

@@ -14,7 +14,7 @@ from ragtrace.core.types import Document, RagCall
 CanaryLabel: TypeAlias = Literal["bad", "good"]
 CANARY_LABELS: Final[tuple[CanaryLabel, ...]] = get_args(CanaryLabel)
 FEWEST: Final = 30
-"""Fewest canaries of a metric."""
+"""Least number of canaries for a metric."""
 _ADVICE: Final = "write such a file with `ragtrace labels export HISTORY.db --out canaries.jsonl`"
 _MOST_LINE_CHARS: Final = 4_000_000
 
@@ -26,7 +26,7 @@ class CanarySet:
     metric: str
     calls: Mapping[CanaryLabel, tuple[RagCall, ...]]
     key: str
-    """Hash of the calls and their labels: what was learned with other canaries does not hold for these."""
+    """Hash of the calls and their labels, so that nothing learned with other canaries is used for these."""
 
 
 def read_canaries(path: str, judged: Collection[str], origin: str) -> tuple[CanarySet, ...]:

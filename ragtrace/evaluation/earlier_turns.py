@@ -10,17 +10,17 @@ from ragtrace.core.labels import Turn
 from ragtrace.core.types import Document, RagCall
 
 MOST_TURNS: Final = 6
-"""Default of `judge_turns=`: three questions with their answers."""
+"""Default of `judge_turns=`: three questions with three answers."""
 MOST_TURN_CHARS: Final = 1_000
-"""Characters of one turn; the middle of a longer one is cut out. Question and conclusion stand at its ends."""
+"""Most characters of one turn; a longer turn loses the middle, as question and conclusion are at the ends."""
 MOST_CHARS: Final = 4_000
-"""Characters of all earlier turns together: about 1,000 tokens of a request."""
+"""Largest number of characters of all earlier turns together, about 1,000 tokens of a request."""
 CUT: Final = " [...] "
-"""Mark in place of the middle of a long turn."""
+"""Mark that replaces the middle of a long turn."""
 DOCUMENT: Final = "[document]"
-"""Mark in place of a retrieved document in a user's turn."""
+"""Mark that replaces a retrieved document in a user's turn."""
 _DOCUMENT_CHARS: Final = 40
-"""A shorter document may be a word of the question itself."""
+"""Least number of characters of a document that is replaced; a shorter one may be a word of the question itself."""
 
 
 def with_earlier_turns(call: RagCall, most: int = MOST_TURNS) -> RagCall:
@@ -81,9 +81,9 @@ def _without_documents(text: str, documents: Sequence[Document]) -> str:
     for document in documents:
         if len(document.text) >= _DOCUMENT_CHARS:
             text = text.replace(document.text, DOCUMENT)
-    text = shorten(text, MOST_CHARS)  # the patterns take milliseconds for long texts
+    text = shorten(text, MOST_CHARS)  # first, as the patterns below take milliseconds for long texts
     if "\n" in text or "<" in text:
-        from ragtrace.capture.prompt_parts import split_prompt  # its patterns take time to compile
+        from ragtrace.capture.prompt_parts import split_prompt  # compiling its patterns takes time, mostly for nothing
 
         parts = split_prompt(text)
         if parts is not None and parts.question:

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _MOST_TRIES: Final = 4
-"""Fewer than the failures that open the circuit, so that one call on which the judge always fails cannot open it."""
+"""Largest number of attempts for one call, below `_FAILURES_IN_A_ROW`, so that no single call can open the breaker."""
 _FAILURES: Final = frozenset({"unavailable", "timeout"})
-"""Reasons that count as failures of the judge; with any other reason it has replied."""
+"""Reasons that count as failures of the judge; any other reason means that the judge has replied."""
 _PACKAGE: Final = __name__.partition(".")[0]
 _STATUS: Final = re.compile(r"HTTP \d+")
-"""Start of the detail of an error that a server answered with, before the server's own words."""
+"""Pattern of the HTTP status before a server's own words, in the detail of an error."""
 
 
 class JudgeStatus(NamedTuple):
@@ -44,17 +44,17 @@ class JudgeStatus(NamedTuple):
 
     state: BreakerState
     waits_s: float
-    """Seconds until the judge may be asked again (open circuit, Retry-After, spent budget); 0 if it may be now."""
+    """Seconds until a request may be sent, because of an open breaker, a Retry-After or a spent budget; 0: now."""
     in_flight: int
-    """Calls that hold a slot: being judged, or waiting for a Retry-After to pass."""
+    """Number of calls that hold a slot: being judged, or waiting for a Retry-After to pass."""
     queued: int
-    """Calls that wait for a slot."""
+    """Number of calls that wait for a slot."""
     asked: int
-    """Times the judge was asked, retries included."""
+    """Number of requests to the judge, including retries."""
     spared: int
-    """Times the judge was not asked, because an identical call had been judged or was being judged."""
+    """Number of requests saved, because an identical call had been judged or was being judged."""
     hung_threads: int
-    """Threads that are still running a judge's plain function after its time was over."""
+    """Number of threads that still run a judge's plain function after the time limit."""
 
 
 class Reservation(Protocol):
@@ -132,16 +132,16 @@ class JudgeClient:
         self._concurrency, self._remembered = concurrency, remembered
         self._clock, self._sleep, self._chance = clock, sleep, chance
         self.computes = bool(getattr(judge, "computes", False))
-        """Whether the judge only computes: then it is asked without deadline, retries or cache."""
+        """Whether the judge only computes, so that no deadline, retries or cache are needed."""
         self._plain = not inspect.iscoroutinefunction(judge.judge)
         self.shared_limits: SharedLimits | None = None
-        """Limits that other processes keep, too; None: this client is limited by its own gate and breaker alone."""
+        """Limits kept together with other processes; None: only the client's own gate and breaker limit requests."""
         self.reset()
 
     def reset(self) -> None:
         """Replace the client's queues, cache and circuit breaker after a fork, in the child process."""
         self._slots = FairSemaphore(self._concurrency)
-        # Twice as many as are judged at a time, so that calls that pause before a retry leave no slot unused.
+        # Twice the concurrency, so that calls that pause before a retry leave no slot unused.
         self.admission_queue = FairSemaphore(2 * self._concurrency)
         self._gate = RetryAfterGate(self._clock, self._sleep, self._chance)
         self._breaker = CircuitBreaker(self._clock)
@@ -225,7 +225,7 @@ class JudgeClient:
         """Wait for the judgement of an identical call that is already being judged, and return that judgement.
 
         Returns:
-            None if that call ran out of its own time or was cancelled, which says nothing about this one.
+            None if that call ran out of its own time or was cancelled, which says nothing about the waiting call.
 
         Raises:
             JudgeError: the identical call failed, or was not judged before *deadline*.
@@ -234,7 +234,7 @@ class JudgeClient:
         if not leader.done():
             raise self._timeout_error("an identical call was still being judged at the deadline")
         outcome = leader.result()
-        if isinstance(outcome, JudgeError):  # a copy: the same exception object must not be raised in two tasks
+        if isinstance(outcome, JudgeError):  # copied, as one exception object must not be raised in two tasks
             copy = JudgeError(outcome.reason, outcome.detail, retryable=False)
             copy.deferred = outcome.deferred
             raise copy
@@ -253,9 +253,9 @@ class JudgeClient:
             except JudgeError as error:
                 tries += 1
                 spent = (spent or Cost()).add_known(Cost.from_report(error))
-                # A judge that sends a Retry-After is not failing: the deadline alone bounds how often it is asked.
+                # A judge that sends a Retry-After is not failing, so only the deadline bounds the number of attempts.
                 failed += error.retry_after is None or deadline == math.inf
-                # The Retry-After itself delays the next try: the pause only prevents a busy loop where it is 0.
+                # The gate waits for the Retry-After; this pause only prevents a busy loop where the Retry-After is 0.
                 pause = retry_delay(tries if error.retry_after is None else min(tries, 3), self._chance)
                 too_late = self._clock() + pause >= deadline or not self._gate.opens_before(deadline)
                 if not error.retryable or failed >= _MOST_TRIES or too_late or self._breaker.refuses:
@@ -287,7 +287,7 @@ class JudgeClient:
                 self._check_available(deadline)
         try:
             judgement = await self._ask_once(call, deadline)
-        except JudgeError as error:  # what a cancelled request has cost is not known: its reservation stays
+        except JudgeError as error:  # after a cancellation the cost is not known, so the reservation stays
             reservation.settle(Cost.from_report(error))
             if error.retry_after is not None:
                 await limits.pause(error.retry_after)
@@ -318,7 +318,7 @@ class JudgeClient:
                 well = True
                 return judgement
             except TimeLimitError as error:
-                # If most of the call's time had passed before the judge was asked, the judge is not the slow part.
+                # If most of the call's time had passed before the request, the judge is not the slow part.
                 hurried = left is not None and self._timeout is not None and left < self._timeout / 2
                 well = None if hurried else False
                 raise meter.total.set_on_error(self._timeout_error(f"no judgement: {error}")) from error
@@ -327,7 +327,7 @@ class JudgeClient:
                     well = error.reason not in _FAILURES
                 else:
                     self._gate.close(error.retry_after)
-                if meter.total and not error.n_calls:  # the judge did not report it
+                if meter.total and not error.n_calls:  # the error states no cost, so the measured one is added
                     raise meter.total.set_on_error(error) from error
                 raise
             finally:
@@ -357,10 +357,10 @@ class JudgeClient:
             raise Cost.from_report(error).set_on_error(known) from error
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException as error:  # a judge that calls sys.exit() must not end the background
+        except BaseException as error:  # sys.exit() in a judge must not end the background thread
             faults.record(f"judge {self._judge.id}", error)
             raise JudgeError("unavailable", type(error).__name__, retryable=False) from error
-        if not isinstance(judgement, Judgement):  # a user's judge may return anything
+        if not isinstance(judgement, Judgement):  # a user's judge may return any type
             raise JudgeError("unparsable", f"the judge returned {type(judgement).__name__}, not a Judgement")
         return judgement
 
@@ -399,7 +399,7 @@ def _without_content(error: JudgeError, judge: Judge) -> str:
 _FIRST_BACK_OFF_S: Final = 0.25
 _LONGEST_BACK_OFF_S: Final = 8.0
 _LONGEST_SHUT_S: Final = 3600.0
-"""A judge that says "come back next year" is asked again after an hour."""
+"""Largest number of seconds that a Retry-After is obeyed; after that, the judge gets a request in any case."""
 _SPREAD: Final = 0.1
 _LONGEST_SPREAD_S: Final = 1.0
 
@@ -430,7 +430,7 @@ class RetryAfterGate:
 
     def close(self, seconds: float) -> None:
         """Hold back requests to the judge for the next *seconds*, or longer if an earlier Retry-After says so."""
-        if not seconds > 0:  # NaN as well: a judge may say anything
+        if not seconds > 0:  # true for NaN as well, which a user's judge may give
             return
         seconds = min(seconds, _LONGEST_SHUT_S)
         opens = self._clock() + seconds
@@ -459,10 +459,10 @@ class RetryAfterGate:
 # --- circuit breaker -------------------------------------------------------------------------------------------------
 
 _FAILURES_IN_A_ROW: Final = 10
-"""Failures in a row that open the breaker. If every third call fails, ten in a row are rarer than one in 50,000."""
+"""Failures in a row that open the breaker. Where every third call fails, ten in a row are rarer than 1 in 50,000."""
 _WINDOW: Final = 40
 _SHARE: Final = 0.75
-"""Share of failures among the last `_WINDOW` outcomes that opens the breaker: retries cannot make up for more."""
+"""Share of failures among the last `_WINDOW` outcomes that opens the breaker, as retries cannot make up for more."""
 _PAUSE_S: Final = 5.0
 _LONGEST_PAUSE_S: Final = 60.0
 
@@ -483,16 +483,16 @@ class CircuitBreaker:
         self._outcomes: deque[bool] = deque(maxlen=_WINDOW)
         self._in_a_row = 0
         self._until: float | None = None
-        """Time at which a probe is let through; None while the breaker is closed."""
+        """Monotonic time in seconds at which a probe is let through; None while the breaker is closed."""
         self._openings = 0
-        """How often the breaker opened since it was last closed."""
-        self._epoch = 0  # how often it opened at all
+        """Number of openings since the breaker was last closed."""
+        self._epoch = 0  # number of all openings, by which tickets from before an opening are recognised
         self._probing = False
 
     @property
     def state(self) -> BreakerState:
         """State of the circuit breaker at this moment: closed, open, or half open (ready for a probe)."""
-        until = self._until  # read once: another thread may be looking
+        until = self._until  # read once, as another thread may change the attribute
         if until is None:
             return "closed"
         return "open" if self._clock() < until else "half_open"
@@ -521,7 +521,7 @@ class CircuitBreaker:
             ticket: what `admit` returned for the call.
             well: whether the judge replied; None if the call says nothing about the judge.
         """
-        if ticket != self._epoch:  # admitted before the breaker opened
+        if ticket != self._epoch:  # the call was admitted before the breaker opened
             return
         if self._until is not None:
             self._probing = False
@@ -548,7 +548,7 @@ class CircuitBreaker:
 # --- cache -----------------------------------------------------------------------------------------------------------
 
 CACHED: Final = "cached"
-"""Attribute of a judgement that was taken over from an identical call."""
+"""Attribute that marks a judgement taken over from an identical call."""
 _CACHE_CHARS: Final = 4_000_000
 _MOST_CHARS_EACH: Final = 100_000
 
@@ -566,13 +566,13 @@ def fingerprint(call: RagCall, evaluator: str) -> bytes:
     documents = [some and [(one.text, one.id) for one in some] for some in (call.contexts, call.reference_contexts)]
     turns = call.turns, call.earlier_turns
     judged = (evaluator, call.query, call.answer, call.reference, documents, turns, call.runs, call.parts)
-    # `repr` keeps the boundaries between texts, and tells None from an empty string.
+    # `repr` keeps the boundaries between texts, and distinguishes None from an empty string.
     return hashlib.blake2b(repr(judged).encode(), digest_size=16).digest()
 
 
 def as_cached(judgement: Judgement) -> Judgement:
     """Return a copy of *judgement* for an identical call, without a cost and marked as cached."""
-    attributes: object = judgement.attributes  # a user's judge may have put anything there
+    attributes: object = judgement.attributes  # a user's judge may have set attributes of any type
     kept = cast("Mapping[str, Plain]", attributes if isinstance(attributes, Mapping) else {})
     return replace(Cost(cost_usd=0.0).set_on_judgement(judgement), attributes={**kept, CACHED: True})
 
@@ -604,7 +604,7 @@ class JudgementCache:
         labels = [each.name for each in fields(judgement) if each.name not in ("reasons", "attributes")]
         try:
             chars = sum(_chars_in(getattr(judgement, name)) for name in labels)
-        except Exception:  # a judge of the user's may put anything there: a list that grows, or an iterator that ends
+        except Exception:  # labels of a user's judge may be anything: a list that grows, or an iterator that ends
             return
         if chars > _MOST_CHARS_EACH:
             return

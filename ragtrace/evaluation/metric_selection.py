@@ -11,7 +11,7 @@ from ragtrace.core.types import Judge, Metric
 from ragtrace.metrics import registry
 
 ALL: Final = "all"
-"""Name that stands for all metrics that cost no judge call of their own."""
+"""Name in `metrics=` for all metrics that cost no judge call of their own."""
 _ADVICE: Final[Mapping[str, str]] = {
     "screen": "write screen=ragtrace.EmbeddedJudge(), or None for no screen",
     "judge": "write for instance judge=ragtrace.OpenAIJudge('gpt-4o-mini'), or an object with id, version, type, "

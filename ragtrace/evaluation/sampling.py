@@ -21,9 +21,9 @@ from ragtrace.system.faults import faults, log_safely
 Predicate: TypeAlias = "Callable[[RagCall], bool]"
 Rule: TypeAlias = "str | Predicate"
 ABSTAINED: Final = "abstained"
-"""Name of a rule's condition, and of the label and the reason that mark an answer which declines to answer."""
+"""Name of a rule's condition, and of the label and the reason for an answer that declines to answer."""
 ANSWERED: Final = "answered"
-"""Metric of the screen that gives the label `abstained`."""
+"""Metric of the screen whose label may be `abstained`."""
 SUSPICIOUS: Final = "suspicious"
 """Metric of the screen that marks suspicious calls."""
 
@@ -41,7 +41,7 @@ CONDITIONS: Final[Mapping[str, Callable[[RagCall, Evaluation | None], bool]]] = 
     "abandoned": lambda call, screen: call.abandoned,
     "truncated": lambda call, screen: call.cut_chars > 0,
 }
-"""Conditions that a sampling rule can name."""
+"""Conditions that a sampling rule can name, each as a function of the call and the screen's evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _as_rules(value: object, name: str) -> tuple[Rule, ...]:
         elif not callable(item):
             raise SettingsError(f"{name} got {item!r}, which is neither a condition nor a function; {advice}")
         elif inspect.iscoroutinefunction(item) or inspect.isgeneratorfunction(item):
-            # A coroutine or generator counts as true, whatever its result would be.
+            # The rule's coroutine or generator would count as true, whatever its result.
             raise SettingsError(
                 f"{name} got the async or generator function {item!r}; write a plain function that returns a bool"
             )
@@ -202,18 +202,18 @@ def _matches_rule(rule: Rule, call: RagCall, screen: Evaluation | None) -> bool:
 _RULED_SHARE: Final = 0.9
 _LEAST_CALLS: Final = 2.0
 _KEPT: Final = 1.0
-"""Unused income, in slacks, that is kept at most from a quiet time for a busy one."""
+"""Most unused income that a budget saves from a quiet time for a busy one, in slacks (units of the balance)."""
 _KEPT_FOR_RULES: Final = 4.0
-"""The same for calls of `always` rules, which come in bursts (an outage) that should be judged completely."""
+"""Most unused income saved for calls of `always` rules, in slacks: their bursts are to be judged completely."""
 GUESS_USD: Final = 0.05
-"""Cost of a judgement before the first report: 10,000 tokens read and 1,000 written at the prices of a large model.
-High, so that the first calls do not spend the day's money."""
+"""Assumed cost of a judgement in US dollars until a cost is reported: 10,000 tokens read and 1,000 written at the
+prices of a large model. The guess is high, so that the first calls do not spend the day's money."""
 _REMEMBERED: Final = 50
 _TRUST: Final = 0.1
-"""Factor of the guess for each reported cost: one report of a cheap (cached) judgement does not raise the rates."""
+"""Factor on the guess for each reported cost, so that one report of a cheap (cached) judgement changes little."""
 _SILENT: Final = 3
 _MOST_GUESSES: Final = 2e7
-"""Largest plausible cost of one judgement, in guesses: a million US dollars."""
+"""Largest plausible cost of one judgement, as a multiple of the guess: a million US dollars."""
 UNPRICED: Final = (
     "usd_per_day= is set, but none of the first %d judgements said what it cost: each is counted as $%g. Tell the "
     "judge its price, OpenAIJudge(..., price=ragtrace.Price(input=0.15, output=0.6)), in US dollars for a million "
@@ -259,7 +259,7 @@ class Budget:
             cost: cost of judging one call, in the unit of the budget.
             ruled: whether an `always` rule matches the call.
         """
-        # Income depends on the clock alone: a call that is not sampled gives nothing back to the budget.
+        # Income depends on the clock alone, so a call that is not sampled gives nothing back to the budget.
         now = self._clock()
         income = max(0.0, now - self._filled) * self.per_second / self._slack(cost)
         self._filled = max(now, self._filled)
@@ -317,7 +317,7 @@ class JudgementCosts:
 
     def add(self, cost: float | None) -> None:
         """Add the cost of one judgement to the mean. None or an implausible number counts as not reported."""
-        # A user's judge may report anything.
+        # The judge of a user may report any number.
         most = self._guess * _MOST_GUESSES
         if isinstance(cost, (int, float)) and not isinstance(cost, bool) and 0 <= cost < most:
             self._known += 1
@@ -350,7 +350,7 @@ class QueueLoad:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.depth = 0
-        """Calls in the queue when it was last looked at."""
+        """Number of calls in the queue when the length of the queue was last read."""
 
     def factor(self, *, ruled: bool) -> float:
         """Return the factor in (0, 1] by which the present load lowers a call's sampling probability.
@@ -370,7 +370,7 @@ _DAY_SECONDS: Final = 86_400.0
 _CALLS_SLACK_SECONDS: Final = 5.0
 _USD_SLACK_SECONDS: Final = 300.0
 _CANARY_SHARE: Final = 0.02
-"""Largest share of a budget that is spent on canaries."""
+"""Largest share of each budget that may be spent on canaries."""
 
 
 class Sampler:
@@ -385,7 +385,7 @@ class Sampler:
         self._sampling, self._costs, self._clock = sampling, JudgementCosts(), clock
         self._next_canary = 0.0
         self.queue_load: QueueLoad | None = None
-        """Load of the queue that sampled calls go into; None: there is no queue outside this process."""
+        """Load of the queue for sampled calls; None: the calls go into no queue outside this process."""
         self._calls = self._usd = None
         ruled, shares = bool(sampling.always), sampling.replicas or 1
         if sampling.per_minute is not None:
@@ -418,7 +418,7 @@ class Sampler:
         probability = wanted * self._budget_factor(ruled=ruled)
         for budget, cost in self._budgets():
             budget.charge(probability, cost, ruled=ruled)
-        # Without a trace id the draw is random; the system's random numbers are not repeated in a forked child.
+        # Without a trace id the draw is random, by `SystemRandom`, which does not repeat numbers in a forked child.
         has_trace = call.span is not None and call.span.is_valid
         draw = _hash_fraction(call.span.trace_id) if has_trace and call.span is not None else SystemRandom().random()
         if draw < probability:
@@ -473,7 +473,7 @@ def is_sampled(trace_id: int, probability: float) -> bool:
 def _hash_fraction(trace_id: int) -> float:
     """Return a hash of a trace id as a number in [0, 1).
 
-    It has 53 bits, so that the division is exact and never rounds up to 1.
+    The hash has 53 bits, so that the division is exact and never rounds up to 1.
     """
     digest = hashlib.blake2b(trace_id.to_bytes(16, "big"), digest_size=8, key=_SALT).digest()
     return (int.from_bytes(digest, "big") >> 11) / 2**53

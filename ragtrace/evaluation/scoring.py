@@ -43,14 +43,14 @@ _DEFECTS: Final[Mapping[str, str]] = {
 }
 """Explanation of each defect that a call read from spans may have."""
 _LOOP_TURNS = 4
-"""Turns of the event loop that it takes to ask a judge with a free slot about the next call."""
+"""Number of turns of the event loop that a free slot takes to send the next call's request to the judge."""
 
 
 class LabelFreeJudge:
     """Judge that gives no labels, for metrics that are computed from the call alone, such as latencies."""
 
     computes = True
-    """Marks a judge that only computes: it needs no deadline, cache or queue."""
+    """Whether the judge only computes, so that it needs no deadline, cache or queue."""
     id, version = "ragtrace", "1"
     type: EvaluatorType = "deterministic"
 
@@ -116,7 +116,7 @@ class Evaluators(NamedTuple):
     """Evaluators of a process in the order in which they evaluate a call, each None if not configured."""
 
     measure: Evaluator | None
-    """Computes the metrics that need no labels, such as latencies (`LabelFreeJudge`)."""
+    """Evaluator of the metrics that need no labels, such as latencies (`LabelFreeJudge`)."""
     screen: Evaluator | None
     judge: Evaluator | None
 
@@ -161,7 +161,7 @@ async def evaluate(
             judgement, failed = Cost.from_report(error).set_on_judgement(Judgement()), error
         took = perf_counter() - began
         if not client.computes:
-            # Judgements arrive in bursts, and computing scores blocks the event loop: first send the next requests.
+            # Computing scores blocks the event loop, so in a burst of judgements the next requests are sent first.
             for _ in range(_LOOP_TURNS):
                 await asyncio.sleep(0)
         if failed is None:
@@ -237,18 +237,18 @@ async def _compute_metric(evaluator: Evaluator, metric: Metric, call: RagCall, j
 
 
 def _validated_result(evaluator: Evaluator, metric: Metric, result: object) -> Result:
-    if not isinstance(result, (Score, Unscored)):  # a user's metric may return anything
+    if not isinstance(result, (Score, Unscored)):  # a user's metric may return any type
         wrong = f"it returned {type(result).__name__}, not a Score or an Unscored"
         return _unscored(evaluator, metric, "metric_error", wrong)
     changes: dict[str, Any] = {}
     if isinstance(result, Score):
         low, high = metric.range
-        value = float(result.value)  # an int or a numpy number is sent as a float
+        value = float(result.value)  # exports an int or a numpy number as a float
         if not (low - _SLACK <= value <= high + _SLACK):
             reason = "out_of_range" if math.isfinite(value) else "non_finite"
             return _unscored(evaluator, metric, reason, f"{value!r} is outside [{low:g}, {high:g}]")
         changes = {"value": value}
-    return replace(  # a single call, as it takes longer than most metrics do
+    return replace(  # one call for all fields, as it takes longer than most metrics do
         result,
         evaluator=evaluator.identity,
         metric=metric.name,

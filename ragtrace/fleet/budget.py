@@ -26,11 +26,11 @@ from ragtrace.system.faults import faults
 
 REDIS_SCHEMES: Final = frozenset({"redis", "rediss"})
 STORE_SECONDS: Final = 2.0
-"""Time for Redis to accept a connection, and to answer."""
+"""Number of seconds that Redis may take to accept a connection, and to answer."""
 _MINUTE_SECONDS: Final = 60
 _DAY_SECONDS: Final = 86_400
 _PORTIONS: Final = 1_000
-"""Portions of a day's tokens and US dollars: each worker holds at most about one that it has not spent."""
+"""Number of portions of a day's tokens or US dollars; a worker takes one at a time, so about one may lie unspent."""
 _GUESS_TOKENS: Final = 11_000.0
 _UNREPORTED: Final = (
     "tokens_per_day= is set, but none of the first %d judgements said how many tokens it took: each is counted as %g"
@@ -42,11 +42,11 @@ if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[1]) then
     redis.call('SET', KEYS[1], '1', 'PX', ARGV[1])
 end
 """
-"""Makes the key of a Retry-After last for ARGV[1] milliseconds, unless it lasts longer already. Redis counts the time,
-so that the clocks of the workers need not agree."""
+"""Lua script that makes the key of a Retry-After last for ARGV[1] milliseconds, unless the key lasts longer already.
+Redis measures the time, as the clocks of the workers may differ."""
 _LONGEST_PAUSE_SECONDS: Final = 3600.0
 _PAUSE_CHECK_SECONDS: Final = 0.05
-"""Time for which an answer of Redis about the Retry-After holds, so that not every judge request waits for one."""
+"""Number of seconds for which a reading of the Retry-After in Redis is reused, instead of one before each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class BudgetLimits:
     """Limits of a judge's budget, where None means no limit."""
 
     per_minute: float | None = None
-    """Requests a minute; a judge may need several for one call, and repeats count."""
+    """Largest number of requests a minute, where a judge may send several for one call, and retries count."""
     tokens_per_day: float | None = None
-    """Tokens that the judge reads and writes in 24 hours."""
+    """Largest number of tokens that the judge reads and writes in 24 hours."""
     usd_per_day: float | None = None
-    """US dollars in 24 hours."""
+    """Largest number of US dollars in 24 hours."""
     minute_seconds: int = _MINUTE_SECONDS
     day_seconds: int = _DAY_SECONDS
 
@@ -146,7 +146,7 @@ class JudgeBudget:
             JudgeError: the budget allows no request before *deadline*, or Redis does not answer.
         """
         why = "the judge's budget is asked for by other calls of this worker"
-        # One task at a time asks Redis: the others would only repeat its question.
+        # One task at a time asks Redis, as the others would only repeat the request.
         if not await self._turn.acquire(None if deadline == math.inf else max(0.0, deadline - self._clock())):
             raise _deferred(why)
         try:
@@ -176,7 +176,7 @@ class JudgeBudget:
 
     async def pause(self, seconds: float) -> None:
         """Keep all workers from sending judge requests for *seconds*, as the Retry-After of the judge's server asks."""
-        if self._redis is None or not seconds > 0:  # NaN as well: a judge may say anything
+        if self._redis is None or not seconds > 0:  # true for NaN as well, which a user's judge may give
             return
         try:
             seconds = min(seconds, _LONGEST_PAUSE_SECONDS)
@@ -211,7 +211,7 @@ class JudgeBudget:
         """Count one judge request in all budgets, if all of them allow another request.
 
         Returns:
-            Seconds after which to try again, 0 if the request was counted; and what it waits for.
+            Seconds after which to try again, 0 if the request was counted; and the reason for the wait.
         """
         quotas = [quota for quota in (self._dollars, self._tokens) if quota is not None]
         if quotas and not self._n_settled and self._n_unsettled:
@@ -383,5 +383,5 @@ def _window(amount: float, seconds: int, name: str, judge: str) -> Any:
 
     if amount <= 0:
         raise SettingsError(f"a budget must be positive, got {amount!r}")
-    windows = max(1, math.ceil(1 / amount))  # less than one in the window: one in a longer window
+    windows = max(1, math.ceil(1 / amount))  # an amount below one per window becomes one per longer window
     return RateLimitItemPerSecond(math.floor(amount * windows + 1e-9), seconds * windows, f"{name}:{judge}")

@@ -37,21 +37,21 @@ _celery_exceptions: Any = import_module("celery.exceptions")
 log = logging.getLogger("ragtrace")
 
 CALLS_FOR_EACH_JUDGE_CALL: Final = 4
-"""Calls that a worker holds for each one that its judge sees at a time.
+"""Number of calls that a worker holds for each call that its judge handles at a time.
 
 The others wait for the judge, or for the delivery of their scores, before they are acknowledged.
 """
 _ROOM: Final = 16
-"""Calls that a full pool must have ended before it takes new ones: it takes them out of Redis together."""
+"""Number of calls that a full pool must end before new calls are taken from Redis, all of them in one step."""
 _HOLD_DEADLINES: Final = 2.0
-"""Judge deadlines for which a call may be held: it waits for the judge for one, and is judged for another."""
+"""Number of judge deadlines for which a call may be held: one to wait for the judge, another to be judged."""
 _DELIVERY_SECONDS: Final = 15.0
-"""Further seconds of it, for the delivery of the scores."""
+"""Number of seconds for which a call may be held in addition, for the delivery of the scores."""
 _STOP_SECONDS: Final = 1.0
 _STEPS_LEFT_OUT: Final = frozenset({"DelayedDelivery", "Gossip", "Mingle", "Heart", "Agent"})
 """Steps of Celery's consumer that a fleet does not use.
 
-The first would declare 28 exchanges and queues for tasks with a countdown.
+`DelayedDelivery` would declare 28 exchanges and queues for tasks with a countdown.
 """
 
 
@@ -188,14 +188,14 @@ class CallConsumer(_consumer.Consumer):  # type: ignore[misc]
         text = body if isinstance(body, str) else bytes(body).decode("utf-8", "backslashreplace")
         try:
             self.judge.bury(text, "not_a_call", wrong)
-        except _celery_exceptions.Reject:  # the broker is away, and gives the message to a worker again
+        except _celery_exceptions.Reject:  # the broker is unavailable, and delivers the message again later
             message.requeue()
         else:
             message.ack_log_error(log, self.connection_errors)
 
 
 def _judge_call(message: str) -> None:
-    """Name the task for Celery; `LoopPool` does what it asks for."""
+    """Register the task's name with Celery; `LoopPool` runs the work of the task."""
 
 
 def longest_hold(judge_timeout: float) -> float:
@@ -254,7 +254,7 @@ def run_worker(
         pool_cls=LoopPool,
         concurrency=concurrency * CALLS_FOR_EACH_JUDGE_CALL,
         queues=[CALLS],
-        # Several workers may run on a host; the queue of each one's remote control is named after it.
+        # A unique name, as Celery names the remote-control queue after it and several workers may run on a host.
         hostname=f"ragtrace-{uuid.uuid4().hex[:12]}@{socket.gethostname()}",
         quiet=True,
         loglevel=logging.WARNING,

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Claim: TypeAlias = Literal["claimed", "held", "done"]
-"""State of a call for the worker that asks: it has the claim, another worker has, or the scores are delivered."""
+"""State of a call for a worker: this worker has the claim, another one holds it, or the scores are delivered."""
 KEPT_SECONDS: Final = 90_000
-"""Time for which a confirmed claim is remembered: an hour longer than a call may wait in the queue."""
+"""Number of seconds for which a confirmed claim is kept: an hour longer than a call may wait in the queue."""
 _STORE_SECONDS: Final = 5.0
 _DONE: Final = "done"
 _CLAIM_SCRIPT: Final = """
@@ -49,11 +49,11 @@ class ClaimRequest(NamedTuple):
     """Request of a worker to claim one RAG call."""
 
     call: str
-    """Id of the call (`claim_id`)."""
+    """Id of the RAG call, as `claim_id` returns it."""
     owner: str
-    """Id of the delivery that holds the call."""
+    """Id of the delivery of the message with the call."""
     takes_over: str = ""
-    """Beginning of the ids of owners whose claim ends by this one; empty: of none."""
+    """Prefix of the owner ids whose claim passes to this owner; empty: no claim passes."""
 
 
 class Claims(Protocol):
@@ -118,7 +118,7 @@ class WorkerClaims:
         self._store, self._evaluator, self._seconds = store, (evaluator, evaluator_version), seconds
         self.has_store = store is not None
         self.counts: Counter[str] = Counter()
-        """Number of calls by what came of claiming them; `unknown`: the store did not answer."""
+        """Numbers of calls by the outcome of claiming them; `unknown`: the store did not answer."""
 
     def claim_all(self, wanted: Sequence[tuple[SpanContext | None, str, str]]) -> Sequence[Claim | Literal["unknown"]]:
         """Claim RAG calls, and count the outcomes.
@@ -263,7 +263,7 @@ class SqlClaims:
         self._n_claims += 1
         if self._n_claims % self._cleaning == 0:
             self._execute(table.delete().where(table.c.until < now))
-        # Inserting first: of two workers at the same moment, the primary key lets one through.
+        # An insert first: where two workers claim at the same moment, the primary key lets only one through.
         with suppress(self._sql.exc.IntegrityError):
             self._execute(table.insert().values(call_id=call, **claimed))
             return "claimed"
@@ -304,7 +304,7 @@ class SqlClaims:
             return
         try:
             self._table.metadata.create_all(self._engine)
-        except self._sql.exc.DatabaseError:  # another worker may have made it at the same moment
+        except self._sql.exc.DatabaseError:  # another worker may have created the table at the same moment
             if not self._sql.inspect(self._engine).has_table(self._table.name):
                 raise
         self._exists = True
@@ -316,6 +316,6 @@ class SqlClaims:
 
 def _make_sqlite_fast(connection: Any, _: object) -> None:
     """Configure SQLite to wait for the disk at checkpoints only, so that a claim takes less than a millisecond."""
-    with suppress(sqlite3.OperationalError):  # locked: another worker is switching the file, for all connections
+    with suppress(sqlite3.OperationalError):  # locked: another worker is setting the mode, which holds for all
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")

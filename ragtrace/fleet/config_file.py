@@ -21,7 +21,7 @@ else:
 _OF_A_PROCESS: Final = frozenset(
     {"tracer_provider", "meter_provider", "logger_provider", "set_global", "evaluate_spans"}
 )
-"""Arguments of `configure` that concern the spans of an application's own process."""
+"""Arguments of `configure` that only concern the spans of an application's own process."""
 _NO_SPEC: Final = "none"
 _SECRETS: Final = frozenset({"api_key"})
 

@@ -24,12 +24,12 @@ class FleetState:
     """Snapshot of a fleet's queues and workers."""
 
     calls: int
-    """Calls in the queue that no worker has."""
+    """Number of calls in the queue that no worker has taken."""
     dead_letters: int
     oldest_seconds: float | None
-    """Time for which the oldest call of the queue has waited; None: not known (RabbitMQ), or the queue is empty."""
+    """Seconds for which the oldest call of the queue has waited; None: the queue is empty, or RabbitMQ's."""
     consumers: int
-    """Workers that take calls from the queue."""
+    """Number of workers that take calls from the queue."""
     workers: tuple[str, ...]
     """Names of the workers that answered within a second."""
 
@@ -140,7 +140,7 @@ def _letters_in_redis(broker: CallBroker, most: int) -> Generator[tuple[Any, Cal
 def _read_letter(letter: Any) -> tuple[str, object]:
     """Return the reason and the RAG call of a dead letter.
 
-    It comes from a worker, or from RabbitMQ, which moves the message of Celery there as it was.
+    The letter comes from a worker, or from RabbitMQ, which moves Celery's message there unchanged.
     """
     try:
         body: object = json.loads(letter)

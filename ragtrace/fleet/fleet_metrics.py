@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ragtrace.telemetry.fast_meters import FastMeter
 
 _BUDGET_SECONDS: Final = 5.0
-"""Time for which a reading of the budget is used again: several readers may export the same metrics."""
+"""Number of seconds for which a reading of the budget is reused, as several readers may export the same metrics."""
 
 
 class FleetMetrics:

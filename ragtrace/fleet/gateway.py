@@ -57,7 +57,7 @@ class Gateway:
         self._upstream, self.scorer, self._token = upstream, scorer, token.encode()
         self.most_body_bytes, self._most_in_flight_bytes = most_body_bytes, most_in_flight_bytes
         self.draining = False
-        """Whether the gateway is shutting down, and asks all senders to try again elsewhere."""
+        """Whether the gateway is shutting down and asks all senders to try again elsewhere."""
         self._in_flight = 0
         self._requests: Counter[tuple[str, str]] = Counter()
         self._spans: Counter[tuple[str, str]] = Counter()
@@ -111,7 +111,7 @@ class Gateway:
                 result = await self._take(request, payload)
             except RefusedError as refused:
                 result = refused.result
-            except BaseException:  # the sender went away, and will try again
+            except BaseException:  # the sender has disconnected, and will send the request again
                 self._spans["refused", "cancelled"] += payload.spans
                 self._requests["refused", "cancelled"] += 1
                 raise

@@ -22,7 +22,7 @@ _CODES: Final = {
     "unavailable": grpc.StatusCode.UNAVAILABLE,
 }
 _MOST_STREAMS: Final = 64
-"""Requests that one connection may have under way; its further ones wait on the side of the sender."""
+"""Largest number of requests in flight on one connection; further ones wait on the sender's side."""
 
 
 def make_grpc_server(gateway: Gateway) -> grpc.aio.Server:
@@ -45,10 +45,10 @@ def make_grpc_server(gateway: Gateway) -> grpc.aio.Server:
         options=[
             ("grpc.max_receive_message_length", gateway.most_body_bytes),
             ("grpc.max_concurrent_streams", _MOST_STREAMS),
-            ("grpc.so_reuseport", 0),  # else a second gateway would share the port unnoticed
+            ("grpc.so_reuseport", 0),  # otherwise a second gateway would share the port unnoticed
         ]
     )
-    # Without functions that decode and encode, the messages are the bytes on the wire.
+    # Without (de)serialisers, gRPC passes messages as the bytes on the wire.
     handlers: dict[str, Any] = {METHOD.rpartition("/")[2]: grpc.unary_unary_rpc_method_handler(cast("Any", export))}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     return server

@@ -26,7 +26,7 @@ _STATUSES: Final = {
     "accepted": 200, "invalid": 400, "unauthenticated": 401, "too_large": 413, "unsupported": 415, "unavailable": 503
 }  # fmt: skip
 _CODES: Final = {"invalid": 3, "unauthenticated": 16, "too_large": 8, "unsupported": 3, "unavailable": 14}
-"""Codes of gRPC, which are those of the status message in the body of a refusal."""
+"""gRPC status code for each kind of refusal, which the status message in the body carries."""
 
 
 class HttpServer(uvicorn.Server):
@@ -50,7 +50,7 @@ class HttpServer(uvicorn.Server):
                 timeout_graceful_shutdown=math.ceil(drain_seconds),
             )
         )
-        # The context that uvicorn makes from files offers only the oldest ciphers to clients of TLS 1.2.
+        # Replaces the context that uvicorn makes from files, which offers only the oldest ciphers to TLS 1.2 clients.
         self.config.load()
         self.config.ssl = tls
 

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 DEAD_LETTER_VERSION: Final = 1
 _DELIVERY_PAUSE_SECONDS: Final = 0.25
-"""Pause between two deliveries of scores, in which the scores of many calls gather."""
+"""Pause in seconds between two deliveries of scores, so that one delivery has the scores of many calls."""
 _GROUP: Final = 8
-"""Calls that are told at a time that their scores are delivered."""
+"""Number of waiting calls that are woken at a time when their scores are delivered."""
 _GATHER_SECONDS: Final = 0.002
-"""Time in which the claims of calls gather before the store is asked."""
+"""Number of seconds for which claims of calls are collected before one request to the store."""
 _FLUSH_SECONDS: Final = 10.0
 _HELD_SECONDS: Final = 1.0
-"""Pause before a call whose claim another worker has goes back into the queue."""
+"""Pause in seconds before a call that another worker has claimed goes back into the queue."""
 _DETAIL_CHARS: Final = 500
 _LOST_WORKERS_SECONDS: Final = 86_400
-"""Time for which Redis remembers with how many workers a call was lost."""
+"""Number of seconds for which Redis keeps the number of workers that were lost with a call."""
 _MESSAGE_BYTES: Final = 5 << 20
-"""Size of a whole message; that of the call in it is checked when it is read."""
+"""Largest number of bytes of a whole message; the size of the call inside is checked when the message is read."""
 
 
 class _Undelivered(NamedTuple):
@@ -100,7 +100,7 @@ class ScoreDelivery:
                     return
                 self._changed.wait_for(lambda: self._closed, _DELIVERY_PAUSE_SECONDS)
                 batch, self._waiting = self._waiting, []
-            batch = [each for each in batch if not each.done.done()]  # it may have waited too long
+            batch = [each for each in batch if not each.done.done()]  # a call may have ended by waiting too long
             if self._deliver():
                 self._claims.confirm(*(each.span for each in batch))
                 _settle(batch, 0.0 if self._closed else _DELIVERY_PAUSE_SECONDS / 2)
@@ -119,10 +119,10 @@ class ScoreDelivery:
 
 
 def _settle(batch: Sequence[_Undelivered], within: float) -> None:
-    """Tell the calls of *batch* that their scores are delivered, evenly over a number of seconds.
+    """Wake the waiting calls of *batch*, whose scores are delivered, evenly over a number of seconds.
 
-    Each one makes room for a new call. If all did at once, the judge's answers would wait while as many new calls are
-    read.
+    Each call makes room for a new one. If all calls ended at once, the judge's answers would wait while as many new
+    calls are read.
     """
     groups = [batch[start : start + _GROUP] for start in range(0, len(batch), _GROUP)]
 
@@ -135,7 +135,7 @@ def _settle(batch: Sequence[_Undelivered], within: float) -> None:
 
     if groups:
         loop, pause = batch[0].loop, within / len(groups)
-        with suppress(RuntimeError):  # the runtime has shut down
+        with suppress(RuntimeError):  # the event loop of the runtime is closed
             loop.call_soon_threadsafe(settle)
 
 
@@ -182,7 +182,7 @@ class FleetJudge:
         self.delivery = ScoreDelivery(runtime, claims, timeout)
         self._redis: Any = None
         self.oldest_published: float | None = None
-        """Time at which the call was published that this worker began last: about the oldest one in the queue."""
+        """Time at which the call begun last was published, in seconds since the epoch; None: no call was begun."""
 
     async def handle(self, text: object, *, task_id: str, redelivered: bool) -> None:
         """Judge the RAG call in a queue message.
@@ -218,7 +218,7 @@ class FleetJudge:
         if state == "held":
             await asyncio.sleep(_HELD_SECONDS)
             await asyncio.to_thread(self._put, lambda: self._broker.publish(message, again=True))
-        elif state == "done":  # only its acknowledgement was lost
+        elif state == "done":  # a redelivery, as only the acknowledgement was lost
             return
         elif redelivered and await asyncio.to_thread(self._count_lost_worker, task_id) >= MOST_TRIES:
             detail = f"workers ended {MOST_TRIES} times while judging it"
@@ -233,7 +233,7 @@ class FleetJudge:
 
         async def taken_over() -> bool:
             recent = is_redis(self._broker.url) and monotonic() - began < HOLD_SECONDS / 2
-            if recent or not self._claims.has_store:  # Redis gives no call to another worker so soon
+            if recent or not self._claims.has_store:  # Redis gives a call to another worker only after a while
                 return False
             return not await asyncio.to_thread(self._claims.holds, span, owner)
 
@@ -245,7 +245,7 @@ class FleetJudge:
         if judged.status == "scored":
             await self.delivery.wait(span)
             return
-        # The call may be judged again, by this worker or another.
+        # Without the claim, the call can be judged again by any worker.
         await asyncio.to_thread(self._claims.release, span, owner)
         if judged.status == "failed":
             await self.delivery.wait()

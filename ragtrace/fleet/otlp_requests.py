@@ -21,7 +21,7 @@ from ragtrace.telemetry.reading.otlp_protobuf import has_ids
 Content: TypeAlias = Literal["protobuf", "json"]
 Status: TypeAlias = Literal["accepted", "invalid", "unsupported", "too_large", "unauthenticated", "unavailable"]
 _WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
-"""Formats of zlib by HTTP content encoding."""
+"""Value of zlib's `wbits` for each HTTP content encoding."""
 _ID_FIELDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
 
@@ -30,7 +30,7 @@ class ExportRequest:
     """OTLP export request with spans, as received by the gateway."""
 
     body: bytes
-    """Bytes as they were received, to be forwarded."""
+    """Body as received, which is forwarded unchanged."""
     content: Content
     encoding: str = ""
     """HTTP content encoding of the body: empty, `identity`, `gzip` or `deflate`."""
@@ -41,11 +41,11 @@ class Payload:
     """Validated contents of an OTLP export request."""
 
     body: bytes
-    """Decompressed body."""
+    """Body after decompression."""
     content: Content
     spans: int
     without_ids: int
-    """Number of its spans without a valid trace id or span id."""
+    """Number of spans without a valid trace id or span id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,15 @@ class ExportResult:
 
     status: Status
     reason: str = ""
-    """Reason of a refusal, for the metrics of the gateway."""
+    """Reason of a refusal in one word, for the gateway's metrics; empty: accepted."""
     message: str = ""
-    """Reason of a refusal, for the client."""
+    """Reason of a refusal as text, for the client; empty: accepted."""
     retry_after: float | None = None
-    """Seconds after which the client may try again."""
+    """Seconds after which the client may try again; None: no time is given."""
     response: bytes = b""
-    """Response message of OTLP, in the content type of the request; empty: all spans were accepted."""
+    """Response message of OTLP in the content type of the request; empty: all spans were accepted."""
     rejected: int = 0
-    """Number of spans that an accepted request had and that were not accepted."""
+    """Number of spans in an accepted request that were not accepted."""
 
 
 class RefusedError(Exception):
@@ -171,7 +171,7 @@ def json_to_protobuf(body: bytes) -> bytes:
         for span in _json_spans(document):
             for fields in (span, *_objects(span, "links", "links")):
                 for name in _ID_FIELDS:
-                    if isinstance(fields.get(name), str):  # OTLP has ids in hexadecimal, protobuf's JSON in base64
+                    if isinstance(fields.get(name), str):  # hexadecimal in OTLP's JSON, base64 in protobuf's JSON
                         fields[name] = base64.b64encode(bytes.fromhex(fields[name])).decode()
         message = ParseDict(document, ExportTraceServiceRequest(), ignore_unknown_fields=True)
         return bytes(message.SerializeToString())

@@ -25,15 +25,15 @@ _virtual: Any = import_module("kombu.transport.virtual")
 _RENEWAL_SECONDS: Final = 1.0
 _NEVER_SECONDS: Final = 1e9
 _MOST_AT_ONCE: Final = 16
-"""Calls that a worker takes out of the queue in one step; more would leave idle workers beside one with a long list."""
+"""Most calls that a worker takes from the queue in one step; taking more would leave other workers without calls."""
 _WAITING: Final = f"{REDIS_PREFIX}{CALLS}"
 _MOVING: Final = f"{REDIS_PREFIX}moving"
-"""List of the messages that Redis has sent to a worker which has not noted yet that it holds them."""
+"""Key of the list of messages that Redis has sent to a worker and that the worker does not hold yet."""
 _HELD: Final = f"{REDIS_PREFIX}held"
-"""Sorted set of the deliveries that workers hold, by the time of their last renewal."""
+"""Key of the sorted set of deliveries that workers hold, by the time of their last renewal."""
 _MESSAGES: Final = f"{REDIS_PREFIX}held_messages"
-"""Hash of the messages of these deliveries."""
-# Times are those of Redis: the clocks of the workers need not agree.
+"""Key of the hash with the message of each held delivery, as taken from the queue."""
+# The scripts use the time of Redis, as the clocks of the workers may differ.
 _TAKE_SCRIPT: Final = """
 if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 0 then return {} end
 local items = {ARGV[1]}
@@ -138,7 +138,7 @@ class HeldCalls:
                 self._update(renewed, released, returned)
             except Exception as error:
                 faults.record("fleet: renewing of calls in Redis", error)
-                # The other workers could not renew their calls either, which look abandoned now and are not.
+                # Calls of the other workers look abandoned now, as these workers could not renew their holds either.
                 self._looks_after_others_from = monotonic() + HOLD_SECONDS
             else:
                 with self._lock:
@@ -153,7 +153,7 @@ class HeldCalls:
             if released:
                 pipe.zrem(_HELD, *released)
                 pipe.hdel(_MESSAGES, *released)
-            if returned:  # an update of the score only, so that the script finds them abandoned
+            if returned:  # sets the time of an existing entry to 0, so that the script finds the call abandoned
                 pipe.zadd(_HELD, dict.fromkeys(returned, 0), xx=True)
             pipe.eval(_RENEWAL_SCRIPT, 4, *keys, expiry, *renewed)
             moving: list[bytes] = pipe.execute()[-1]
@@ -166,7 +166,7 @@ class HeldCalls:
 class CallQoS(_virtual.QoS):  # type: ignore[misc]
     """Unacknowledged deliveries of a kombu channel, which are registered in Redis by `HeldCalls`."""
 
-    restore_at_shutdown = False  # a channel also ends with its connection, while its calls are being judged
+    restore_at_shutdown = False  # a channel also ends with its connection, while its calls are still being judged
 
     def ack(self, delivery_tag: str) -> None:
         """Acknowledge a delivery, so that its message is deleted."""
@@ -192,7 +192,7 @@ class CallChannel(_redis.Channel):  # type: ignore[misc]
     def _brpop_start(self, timeout: float | None = None) -> None:
         """Ask Redis to move the next call from the queue to the list of calls in delivery to a worker."""
         self._moves = self.active_queues == [CALLS]
-        if not self._moves:  # a queue for the answers of other workers
+        if not self._moves:  # another queue, for the replies of remote control
             channel: Any = super()
             channel._brpop_start(timeout)
             return
@@ -209,7 +209,7 @@ class CallChannel(_redis.Channel):  # type: ignore[misc]
         try:
             item: bytes | None = self.client.parse_response(connection, "BLMOVE", **options)
         except self.connection_errors:
-            connection.disconnect()  # the next round of the loop connects anew
+            connection.disconnect()  # the next round of the event loop connects again
             raise
         finally:
             self._in_poll = None

@@ -29,7 +29,7 @@ _TIMEOUT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER
 _COMPRESSION_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION")
 _TIMEOUT_SECONDS: Final = 10.0
 _SWITCH_SECONDS: Final = 0.001
-"""Time for which the scoring thread keeps the interpreter while a request waits; Python's default is 0.005."""
+"""Switch interval of the interpreter in seconds, so that requests wait less for the scoring thread; default: 0.005."""
 _BACKLOG: Final = 2_048
 _LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1", "0.0.0.0", "::"})
 
@@ -40,21 +40,21 @@ class GatewaySettings:
 
     host: str = "127.0.0.1"
     http_port: int = 4318
-    """0: any free port."""
+    """Port for OTLP/HTTP; 0: any free port."""
     grpc_port: int = 4317
-    """0: any free port."""
+    """Port for OTLP/gRPC; 0: any free port."""
     forward: bool = True
-    """Whether received spans go on to the OTLP endpoint of the environment."""
+    """Whether received spans are forwarded to the OTLP endpoint of the environment."""
     token: str = field(default="", repr=False)
     tls: ListenerTls | None = None
-    """None: the listeners speak no TLS."""
+    """Certificate and key of the listeners; None: the listeners use no TLS."""
     most_body_bytes: int = 16 << 20
     most_in_flight_bytes: int = 64 << 20
     queue_bytes: int = 64 << 20
     settle_seconds: float = 10.0
     parent_seconds: float = 60.0
     drain_seconds: float = 10.0
-    """Seconds for requests that are not answered, and for spans that are not read yet, at the end."""
+    """Seconds at shutdown for requests that are not answered yet and spans that are not read yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class GatewayAddresses:
     http: str
     grpc: str
     upstream: str | None
-    """None: spans are not forwarded."""
+    """Address of the upstream OTLP endpoint; None: spans are not forwarded."""
 
 
 def upstream_endpoint(settings: GatewaySettings, environ: Mapping[str, str]) -> Endpoint | None:
@@ -90,7 +90,7 @@ def upstream_endpoint(settings: GatewaySettings, environ: Mapping[str, str]) -> 
 def _timeout(environ: Mapping[str, str]) -> float:
     """Return the time limit in seconds for a request to the upstream."""
     given = next(filter(None, map(environ.get, _TIMEOUT_VARIABLES)), None)
-    return _TIMEOUT_SECONDS if given is None else float(given)  # the exporter of the scores has checked it
+    return _TIMEOUT_SECONDS if given is None else float(given)  # validated by the exporter of the scores
 
 
 async def serve(
@@ -137,7 +137,7 @@ async def serve(
             most_in_flight_bytes=settings.most_in_flight_bytes,
         )
         if runtime is not None:
-            runtime.worker.start()  # calls of the spool file must not wait for the first span
+            runtime.worker.start()  # now, as calls in the spool file must not wait for the first span
             gateway.add_metrics(runtime.telemetry.meter)
             if (publisher := runtime.publisher) is not None:
                 FleetMetrics(lambda: publisher.watch.depths).add_to(runtime.telemetry.meter)
@@ -196,10 +196,10 @@ def _bind(host: str, port: int) -> socket.socket:
         bound = socket.socket(family, socket.SOCK_STREAM)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Connections inherit this. Without it, an answer with a body waits 40 ms for the client's acknowledgement.
+            # Connections inherit the option, without which an answer with a body waits 40 ms for an acknowledgement.
             bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             bound.bind((host, port))
-            bound.listen(_BACKLOG)  # connections wait until the server accepts them, so none is refused meanwhile
+            bound.listen(_BACKLOG)  # connections wait until the server accepts them, so that none is refused meanwhile
         except OSError:
             bound.close()
             raise

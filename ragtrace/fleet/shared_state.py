@@ -22,9 +22,9 @@ class SharedState:
 
     claims: WorkerClaims
     budget: JudgeBudget | None
-    """None: the judge has no budget, and no Redis through which a Retry-After could be shared."""
+    """Budget of the judge; None: there is none, and no Redis through which workers could share a Retry-After."""
     reader: BudgetReader | None
-    """Reads what is left of the budget; None: it is not in Redis, or there is none."""
+    """Reader of the remaining budget; None: there is no budget, or it is not in Redis."""
 
 
 def share_state(

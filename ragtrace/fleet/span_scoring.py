@@ -21,7 +21,7 @@ from ragtrace.telemetry.reading.otlp_json import OtlpJsonReader
 from ragtrace.telemetry.reading.otlp_protobuf import spans_in
 
 _MOST_ATTRIBUTES: Final = 4_096
-"""Attributes that a span may have, those of its events included; the SDK's own limit is 128."""
+"""Largest number of attributes of a span with its events; the SDK's own limit is 128."""
 _MOST_TRACES: Final = 200_000
 _MOST_SPANS: Final = 200_000
 _LOOKS_PER_SETTLING: Final = 10
@@ -32,9 +32,9 @@ _LOST: Final = {
     "evicted": "too many spans of calls that are not complete were waiting; raise --queue-mib",
     "late": "their call had been scored before they came; raise --settle-seconds",
 }
-"""What to do against the losses of steps, by reason."""
+"""Advice against the loss of steps, by the reason of the loss."""
 _LEFT_OUT: Final = ("evicted", "late", "duplicates", "incomplete", "no_call")
-"""Reasons for which the assembler leaves steps out of all calls."""
+"""Reasons for which the assembler leaves a step out of all calls."""
 
 
 class SpanScorer:
@@ -180,7 +180,7 @@ class SpanScorer:
             unreadable = payload.spans - n_read
             if unreadable > 0:
                 self.count_dropped(unreadable, "unreadable")
-            self._assembler.take_left_out()  # for spans that are held back: none is here
+            self._assembler.take_left_out()  # discarded, as they serve spans held back, and the gateway holds none
 
     def _submit_calls(self, *, everything: bool) -> None:
         for call in self._assembler.close(everything=everything):

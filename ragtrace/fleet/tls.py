@@ -35,7 +35,7 @@ class ListenerTls:
         """
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            # The empty password refuses an encrypted key, for which OpenSSL would ask on the terminal.
+            # The empty password refuses an encrypted key, for which OpenSSL would otherwise ask on the terminal.
             context.load_cert_chain(self.certificate, self.key, password="")
         except (OSError, ValueError) as error:
             raise SettingsError(

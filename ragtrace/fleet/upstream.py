@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 _SERVICE: Final = trace_service_pb2.DESCRIPTOR.services_by_name["TraceService"].full_name
 METHOD: Final = f"/{_SERVICE}/Export"
-"""Path of the gRPC method that takes spans."""
+"""Path of the gRPC method that accepts spans."""
 SERVICE: Final = _SERVICE
 MEDIA_TYPES: Final = {"protobuf": "application/x-protobuf", "json": "application/json"}
 RETRY_AFTER_SECONDS: Final = 2.0
-"""Seconds after which a client may try again where the upstream does not say it."""
+"""Number of seconds after which a client may try again, where the upstream names none."""
 _MOST_CONNECTIONS: Final = 64
 _MOST_BYTES_AT_ONCE: Final = 1 << 20
 _REFUSALS: Final = {400: "invalid", 413: "too_large", 415: "unsupported"}
@@ -86,7 +86,7 @@ class HttpUpstream:
         self._url = endpoint.url
         tls: Any = True
         if endpoint.url.lower().startswith("https:"):
-            # The authorities that the application's other clients know, those of SSL_CERT_FILE included.
+            # The system's authorities and those of SSL_CERT_FILE, as the application's other clients use them.
             tls = http_library().create_ssl_context(verify=True)
             if endpoint.certificate:
                 tls.load_verify_locations(endpoint.certificate)
@@ -98,7 +98,7 @@ class HttpUpstream:
             timeout=aiohttp.ClientTimeout(total=timeout),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
-        # Looked up once: `trust_env=True` of aiohttp asks two threads for it at each request.
+        # Looked up once, as `trust_env=True` of aiohttp starts two threads for the look-up at each request.
         address = urlsplit(endpoint.url)
         self._proxy = None if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme)
 
@@ -107,7 +107,7 @@ class HttpUpstream:
         headers = {"content-type": MEDIA_TYPES[request.content]}
         if request.encoding:
             headers["content-encoding"] = request.encoding
-        # A stream is written in pieces, so that a large body does not hold up the other requests.
+        # A stream is written in pieces, so that a large body does not hold up other requests.
         data = request.body if len(request.body) <= _MOST_BYTES_AT_ONCE else BytesIO(request.body)
         try:
             async with self._session.post(

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     Mask: TypeAlias = "NDArray[np.bool_]"
 
 FIELDS: Final = ("workflow", "model", "release", "service", "status", "label", "feedback")
-"""Fields of a call that are no metric; `label` and `feedback` are what people said about the call."""
+"""Fields of a call that are no metrics; `label` and `feedback` are given by people."""
 PARTS: Final = ("status", "reason", "label", "evaluator")
-"""Texts that a metric's result has beside its score: `faithfulness.reason`."""
+"""Texts of a metric's result besides the score, used as in `faithfulness.reason`."""
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<sign><=|>=|!=|==|=|<|>)|(?P<bracket>[()])|'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\""
     r"|(?P<word>[^\s()<>=!'\"]+))"
@@ -81,7 +81,7 @@ class CallFilter:
     def __init__(self, text: str) -> None:
         self.text = text
         self.metrics: list[str] = []
-        """Metrics whose scores the expression compares, in the order in which they occur."""
+        """Names of the metrics whose scores the expression compares, in order of occurrence."""
         self._names: list[tuple[str, int]] = []
         self._tokens, self._next = self._tokenize(), 0
         self._evaluate = self._any_of(0)
@@ -175,7 +175,7 @@ class CallFilter:
             if metric != "label":
                 self._names.append((metric, name.at))
             return self._of_text(name.text, sign, value)
-        if metric == "label":  # the human label for one metric: label.hallucinated = bad
+        if metric == "label":  # a human label for one metric, as in label.hallucinated = bad
             return self._of_text(name.text, sign, value)
         if name.text != "feedback":
             self._names.append((name.text, name.at))

@@ -18,8 +18,8 @@ CREATE TABLE IF NOT EXISTS canaries (
     PRIMARY KEY (metric, evaluator, canaries)
 ) WITHOUT ROWID
 """
-"""Table of the states of canary monitors. Histories of older releases get it when canaries are first judged, and older
-releases still read the file."""
+"""SQL of the table with the states of agreement monitors. A history of an older release gets the table when canaries
+are first judged; older releases can still read the file."""
 
 
 class CanaryStore:

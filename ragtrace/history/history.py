@@ -25,16 +25,16 @@ from ragtrace.system.sqlite_files import SQLiteFileError
 from ragtrace.telemetry.export.outbox import Outbox
 
 BATCH_SECONDS: Final = 0.5
-"""Longest time for which a call waits for others to be written with it."""
+"""Largest number of seconds that a call waits for others, to be written together."""
 _MOST_CALLS: Final = 10_000
 _MOST_BYTES: Final = 32 * 2**20
 _FEEDBACK_BYTES: Final = 600
 _TRIES: Final = 3
 _DAY_SECONDS: Final = 86_400.0
 _CLOSE_SECONDS: Final = 0.03
-"""Time for which `close` waits at least for a batch that is being written."""
+"""Least number of seconds that `close` waits for a batch that is being written."""
 _parents: list[HistoryWriter | None] = []
-"""Open files of the parent process, which a forked child must neither use nor close."""
+"""Writers of the parent process, kept as a forked child must neither use nor close their open files."""
 
 
 class History:
@@ -128,7 +128,7 @@ class History:
         """Store the queued calls within *timeout* seconds, close the history file, and return whether none was lost."""
         deadline = monotonic() + timeout
         flushed = self._outbox.close(timeout)
-        if self._lock.acquire(timeout=max(_CLOSE_SECONDS, deadline - monotonic())):  # else a batch is being written
+        if self._lock.acquire(timeout=max(_CLOSE_SECONDS, deadline - monotonic())):  # False: a batch is being written
             try:
                 self._close_writer()
             finally:
@@ -169,7 +169,7 @@ class History:
                 self._close_writer()
                 return dict.fromkeys(range(len(batch)), Refusal("write_failed", again=True, busy=True))
             self._prune()
-        # Not which calls they are, but how many: only the number of refusals is used.
+        # The indexes are arbitrary, as only the number of refusals is used.
         return dict.fromkeys(range(unreadable), Refusal("unreadable"))
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
@@ -184,7 +184,7 @@ class History:
     def _open_writer(self) -> HistoryWriter:
         if self._writer is None:
             self._writer = HistoryWriter(self.path, self._source, most_bytes=self._most_bytes, texts=self._texts)
-        if self._believed is None:  # before calls are written whose time may come from a wrong clock
+        if self._believed is None:  # read before the first write, as that may store times of a wrong clock
             newest = self._writer.newest_time
             self._believed = self._clock() if newest is None else newest, self._passed()
         return self._writer
@@ -200,8 +200,8 @@ class History:
     def _now(self) -> float:
         """Return the current time in seconds since the epoch, from which the age of stored calls is computed.
 
-        It is the clock's time, unless the clock has jumped ahead by more than a day: a clock that is set forward by
-        mistake would have all calls deleted. The new time is believed after a day.
+        Where the clock has jumped ahead by more than a day, the new time is believed only after a day: a clock that is
+        set forward by mistake would have all calls deleted.
         """
         now, passed = self._clock(), self._passed()
         then, since = self._believed or (now, passed)
@@ -214,7 +214,7 @@ class History:
         """Delete old calls from the history file. A failure is counted as a fault and not raised."""
         try:
             early = 0 if self._writer is None else self._writer.prune(self._now() - self._days * _DAY_SECONDS)
-        except sqlite3.Error as error:  # another process writes for long: the next batch tries again
+        except sqlite3.Error as error:  # another process holds the lock for long; the next batch tries again
             faults.record("history: pruning", error)
             return
         if early:

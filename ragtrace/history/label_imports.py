@@ -28,29 +28,29 @@ from ragtrace.history.labels import LABELS, Label, LabelValue
 Tool: TypeAlias = Literal["langfuse", "phoenix", "mlflow"]
 TOOLS: Final[tuple[Tool, ...]] = get_args(Tool)
 HUMAN_SOURCES: Final[Mapping[Tool, str]] = {"langfuse": "ANNOTATION", "phoenix": "HUMAN", "mlflow": "HUMAN"}
-"""What each tool calls the source of scores that people gave."""
+"""Value of the source field with which each tool marks scores by people."""
 _TRACE_ID: Final = re.compile(r"(?<![0-9a-fA-F])[0-9a-fA-F]{32}$")
 _SPAN_ID: Final = re.compile(r"[0-9a-fA-F]{16}")
 _MOST_VALUES: Final = 10
 _LISTS: Final = ("data", "scores", "traces", "assessments")
-"""Keys under which an answer of an API has its records."""
+"""Keys under which the response of an API may have its records."""
 
 
 class ExportedScore(NamedTuple):
     """One score from the export file of another tool (Langfuse, Phoenix or MLflow)."""
 
     trace_id: str
-    """As the tool writes it; empty: the export does not have it."""
+    """Trace id as the tool writes it; empty: the export does not have the id."""
     span_id: str
     name: str
     value: float | None
     text: str
-    """Category, or `true` and `false`; empty: the score is a number alone."""
+    """Category, or `true` or `false`; empty: the score is only a number."""
     source: str
     reviewer: str
     comment: str
     at: float | None
-    """Seconds since the epoch."""
+    """Time of the score, in seconds since the epoch; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ class ImportedLabels:
 
     labels: tuple[Label, ...]
     other_names: Mapping[str, int]
-    """Number of scores by another name."""
+    """Numbers of scores with another name than the wanted one, by name."""
     other_sources: Mapping[str, int]
-    """Number of scores that no person gave, by source."""
+    """Numbers of scores that no person gave, by source."""
     unmatched: tuple[str, ...]
-    """Trace id, or span id, of each score whose call the history does not hold."""
+    """Trace id or span id of each score whose call is not in the history."""
     ambiguous: tuple[str, ...]
-    """Trace id of each score whose trace has several calls, none of which it names."""
+    """Trace id of each score whose trace has several calls, where the score does not name one of them."""
 
 
 def import_labels(
@@ -132,7 +132,7 @@ def import_labels(
         by_span.setdefault(identity[16:].hex(), []).append(identity)
     other_names, other_sources, unclear = Counter[str](), Counter[str](), Counter[str]()
     unmatched, ambiguous, labels = list[str](), list[str](), list[Label]()
-    for score in sorted(scores, key=lambda each: each.at or 0.0):  # the latest of a reviewer stands
+    for score in sorted(scores, key=lambda each: each.at or 0.0):  # a reviewer's latest score replaces earlier ones
         if score.name != name:
             other_names[score.name] += 1
             continue
@@ -217,7 +217,7 @@ def _langfuse(record: Mapping[str, Any]) -> Iterator[ExportedScore]:
     elif kind == "CATEGORICAL" and not text:
         text = _text(value)
     if kind in ("BOOLEAN", "CATEGORICAL", "TEXT"):
-        value = None  # a number beside a category is an index into the configuration of the score
+        value = None  # the number is only an index of the category in the score's configuration
     yield ExportedScore(
         field("traceId"),
         field("observationId"),
@@ -256,14 +256,14 @@ def _mlflow(record: Mapping[str, Any]) -> Iterator[ExportedScore]:
     if given is None and "assessment_name" in info:
         given = [info]
     for each in json.loads(given) if isinstance(given, str) else given or ():
-        if each.get("valid") is False or "feedback" not in each:  # replaced, or an expectation
+        if each.get("valid") is False or "feedback" not in each:  # a replaced assessment, or an expectation
             continue
         value: Any = each["feedback"].get("value")
         source: Mapping[str, Any] = each.get("source") or {}
         truth = isinstance(value, bool)
         yield ExportedScore(
             _text(each.get("trace_id")) or trace,
-            "",  # an assessment of a span is one of its trace
+            "",  # MLflow's assessment of a span is used for the trace
             _name(each, "assessment_name"),
             None if truth or isinstance(value, str) else _number(value),
             str(value).lower() if truth else _text(value) if isinstance(value, str) else "",
@@ -289,7 +289,7 @@ def _name(record: Mapping[str, Any], *keys: str) -> str:
 
 
 def _text(value: object) -> str:
-    # An empty cell of a data frame is NaN.
+    # pandas writes an empty cell as NaN, which is the only value unequal to itself.
     return "" if value is None or value != value else str(value)
 
 

@@ -36,10 +36,10 @@ _TABLES: Final = (
 )""",
     "CREATE INDEX IF NOT EXISTS label_changes_reviewer ON label_changes (reviewer, metric, number)",
 )
-"""Tables of labels. Histories of older releases get them when labels are first used, and older releases still read the
-file. Labels are kept when the call that they are about is deleted for its age: they are the work of people."""
+"""SQL of the tables of labels. A history of an older release gets the tables when labels are first used; older releases
+can still read the file. Labels outlive the calls that are deleted for their age, as labels are the work of people."""
 _NAMES: Final = ("picks", "labels", "label_drafts", "label_changes_reviewer")
-"""Names of tables, and of the index that is created last."""
+"""Names of tables, and of the index that is created last, whose existence shows that all have been created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Pick:
     """RAG call that was picked to be labelled, with its inclusion probability."""
 
     identity: bytes
-    """Trace id and span id of the root span."""
+    """Trace id and span id of the call's root span."""
     metric: str
     evaluator: str
-    """id@version of the judge whose calls were picked from."""
+    """Judge (`id@version`) from whose calls this one was picked."""
     probability: float
 
 
@@ -64,9 +64,9 @@ class Label:
     label: LabelValue
     comment: str | None = None
     statements: tuple[Mapping[str, Any], ...] = ()
-    """Labels of the answer's statements: `label` (supported, not, unsure), and what tells the statement."""
+    """Labels of the answer's statements: `label` (supported, not, unsure), and keys that identify the statement."""
     at: float = 0.0
-    """Seconds since the epoch."""
+    """Time of the label, in seconds since the epoch; 0: not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Review:
     statements: tuple[Mapping[str, Any], ...] = ()
     """Labels of the answer's statements, as in `Label`."""
     at: float = 0.0
-    """Seconds since the epoch."""
+    """Time of the last change, in seconds since the epoch; 0: not set."""
 
     @property
     def is_empty(self) -> bool:
@@ -135,12 +135,12 @@ class LabelStore:
 
     def __init__(self, path: str) -> None:
         file = history_file(path)
-        with closing(file.connect_to_read()):  # checks what file it is
+        with closing(file.connect_to_read()):  # raises if the file is no history
             pass
         self._database = file.connect()
         tables = "SELECT count(*) FROM sqlite_master WHERE name IN (?, ?, ?, ?)"
         if self._database.execute(tables, _NAMES).fetchone() == (len(_NAMES),):
-            return  # without a transaction, which would wait for other writers
+            return  # no transaction is begun, as it would wait for other writers
         with transaction(self._database):
             for table in _TABLES:
                 self._database.execute(table)

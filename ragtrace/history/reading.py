@@ -36,7 +36,7 @@ class StoredSeries:
     metric: str
     version: str
     evaluator: int
-    """Its number among `Columns.evaluators`."""
+    """Number of the evaluator in `CallColumns.evaluators`."""
     higher_is_better: bool
 
 
@@ -49,18 +49,18 @@ class CallColumns:
 
     number: Ints
     at: Floats
-    """Seconds since the epoch."""
+    """Times of the calls, in seconds since the epoch."""
     source: Ints
     workflow: Ints
     model: Ints
     why: Ints
-    """The decision about the judge, as a position in `decisions`."""
+    """Reason of the sampling decision for each call, as an index into `decisions`."""
     sources: Mapping[int, CallOrigin]
     workflows: Sequence[str]
     models: Sequence[str]
     decisions: Sequence[str]
     evaluators: Mapping[int, str]
-    """id@version by number."""
+    """Evaluators as `id@version`, by number."""
     series: Mapping[int, StoredSeries]
     scored_call: Ints
     scored_series: Ints
@@ -73,7 +73,7 @@ class CallColumns:
     input_tokens: Ints
     output_tokens: Ints
     cost_usd: Floats
-    """NaN: the price is not known."""
+    """Cost in US dollars; NaN: the price is not known."""
     failed: Ints
 
     def __len__(self) -> int:
@@ -82,22 +82,22 @@ class CallColumns:
 
 @dataclass(frozen=True, slots=True)
 class CallTexts:
-    """Texts of one stored RAG call, with the evaluators' evidence and human labels, as reports show them."""
+    """Texts of one stored RAG call, with the evaluators' evidence and the labels of the scores."""
 
     number: int
     trace_id: str
     body: Mapping[str, Any]
     evidence: Mapping[int, Mapping[str, Any]]
-    """By the number of the evaluator."""
+    """Evidence of each evaluator, by the number of the evaluator."""
     labels: Mapping[int, str]
-    """By the number of the series."""
+    """Labels of the scores, by the number of the series."""
 
 
 class StoredResult(NamedTuple):
     """Result of one metric for one stored RAG call: a score, or the reason for a missing score."""
 
     number: int
-    """Row number of the call."""
+    """Row number of the call in the history file."""
     series: int
     score: float | None
     reason: str | None
@@ -126,7 +126,7 @@ class HistoryReader:
 
     def __init__(self, path: str) -> None:
         self._database = history_file(path).connect_to_read()
-        self._database.execute("BEGIN")  # from here on everything is read as of this moment
+        self._database.execute("BEGIN")  # all later reads see the file as of this moment
 
     def close(self) -> None:
         """Close the history file."""
@@ -191,7 +191,7 @@ class HistoryReader:
             f"SELECT number, {what} FROM {table} WHERE number BETWEEN ? AND ? AND {condition}", (least, most)
         )
         known: Iterable[tuple[Any, ...]] = rows
-        if table == "evaluations":  # an unknown price is NaN
+        if table == "evaluations":  # numpy has no NULL, so an unknown price becomes NaN
             known = (row if row[7] is not None else (*row[:7], np.nan, *row[8:]) for row in rows)
         found = np.fromiter(known, dtype=list(dtype))
         if not len(numbers):

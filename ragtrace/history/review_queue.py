@@ -16,15 +16,15 @@ SOURCES: Final[tuple[Source, ...]] = get_args(Source)
 Status: TypeAlias = Literal["unlabelled", "labelled", "unsure", "disputed", "all"]
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 _WINDOW: Final = 2_000
-"""Calls that one query looks at, which takes some milliseconds."""
+"""Number of calls that one query reads, which takes some milliseconds."""
 _SECONDS: Final = 0.04
-"""Time after which a search returns what it has found so far."""
+"""Number of seconds after which a search returns what has been found so far."""
 _EARLIER_CALLS: Final = 2_000
-"""Calls before a call among which earlier turns of its conversation are looked for."""
+"""Number of calls before a call that are searched for earlier turns of the conversation."""
 _TEXT_WINDOW: Final = 500
-"""Calls that one query looks at where it searches texts."""
+"""Number of calls that one query reads where texts are searched."""
 _PICKS: Final = 100
-"""Picked calls after which a search looks at the clock."""
+"""Number of picked calls after which a search reads the clock again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class QueueFilter:
     metric: str
     reviewer: str
     source: Source = "all"
-    """Calls that `ragtrace calibrate pick` picked for the metric; calls that have a score of it; or all calls."""
+    """Calls to select from: those that `ragtrace calibrate pick` picked for the metric, those with a score, or all."""
     status: Status = "all"
-    """By the labels of the reviewer; `disputed`: labelled by the reviewer, and reviewers say both good and bad."""
+    """State by the reviewer's label; `disputed`: labelled by the reviewer, and reviewers say both good and bad."""
     workflow: str | None = None
     text: str = ""
-    """Text that occurs in the query or in the answer, in upper or lower case."""
+    """Text that must occur in the query or the answer, ignoring case; empty: any call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,18 @@ class QueuedReview:
     """Entry of a review queue: a RAG call to be labelled."""
 
     key: str
-    """Position in the queue, after which `ReviewQueue.page` continues."""
+    """Position in the queue, after which `ReviewQueue.page` can continue."""
     identity: bytes
     number: int
-    """Row number of the call."""
+    """Row number of the call in the history file."""
     at: float
-    """Seconds since the epoch."""
+    """Time of the call, in seconds since the epoch."""
     workflow: str
     picked: bool
     query: str
     has_texts: bool
     label: str | None
-    """Label of the reviewer."""
+    """Label by the reviewer; None: there is none yet."""
     n_labels: int
     """Number of labels of all reviewers for the metric."""
 
@@ -69,7 +69,7 @@ class QueuePage:
 
     calls: tuple[QueuedReview, ...]
     after: str | None
-    """Position after which the next page begins; None: the queue ends here."""
+    """Position after which the next page begins; None: this page is the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +77,15 @@ class Progress:
     """Labelling progress of one reviewer for one metric."""
 
     picked: int
-    """Calls that are picked for the metric and still stored."""
+    """Number of calls that are picked for the metric and still stored."""
     picked_labelled: int
-    """Those of them that the reviewer has labelled."""
+    """Number of the `picked` calls that the reviewer has labelled."""
     labelled: int
-    """All calls that the reviewer has labelled."""
+    """Number of all calls that the reviewer has labelled."""
     calls: int
-    """Stored calls."""
+    """Number of stored calls."""
     without_identity: int
-    """Stored calls that cannot be labelled because they have no trace id."""
+    """Number of stored calls that cannot be labelled, as they have no trace id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,9 @@ class DisputedCall:
 
     identity: bytes
     number: int | None
-    """Row number; None: the call is deleted."""
+    """Row number of the call in the history file; None: the call has been deleted."""
     labels: Mapping[str, str]
-    """Label by reviewer."""
+    """Label by each reviewer's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,12 @@ class Verdict:
     """Score that one evaluator gave to one RAG call for one metric, or the reason for a missing score."""
 
     evaluator: str
-    """id@version."""
+    """Evaluator that gave the score, as `id@version`."""
     evaluator_number: int
-    """Its number in the history file, by which `CallTexts.evidence` is found."""
+    """Number of the evaluator in the history file, a key of `CallTexts.evidence`."""
     score: float | None
     reason: str
-    """Reason why there is no score."""
+    """Reason why there is no score; empty: there is one."""
 
 
 class ReviewQueue:
@@ -255,7 +255,7 @@ class ReviewQueue:
                 " AND EXISTS (SELECT 1 FROM results r WHERE r.number = c.number AND r.score IS NOT NULL"
                 " AND r.series IN (SELECT id FROM series WHERE metric = :metric))"
             )
-        if _sql_needle(chosen.text):  # before the JSON of the body is read, which takes longer
+        if _sql_needle(chosen.text):  # in SQL first, as parsing the JSON of each body takes longer
             where += " AND instr(lower(b.body), :needle) > 0"
         pick = "SELECT 1 FROM picks p WHERE p.identity = c.identity AND p.metric = :metric"
         if not picked:
@@ -319,7 +319,7 @@ class ReviewQueue:
             conversation_id: the conversation.
             most: most calls to return.
         """
-        # Only a key of the body can hold this text: a quotation mark inside a value has a backslash before it.
+        # Only a key of the body can contain this text, as JSON escapes a quotation mark inside a value.
         needle = f'"conversation_id": {json.dumps(conversation_id)}'
         rows = self._database.execute(
             "SELECT body FROM bodies WHERE number < ? AND number >= ? AND instr(body, ?) > 0"
@@ -340,10 +340,10 @@ def _pick_order(identity: bytes) -> tuple[bytes, bytes]:
 def _sql_needle(text: str) -> str:
     """Return a lower-case part of *text* for a first search by SQLite, or "" if there is none.
 
-    SQLite knows upper and lower case of ASCII alone, and the JSON of a body escapes all other characters.
+    SQLite ignores case in ASCII alone, and the JSON of a body escapes all other characters.
     """
     longest = max(re.findall(r"[\x20-\x7e]+", text), key=len, default="")
-    if not longest and text.upper() == text.lower():  # a script without upper and lower case
+    if not longest and text.upper() == text.lower():  # the script of the text has no upper and lower case
         longest = text
     return json.dumps(longest.lower())[1:-1]
 

@@ -46,15 +46,15 @@ CREATE TABLE IF NOT EXISTS feedback (
     comment TEXT, correction TEXT, user TEXT
 ) WITHOUT ROWID
 """
-"""Table of what people said about calls, by the identity of the call, which may not be stored (yet).
+"""SQL of the table with what people said about calls, by the identity of a call, which may not be stored (yet).
 
-It is created when a history is opened for writing: histories that older releases have made get it then, and older
-releases still read them.
+The table is created when a history is opened for writing, also in a history of an older release, and older releases
+can still read that history.
 """
 OF_A_CALL: Final = ("results", "evaluations", "evidence", "bodies", "calls")
-"""Tables whose rows belong to a call, by `number`; the table of the calls comes last."""
+"""Tables whose rows belong to a call, by `number`. The table of the calls themselves comes last."""
 IN_A_BODY: Final = ("query", "answer", "reference", "conversation_id", "error", "cut_chars", "streamed", "abandoned")
-"""Fields of a `RagCall` that are stored unchanged."""
+"""Fields of a `RagCall` that are stored unchanged in the JSON of a body."""
 
 
 def history_file(path: str) -> SQLiteFile:

@@ -23,13 +23,13 @@ class CallOrigin:
 
     service: str = ""
     release: str = ""
-    """The resource attribute `service.version`; empty: it has none."""
+    """Release of the application, from the resource attribute `service.version`; empty: not known."""
     screen: str = ""
-    """id@version of the evaluator that saw every call."""
+    """Evaluator (`id@version`) that saw every call; empty: none did."""
     screened: tuple[str, ...] = ()
-    """The metrics in [0, 1] that the screen was to score."""
+    """Names of the metrics with scores in [0, 1] that the screen was to compute."""
     judge: str = ""
-    """id@version of the evaluator that saw a sample."""
+    """Evaluator (`id@version`) that saw a sample of the calls; empty: none did."""
     judged: tuple[str, ...] = ()
 
     @classmethod

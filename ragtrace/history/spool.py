@@ -26,7 +26,7 @@ from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCal
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import SQLiteFile, delay_forks, transaction
 
-# The columns trying, scores and sent are of earlier releases, which may share the file.
+# Older releases, which may share the file, use the columns trying, scores and sent.
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS calls (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -41,11 +41,11 @@ CREATE TABLE IF NOT EXISTS calls (
 )
 """
 _SUSPECT_TRIES: Final = 2
-"""Number of crashes from which on a call is suspect, scored alone and after all others: it may crash the judge."""
+"""Number of crashes from which a call is suspected of crashing the judge, and so is scored alone and last."""
 QUARANTINE_TRIES: Final = 5
-"""Number of crashes from which on a call is not tried again before its lease ends, which doubles with each try."""
+"""Number of crashes from which a call is retried only when its lease has ended; the lease doubles with each try."""
 _MOST_TRIES: Final = 16
-"""Tries after which a call is deleted unscored. With a lease of a minute the last of them are a day apart."""
+"""Number of tries after which a call is deleted unscored; with a lease of a minute, the last are a day apart."""
 _ROWS_AT_ONCE: Final = 256
 
 
@@ -139,12 +139,12 @@ class Spool:
                     rows += (call.identity, body)
                     count, size = count + 1, size + len(body)
                 stored.append(fits)
-            # Few statements: each one releases the interpreter, and may have to wait until other threads give it back.
+            # Few statements, as each one releases the GIL and may then wait until other threads give it back.
             for start in range(0, len(rows), 2 * _ROWS_AT_ONCE):
                 some = rows[start : start + 2 * _ROWS_AT_ONCE]
                 marks = ", ".join(["(?, ?)"] * (len(some) // 2))
                 database.execute(f"INSERT OR REPLACE INTO calls (identity, body) VALUES {marks}", some)
-            if monotonic() > deadline:  # the caller has counted them as dropped by now
+            if monotonic() > deadline:  # by now the caller has counted the calls as dropped
                 raise sqlite3.OperationalError(
                     f"{sum(stored)} calls could not be stored within {timeout:g} s; give shutdown more time"
                 )
@@ -155,7 +155,7 @@ class Spool:
 
         The oldest come first; a call during which processes have crashed comes last and alone.
         """
-        with self._connection(timeout) as database:  # first without a lock: nearly always there is no call to claim
+        with self._connection(timeout) as database:  # a read without lock first, as there is nearly always no call
             free, values = self._claimable_condition(database)
             if not database.execute(f"SELECT 1 FROM calls WHERE {free} LIMIT 1", values).fetchone():
                 return []
@@ -271,7 +271,7 @@ def _read(database: sqlite3.Connection, number: int) -> ClaimedCall | None:
     (body,) = database.execute("SELECT body FROM calls WHERE number = ?", (number,)).fetchone()
     try:
         return ClaimedCall(number, decode(body))
-    except Exception as error:  # the row cannot be read by any process
+    except Exception as error:  # the row is unreadable for every process
         faults.record("spool: unreadable call", error)
         database.execute("DELETE FROM calls WHERE number = ?", (number,))
         return None
@@ -285,11 +285,11 @@ def _contents(database: sqlite3.Connection) -> SpoolContents:
 def _is_dead(owner: str) -> bool:
     """Return whether the process that claimed calls under the name *owner* is certainly dead.
 
-    It is False where that cannot be known, as of a process on another host.
+    The result is False if that cannot be known, as for a process on another host.
     """
     namespace, _, rest = owner.partition("/")
     number = rest.partition("/")[0]
-    # On Windows the same call would end the process; its claims expire.
+    # On Windows `os.kill` would end the process; there, its claims expire instead.
     if os.name != "posix" or namespace != _process_namespace() or not number.isdecimal():
         return False
     try:

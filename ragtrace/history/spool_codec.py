@@ -18,7 +18,7 @@ class UnscoredCall(NamedTuple):
 
     call: RagCall
     open: tuple[str, ...]
-    """Ids of the evaluators that have not scored it."""
+    """Ids of the evaluators that have not scored the call yet."""
     response_id: str | None = None
     probability: float | None = None
     """Inclusion probability with which the judge was to see the call; None: the sampler had not decided yet."""
@@ -43,10 +43,10 @@ class SpoolContents(NamedTuple):
     calls: int
     bytes: int
     claimed: int
-    """Calls that a process has claimed, one that was killed included."""
+    """Number of calls that a process has claimed, even if the process was killed."""
 
 
-# Looked up once: a process that ends has little time for thousands of calls.
+# Looked up once, as a process at shutdown has little time for thousands of calls.
 _NAMES: Final[Mapping[type, tuple[str, ...]]] = {
     kind: tuple(each.name for each in fields(kind)) for kind in (Document, Timing, Usage, Turn, CitedPart)
 }
@@ -101,7 +101,7 @@ def _span_from_record(record: Mapping[str, Any] | None) -> SpanContext | None:
     return SpanContext(
         int(record["trace"], 16),
         int(record["span"], 16),
-        is_remote=True,  # it is no span of this process
+        is_remote=True,  # the span was created in another process
         trace_flags=TraceFlags(record["flags"]),
         trace_state=TraceState.from_header([record["state"]] if record["state"] else []),
     )

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 _PRUNED_AT_ONCE: Final = 500
-"""Calls deleted in one transaction: no other writer waits for more."""
+"""Largest number of calls deleted in one transaction, so that other writers wait only briefly."""
 _ROOM: Final = 0.95
-"""Share of the size limit to which the file is pruned."""
+"""Share of the size limit to which pruning shrinks the file."""
 _MOST_ROUNDS: Final = 20
-"""Most transactions of pruning in a row; the rest is deleted with the next batch."""
+"""Largest number of pruning transactions in a row; the next batch continues the pruning."""
 _TRIES: Final = 3
-"""Tries to write a batch while the file is being deleted or replaced."""
+"""Number of attempts to write a batch while the file is being deleted or replaced."""
 _OF_THE_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError)
-"""Errors of SQLite for a value of a type that it does not know."""
+"""Errors of SQLite for a value of an unsupported type."""
 _MOST_CLAIMS: Final = 200
 _TEXT_CHARS: Final = 500
 _CALL_BYTES: Final = 1_000
-"""Memory of a call without its texts."""
+"""Memory in bytes that a call takes without its texts, estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class QueuedCall:
     call: RagCall
     evaluations: tuple[Evaluation, ...]
     decision: str | None
-    """Reason of the decision whether the judge sees the call; None: there was no decision."""
+    """Reason of the sampling decision for the judge; None: there was no decision."""
     at: float
-    """Seconds since the epoch."""
+    """Time when the finished call was queued, in seconds since the epoch."""
 
     @property
     def memory_bytes(self) -> int:
@@ -105,7 +105,7 @@ class HistoryWriter:
         self._close_if_replaced()
         for _ in range(_TRIES):
             unreadable = self._write_batch(calls)
-            if not self._close_if_replaced():  # else the file may have been replaced before these calls were written
+            if not self._close_if_replaced():  # True: the file may have been replaced before these calls were written
                 return unreadable
         raise sqlite3.OperationalError("the file was deleted or replaced again and again")
 
@@ -114,7 +114,7 @@ class HistoryWriter:
         with self._kept.use() as database:
             if _file_identity(self._path) == self._file:
                 return False
-            # Move the log into the renamed file: the log has kept the old name, and would be lost.
+            # The log still has the old name and would be lost, so its contents are moved into the renamed file.
             with suppress(sqlite3.Error):
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._kept.close()
@@ -139,7 +139,7 @@ class HistoryWriter:
                 except Exception as error:
                     if isinstance(error, sqlite3.Error) and not isinstance(error, _OF_THE_VALUES):
                         raise
-                    # A call's names and numbers are the application's, and may be anything.
+                    # The application's names and numbers may be of any type, so one call may be impossible to store.
                     database.execute("ROLLBACK TO one")
                     self._ids.clear()
                     faults.record("history: a call", error)
@@ -183,10 +183,10 @@ class HistoryWriter:
     def _insert_call(self, database: sqlite3.Connection, offered: QueuedCall) -> tuple[int, bool]:
         """Insert the row of a RAG call, and return the row number and whether the row is new.
 
-        It is not new if another process has stored the same call with the scores of other evaluators.
+        A row is old if another process has stored the same call with the scores of other evaluators.
         """
         call, decision, span = offered.call, _storable_text(offered.decision), offered.call.span
-        # With the same trace and span ids, a call that is scored in two processes is one row.
+        # A call scored in two processes has the same trace and span ids, and so becomes one row.
         key = None if span is None else _identity(span)
         source = self._row_id(database, "sources", ("body",), (self._source,))
         cursor = database.execute(
@@ -294,7 +294,7 @@ class HistoryWriter:
     def _delete(self, which: str, values: tuple[object, ...]) -> int:
         with self._kept.use() as database:
             numbers = database.execute(which, values).fetchall()
-            if not numbers:  # the usual case: no transaction is begun, so that no other writer has to wait
+            if not numbers:  # the usual case, without a transaction for which other writers would wait
                 return 0
             with self._transaction():
                 of_these = "identity = (SELECT identity FROM calls WHERE number = ?)"
@@ -310,7 +310,7 @@ class HistoryWriter:
                 with transaction(database):
                     yield database
             except BaseException:
-                self._ids.clear()  # they may belong to rows that are rolled back
+                self._ids.clear()  # the cached ids may belong to rows that are rolled back
                 raise
 
 
@@ -348,7 +348,7 @@ def _file_identity(path: str) -> tuple[int, int] | None:
 def _call_json(call: RagCall, *, texts: bool) -> str:
     """Encode the texts and usage of a RAG call as one line of ASCII JSON.
 
-    Without *texts*, only the number of its documents is kept.
+    The JSON has all texts, or without *texts* only the number of documents.
     """
     record: dict[str, Any] = {name: getattr(call, name) for name in IN_A_BODY}
     record["input_tokens"], record["output_tokens"] = call.usage.input_tokens, call.usage.output_tokens

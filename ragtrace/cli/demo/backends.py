@@ -50,7 +50,7 @@ class Server:
     """URL path that answers with a 2xx status once the server is up."""
     log: Path
     problem: str = ""
-    """Why the server does not run, and what to do; empty: no problem."""
+    """Reason why the server does not run, and what to do; empty: no problem."""
     url: str | None = None
     """URL of the server; None while the server does not run."""
     _process: subprocess.Popen[bytes] | None = None

@@ -34,7 +34,7 @@ class Verdict:
     flagged: bool = False
     """Whether the answer is hallucinated: at least one statement has no support."""
     reason: str | None = "no_span"
-    """Why the call is unscored ("no_span": the SDK exported no root span); None if the call is scored."""
+    """Reason why the call is unscored ("no_span": the SDK exported no root span); None if the call is scored."""
     evaluator: str = ""
     findings: tuple[Finding, ...] = ()
 
@@ -107,7 +107,7 @@ class Backend:
     url: str | None
     """URL while the demo stays up; None: the server does not run."""
     problem: str = ""
-    """Why the server does not run, and what to do; empty: no problem."""
+    """Reason why the server does not run, and what to do; empty: no problem."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,7 @@ class Invention:
     """Text invented by the simulated release, at [start, end) of the altered answer."""
 
     kind: str
-    """Kind of invention: number, behaviour (a word is negated), detail (a made-up sentence) or elsewhere (another
-    function's sentence)."""
+    """Kind: number, behaviour (a negated word), detail (an invented sentence), elsewhere (one of another function)."""
     text: str
     start: int
     end: int
