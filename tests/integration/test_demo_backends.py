@@ -70,11 +70,20 @@ def test_every_backend_shows_the_demo_and_is_stopped_with_it(tmp_path: Path) -> 
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0
     finally:
-        process.kill()
-        process.communicate(timeout=10)
+        _end(process)
     assert not _left(str(tmp_path))
     assert not [group for group in groups if _group_lives(group)]
     assert list(tmp_path.iterdir()) == []
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the demo as Ctrl-C does: killed at once, it would leave its backends running."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate(timeout=10)
 
 
 def _children(parent: int) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import ragtrace
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
-from ragtrace.testing import Captured
+from ragtrace.testing import Captured, FakeJudge
 
 WAIT_S: Final = 10.0
 """How long a test waits for what should happen at once, before it fails."""
@@ -48,6 +48,30 @@ def watch(**settings: Any) -> Captured:
     captured = Captured()
     ragtrace.configure(exporter=captured.signals, **settings)
     return captured
+
+
+class Watched:
+    """A configured ragtrace, whose telemetry stays in memory and whose judge keeps the calls."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.judge = FakeJudge(GOOD)
+        self.captured = watch(screen=self.judge, **settings)
+
+    def calls(self) -> list[RagCall]:
+        """Return the calls made so far, after checking that no fault of ragtrace's was counted."""
+        assert ragtrace.flush()
+        assert ragtrace.stats().faults == {}
+        return self.judge.calls
+
+    def call(self) -> RagCall:
+        """Return the only call."""
+        (call,) = self.calls()
+        assert self.captured.root()
+        return call
+
+    def span_names(self) -> list[str]:
+        """Return the names of all spans, in the order in which they ended."""
+        return [span.name for span in self.captured.spans]
 
 
 def eventually(condition: Callable[[], bool]) -> bool:

@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace import TracerProvider
 import ragtrace
 from ragtrace.core.types import RagCall
 from ragtrace.system.faults import faults
-from ragtrace.testing import Captured, FakeJudge
+from ragtrace.testing import FakeJudge
 from tests.support.frameworks import library
-from tests.support.watched import GOOD, watch
+from tests.support.watched import GOOD, Watched
 
 QUESTION = "How tall is the Eiffel Tower?"
 
@@ -35,26 +35,6 @@ def rag() -> Any:
 def _instrumented(rag: Any) -> None:
     faults.clear()
     ragtrace.instrument("haystack")
-
-
-class Watched:
-    """ragtrace with telemetry in memory and a judge that keeps the calls."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.judge = FakeJudge(GOOD)
-        self.captured: Captured = watch(screen=self.judge, **settings)
-
-    def calls(self) -> list[RagCall]:
-        """Return the calls made so far, after checking that no fault of ragtrace's was counted."""
-        assert ragtrace.flush()
-        assert ragtrace.stats().faults == {}
-        return self.judge.calls
-
-    def call(self) -> RagCall:
-        """Return the only call."""
-        (call,) = self.calls()
-        assert self.captured.root()
-        return call
 
 
 def texts(call: RagCall) -> list[str]:

@@ -13,9 +13,8 @@ import pytest
 import ragtrace
 from ragtrace.core.types import RagCall
 from ragtrace.system.faults import faults
-from ragtrace.testing import Captured, FakeJudge
 from tests.support.frameworks import library
-from tests.support.watched import GOOD, watch
+from tests.support.watched import Watched
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* attribute .*is deprecated:DeprecationWarning")  # of pydantic
 QUESTION = "How tall is the Eiffel Tower?"
@@ -32,30 +31,6 @@ def rag() -> Any:
 def _instrumented(rag: Any) -> None:
     faults.clear()
     ragtrace.instrument("llama_index")
-
-
-class Watched:
-    """ragtrace with telemetry in memory and a judge that keeps the calls."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.judge = FakeJudge(GOOD)
-        self.captured: Captured = watch(screen=self.judge, **settings)
-
-    def calls(self) -> list[RagCall]:
-        """Return the calls made so far, after checking that no fault of ragtrace's was counted."""
-        assert ragtrace.flush()
-        assert ragtrace.stats().faults == {}
-        return self.judge.calls
-
-    def call(self) -> RagCall:
-        """Return the only call."""
-        (call,) = self.calls()
-        assert self.captured.root()
-        return call
-
-    def span_names(self) -> list[str]:
-        """Return the names of all spans, in the order in which they ended."""
-        return [span.name for span in self.captured.spans]
 
 
 def texts(call: RagCall) -> list[str]:
