@@ -19,7 +19,7 @@ def model_servers() -> Generator[Callable[..., ModelServer]]:
     def start(**options: Any) -> ModelServer:
         server = ModelServer(**options)
         running.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         return server
 
     try:

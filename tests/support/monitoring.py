@@ -118,7 +118,7 @@ def webhook() -> Iterator[Webhook]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     found.url = f"http://127.0.0.1:{server.server_address[1]}/"
     try:
         yield found

@@ -7,6 +7,7 @@ application's framework, or a family and the provider ("genai-openai"), which in
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
 
@@ -105,6 +106,14 @@ def span_limits(name: str) -> SpanLimits:
         max_span_attributes=7 if name.endswith("-evicted") else 10_000,
         max_span_attribute_length=60 if name.endswith("-truncated") else None,
     )
+
+
+def import_instrumentors(framework: str) -> None:
+    """Import the modules of all installed instrumentors of *framework*, and instrument nothing."""
+    for (_, instrumented), instrumentor in INSTRUMENTORS.items():
+        if instrumented == framework:
+            with suppress(Exception):  # it is not installed here; where it should be, `instrument` raises
+                import_module(instrumentor.partition(":")[0])
 
 
 def instrument(name: str, framework: str, tracer_provider: TracerProvider, logger_provider: LoggerProvider) -> None:

@@ -16,6 +16,7 @@ Files in FOLDER, whose names begin with `APPLICATION-INSTRUMENTATION-MODE`:
 from __future__ import annotations
 
 import base64
+import gc
 import gzip
 import json
 import os
@@ -33,7 +34,7 @@ from typing import Any, Final
 from corpus import DOCUMENTS
 from environment import FOLDER, framework_of
 from google.protobuf.json_format import MessageToDict
-from instrumentations import instrument, span_limits
+from instrumentations import import_instrumentors, instrument, span_limits
 from model_server import Exchange, ModelServer
 from opentelemetry import trace
 from opentelemetry._logs import set_logger_provider
@@ -187,13 +188,22 @@ def serve() -> None:
 
 def _import_framework(application: str, framework: str) -> None:
     """Import what *application* imports, but not *application*, whose names have to be those of the instrumentation."""
-    if framework == "haystack":  # at its import, it reads the variables that `instrument` sets
-        return
     with suppress(Exception):  # the forked process raises and reports it
-        import_module(f"applications.{application}")
         import_module("openai.resources")  # hundreds of modules, which its client imports on use
-    for module in [name for name in sys.modules if name.startswith("applications.")]:
-        del sys.modules[module]
+    import_instrumentors("openai")
+    if framework == "haystack":  # at its import, it reads the variables that `instrument` sets
+        for module in ("networkx", "numpy", "posthog"):  # most of what it imports
+            import_module(module)
+    else:
+        with suppress(Exception):
+            import_module(f"applications.{application}")
+            if framework == "llama_index":
+                import_module("llama_index.core.utils").get_tokenizer()  # from a file of 100,000 tokens
+        import_instrumentors(framework)
+    for name in [name for name in sys.modules if name.startswith("applications.")]:
+        del sys.modules[name]
+    gc.collect()
+    gc.freeze()  # else a collection in a forked process looks through all modules, whose memory it copies by that
 
 
 def _exit_status(application: str, framework: str, instrumentation: str, mode: str, folder: Path) -> int:
