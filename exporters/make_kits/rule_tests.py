@@ -15,7 +15,9 @@ _Scenario = tuple[list[dict[str, str]], list[Test]]
 """Input series, and the checks of what the rules make of them."""
 _TIMING: Final = rules.Timing()
 _LABELLED: Final = label_sums([(1.0, 1.0, 2.0), (1.0, 0.0, 2.0), (0.0, 1.0, 1.0), (0.0, 0.0, 9.0)])
-_JUDGE: Final = f'{rules.JOB}="bot", {rules.METRIC}="hallucinated", {rules.EVALUATOR}="judge"'
+_BOT: Final = f'{rules.JOB}="bot"'
+"""Label of the service in a scenario, which `alert_tests` replaces by the scenario's name."""
+_JUDGE: Final = f'{_BOT}, {rules.METRIC}="hallucinated", {rules.EVALUATOR}="judge"'
 _MINUTES: Final = {_TIMING.spike: 30, _TIMING.slow: 360}
 
 
@@ -90,7 +92,7 @@ def _is(record: str, labels: str, **there: bool) -> list[Test]:
 
 
 def _fires(name: str, **firing: bool) -> list[Test]:
-    return _is("ALERTS", f'alertname="{name}", alertstate="firing"', **firing)
+    return _is("ALERTS", f'alertname="{name}", alertstate="firing", {_BOT}', **firing)
 
 
 def _phases(labels: str, *phases: tuple[Moments | None, int]) -> list[dict[str, str]]:
@@ -128,7 +130,7 @@ def scenarios() -> dict[str, _Scenario]:
             _phases(of(), (healthy, 60), (spiking, 60), (healthy, 90)),
             [
                 *_fires("RagtraceSpike", m59=False, m75=True, m119=True, m180=False),
-                *_is(rules.ACTIVE, "", m59=False, m75=True, m180=False),
+                *_is(rules.ACTIVE, _BOT, m59=False, m75=True, m180=False),
                 *_fires("RagtraceNoData", m119=False, m205=False),
             ],
         ),
@@ -141,8 +143,8 @@ def scenarios() -> dict[str, _Scenario]:
             [
                 *_fires("RagtraceSpike", m59=False, m90=True, m101=True, m150=True, m185=True),
                 *_fires("RagtraceNoData", m99=False, m110=True, m185=True),
-                *_is(rules.FRESH, "", m99=True, m101=False),
-                *_is(rules.KNOWN, "", m99=True, m185=True),
+                *_is(rules.FRESH, _BOT, m99=True, m101=False),
+                *_is(rules.KNOWN, _BOT, m99=True, m185=True),
             ],
         ),
         "a short restart is no lack of data": (
@@ -165,7 +167,7 @@ def scenarios() -> dict[str, _Scenario]:
             [*_phases(of(), (rate(0.11), 60), (rate(0.6), 60), (rate(0.11), 90)), *_calibration("1x300", 300)],
             [
                 *_fires("RagtraceCorrectedSpike", m59=False, m90=True, m119=True, m205=False),
-                *_is(rules.CORRECTED_ACTIVE, "", m59=False, m119=True, m205=False),
+                *_is(rules.CORRECTED_ACTIVE, _BOT, m59=False, m119=True, m205=False),
                 *_fires("RagtraceSpike", m59=True),
             ],
         ),
@@ -181,31 +183,33 @@ def scenarios() -> dict[str, _Scenario]:
             [*_fires("RagtraceCorrectedSpike", m119=False), *_fires("RagtraceSpike", m119=True)],
         ),
         **_of_operation(),
-        "objectives": (
-            [],
-            [
-                *_is(rules.MOST, f'{rules.METRIC}="hallucinated"', m5=True),
-                *_is(rules.MOST, f'{rules.METRIC}="answered_without_context"', m5=True),
-                *_is(rules.KNOWN, "", m5=False),
-                *_is(rules.LEAST, f'{rules.METRIC}="faithfulness"', m5=True),
-                _check(
-                    f'count(abs(sum({rules.MOST}{{{rules.METRIC}="hallucination"}}) + sum({rules.LEAST}) - 1) < 1e-9)',
-                    "5",
-                ),
-                *_is(rules.MOST, f'{rules.METRIC}="faithfulness"', m5=False),
-            ],
-        ),
     }
 
 
+def _objectives() -> Test:
+    """Return the test of the shipped objectives, which no service has for itself."""
+    checks = [
+        *_is(rules.MOST, f'{rules.METRIC}="hallucinated"', m5=True),
+        *_is(rules.MOST, f'{rules.METRIC}="answered_without_context"', m5=True),
+        *_is(rules.KNOWN, "", m5=False),
+        *_is(rules.LEAST, f'{rules.METRIC}="faithfulness"', m5=True),
+        _check(
+            f'count(abs(sum({rules.MOST}{{{rules.METRIC}="hallucination"}}) + sum({rules.LEAST}) - 1) < 1e-9)',
+            "5",
+        ),
+        *_is(rules.MOST, f'{rules.METRIC}="faithfulness"', m5=False),
+    ]
+    return {"name": "objectives", "interval": "1m", "input_series": [], "promql_expr_test": checks}
+
+
 def _calls(outcome: str, values: str, reason: str = "") -> dict[str, str]:
-    labels = f'{rules.JOB}="bot", {rules.WORKFLOW}="ask", {rules.EVALUATOR}="judge", {rules.OUTCOME}="{outcome}"'
+    labels = f'{_BOT}, {rules.WORKFLOW}="ask", {rules.EVALUATOR}="judge", {rules.OUTCOME}="{outcome}"'
     return {"series": f"{rules.CALLS}{{{labels}{f', {rules.REASON}={reason!r}' if reason else ''}}}", "values": values}
 
 
 def _of_operation() -> dict[str, _Scenario]:
-    state = f'{rules.JUDGE_STATE}{{{rules.JOB}="bot", {rules.EVALUATOR}="judge", {rules.BREAKER}="open"}}'
-    posted = f'{rules.POSTED}{{{rules.JOB}="bot", ragtrace_sink="phoenix", {rules.OUTCOME}="{{}}", {rules.REASON}="http_500"}}'
+    state = f'{rules.JUDGE_STATE}{{{_BOT}, {rules.EVALUATOR}="judge", {rules.BREAKER}="open"}}'
+    posted = f'{rules.POSTED}{{{_BOT}, ragtrace_sink="phoenix", {rules.OUTCOME}="{{}}", {rules.REASON}="http_500"}}'
     return {
         "a judge that fails, and recovers": (
             [_calls("scored", "0+10x30 300+5x30 450+10x60"), _calls("failed", "0+0x30 0+5x30 150+0x60", "timeout")],
@@ -224,7 +228,7 @@ def _of_operation() -> dict[str, _Scenario]:
             [
                 *(
                     {
-                        "expr": f'sum by ({rules.REASON}) (ALERTS{{alertname="RagtraceCallsDropped", alertstate="firing"}})',
+                        "expr": f'sum by ({rules.REASON}) (ALERTS{{alertname="RagtraceCallsDropped", {_BOT}, alertstate="firing"}})',
                         "eval_time": minute,
                         "exp_samples": [{"labels": f'{{{rules.REASON}="{reason}"}}', "value": 1}],
                     }
@@ -279,12 +283,23 @@ def week() -> Test:
 
 
 def alert_tests() -> Test:
-    """Return the test file of alerts and their states, evaluated every five minutes: promtool takes its time."""
-    tests = [
-        {"name": name, "interval": "1m", "input_series": inputs, "promql_expr_test": checks}
-        for name, (inputs, checks) in scenarios().items()
-    ]
-    return _test_file("5m", tests)
+    """Return the test file of alerts and their states, evaluated every five minutes: promtool takes its time.
+
+    Each scenario is a service of its own, with the scenario's name: one evaluation of the rules is for all of them.
+    """
+    inputs: list[dict[str, str]] = []
+    checks: list[Test] = []
+    for name, (series, asked) in scenarios().items():
+        inputs += [{**each, "series": _renamed(each["series"], name)} for each in series]
+        checks += [{**each, "expr": _renamed(each["expr"], name)} for each in asked]
+    together = {"name": "alerts", "interval": "1m", "input_series": inputs, "promql_expr_test": checks}
+    return _test_file("5m", [together, _objectives()])
+
+
+def _renamed(text: str, service: str) -> str:
+    if _BOT not in text:
+        raise ValueError(f"no {_BOT} in {text}: it would be of the services of all scenarios")
+    return text.replace(_BOT, f'{rules.JOB}="{service}"')
 
 
 def record_tests() -> Test:

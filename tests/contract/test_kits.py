@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -185,7 +186,10 @@ def promtool() -> str:
 
 
 def checked(*command: str) -> None:
-    done = subprocess.run(command, cwd=PROMETHEUS, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    environ = {**os.environ, "GOGC": "400"}  # its memory is collected more seldom: a fifth less of processor time
+    done = subprocess.run(
+        command, cwd=PROMETHEUS, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
