@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tests.support.otlp import GrpcReceiver, HttpReceiver, Receiver
 
 SERVER_FILES: Final = frozenset(
-    f"tests/integration/{name}.py" for name in ("test_native_scores", "test_phoenix", "test_trace_lists")
+    f"tests/integration/{name}.py"
+    for name in ("test_native_scores", "test_phoenix", "test_trace_lists", "test_unchanged_commands")
 )
 """Files whose tests share the servers of `tests/integration/conftest.py`."""
 FRAMEWORK_FILES: Final = frozenset(

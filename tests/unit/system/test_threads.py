@@ -149,7 +149,6 @@ sys.exit(7)
 """
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("shutdown", ["ragtrace.shutdown(0.2)", "ragtrace.flush(0.2)"])
 def test_a_name_server_that_does_not_answer_does_not_keep_the_process(shutdown: str) -> None:
     """It ends when it has said what was lost, at its exit at the latest, with the exit code of the program."""
