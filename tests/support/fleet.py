@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,23 +15,17 @@ from ragtrace.core.types import Document, RagCall
 from ragtrace.fleet.claims import Claim, ClaimRequest, Claims
 from ragtrace.history.spool_codec import UnscoredCall
 from ragtrace.pipeline.call_message import CallMessage
-from tests.support.http_judge import HttpJudge
+from tests.support.http_judge import JUDGE_URL
 from tests.support.services import running
 
 ROOT: Final = Path(__file__).parents[2]
-JUDGE_URL: Final = "FLEET_TEST_JUDGE_URL"
 _CONFIG: Final = """\
 screen = "none"
-judge = "tests.support.fleet:judge"
+judge = "tests.support.http_judge:judge"
 judge_timeout = {judge_timeout:g}
 [sampling]
 rate = 1.0
 """
-
-
-def judge() -> HttpJudge:
-    """Return the judge that a worker's configuration names."""
-    return HttpJudge(os.environ[JUDGE_URL], keep_alive=True)
 
 
 def handed_over(number: int) -> CallMessage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from time import time
@@ -14,6 +15,8 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 
+JUDGE_URL: Final = "FLEET_TEST_JUDGE_URL"
+"""Environment variable with the address of the judge's server, for the workers of a fleet."""
 _MOST_BYTES: Final = 1_000_000
 _SUPPORTS: Final = ("supported", "contradicted", "partial", "not_found")
 
@@ -69,6 +72,11 @@ class HttpJudge:
         """Close the connections."""
         for client in self._idle:
             await client.aclose()
+
+
+def judge() -> HttpJudge:
+    """Return the judge that the configuration of a fleet's worker names: here, as this module imports no pytest."""
+    return HttpJudge(os.environ[JUDGE_URL], keep_alive=True)
 
 
 def _check(status: int, headers: Mapping[str, str]) -> None:

@@ -22,6 +22,8 @@ from tests.support.kits import KITS
 from tests.support.services import answers, free_ports, require, running
 
 _POLL_S = 0.2
+_OF_GO = {"GOGC": "400"}
+"""Environment variable of programs in Go: their memory is collected more seldom, which saves processor time."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def alertmanager(work: Path, told: Webhook) -> Iterator[str]:
         ]
         argv.append(f"--web.listen-address=127.0.0.1:{port}")
         url = f"http://127.0.0.1:{port}"
-        with running(argv, environ={}, log=work / "am.log", ready=lambda: answers(f"{url}/-/ready")):
+        with running(argv, environ=_OF_GO, log=work / "am.log", ready=lambda: answers(f"{url}/-/ready")):
             yield f"127.0.0.1:{port}"
 
 
@@ -182,7 +184,7 @@ def prometheus(
         argv += [f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage"]
         argv += ["--rules.alert.resend-delay=1s"]
         url = f"http://127.0.0.1:{port}"
-        with running(argv, environ={}, log=work / "prometheus.log", ready=lambda: answers(f"{url}/-/ready")):
+        with running(argv, environ=_OF_GO, log=work / "prometheus.log", ready=lambda: answers(f"{url}/-/ready")):
             yield Prometheus(url)
 
 
