@@ -107,11 +107,12 @@ class Recorder:
     A process imports a framework once for all recordings of that framework: that takes longer than a recording.
 
     Args:
+        script: the script in this folder that the processes run; another one than record.py takes requests by `ask`.
         newest: record with the newest versions of all packages instead of the pinned ones.
     """
 
-    def __init__(self, *, newest: bool = False) -> None:
-        self._newest = newest
+    def __init__(self, script: str = "record.py", *, newest: bool = False) -> None:
+        self._script, self._newest = script, newest
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> Recorder:
@@ -128,21 +129,28 @@ class Recorder:
         Raises:
             AssertionError: the recording failed, or took longer than three minutes.
         """
-        environment = environment_of(application, instrumentation)
+        self.ask(environment_of(application, instrumentation), application, instrumentation, mode, str(folder))
+
+    def ask(self, environment: str, *request: str) -> str:
+        """Return what the script wrote for *request*, whose first item is an application, in *environment*.
+
+        Raises:
+            AssertionError: the script failed, or took longer than three minutes.
+        """
         process = self._processes.get(environment) or self._start(environment)
         assert process.stdin is not None
         assert process.stdout is not None
-        cell = (application, instrumentation, mode)
-        process.stdin.write(json.dumps([*cell, str(folder)]) + "\n")
+        process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         ready, _, _ = select.select([process.stdout], [], [], _RECORD_S)
         line = process.stdout.readline() if ready else ""
-        if not line:  # the process ended or hangs: the next recording gets a new one
+        if not line:  # the process ended or hangs: the next request gets a new one
             process.kill()
             self._processes.pop(environment).communicate()
-            raise AssertionError(f"{' '.join(cell)}: no answer within {_RECORD_S:g} s")
+            raise AssertionError(f"{' '.join(request)}: no answer within {_RECORD_S:g} s")
         status, output = json.loads(line)
-        assert status == 0, f"{' '.join(cell)} exited with {status}:\n{output[-4000:]}"
+        assert status == 0, f"{' '.join(request)} exited with {status}:\n{output[-4000:]}"
+        return str(output)
 
     def _start(self, environment: str) -> subprocess.Popen[str]:
         python = python_of(environment, newest=self._newest)
@@ -150,7 +158,7 @@ class Recorder:
         isolated = ("OTEL_", "PYTHON", "OPENAI_")
         environ = {name: value for name, value in os.environ.items() if not name.startswith(isolated)}
         process = subprocess.Popen(
-            [str(python), str(FOLDER / "record.py")],
+            [str(python), str(FOLDER / self._script)],
             env=environ,
             cwd=python.parents[1],
             stdin=subprocess.PIPE,

@@ -1,7 +1,8 @@
 """Run an application that a listener of ragtrace and an instrumentation both see, with the spans evaluated.
 
 `mixed.py APPLICATION INSTRUMENTATION MODE...` prints a line of JSON for each mode, with the calls that ragtrace gave to
-a judge, what the application logged, and the scopes of the spans that carry scores.
+a judge, what the application logged, and the scopes of the spans that carry scores. Without arguments it does so for
+each line of its standard input, see `record.serve`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from record import CallLog
+from record import CallLog, serve
 
 
 def main(application: str, instrumentation: str, *modes: str) -> None:
@@ -68,4 +69,7 @@ def _print_result(calls: list[Any], log: CallLog, exporter: InMemorySpanExporter
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) == 1:
+        serve(main)
+    else:
+        main(*sys.argv[1:])

@@ -2,9 +2,7 @@
 
 It runs in an environment with the application's framework and the instrumentation, without ragtrace.
 
-`record.py` without arguments records what each line of its standard input asks for: these four in a JSON list. Each
-recording is made in a process of its own, forked from one that has imported the framework. The answer to a line is a
-line of JSON on standard output: a list of the exit status of that process and what it wrote to its standard error.
+`record.py` without arguments records what each line of its standard input asks for: these four in a JSON list.
 
 Files in FOLDER, whose names begin with `APPLICATION-INSTRUMENTATION-MODE`:
     `.spans.jsonl.gz`: the spans in the order in which they ended, one a line, in OTLP JSON as the Collector's file
@@ -23,7 +21,7 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
@@ -142,8 +140,9 @@ def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
         path.write_bytes(gzip.compress(text.encode(), mtime=0))  # without a time: equal recordings are equal files
 
 
-def record(application: str, framework: str, instrumentation: str, mode: str, folder: Path) -> None:
-    """Run *application* in *mode* and write its recording into *folder*."""
+def record(application: str, instrumentation: str, mode: str, destination: str) -> None:
+    """Run *application* in *mode* and write its recording into the folder *destination*."""
+    folder = Path(destination)
     resource = Resource({"service.name": application})  # small, as every line repeats it
     spans, logs = InMemorySpanExporter(), InMemoryLogRecordExporter()
     ids = _SeededIds(f"{application} {instrumentation} {mode}")
@@ -155,7 +154,7 @@ def record(application: str, framework: str, instrumentation: str, mode: str, fo
     set_logger_provider(logger_provider)
     with ModelServer([document.text for document in DOCUMENTS]) as server:
         os.environ.update(OPENAI_BASE_URL=server.url, OPENAI_API_BASE=server.url, OPENAI_API_KEY="none")
-        instrument(instrumentation, framework, tracer_provider, logger_provider)
+        instrument(instrumentation, framework_of(application), tracer_provider, logger_provider)
         log = CallLog(server)
         import_module(f"applications.{application}").run(mode, log)
     tracer_provider.force_flush()
@@ -168,18 +167,21 @@ def record(application: str, framework: str, instrumentation: str, mode: str, fo
     (folder / f"{stem}.calls.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def serve() -> None:
-    """Record what the lines of standard input ask for, each in a forked process."""
+def serve(run: Callable[..., None]) -> None:
+    """Call *run* with the arguments in each line of standard input, a JSON list whose first item is an application.
+
+    Each call has a process of its own, forked from this one, which has imported the application's framework. The answer
+    to a line is a line of JSON on standard output: a list of the exit status of that process and what it wrote.
+    """
     for line in sys.stdin:
-        application, instrumentation, mode, folder = json.loads(line)
-        framework = framework_of(application)
-        _import_framework(application, framework)
+        arguments = json.loads(line)
+        _import_framework(arguments[0], framework_of(arguments[0]))
         with TemporaryFile("w+", encoding="utf-8") as output:
             child = os.fork()
             if child == 0:
                 os.dup2(output.fileno(), 1)
                 os.dup2(output.fileno(), 2)
-                os._exit(_exit_status(application, framework, instrumentation, mode, Path(folder)))
+                os._exit(_exit_status(run, arguments))
             _, status = os.waitpid(child, 0)
             output.seek(0)
             sys.stdout.write(json.dumps([os.waitstatus_to_exitcode(status), output.read()]) + "\n")
@@ -206,10 +208,10 @@ def _import_framework(application: str, framework: str) -> None:
     gc.freeze()  # else a collection in a forked process looks through all modules, whose memory it copies by that
 
 
-def _exit_status(application: str, framework: str, instrumentation: str, mode: str, folder: Path) -> int:
-    """Record *application* and return 0; write an error to standard error and return 1."""
+def _exit_status(run: Callable[..., None], arguments: Sequence[str]) -> int:
+    """Call *run* and return 0; write an error to standard error and return 1."""
     try:
-        record(application, framework, instrumentation, mode, folder)
+        run(*arguments)
     except BaseException:
         traceback.print_exc()
         return 1
@@ -221,7 +223,6 @@ def _exit_status(application: str, framework: str, instrumentation: str, mode: s
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:
-        serve()
+        serve(record)
     else:
-        name, how, when, where = sys.argv[1:]
-        record(name, framework_of(name), how, when, Path(where))
+        record(*sys.argv[1:])
