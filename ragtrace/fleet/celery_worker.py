@@ -256,6 +256,7 @@ def run_worker(
         queues=[CALLS],
         # A unique name, as Celery names the remote-control queue after it and several workers may run on a host.
         hostname=f"ragtrace-{uuid.uuid4().hex[:12]}@{socket.gethostname()}",
+        without_mingle=True,  # it asks other workers for revoked tasks, and waits a second for their answers
         quiet=True,
         loglevel=logging.WARNING,
     )
