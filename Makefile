@@ -77,9 +77,9 @@ demo-backends: $(VENV)/.backends
 demo-fleet: $(VENV)/.fleet
 	@$(BIN)/python examples/fleet_demo.py $(ARGS)
 
-# Two processes more than there are processors, as many of the tests wait for processes and servers. The tests of a file
+# Three processes more than there are processors, as many of the tests wait for processes and servers. The tests of a file
 # share imports and set-ups, so one process runs them. Not reordered: the folders with the longest files come first.
-WORKERS := $(or $(JOBS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 2))
+WORKERS := $(or $(JOBS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 3))
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --timing without
 
 # In parallel, then the tests that measure times, alone. Exit status 5: no such test was selected.
