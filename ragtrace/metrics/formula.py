@@ -53,7 +53,7 @@ class Formula:
     higher_is_better: bool = True
     range: tuple[float, float] = (0.0, 1.0)
     threshold: float | None = None
-    """Value up to which, itself included, a score is labelled `pass`, else `fail`; None for a metric without labels."""
+    """Worst value that is labelled `pass`, while worse ones are labelled `fail`; None for a metric without labels."""
     opt_in: bool = False
     """Whether the metric is computed only where `metrics=` names it, as it costs judge calls of its own."""
     computes: bool = True

@@ -60,7 +60,7 @@ class DaemonPool(ThreadPoolExecutor):
     def prepare(self, threads: int = 1) -> None:
         """Start threads of the pool now, on Python versions that start none while the interpreter exits."""
         self._reset_after_fork()
-        with self._guard, suppress(RuntimeError):  # during exit, or out of memory: the call that needs a thread fails
+        with self._guard, suppress(RuntimeError):  # during exit, or out of threads: the call that needs one fails
             while _STARTS_NONE_AT_EXIT and self._started < threads:
                 self._start()
 
@@ -78,7 +78,7 @@ class DaemonPool(ThreadPoolExecutor):
             if self._free <= 0 and self._started < self._most:
                 try:
                     self._start()
-                except RuntimeError:  # during exit, or out of memory: the threads that run must do
+                except RuntimeError:  # during exit, or out of threads: the ones that run must do
                     if not self._started:
                         raise
             self._free -= 1

@@ -68,7 +68,7 @@ STEP_CHARS: Final = 1_500
 SAMPLE_CHARS: Final = 400
 """Number of characters at the start of a text that language and script are recognised from."""
 _SAMPLED_CHUNKS: Final = 3
-# The other letters may be names and terms; with fewer shared letters, the answer is in another script.
+# Least share of letters in the chunks' scripts: the others may be names and terms. Below, the script is another one.
 _SHARED_SCRIPT: Final = 0.6
 # English text has 35 to 45 % function words, a sentence of twelve words practically never none.
 _ENOUGH_WORDS: Final = 12

@@ -30,7 +30,7 @@ _CAPACITY: Final = 8_192
 _MOST_BYTES: Final = 16 << 20
 """Most bytes of the ended spans in the queue; the last span may exceed the limit."""
 _UNMEASURED: Final = 64
-"""Fewest spans in the queue at which memory is measured: with fewer the worker keeps up, and measuring takes time."""
+"""Fewest spans in the queue at which the memory of all is measured: with fewer, the worker keeps up."""
 _SPAN_BYTES: Final = 2_000
 """Memory of a span without the texts."""
 _MOST_OPEN: Final = 16_384
