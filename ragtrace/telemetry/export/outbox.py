@@ -1,4 +1,4 @@
-"""Bounded delivery queue for a receiver that may be slow or unavailable: a score API, an alert notifier or a file."""
+"""Bounded delivery queue for a receiver that may be slow or away: score API, alert notifier, history file, feedback."""
 
 from __future__ import annotations
 
@@ -31,14 +31,21 @@ _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 _LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
 _FLUSH_PAUSE_SECONDS: Final = 0.2
+"""Longest pause before a retry while a flush waits, unless the receiver asks for a pause."""
 _SHORTEST_IDLE_SECONDS: Final = 0.02
+"""Shortest wait of the delivery thread, as waits of a few microseconds would keep a processor busy."""
 _KNOWN_KEYS_PER_CAPACITY: Final = 4
+"""Number of keys that are remembered, as multiple of the capacity, to recognise repeated items."""
 _ONE_ITEMS_FAULT: Final = frozenset({"refused", "too_large"})
 """Reasons of refusals that a single item may have caused for the whole batch."""
 
 
 class Receiver(Protocol[T_contra]):
-    """Destination of the items in an `Outbox`. Its methods run on the outbox's own thread, so they may block."""
+    """Destination of the items in an `Outbox`. Its methods may block.
+
+    `send` runs on the outbox's own thread; where none could be started, on a thread that a flush waits for. `warn_lost`
+    runs there, too, and for a full queue on the thread that offers the item.
+    """
 
     @property
     def name(self) -> str:
@@ -76,13 +83,19 @@ class _Entry(Generic[T]):
 
     item: T
     key: str
+    """Identity of the item; empty: it is never taken for a repeat."""
     size: int
+    """Bytes that the item takes."""
     offered_at: float
     order: int
+    """Place among items that are due at the same time; the smallest is delivered first."""
     tries: int = 0
     alone: bool = False
     """Whether to deliver the item in a separate batch, as the receiver may have refused a whole batch for it."""
+    not_before: float = 0.0
+    """Time before which the receiver does not want this item again, in a flush either."""
     settled: bool = False
+    """Whether the item has been delivered or counted as lost, so that it is not pending any more."""
 
 
 class Outbox(Generic[T]):
@@ -101,7 +114,8 @@ class Outbox(Generic[T]):
         most_bytes: largest total size of the items in the queue.
         patience: seconds after which an item that the receiver keeps refusing for the moment is given up.
         most_tries: deliveries after which such an item is given up.
-        batch_seconds: time slots in which items are gathered into batches.
+        batch_seconds: time slots in which items are gathered into batches: every item is first due at the end of its
+            slot, whatever its own delay. 0: an item is due after its delay.
         send_seconds: time limit of one delivery.
         clock: monotonic seconds.
     """
@@ -135,9 +149,12 @@ class Outbox(Generic[T]):
         self._offered = self._posted = self._repeated = self._pending = self._bytes = 0
         self._failed: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
-        self._lost = self._lost_before_flush = self._flushes = 0
-        self._paused_until = self._retry_after_until = 0.0
-        self._closed = self._over = False
+        self._lost = self._lost_at_last_flush = 0
+        self._flushes = 0  # that wait at the moment
+        self._paused_until = 0.0
+        self._retry_after_until = 0.0  # as far as the receiver asked for the pause, so that a flush keeps it
+        self._closed = False  # refuses new items
+        self._over = False  # delivers no more
 
     @property
     def name(self) -> str:
@@ -164,7 +181,8 @@ class Outbox(Generic[T]):
         Args:
             size: bytes that the item takes.
             key: identity of the item; an item whose key is queued or delivered already is counted as repeated.
-            delay: seconds until the first delivery; a flush does not wait for them.
+            delay: seconds until the first delivery, or until the next flush. Ignored if the outbox has
+                `batch_seconds`.
 
         Returns:
             False if the item was dropped.
@@ -208,13 +226,15 @@ class Outbox(Generic[T]):
             self._dropped[reason] += 1
 
     def flush(self, timeout: float) -> bool:
-        """Deliver all queued items within *timeout* seconds.
+        """Deliver all queued items within *timeout* seconds, and delayed ones at once.
 
         Returns:
             False if the time was too short, or if items were lost since the last flush.
         """
         deadline = self._clock() + timeout
-        if self._thread is None and self._pending:  # no thread could be started
+        with self._changed:
+            undelivered = self._pending > 0 and self._thread is None  # no thread could be started
+        if undelivered:  # should a thread be started meanwhile, both deliver: each takes batches under the lock
             run_bounded(self._drain, monotonic() + timeout)
         with self._changed:
             self._flushes += 1
@@ -228,7 +248,7 @@ class Outbox(Generic[T]):
                     self._changed.wait(left)
             finally:
                 self._flushes -= 1
-            lost_before, self._lost_before_flush = self._lost_before_flush, self._lost
+            lost_before, self._lost_at_last_flush = self._lost_at_last_flush, self._lost
             return lost_before == self._lost
 
     def close(self, timeout: float) -> bool:
@@ -243,9 +263,7 @@ class Outbox(Generic[T]):
         flushed = self.flush(timeout)
         with self._changed:
             self._over = True
-            left = [
-                entry for entry in (*self._in_hand, *(entry for _, _, entry in self._queue)) if self._mark_done(entry)
-            ]
+            left = [entry for entry in (*self._in_hand, *(entry for _, _, entry in self._queue)) if self._settle(entry)]
             self._queue.clear()
             for entry in left:
                 self._count_lost(entry, self._dropped, "shutdown")
@@ -270,12 +288,12 @@ class Outbox(Generic[T]):
                 self._known.popitem(last=False)
 
     def _skip_pauses(self) -> None:
-        """Make all waiting items due now, but keep a pause that the receiver has asked for."""
+        """Make all waiting items due now, but keep the pauses that the receiver has asked for."""
         waiting = [entry for _, _, entry in sorted(self._queue)]
         self._queue.clear()
         for entry in waiting:
-            entry.order = next(self._order)
-            self._push(entry, 0.0)
+            entry.order = next(self._order)  # as they are all due now: they leave in the order of the delays so far
+            self._push(entry, entry.not_before)
         self._paused_until = self._retry_after_until
         self._changed.notify_all()
 
@@ -288,7 +306,7 @@ class Outbox(Generic[T]):
             batch.append(heapq.heappop(self._queue)[2])
         return batch
 
-    def _mark_done(self, entry: _Entry[T]) -> bool:
+    def _settle(self, entry: _Entry[T]) -> bool:
         """Mark the queue entry *entry* as no longer pending, and return whether it was pending until now."""
         if entry.settled:
             return False
@@ -302,8 +320,6 @@ class Outbox(Generic[T]):
         counter[reason] += 1
         self._lost += 1
 
-    # --- on the outbox's thread --------------------------------------------------------------------------------------
-
     def _start(self) -> None:
         # In an empty context: a delivery is no part of the request that happened to come first.
         run, name = contextvars.Context().run, f"ragtrace-{self._receiver.what}"
@@ -314,6 +330,8 @@ class Outbox(Generic[T]):
             return
         self._thread = thread
         prepare_bounded_calls()
+
+    # --- on the outbox's thread, or in a flush without one -----------------------------------------------------------
 
     def _drain(self) -> None:
         """Deliver all queued items on the calling thread."""
@@ -365,7 +383,7 @@ class Outbox(Generic[T]):
             if entry.settled:
                 continue
             if refusal is None:
-                self._mark_done(entry)
+                self._settle(entry)
                 self._posted += 1
             elif split:
                 entry.alone = True
@@ -373,9 +391,9 @@ class Outbox(Generic[T]):
             elif refusal.again and now - entry.offered_at < self._patience and entry.tries < self._most_tries:
                 self._retry(entry, refusal, now)
             else:
-                if refusal.busy:
+                if refusal.busy:  # say, a wrong key: the next item meets the same, and is not sent at once for that
                     self._paused_until = max(self._paused_until, now + _LONGEST_PAUSE_SECONDS)
-                self._mark_done(entry)
+                self._settle(entry)
                 self._count_lost(entry, self._failed, refusal.reason)
                 losses[refusal.reason, refusal.detail] += 1
         return losses
@@ -385,6 +403,7 @@ class Outbox(Generic[T]):
         pause *= random.uniform(0.8, 1.2)
         if refusal.after_s is not None:
             pause = min(max(refusal.after_s, 0.0), _LONGEST_RETRY_AFTER_SECONDS)
+            entry.not_before = 0.0 if refusal.busy else now + pause
         elif self._flushes:
             pause = min(pause, _FLUSH_PAUSE_SECONDS)
         if not refusal.busy:

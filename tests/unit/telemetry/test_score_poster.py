@@ -153,6 +153,22 @@ def test_the_backends_own_pause_is_kept(sink: ScriptedSink, make: Make) -> None:
     assert time.monotonic() - began >= 0.6
 
 
+def test_the_backends_own_pause_for_one_score_is_kept(sink: ScriptedSink, make: Make) -> None:
+    """A flush that begins after the refusal does not send that score before its Retry-After, but sends the others."""
+    poster = make()
+    sink.refusals.append(Refusal("unknown_trace", again=True, after_s=0.6))
+    began = time.monotonic()
+    poster(call_of(1), [evaluation_of()])
+    assert sink.entered.wait(5.0)
+    poster(call_of(2), [evaluation_of()])
+    while not sink.taken:  # the second score arrives after the refusal of the first has been recorded
+        assert time.monotonic() - began < 5.0
+        sink.entered.wait(0.01)
+    assert poster.outbox.flush(5.0)
+    assert time.monotonic() - began >= 0.6
+    assert [record.span_id for record in sink.taken] == [2, 1]
+
+
 def test_patience_ends(sink: ScriptedSink, make: Make) -> None:
     """A trace that never comes costs its score, by reason."""
     poster = make(patience=0.05)
