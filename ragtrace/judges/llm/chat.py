@@ -29,6 +29,9 @@ from ragtrace.judges.llm.response_format import (
     Message,
     ServerCapabilities,
     capabilities_of,
+    higher_of,
+    is_lower,
+    lower_of,
     repair_messages,
     request_messages,
     response_format,
@@ -37,17 +40,18 @@ from ragtrace.judges.llm.server_connection import ServerConnection, Transport
 from ragtrace.judges.llm.server_errors import ServerError
 
 AT_ONCE: Final = 4
-"""Most requests in flight for one call."""
-_MOST_LESSONS: Final = 12
-"""Most requests for one prompt while the client learns which parameters a server rejects."""
+"""Most prompts about one call that wait for a reply at a time."""
+_MOST_ATTEMPTS: Final = 12
+"""Most requests for one completion, each without a parameter that the server has rejected in the request before."""
 _TOP_LOGPROBS: Final = 20
+"""Tokens at each place of a reply whose log probabilities are wanted; more than that OpenAI rejects."""
 _MOST_CHARS_A_TOKEN: Final = 7.0
 """Most characters a token of prose and JSON in any language (English: 4 to 5). With more, a part was not read."""
 _SMALLEST_WINDOW: Final = 256
 """Fewest input tokens to compare: a server that reports fewer may leave out cached tokens."""
 _FEWEST_CHARS_A_TOKEN: Final = 0.5
 """Fewest characters a token of any reply. A reply cut off with fewer spent tokens on reasoning that is not shown."""
-_AMPLE_FOR_TEXT: Final = 2_000
+_TEXT_REPLY_TOKENS: Final = 2_000
 """Token limit of a verdict in words, well above what the verdict and reasoning before it take."""
 _log: Final = logging.getLogger("ragtrace")
 
@@ -64,7 +68,7 @@ class ModelReply(Generic[R]):
     text: str
     """Unchanged text of the reply."""
     level: int
-    """Level of the response format, 1 (JSON schema) to 3 (plain text)."""
+    """Level of the response format, from 1 (strict JSON schema) down to 3 (JSON in plain text)."""
     model: str
     """Name of the model, as the server reports it."""
     cost: Cost
@@ -89,8 +93,9 @@ class ChatClient:
         api_key: default: the environment variable OPENAI_API_KEY; servers other than OpenAI's may need none.
         timeout: seconds for one request.
         price: US dollars for a million tokens; default: the list price, where it is known.
-        lowest_rung: lowest level of the response format that it may use: 1, 2 or 3.
-        max_tokens: most tokens of a reply; None: as many as an honest reply to the prompt can have.
+        lowest_rung: lowest level of the response format that it may use: 1, 2 or 3, where 3 is the lowest.
+        max_tokens: most tokens of a reply; None: as many as an honest reply to the prompt can have, and no limit for a
+            model that spends tokens on reasoning before it replies.
         extra_body: further parts of every request, as the server knows them.
         transport: HTTP library: "aiohttp", "httpx", or "auto": aiohttp where it is installed.
 
@@ -117,10 +122,13 @@ class ChatClient:
                 f"{lowest_rung!r}; leave it out for 3"
             )
         if max_tokens is not None and max_tokens < 1:
-            raise SettingsError(f"max_tokens must be at least 1, got {max_tokens!r}; None: no limit")
+            raise SettingsError(
+                f"max_tokens must be at least 1, got {max_tokens!r}; leave it out for a limit from the prompt"
+            )
         check_price(price)
         self.model, self._price = model, price
-        self.lowest_level, self.max_tokens, self.extra_body = lowest_rung, max_tokens, dict(extra_body or {})
+        self.lowest_level: int = lowest_rung
+        self.max_tokens, self.extra_body = max_tokens, dict(extra_body or {})
         self.connection = ServerConnection(base_url=base_url, api_key=api_key, timeout=timeout, transport=transport)
 
     @property
@@ -155,7 +163,7 @@ class ChatClient:
 
         For models that write no JSON. Raises as `ask`.
         """
-        exchange = _Exchange(self, Prompt("", system, user, {}, _ProbeReply, _AMPLE_FOR_TEXT))
+        exchange = _Exchange(self, Prompt("", system, user, {}, _ProbeReply, _TEXT_REPLY_TOKENS))
         try:
             completion, _ = await exchange.complete(TEXT)
             choice = completion.choices[0]
@@ -182,9 +190,10 @@ class ChatClient:
 
 
 class JudgeSession:
-    """Session of an LLM judge for one RAG call: sends at most four requests at a time and adds up their cost.
+    """Session of an LLM judge for one RAG call: sends at most four prompts at a time and adds up their cost.
 
-    Requests that fail count in the cost, too.
+    A prompt for several samples may be several requests at a time, as many servers reply once to a request. Requests
+    for embeddings are not among the four. Requests that fail count in the cost, too.
 
     Args:
         embedder: None: labels that need embeddings are `no_embedder`.
@@ -360,7 +369,10 @@ class _Exchange(Generic[R]):
         )
 
     async def _read_all(self, completion: Completion) -> list[_ParsedReply[R]]:
-        """Read all replies that the prompt asks for, after requesting one by one those that the server did not send."""
+        """Read all replies that the prompt asks for.
+
+        Those that the server left out, because it does not know `n`, are requested all at once, one in each request.
+        """
         wanted = self._prompt.samples
         choices = list(completion.choices[:wanted])
         if len(choices) < wanted:
@@ -386,10 +398,11 @@ class _Exchange(Generic[R]):
     async def _repair(self, first: _ParsedReply[R], level: int) -> tuple[_ParsedReply[R], int]:
         """Ask the LLM to correct the defects of its *first* reply. Return the reply with fewer defects."""
         # The server did not enforce the schema: object or keys are missing. The model was never shown the schema.
-        ignored = level == SCHEMA < self._chat.lowest_level and first.breaks_schema
-        lower = JSON if ignored else level
+        may_go_lower = is_lower(self._chat.lowest_level, than=SCHEMA)
+        ignored = level == SCHEMA and may_go_lower and first.breaks_schema
+        repair_level = JSON if ignored else level
         try:
-            completion, level = await self.complete(lower, samples=1, repair=first)
+            completion, level = await self.complete(repair_level, samples=1, repair=first)
             second = self._read(completion.choices[0])
         except JudgeError:
             if first.reply is None:
@@ -398,52 +411,64 @@ class _Exchange(Generic[R]):
         if first.reply is not None and (second.reply is None or len(second.defects) > len(first.defects)):
             return first, level
         if ignored and not second.breaks_schema:
-            self._chat.capabilities.level = max(self._chat.capabilities.level, lower)
+            self._chat.capabilities.level = lower_of(self._chat.capabilities.level, repair_level)
         return second, level
 
     async def complete(
-        self, highest: int, *, samples: int | None = None, repair: _ParsedReply[R] | None = None
+        self, highest_level: int, *, samples: int | None = None, repair: _ParsedReply[R] | None = None
     ) -> tuple[Completion, int]:
-        """Send the prompt without parameters that the server rejects. Return the response and its JSON level.
+        """Send the prompt without parameters that the server rejects.
+
+        Return the response and the level of the response format that the request had.
 
         Args:
-            highest: level to begin with, unless the server is known to need a lower one.
+            highest_level: level to begin with, unless the server is known to need a lower one.
+            samples: number of replies wanted; None: as many as the prompt asks for.
             repair: the reply to correct; None: this is the first request.
         """
         chat, prompt, capabilities = self._chat, self._prompt, self._chat.capabilities
-        ample = prompt.ample_tokens
-        if chat.max_tokens or capabilities.reasons or chat.extra_body.keys() & TOKENS_NAMES:
-            ample = None  # the user's own limit holds, or reasoning must not be limited
-        for _ in range(_MOST_LESSONS):
-            level = max(highest, min(capabilities.level, chat.lowest_level))
+        computed_limit = prompt.ample_tokens  # of the reply's tokens; None: this request has no such limit
+        if chat.max_tokens or chat.extra_body.keys() & TOKENS_NAMES:
+            computed_limit = None  # the user has set one
+        elif capabilities.is_reasoning_model:
+            computed_limit = None  # it would be spent on reasoning, whose length the prompt does not tell
+        for _ in range(_MOST_ATTEMPTS):
+            level = lower_of(highest_level, higher_of(capabilities.level, chat.lowest_level))
             messages = request_messages(prompt.system, prompt.user, prompt.schema, level)
             if repair is not None:
                 messages = repair_messages(messages, repair.choice.text, repair.defects)
-            body = self._request_body(messages, level, capabilities, samples or prompt.samples, ample)
+            body = self._request_body(messages, level, capabilities, samples or prompt.samples, computed_limit)
             try:
                 completion = await self._post(body)
             except ServerError as error:
-                if ample is not None and error.reason == "truncated":
-                    ample = None  # a small context window has no room for the request and such a reply
+                # As an error, "truncated" says that request and limit of the reply do not fit the context window.
+                if computed_limit is not None and error.reason == "truncated":
+                    computed_limit = None  # the window may have room for the request and a shorter reply
                 elif not capabilities.learn_from_error(error, body, chat.lowest_level):
                     raise
                 continue
-            if ample is None or not _spent_on_reasoning(completion, ample, in_json=bool(prompt.schema)):
+            in_json = bool(prompt.schema)
+            if computed_limit is None or not _spent_on_reasoning(completion, computed_limit, in_json=in_json):
                 return completion, level
-            ample, capabilities.reasons = None, True
+            computed_limit, capabilities.is_reasoning_model = None, True
         raise JudgeError(
             "unavailable", f"{chat.server} rejects every form of request; see its log, or use another model"
         )
 
     def _request_body(
-        self, messages: Sequence[Message], level: int, capabilities: ServerCapabilities, samples: int, ample: int | None
+        self,
+        messages: Sequence[Message],
+        level: int,
+        capabilities: ServerCapabilities,
+        samples: int,
+        computed_limit: int | None,
     ) -> dict[str, object]:
         chat, prompt = self._chat, self._prompt
         body: dict[str, object] = {"model": chat.model, "messages": messages, "temperature": prompt.temperature}
         wanted = response_format(prompt.name, prompt.schema, level)
         if wanted is not None:
             body["response_format"] = wanted
-        most = chat.max_tokens or ample
+        most = chat.max_tokens or computed_limit
         if most is not None and capabilities.tokens_name is not None:
             body[capabilities.tokens_name] = most
         if prompt.logprobs:
@@ -456,6 +481,11 @@ class _Exchange(Generic[R]):
         return {name: value for name, value in body.items() if name not in capabilities.dropped}
 
     async def _post(self, body: dict[str, object]) -> Completion:
+        """Send *body* to the server and return its response, adding the cost of the request to both accounts.
+
+        `self.cost` leaves with the reply or the error. A judge that is cancelled has neither: its requests are only in
+        the cost meter of the execution context (`record_cost`).
+        """
         record_cost(Cost(1))  # at once: a request that is cancelled while it waits cannot be recorded later
         chat = self._chat
         try:
@@ -484,17 +514,17 @@ class _Exchange(Generic[R]):
         return completion
 
 
-def _spent_on_reasoning(completion: Completion, ample: int, *, in_json: bool) -> bool:
-    """Return whether a reply was cut off at its limit of *ample* tokens because the model used them for reasoning.
+def _spent_on_reasoning(completion: Completion, limit: int, *, in_json: bool) -> bool:
+    """Return whether a reply was cut off at its *limit* of tokens because the model used them for reasoning.
 
     The reply may show that reasoning or not.
     """
     choice = completion.choices[0]
     if choice.finish not in ("length", "max_tokens"):
         return False
-    begun = choice.text.lstrip()[:1]
+    first = choice.text.lstrip()[:1]
     if completion.usage is not None and completion.usage.reasoning_tokens:
         return True
-    if begun in ("<", "[") or (in_json and begun not in ("", "{", "`")):
+    if first in ("<", "[") or (in_json and first not in ("", "{", "`")):
         return True
-    return len(choice.text) < _FEWEST_CHARS_A_TOKEN * ample
+    return len(choice.text) < _FEWEST_CHARS_A_TOKEN * limit

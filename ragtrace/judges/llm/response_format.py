@@ -6,7 +6,8 @@
 | 2 | `response_format` json_object, schema in the system message | the server keeps to JSON |
 | 3 | no `response_format`, schema in the system message | whatever the model writes |
 
-A lower level is used when an error says that the feature is unsupported, and when a server ignored the schema.
+A lower level, which has the larger number, is used when an error says that the feature is unsupported, and when a
+server ignored the schema. The public parameter `lowest_rung` calls a level a rung.
 """
 
 from __future__ import annotations
@@ -54,21 +55,26 @@ class ServerCapabilities:
     """
 
     level: int = SCHEMA
+    """Highest level of the response format that the server has not been seen to reject or ignore."""
     tokens_name: str | None = "max_tokens"
     """Name of the token limit; None if the server accepts none."""
     dropped: set[str] = field(default_factory=set[str])
     """Parameters that the server rejected."""
     streams: bool = False
     """Whether the server accepts streaming requests only."""
-    reasons: bool = False
-    """Whether the model spends tokens on reasoning before the reply, so that no token limit can be derived."""
+    is_reasoning_model: bool = False
+    """Whether the model spends tokens on reasoning before the reply, so that no token limit can be computed."""
     writes_json: bool | None = None
     """Whether the model can write JSON; None if no reply has shown that yet."""
     cuts_input: bool = False
     """Whether the server seems to read only a part of long requests, which a warning has reported."""
 
     def learn_from_error(self, error: ServerError, body: Mapping[str, object], lowest_level: int) -> bool:
-        """Record which part of the request *body* the server rejects, and return whether a retry would differ."""
+        """Record which part of the request *body* the server rejects, and return whether a retry would differ.
+
+        Args:
+            lowest_level: lowest level of the response format that may be used.
+        """
         culprit = rejected_parameter(error, body.keys() - _NEEDED)
         if culprit is None:
             return False
@@ -77,9 +83,9 @@ class ServerCapabilities:
         elif culprit == "response_format":
             wanted: Any = body["response_format"]
             level = JSON if wanted["type"] == "json_schema" else TEXT
-            if level > lowest_level:
+            if is_lower(level, than=lowest_level):
                 return False
-            self.level = max(self.level, level)
+            self.level = lower_of(self.level, level)
         elif culprit in TOKENS_NAMES:
             self.dropped.add(culprit)
             other = TOKENS_NAMES[culprit]
@@ -93,6 +99,21 @@ class ServerCapabilities:
         rejects = f"; rejects {', '.join(sorted(self.dropped))}" if self.dropped else ""
         cuts = "; reads only a part of long texts" if self.cuts_input else ""
         return f"{ways[self.level]} (rung {self.level}){rejects}{'; only streams' if self.streams else ''}{cuts}"
+
+
+def is_lower(level: int, *, than: int) -> bool:
+    """Return whether *level* of the response format demands less of the server than the level *than*."""
+    return level > than
+
+
+def lower_of(one: int, other: int) -> int:
+    """Return that of two levels of the response format which demands less of the server."""
+    return other if is_lower(other, than=one) else one
+
+
+def higher_of(one: int, other: int) -> int:
+    """Return that of two levels of the response format which demands more of the server."""
+    return one if is_lower(other, than=one) else other
 
 
 _known_capabilities: dict[tuple[str, str], ServerCapabilities] = {}
@@ -120,7 +141,7 @@ def forget_capabilities() -> None:
 
 def request_messages(system: str, user: str, schema: Schema, level: int) -> list[Message]:
     """Return the system and user message of a request, quoting the JSON *schema* if no parameter carries it."""
-    if level > SCHEMA and schema:
+    if is_lower(level, than=SCHEMA) and schema:
         system = f"{system}\n\n{SCHEMA_FOLLOWS}\n{json.dumps(schema, ensure_ascii=False, separators=(',', ':'))}"
     return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
