@@ -154,7 +154,7 @@ class Alerting:
     def __init__(
         self,
         alerts: Sequence[Alert],
-        plan: MetricAssignment,
+        assignment: MetricAssignment,
         settings: Settings,
         logger: Logger | None = None,
         *,
@@ -164,7 +164,7 @@ class Alerting:
         clock: Callable[[], float] = monotonic,
         wall: Callable[[], float] = time,
     ) -> None:
-        check_alerts(alerts, plan)
+        check_alerts(alerts, assignment)
         self._settings, self._baseline, self._clock, self._wall = settings, baseline, clock, wall
         self._calibrations = calibrations or Calibrations()
         self._host, self._release = socket.gethostname(), release
@@ -178,8 +178,8 @@ class Alerting:
         self._watched = {
             alert.title: _WatchedAlert(
                 alert,
-                plan.evaluator_of(alert.metric) or "",
-                alert.metric in plan.judged,
+                assignment.evaluator_of(alert.metric) or "",
+                alert.metric in assignment.judged,
                 tuple(box for known, box in own if any(have_same_receiver(each, known) for each in alert.notifiers)),
             )
             for alert in alerts
@@ -380,7 +380,7 @@ def _outbox(notifier: Notifier) -> Outbox[Notice]:
     return Outbox(NotifierReceiver(notifier), capacity=_WAITING_NOTICES)
 
 
-def check_alerts(alerts: Sequence[Alert], plan: MetricAssignment) -> None:
+def check_alerts(alerts: Sequence[Alert], assignment: MetricAssignment) -> None:
     """Check that all alerts have different names, and that some evaluator computes each alert's metric.
 
     Raises:
@@ -392,8 +392,8 @@ def check_alerts(alerts: Sequence[Alert], plan: MetricAssignment) -> None:
         if alert.title in names:
             raise SettingsError(f"two alerts are called {alert.title!r}; give one of them a name=")
         names.add(alert.title)
-        if plan.evaluator_of(alert.metric) is None:
-            known = ", ".join(sorted(plan.screened | plan.judged)) or "none"
+        if assignment.evaluator_of(alert.metric) is None:
+            known = ", ".join(sorted(assignment.screened | assignment.judged)) or "none"
             raise UnknownMetricError(
                 f"alert {alert.title!r}: neither screen nor judge gives a metric {alert.metric!r} in [0, 1]; known: "
                 f"{known}. Add it to metrics=, or configure a judge that offers it"

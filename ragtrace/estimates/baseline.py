@@ -339,7 +339,7 @@ class BaselineLearner:
     def __init__(self, known: Baseline | None = None, *, calls: int = CALLS, clock: Callable[[], float] = time) -> None:
         self._known, self.calls, self._clock = known or Baseline(), calls, clock
         self._path = self._version = ""
-        self._plan = MetricAssignment()
+        self._assignment = MetricAssignment()
         self._said: set[tuple[str, str]] = set()
         self.reset()
 
@@ -372,21 +372,22 @@ class BaselineLearner:
             )
         self._path = path
 
-    def set_assignment(self, plan: MetricAssignment, version: str) -> None:
+    def set_assignment(self, assignment: MetricAssignment, version: str) -> None:
         """Set which metrics to learn baselines for, and the current release of the application.
 
         Args:
-            plan: metrics, and the evaluator whose scores of each are used.
+            assignment: metrics, and the evaluator whose scores of each are used.
             version: `service.version` of the application.
         """
-        self._plan, self._version = plan, version
+        self._assignment, self._version = assignment, version
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object = None) -> None:
         """Add the scores of a finished *call* to the baselines that are still being learned.
 
         The file is read and written on another thread.
         """
-        wanted = {self._plan.screen: self._plan.screened, self._plan.judge: self._plan.judged}
+        assigned = self._assignment
+        wanted = {assigned.screen: assigned.screened, assigned.judge: assigned.judged}
         for evaluation in evaluations:
             identity = f"{evaluation.evaluator}@{evaluation.version}"
             for metric in wanted.get(evaluation.evaluator, frozenset()) - NOT_LEARNED:

@@ -21,9 +21,13 @@ NEVER_RULE: Final = "never_rule"
 ALWAYS_RULE: Final = "always_rule"
 """Reason of a sampling decision by an `always` rule, whose calls are always judged and thus a separate stratum."""
 _SCALE: Final = (0.0, 1.0)
+"""Range of the metrics whose means are estimated."""
 SLICE_SECONDS: Final = 30.0
+"""Length of the time slices that sums over a time window are put together from."""
 KEPT_SECONDS: Final = 3600.0
+"""Longest time window."""
 MOST_SERIES: Final = 500
+"""Number of keys with sums of their own; one more for each metric and evaluator holds the calls of all others."""
 OTHER: Final = "other"
 """Workflow under which calls are counted once there are `MOST_SERIES` series."""
 
@@ -34,19 +38,24 @@ class Moments:
 
     The moments of two processes, or of two periods, add up with `+`. A judged call with inclusion probability p has the
     weight w = 1/p, the score y of the evaluator whose mean is estimated, and the screen's score f of the same metric,
-    both in [0, 1]. A field is named for the product it sums.
+    both in [0, 1]. A field is named for the product it sums: `wyf` is the sum of w y f. The sums of the fields from `w`
+    on are over the judged calls.
+
+    The sums from `c` to `www` decide how wide the interval is and how much the screen counts; older versions did not
+    record them, so they may be 0.
 
     Plain float sums: after a billion calls their relative rounding error is below 1e-7 at worst and near 1e-12 in
     practice, against intervals whose relative width is above 1e-5; metrics backends are no more precise.
     """
 
     n: float = 0.0
-    """Number of calls that could have been judged, judged or not."""
+    """Number of calls that could have been judged, judged or not; where a screen has the metric, only of those among
+    them that the screen has scored."""
     f: float = 0.0
-    """Sum of the screen's scores over the `n` calls; 0 where no screen has the metric."""
+    """Sum of the screen's scores over the calls that `n` counts; 0 where no screen has the metric."""
     ff: float = 0.0
     w: float = 0.0
-    """Sum of the weights of the judged calls, an estimate of `n`. All sums that follow are over the judged calls."""
+    """Sum of the weights: an estimate of the number of calls that could have been judged."""
     wy: float = 0.0
     wf: float = 0.0
     wyy: float = 0.0
@@ -59,14 +68,14 @@ class Moments:
     wwyf: float = 0.0
     wwff: float = 0.0
     c: float = 0.0
-    """Number of judged calls. The sums without weights (`c...`) and `www` decide how wide the interval is and how much
-    the screen counts; older versions did not record these sums, so they may be 0."""
+    """Number of judged calls, each counted once, whatever its weight."""
     cy: float = 0.0
     cf: float = 0.0
     cyy: float = 0.0
     cyf: float = 0.0
     cff: float = 0.0
     www: float = 0.0
+    """Sum of the cubes of the weights."""
     r: float = 0.0
     """Number of calls that were judged because of an `always` rule and that the screen has scored. Such calls have
     weight 1 and are part of all sums above, too."""
@@ -120,8 +129,10 @@ def judged_moments(y: float, probability: float, f: float = 0.0, *, seen: float 
         y: the judge's score of the call, in [0, 1].
         probability: probability with which the call was chosen for the judge, in (0, 1].
         f: the screen's score of the call, in [0, 1].
-        seen: 1.0 to add the `unjudged_moments`, too; 0.0 where they are added elsewhere, or not at all.
-        ruled: whether an `always` rule had the call judged; used only with probability 1 and seen = 1.
+        seen: a flag that multiplies, 1.0 or 0.0: 1.0 adds the call to `n`, `f` and `ff`, too, as `unjudged_moments`
+            does; 0.0 where that is done elsewhere, or not at all.
+        ruled: whether an `always` rule had the call judged (fields from `r` on); ignored unless *probability* is 1, and
+            meant for calls with *seen* = 1.0.
 
     Raises:
         ValueError: a value is outside its range.
@@ -142,8 +153,8 @@ def judged_moments(y: float, probability: float, f: float = 0.0, *, seen: float 
     )  # fmt: skip
 
 
-class Scorer(Protocol):
-    """Interface of an evaluator: its id, and the metrics that it scores."""
+class ScoringEvaluator(Protocol):
+    """Interface of an evaluator, as far as estimates need it: its id, and the metrics that it scores."""
 
     @property
     def id(self) -> str: ...
@@ -167,7 +178,7 @@ class MetricAssignment(NamedTuple):
     """Names of the metrics that the judge scores."""
 
     @classmethod
-    def from_evaluators(cls, screen: Scorer | None, judge: Scorer | None) -> MetricAssignment:
+    def from_evaluators(cls, screen: ScoringEvaluator | None, judge: ScoringEvaluator | None) -> MetricAssignment:
         """Create the assignment of metrics to the two evaluators of a process: the screen and the judge.
 
         Args:
@@ -175,7 +186,7 @@ class MetricAssignment(NamedTuple):
             judge: the evaluator that scores a sample of the calls; None: there is none.
         """
 
-        def metrics(evaluator: Scorer | None) -> frozenset[str]:
+        def metrics(evaluator: ScoringEvaluator | None) -> frozenset[str]:
             offered = () if evaluator is None else evaluator.metrics
             return frozenset(metric.name for metric in offered if tuple(metric.range) == _SCALE)
 
@@ -202,25 +213,32 @@ class SeriesKey(NamedTuple):
 class _SeriesSums:
     """Running sums of weights and scores for one key: since the start, and in slices of 30 seconds for the last hour.
 
-    `past` is the sum since the start without the newest 30 seconds, which are the last of `slices`.
+    Sums are arrays in the order of `NAMES`.
+
+    Attributes:
+        before_newest: sums since the start, without those of the newest slice.
+        slices: number of a time slice, counted in 30 seconds of the monotonic clock, and the sums of its calls; the
+            newest is the last.
     """
 
-    __slots__ = ("past", "slices")
+    __slots__ = ("before_newest", "slices")
 
     def __init__(self) -> None:
-        self.past = _zeros()
+        self.before_newest = _zeros()
         self.slices: deque[tuple[int, array[float]]] = deque(maxlen=round(KEPT_SECONDS / SLICE_SECONDS) + 1)
 
-    def add(self, moments: Moments, now: int) -> None:
-        if not self.slices or self.slices[-1][0] != now:
-            self.past = array("d", self.total())
-            self.slices.append((now, _zeros()))
-        recent = self.slices[-1][1]
+    def add(self, moments: Moments, slice_number: int) -> None:
+        """Add *moments* to the time slice with *slice_number*, the present one."""
+        if not self.slices or self.slices[-1][0] != slice_number:
+            self.before_newest = array("d", self.total())
+            self.slices.append((slice_number, _zeros()))
+        newest = self.slices[-1][1]
         for index, value in enumerate(moments.values()):
-            recent[index] += value
+            newest[index] += value
 
     def total(self) -> Iterable[float]:
-        return map(add, self.past, self.slices[-1][1]) if self.slices else self.past
+        """Return the sums since the start."""
+        return map(add, self.before_newest, self.slices[-1][1]) if self.slices else self.before_newest
 
 
 def _zeros() -> array[float]:
@@ -230,19 +248,23 @@ def _zeros() -> array[float]:
 class RunningMoments:
     """Observer of finished calls that keeps the sums of scores from which this process estimates means.
 
-    It is thread-safe, and reset in a forked child. A metric of the judge is estimated from the judge's scores, and the
+    The worker's thread adds the calls, the metric reader's thread reads `totals`, and any thread may ask for a `sum`: a
+    lock guards the sums. They are in memory only and end with the process: metrics backends keep what was exported. A
+    forked child begins at 0.
+
+    A metric of the judge is estimated from the judge's scores, and the
     screen's score of the same metric, if there is one, is its f; any other is estimated from the screen's scores, all
     of which are known (p = 1, f = 0). Calls that match a `never` rule are left out. Where a screen has the metric, n
-    counts the calls that the screen has scored; a judged call that it could not score counts with the mean f of all
-    others, which shifts no estimate.
+    counts the calls that the screen has scored; a judged call that it could not score has the weight of any other, with
+    the mean f of the scored calls, which shifts no estimate.
 
     Args:
-        plan: evaluator of each metric.
+        assignment: evaluator of each metric.
         clock: monotonic seconds.
     """
 
-    def __init__(self, plan: MetricAssignment | None = None, clock: Callable[[], float] = monotonic) -> None:
-        self.plan, self._clock = plan or MetricAssignment(), clock
+    def __init__(self, assignment: MetricAssignment | None = None, clock: Callable[[], float] = monotonic) -> None:
+        self.assignment, self._clock = assignment or MetricAssignment(), clock
         self.reset()
         # A forked child inherits the lock, perhaps held, and the parent's sums, which the parent itself exports.
         call_in_child(self.reset)
@@ -253,7 +275,7 @@ class RunningMoments:
         self._sums: dict[SeriesKey, _SeriesSums] = {}
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:
-        """Add the scores of a finished *call* to the sums of each metric.
+        """Add the scores of a finished *call* to the sums of each metric. Runs on the worker's thread.
 
         Args:
             call: the call.
@@ -261,25 +283,24 @@ class RunningMoments:
             decision: None where another process decided (then the judge's evaluation is there), or none did (then the
                 judge's scores are not known, and the call is not counted).
         """
-        plan, model, reason = self.plan, call.model or "", None if decision is None else decision.reason
+        assigned, model, reason = self.assignment, call.model or "", None if decision is None else decision.reason
         by_evaluator = {evaluation.evaluator: evaluation for evaluation in evaluations}
-        screen, judge = by_evaluator.get(plan.screen or ""), by_evaluator.get(plan.judge or "")
-        for metric in plan.screened - plan.judged:
+        screen, judge = by_evaluator.get(assigned.screen or ""), by_evaluator.get(assigned.judge or "")
+        for metric in assigned.screened - assigned.judged:
             y = _score(screen, metric)
             if y is not None:
-                self.add(SeriesKey(metric, plan.screen or "", call.workflow, model), judged_moments(y, 1.0, seen=1.0))
+                series = SeriesKey(metric, assigned.screen or "", call.workflow, model)
+                self.add(series, judged_moments(y, 1.0, seen=1.0))
         if reason == NEVER_RULE or (reason is None and judge is None):
             return
-        for metric in plan.judged:
-            series = SeriesKey(metric, plan.judge or "", call.workflow, model)
-            f = _score(screen, metric) if metric in plan.screened else 0.0
+        for metric in assigned.judged:
+            series = SeriesKey(metric, assigned.judge or "", call.workflow, model)
+            f = _score(screen, metric) if metric in assigned.screened else 0.0
             y = _score(judge, metric)
             if judge is not None and y is not None:
-                known, ruled = f is not None, reason == ALWAYS_RULE
+                in_n, ruled = f is not None, reason == ALWAYS_RULE
                 stand_in = self._mean_screen(series) if f is None else f
-                self.add(
-                    series, judged_moments(y, judge.probability, stand_in, seen=float(known), ruled=ruled and known)
-                )
+                self.add(series, judged_moments(y, judge.probability, stand_in, seen=float(in_n), ruled=ruled and in_n))
             elif f is not None:
                 self.add(series, unjudged_moments(f))
 
@@ -292,26 +313,32 @@ class RunningMoments:
                     series = SeriesKey(series.metric, series.evaluator, OTHER)
                     faults.warn_once(
                         "too many combinations to estimate",
-                        "more than %d combinations of metric, workflow and label are estimated: calls of further ones "
-                        "are counted under the workflow %r. If @trace gets a different name in each "
-                        "call, give it a fixed name=",
+                        "more than %d combinations of metric, evaluator, workflow and model are estimated: calls of "
+                        "further ones are counted under the workflow %r, without their model. If @trace gets a "
+                        "different name in each call, give it a fixed name=",
                         MOST_SERIES,
                         OTHER,
                     )
                 sums = self._sums.setdefault(series, _SeriesSums())
-            sums.add(moments, self._time_slice_at(0.0))
+            sums.add(moments, self._slice_number(0.0))
 
     def _mean_screen(self, series: SeriesKey) -> float:
         """Return the mean of the screen's scores so far under the key *series*, or 0 if there are none."""
         with self._lock:
             sums = self._sums.get(series)
-            n, f = (0.0, 0.0) if sums is None else list(sums.total())[:2]
-            return f / n if n else 0.0
+            total = Moments() if sums is None else Moments(*sums.total())
+            return total.f / total.n if total.n else 0.0
 
     def totals(self) -> dict[tuple[str, str, str], Moments]:
-        """Return the sums of scores since the start by metric, evaluator and workflow, all read at one moment."""
+        """Return the sums of scores since the start by metric, evaluator and workflow, all read at one moment.
+
+        Runs on the thread of a metric reader, whenever metrics are exported.
+        """
         with self._lock:
-            read = [(series[:3], Moments(*sums.total())) for series, sums in self._sums.items()]
+            read = [
+                ((series.metric, series.evaluator, series.workflow), Moments(*sums.total()))
+                for series, sums in self._sums.items()
+            ]
         totals: dict[tuple[str, str, str], Moments] = {}
         for key, moments in read:
             totals[key] = totals[key] + moments if key in totals else moments
@@ -320,7 +347,9 @@ class RunningMoments:
     def sum(
         self, metric: str, *, workflow: str | None = None, window: float | None = None, model: str | None = None
     ) -> Moments:
-        """Return the sums for *metric* over all calls, or over those of one workflow, model or time window.
+        """Return the sums for *metric* over all calls of this process, or of one workflow, model or time window.
+
+        Runs on the caller's thread (`ragtrace.estimate`).
 
         Args:
             metric: name of the metric.
@@ -338,15 +367,16 @@ class RunningMoments:
             )
         total = Moments()
         with self._lock:
-            first = self._time_slice_at(-(window or 0.0))
+            first = self._slice_number(-(window or 0.0))
             for series, sums in self._sums.items():
                 if series.metric == metric and workflow in (None, series.workflow) and model in (None, series.model):
-                    slices = [recent for at, recent in sums.slices if at >= first]
-                    for recent in slices if window is not None else [sums.total()]:
-                        total += Moments(*recent)
+                    in_window = [of_slice for number, of_slice in sums.slices if number >= first]
+                    for part in in_window if window is not None else [sums.total()]:
+                        total += Moments(*part)
         return total
 
-    def _time_slice_at(self, offset: float) -> int:
+    def _slice_number(self, offset: float) -> int:
+        """Return the number of the time slice *offset* seconds from now."""
         return int((self._clock() + offset) // SLICE_SECONDS)
 
 

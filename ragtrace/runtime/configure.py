@@ -294,15 +294,21 @@ def _runtime(
         telemetry.histories.append(
             _history(settings, CallOrigin.from_evaluators(evaluators, service=service, release=version))
         )
-    plan = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
-    learner.set_assignment(plan, version)
-    calibrations = _calibrations(settings, plan, evaluators) if settings.calibration else Calibrations()
+    assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
+    learner.set_assignment(assignment, version)
+    calibrations = _calibrations(settings, assignment, evaluators) if settings.calibration else Calibrations()
     alerting = None
     if alerts or canaries:
         from ragtrace.alerts import Alerting
 
         alerting = Alerting(
-            alerts, plan, settings, telemetry.logger, baseline=learner.find, calibrations=calibrations, release=version
+            alerts,
+            assignment,
+            settings,
+            telemetry.logger,
+            baseline=learner.find,
+            calibrations=calibrations,
+            release=version,
         )
     return Runtime(
         settings,
@@ -319,7 +325,7 @@ def _runtime(
     )
 
 
-def _calibrations(settings: Settings, plan: MetricAssignment, evaluators: Evaluators) -> Calibrations:
+def _calibrations(settings: Settings, assignment: MetricAssignment, evaluators: Evaluators) -> Calibrations:
     """Read the calibration file, and find out for which judge and which metrics it can be used."""
     from ragtrace.judges.llm.prompts import prompt_hash_of
 
@@ -327,7 +333,7 @@ def _calibrations(settings: Settings, plan: MetricAssignment, evaluators: Evalua
     for evaluator in filter(None, evaluators):
         version = evaluator.judge.version
         for metric in evaluator.metrics:
-            if plan.evaluator_of(metric.name) == evaluator.id:
+            if assignment.evaluator_of(metric.name) == evaluator.id:
                 keys[metric.name] = CalibrationKey(
                     metric.name, metric.version, evaluator.id, version, prompt_hash_of(version)
                 )

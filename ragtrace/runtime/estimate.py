@@ -50,10 +50,10 @@ def estimate(
     runtime = current()
     if runtime is None:
         return missing_estimate("not_configured", method, of, metric=metric, workflow=workflow)
-    plan = runtime.moments.plan
-    evaluator = plan.evaluator_of(metric)
+    assignment = runtime.moments.assignment
+    evaluator = assignment.evaluator_of(metric)
     if evaluator is None:
-        known = ", ".join(sorted(plan.screened | plan.judged)) or "none"
+        known = ", ".join(sorted(assignment.screened | assignment.judged)) or "none"
         raise UnknownMetricError(
             f"no estimate of {metric!r}: neither screen nor judge gives such a metric in [0, 1]; estimated now: {known}"
         )

@@ -374,7 +374,7 @@ def test_the_exported_sums_are_by_metric_evaluator_and_workflow() -> None:
     assert running.totals() == {("hallucination", "judge", "guide"): judged(1.0, 0.0)}
 
 
-def test_too_many_workflows_are_counted_together() -> None:
+def test_too_many_workflows_are_counted_together(caplog: pytest.LogCaptureFixture) -> None:
     """No call is lost, and one warning is logged."""
     faults.clear()
     running = RunningMoments()
@@ -383,6 +383,7 @@ def test_too_many_workflows_are_counted_together() -> None:
     assert running.sum("hallucination").n == MOST_SERIES + 5
     assert running.sum("hallucination", workflow="other").n == 5
     assert faults.counts() == {"too many combinations to estimate": 5}
+    assert "metric, evaluator, workflow and model" in caplog.text
     faults.clear()
 
 
