@@ -171,14 +171,14 @@ class JudgeClient:
             hung_threads=self._threads.hung,
         )
 
-    async def ask(self, call: RagCall, *, again: bool = False) -> Judgement:
+    async def ask(self, call: RagCall, *, bypass_cache: bool = False) -> Judgement:
         """Return the judge's judgement of *call*, from the cache if an identical call was judged before.
 
         A judgement from the cache has the attribute `cached` and no cost.
 
         Args:
             call: the call.
-            again: ask the judge without looking into the cache, and leave the cache as it is.
+            bypass_cache: ask the judge without looking into the cache, and leave the cache as it is.
 
         Raises:
             JudgeError: there is no judgement; `reason` is one of `unscored_reasons.JUDGE_ERROR`. `timeout`: the call's
@@ -188,7 +188,7 @@ class JudgeClient:
         if self.computes:
             return await self._call_judge(call)
         deadline = math.inf if self._timeout is None else self._clock() + self._timeout
-        if again:
+        if bypass_cache:
             return await self._ask_with_retries(call, deadline)
         key = fingerprint(call, f"{self._judge.id}@{self._judge.version}")
         while True:

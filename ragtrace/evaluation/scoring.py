@@ -31,7 +31,8 @@ from ragtrace.system.fair_semaphore import TimeLimitError, run_within
 from ragtrace.system.faults import faults
 from ragtrace.system.threads import BlockingCalls, NoThreadError
 
-_SLACK = 1e-9
+_SLACK: Final = 1e-9
+"""Distance by which a score may overstep its metric's range, because of rounding."""
 _TRUNCATED: Final = "texts_truncated"
 _DEFECTS: Final[Mapping[str, str]] = {
     "contexts_without_text": "the spans of the retrieval have the ids of the documents but not their texts; switch on "
@@ -42,15 +43,18 @@ _DEFECTS: Final[Mapping[str, str]] = {
     "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
 }
 """Explanation of each defect that a call read from spans may have."""
-_LOOP_TURNS = 4
-"""Number of turns of the event loop that a free slot takes to send the next call's request to the judge."""
+_LOOP_TURNS: Final = 4
+"""Turns of the event loop that are left to the calls that wait for the judge, before the scores of one are computed: in
+the third, the judge's coroutine begins for the call that has got the free slot; one more is for what it awaits first.
+With too few, that request waits until the scores are computed."""
 
 
 class LabelFreeJudge:
     """Judge that gives no labels, for metrics that are computed from the call alone, such as latencies."""
 
     computes = True
-    """Whether the judge only computes, so that it needs no deadline, cache or queue."""
+    """Whether the judge only computes, so that it is asked without deadline, cache or queue. (The attribute of a metric of the
+    same name marks pure arithmetic, which needs no thread.)"""
     id, version = "ragtrace", "1"
     type: EvaluatorType = "deterministic"
 
@@ -69,7 +73,8 @@ class Evaluator:
     Args:
         judge: the judge.
         metrics: the metrics.
-        timeout: seconds that judging a call, or a user's metric, may take; None: no limit.
+        timeout: seconds that judging a call may take, retries included, and then again each metric that is not pure
+            arithmetic, as a user's own; None: no limit.
         concurrency: calls that the judge sees at a time.
         judge_turns: most earlier turns of a conversation that the judge is shown.
     """
@@ -116,9 +121,12 @@ class Evaluators(NamedTuple):
     """Evaluators of a process in the order in which they evaluate a call, each None if not configured."""
 
     measure: Evaluator | None
-    """Evaluator of the metrics that need no labels, such as latencies (`LabelFreeJudge`)."""
+    """Evaluator of the metrics that need no labels, such as latencies, for every call (`LabelFreeJudge`)."""
     screen: Evaluator | None
+    """Evaluator that is cheap enough for every call, by default with the embedded judge, which asks no model. What it
+    finds may make it more probable that the judge sees a call."""
     judge: Evaluator | None
+    """Evaluator, usually with a language model, that sees the sampled calls."""
 
     async def aclose(self) -> None:
         """Close the judges of all evaluators after the last call, so that they release their connections."""
@@ -131,9 +139,9 @@ async def evaluate(
     evaluator: Evaluator,
     call: RagCall,
     probability: float = 1.0,
-    begun: Callable[[], object] | None = None,
+    on_begin: Callable[[], object] | None = None,
     *,
-    again: bool = False,
+    bypass_cache: bool = False,
 ) -> Evaluation:
     """Ask the judge about a call and compute the evaluator's metrics. Failures become unscored results, not exceptions.
 
@@ -141,10 +149,11 @@ async def evaluate(
         evaluator: the evaluator.
         call: the call.
         probability: inclusion probability of the call, in (0, 1].
-        begun: called when the call leaves the queue and its time limit starts.
-        again: whether the judge is asked also where an identical call was judged before.
+        on_begin: called when the call leaves the admission queue and its time limit starts.
+        bypass_cache: whether the judge is asked also where an identical call was judged before.
     """
     if not call.answer_captured or call.defect == _TRUNCATED:
+        # Where the spans have a defect, too, it is the reason: it says what to change.
         return await _without_judging(evaluator, call, probability, call.defect or "answer_not_captured")
     client = evaluator.judge_client
     if not client.computes:
@@ -152,14 +161,14 @@ async def evaluate(
     failed: JudgeError | None = None
     # In a burst, calls wait here, before their time limit starts.
     async with nullcontext() if client.computes else client.admission_queue:
-        if begun is not None:
-            begun()
-        began = perf_counter()
+        if on_begin is not None:
+            on_begin()
+        started_at = perf_counter()
         try:
-            judgement = await client.ask(call, again=again)
+            judgement = await client.ask(call, bypass_cache=bypass_cache)  # retries until the time limit
         except JudgeError as error:
             judgement, failed = Cost.from_report(error).set_on_judgement(Judgement()), error
-        took = perf_counter() - began
+        took = perf_counter() - started_at
         if not client.computes:
             # Computing scores blocks the event loop, so in a burst of judgements the next requests are sent first.
             for _ in range(_LOOP_TURNS):
@@ -200,7 +209,10 @@ def _with_defect(result: Result, defect: str) -> Result:
 
 
 async def _without_judging(evaluator: Evaluator, call: RagCall, probability: float, reason: str) -> Evaluation:
-    """Return the evaluation of a call that must not be judged, in which only latencies have scores."""
+    """Return the evaluation of a call that must not be judged.
+
+    Only metrics that need no labels and are pure arithmetic have scores in it, such as latencies.
+    """
     results: dict[str, Result] = {}
     for metric in evaluator.metrics:
         if not metric.needs and getattr(metric, "computes", False):

@@ -156,7 +156,7 @@ class CanaryJudging:
         call = self._chance.choice(canaries.calls[label])
         with guarded("canaries"):
             try:
-                evaluation = await evaluate(self._judge, call, again=True)
+                evaluation = await evaluate(self._judge, call, bypass_cache=True)
             except asyncio.CancelledError:
                 self._counts[_Outcome(canaries.metric, label, "failed", "shutdown")] += 1
                 raise

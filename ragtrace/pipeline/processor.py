@@ -506,13 +506,13 @@ class CallProcessor:
         if end is not None:
             self.count_pending_as(work, *end)
             return None
-        begun = None
+        count_attempt = None
         if self._spooling is not None and work.spooled is not None:
-            begun = partial(self._spooling.count_attempt, work.spooled)
+            count_attempt = partial(self._spooling.count_attempt, work.spooled)
         screened: Evaluation | None = None
         for evaluator in (self._measure, self._screen):
             if evaluator is not None and evaluator.id in work.pending_evaluators:
-                evaluation = await evaluate(evaluator, call, begun=begun)
+                evaluation = await evaluate(evaluator, call, on_begin=count_attempt)
                 self._count_evaluation(work, evaluation, evaluations)
                 screened = evaluation if evaluator is self._screen else None
         if not self._judge_id or self._judge_id not in work.pending_evaluators:
@@ -537,7 +537,7 @@ class CallProcessor:
         if self._judge is None:
             await self._hand_over(work, call, decision.probability)
             return decision
-        judged = await evaluate(self._judge, call, decision.probability, begun)
+        judged = await evaluate(self._judge, call, decision.probability, count_attempt)
         self._sampler.record_cost(judged.cost_usd)
         self._count_evaluation(work, judged, evaluations)
         return decision

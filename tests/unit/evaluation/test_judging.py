@@ -551,7 +551,7 @@ def test_a_judgement_that_is_huge_or_malformed_is_not_remembered(judgement: Judg
 
 async def _asked_again(judge: FakeJudge) -> list[Judgement]:
     client = JudgeClient(judge)
-    return [await client.ask(CALL), await client.ask(CALL, again=True), await client.ask(CALL)]
+    return [await client.ask(CALL), await client.ask(CALL, bypass_cache=True), await client.ask(CALL)]
 
 
 def test_a_call_can_be_judged_again() -> None:
