@@ -128,16 +128,16 @@ class Step:
     span: Span | None = None
     context: Context | None = None
     """OpenTelemetry context in which the span of the step is current."""
-    deferred: DeferredReading | None = None
+    deferred_reading: DeferredReading | None = None
     """Arguments and result that are still to be read in the background; None: there is nothing left to read."""
     defect: str = ""
     """Reason why the texts of a call that was read from spans cannot be judged, on the root step; else empty."""
 
     def complete(self) -> None:
         """Read the function's arguments and result into the fields of the step, if reading them was deferred."""
-        deferred, self.deferred = self.deferred, None
-        if deferred is not None:
-            deferred.read()
+        reading, self.deferred_reading = self.deferred_reading, None
+        if reading is not None:
+            reading.read()
 
     def text_bytes(self) -> int:
         """Return the memory in bytes that the texts of the step take, or 0 if the step has not ended."""
@@ -175,9 +175,9 @@ class Step:
         self.query = self.answer = self.documents = self.reference = self.contexts_here = self.prompt = None
         self.reranked = self.prompt_documents = None
         self.bytes = 0
-        deferred, self.deferred = self.deferred, None
-        if deferred is not None:
-            deferred.clear()
+        reading, self.deferred_reading = self.deferred_reading, None
+        if reading is not None:
+            reading.clear()
 
     def release_context(self) -> None:
         """Release the OpenTelemetry context of the step after its span has ended.

@@ -53,8 +53,10 @@ class LabelFreeJudge:
     """Judge that gives no labels, for metrics that are computed from the call alone, such as latencies."""
 
     computes = True
-    """Whether the judge only computes, so that it is asked without deadline, cache or queue. (The attribute of a metric of the
-    same name marks pure arithmetic, which needs no thread.)"""
+    """Whether the judge only computes, so that it is asked without deadline, cache or queue.
+
+    The attribute of a metric of the same name marks pure arithmetic, which needs no thread.
+    """
     id, version = "ragtrace", "1"
     type: EvaluatorType = "deterministic"
 

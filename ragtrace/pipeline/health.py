@@ -21,8 +21,8 @@ from ragtrace.system.faults import faults, log_safely, printable
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
-MOST: Final = 300
-"""Most outcomes that are kept: those of a hundred calls with three evaluators."""
+MOST_OUTCOMES: Final = 300
+"""Recent outcomes that are kept: those of a hundred calls with three evaluators."""
 _KEY: Final = re.compile(r"\b(?:sk|pk)-[\w*-]{6,}|\bBearer\s+\S+")
 """Pattern of API keys, which servers repeat in error messages."""
 _MOST_CHARS: Final = 200
@@ -66,7 +66,7 @@ class RecentOutcomes:
     def __init__(self) -> None:
         # Unformatted values: they are turned into texts only when `ragtrace.doctor()` reads them.
         self._entries: deque[tuple[float, SpanContext | None, tuple[str, str, str, str, float | None], str]]
-        self._entries = deque(maxlen=MOST)
+        self._entries = deque(maxlen=MOST_OUTCOMES)
 
     def add(
         self,
@@ -81,7 +81,7 @@ class RecentOutcomes:
         """Add the outcome of a RAG call at one evaluator to the list, dropping the oldest one if it is full."""
         self._entries.append((time(), span, (workflow, evaluator, outcome, reason, probability), detail))
 
-    def last(self, most: int = MOST) -> list[RecentOutcome]:
+    def last(self, most: int = MOST_OUTCOMES) -> list[RecentOutcome]:
         """Return at most *most* of the latest outcomes of RAG calls, oldest first."""
         found: list[RecentOutcome] = []
         for at, span, outcome, detail in list(self._entries)[-most:]:

@@ -1,4 +1,9 @@
-"""Processing of finished steps and RAG calls on the worker thread: write spans, score calls, count outcomes."""
+"""Processing of finished steps and RAG calls on the worker thread: write spans, score calls, count outcomes.
+
+A call is scored by up to three evaluators (`ragtrace.evaluation.scoring.Evaluators`): one that measures without labels,
+the screen, which is cheap and sees every call, and the judge, which sees a sample. In place of the judge there may be a
+fleet, to whose queue sampled calls are handed over.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,7 @@ from ragtrace.core.step import CallBuilder, Step
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, evaluate
-from ragtrace.pipeline.health import MOST, RecentOutcomes, failure_detail, unscored_metrics
+from ragtrace.pipeline.health import MOST_OUTCOMES, RecentOutcomes, failure_detail, unscored_metrics
 from ragtrace.pipeline.shutdown import AT_LEAST_SECONDS, ShutdownBudget
 from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.worker import Worker
@@ -40,7 +45,8 @@ if TYPE_CHECKING:
     from ragtrace.history.spool_codec import ClaimedCall, UnscoredCall
     from ragtrace.pipeline.fleet_publisher import FleetPublisher
 
-_AN_INSTANT = 0.001
+_AN_INSTANT: Final = 0.001
+"""Shortest time to wait that makes the worker continue a coroutine in a task."""
 _SPOOL_SECONDS: Final = 1.0
 """Longest wait for other writers of the spool file, when a call that the broker does not take is stored."""
 _AVAILABLE_POLL_SECONDS: Final = 0.25
@@ -71,15 +77,19 @@ class WorkItem:
     pending_evaluators: set[str] = field(default_factory=set[str])
     """Ids of the evaluators without an outcome for this call in the ledger yet."""
     dropped: str = ""
-    """Reason why evaluators do not score the call, or empty; a span that is not written yet then gets no content."""
-    emitted_evaluations: int = 0
+    """Reason why evaluators do not score the call, or empty; a span that is not written yet then gets no content.
+
+    A call that is stored in the spool file counts as dropped, too, with the reason "spooled": every call that this
+    process was offered ends here with one outcome, and the process that claims it counts it as offered again.
+    """
+    n_sent_early: int = 0
     """Number of evaluations whose events and metrics were sent before the judge was asked."""
     call: RagCall | None = None
     """Built and redacted call; None until the processor has built it."""
     probability: float | None = None
     """Probability with which the call is sampled for the judge, from 0 to 1; None until the sampler has decided."""
-    handed_over: bool = False
-    """Whether the call has been published to the queue of a fleet, whose workers judge the call."""
+    published: bool = False
+    """Whether the call has been published to the queue of a fleet, whose workers judge it (outcome `handed_over`)."""
     spooled: int | None = None
     """Row number of a call from the spool file, whose span another process has ended; None for any other call."""
     job: Callable[[], Awaitable[None]] | None = None
@@ -119,7 +129,7 @@ class WorkItem:
                 claimed.append(evaluator)
         return tuple(claimed)
 
-    def claim_deferred(self) -> list[WorkItem]:
+    def claim_deferred_steps(self) -> list[WorkItem]:
         """Claim the steps of this RAG call whose spans were to be written with the root span, and return them as work
         items.
 
@@ -143,7 +153,7 @@ class WorkItem:
 
 
 class JudgedCall(NamedTuple):
-    """Outcome of one attempt to judge a RAG call that another process has handed over."""
+    """Outcome of one attempt to judge a RAG call that another process has handed over to the fleet."""
 
     status: Literal["scored", "failed", "retried", "judge_unavailable", "taken_over"]
     """Status of the attempt. `scored`, or `failed` at the last try: the scores were sent. `retried`: the judge failed.
@@ -160,11 +170,11 @@ class CallProcessor:
     Runs on the worker's thread, except for spans that are written at once, and the end of unscored calls at shutdown.
 
     Args:
-        worker: yields the interpreter between pieces of work, and has the places of calls that wait for the judge.
+        worker: yields the interpreter between pieces of work, and limits how many calls wait for the judge.
         evaluators: "measure" computes the metrics that need no labels, "screen" and "judge" all others.
         spooling: stores unscored calls at shutdown; None if there is no spool file.
         score_head_dropped: whether calls are scored whose trace the head sampler dropped.
-        publisher: hands sampled calls over to a fleet, in place of a judge; None: there is no fleet.
+        publisher: puts sampled calls into the queue of a fleet, in place of a judge; None: there is no fleet.
     """
 
     def __init__(
@@ -190,16 +200,17 @@ class CallProcessor:
         self._has_rules = redact.has_rules
         self._may_be_plain = not redact.has_rules and redact.ids is None
         self._most_chars = maxsize if redact.max_chars is None else redact.max_chars
-        self._measure, self._screen, self._judge = evaluators
-        self._publisher = publisher
-        self._judge_id = self._judge.id if self._judge is not None else "" if publisher is None else FLEET
+        self._evaluators, self._publisher = evaluators, publisher
+        self._judge_id = evaluators.judge.id if evaluators.judge is not None else "" if publisher is None else FLEET
         self._scores = publisher is not None or any(evaluator is not None for evaluator in evaluators)
         self._outcomes, self._spooling, self._score_head_dropped = outcomes, spooling, score_head_dropped
-        looked_at = chain.from_iterable(evaluator.metrics for evaluator in evaluators if evaluator is not None)
-        whole = any(map(needs_turns, looked_at))
-        waiting = [each for each in evaluators if each is not None and not each.judge_client.computes]
-        turns = [each.judge_turns for each in waiting] + ([] if publisher is None else [publisher.judge_turns])
-        latest = max(turns, default=0)  # a judge that only computes asks no model
+        # Earlier turns are kept for two purposes: metrics of whole conversations, and judges that are shown the latest
+        # ones. A judge that only computes asks no model, and is shown none.
+        metrics = chain.from_iterable(evaluator.metrics for evaluator in evaluators if evaluator is not None)
+        whole = any(map(needs_turns, metrics))
+        asking = [each for each in evaluators if each is not None and not each.judge_client.computes]
+        turns_shown = [each.judge_turns for each in asking] + ([] if publisher is None else [publisher.judge_turns])
+        latest = max(turns_shown, default=0)
         self._conversations = Conversations(whole=whole, latest=latest) if whole or latest else None
         self.interrupted: list[WorkItem] = []
         """Calls whose scoring the shutdown cancelled."""
@@ -213,7 +224,7 @@ class CallProcessor:
             return
         if self._telemetry.child_renewal.due:
             self._telemetry.child_renewal.renew()
-        for step in work.claim_deferred():
+        for step in work.claim_deferred_steps():
             self.write(step)
             self._worker.throttle.yield_interpreter()
         try:
@@ -357,7 +368,7 @@ class CallProcessor:
             decision = await self._evaluate(work, call, evaluations, holding)
             if self._skip_reason(call) == "call_failed":
                 status = semconv.STATUS_CALL_FAILED
-            elif work.handed_over:
+            elif work.published:
                 status = semconv.STATUS_HANDED_OVER
         except asyncio.CancelledError:
             status = self._interrupt(work)
@@ -377,7 +388,7 @@ class CallProcessor:
                     holding,
                     status,
                     decision,
-                    work.emitted_evaluations,
+                    work.n_sent_early,
                     reason=work.dropped,
                 )
             except Exception as error:
@@ -399,9 +410,8 @@ class CallProcessor:
             self.count_pending_as(work, "failed", "internal")
         finally:
             try:
-                if not (
-                    work.pending_evaluators or work.dropped
-                ):  # else the call stays in the file, and another process scores it again
+                # A call that has not been scored by all stays in the file, and another process scores it again.
+                if not (work.pending_evaluators or work.dropped):
                     if evaluations:
                         self._score_sender.send(work.step, call, evaluations, None)
                     if self._spooling is not None and work.spooled is not None:
@@ -412,7 +422,10 @@ class CallProcessor:
     async def judge(
         self, unscored: UnscoredCall, *, last_try: bool, taken_over: Callable[[], Awaitable[bool]]
     ) -> JudgedCall:
-        """Have the judge score a RAG call that another process has handed over, and send the scores.
+        """Have the judge score a RAG call from the queue of the fleet, and send the scores.
+
+        Runs in a worker of the fleet. A call whose judgement does not end here has the outcome `handed_over`, as in the
+        process that published it: it goes back into the queue, or another worker has it.
 
         While the judge is not available (open circuit, Retry-After), the call waits for it, for as long as judging a
         call may take.
@@ -423,7 +436,7 @@ class CallProcessor:
             taken_over: returns whether another process judges the call, so that no scores are sent.
         """
         work = WorkItem.from_unscored(unscored)
-        evaluator = self._judge
+        evaluator = self._evaluators.judge
         if evaluator is None:
             raise RuntimeError("no judge is configured in this process")
         work.pending_evaluators = {evaluator.id}
@@ -510,11 +523,11 @@ class CallProcessor:
         if self._spooling is not None and work.spooled is not None:
             count_attempt = partial(self._spooling.count_attempt, work.spooled)
         screened: Evaluation | None = None
-        for evaluator in (self._measure, self._screen):
+        for evaluator in (self._evaluators.measure, self._evaluators.screen):
             if evaluator is not None and evaluator.id in work.pending_evaluators:
                 evaluation = await evaluate(evaluator, call, on_begin=count_attempt)
                 self._count_evaluation(work, evaluation, evaluations)
-                screened = evaluation if evaluator is self._screen else None
+                screened = evaluation if evaluator is self._evaluators.screen else None
         if not self._judge_id or self._judge_id not in work.pending_evaluators:
             return None
         if work.probability is None:
@@ -525,25 +538,24 @@ class CallProcessor:
             odds = decision.probability
             self.count_outcome(work, self._judge_id, "sampled_out", decision.reason, probability=odds)
             return decision
-        # A call from the spool file keeps its place in the queue: calls are claimed only while there is room.
+        # A call from the spool file keeps its slot of the queue's capacity: it was only claimed because there was room.
         if work.spooled is None and not self._worker.wait_for_judge():
             self._drop_as_queue_full(work, self._judge_id, decision)
             return decision
         work.probability = decision.probability
         if work.spooled is None:
-            work.emitted_evaluations = self._score_sender.send_screening_scores(
-                work.step, call, evaluations, holding, decision
-            )
-        if self._judge is None:
-            await self._hand_over(work, call, decision.probability)
+            work.n_sent_early = self._score_sender.send_early_scores(work.step, call, evaluations, holding, decision)
+        judge = self._evaluators.judge
+        if judge is None:
+            await self._publish_or_spool(work, call, decision.probability)
             return decision
-        judged = await evaluate(self._judge, call, decision.probability, count_attempt)
+        judged = await evaluate(judge, call, decision.probability, count_attempt)
         self._sampler.record_cost(judged.cost_usd)
         self._count_evaluation(work, judged, evaluations)
         return decision
 
-    async def _hand_over(self, work: WorkItem, call: RagCall, probability: float) -> None:
-        """Publish a sampled RAG call to the fleet.
+    async def _publish_or_spool(self, work: WorkItem, call: RagCall, probability: float) -> None:
+        """Publish a sampled RAG call to the queue of the fleet.
 
         While the broker cannot be reached, store the call in the spool file, if there is one.
         """
@@ -564,7 +576,7 @@ class CallProcessor:
                 return
             result = await self._publisher.publish(CallMessage.of(unscored), spoolable=False)
         if result == "published":
-            work.handed_over = self.count_outcome(work, FLEET, "handed_over", probability=probability)
+            work.published = self.count_outcome(work, FLEET, "handed_over", probability=probability)
             return
         work.dropped = result
         self.count_outcome(work, FLEET, "dropped", work.dropped, probability=probability)
@@ -628,7 +640,7 @@ class CallProcessor:
         # One entry for all calls with the same workflow and outcome, as there may be thousands, and little time.
         for (name, workflow, outcome, reason), calls in counts.items():
             self._ledger.count_finished(name, workflow, outcome, reason, calls=calls)
-        for work, names in list(claimed.items())[-MOST:]:
+        for work, names in list(claimed.items())[-MOST_OUTCOMES:]:
             outcome, reason = ends.get(work, ("dropped", work.dropped))
             for name in names:
                 self._outcomes.add(work.step.span_context, work.step.workflow, name, outcome, reason)

@@ -1,4 +1,7 @@
-"""Storing of unscored RAG calls in the spool file at shutdown, and scoring of the stored calls by a later process."""
+"""Storing of unscored RAG calls in the spool file, at shutdown or while a fleet's broker is away, and their return.
+
+A later process scores the calls that a shutdown stored. Those that a broker did not take, this process claims as well.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,18 @@ if TYPE_CHECKING:
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 _LOOK_SECONDS: Final = 2.0
+"""Time until the next look into the file after one that found no call to claim."""
 _RENEW_SECONDS: Final = 15.0
 """Time between two renewals of this process's claims on spooled calls: a quarter of their lease."""
 _FLUSH_SECONDS: Final = 10.0
+"""Time limit of a flush that confirms the delivery of scores; also the time from its start to the next if it fails, so
+that flushes follow one another while a backend is away."""
 _CONFIRM_SECONDS: Final = 1.0
-"""Time between two flushes that confirm the delivery of scores."""
+"""Time between two flushes that confirm the delivery of scores, while they succeed."""
 _LEAVE_SECONDS: Final = 1.0
 """Least time for releasing the claimed calls at shutdown, even after the deadline, as on a busy machine."""
 _MOST_CLAIMED: Final = 64
+"""Most calls that are claimed at a time: the others are left for other processes, and for the next look."""
 _CLAIM_SECONDS: Final = 0.2
 """Least time for which a claim of calls waits for other writers of the file."""
 
@@ -41,7 +48,8 @@ class Spooling:
     Args:
         spool: the prepared file.
         telemetry: tells whether scores have been delivered.
-        clock: monotonic seconds.
+        clock: monotonic seconds, for the times of periodic work. Deadlines and times of offers are those of
+            `time.monotonic`, which shutdown and outboxes use.
     """
 
     def __init__(self, spool: Spool, telemetry: Telemetry, *, clock: Callable[[], float] = monotonic) -> None:
@@ -52,23 +60,30 @@ class Spooling:
         """In a forked child, forget which spooled calls are claimed, because the claims are the parent's."""
         self._spool.reset()
         self._claiming = threading.Lock()
-        self._confirms = self._closed = False
+        self._is_confirming = self._closed = False
+        # Numbers of claimed calls: of those that are being scored or have been, of those whose scores were sent, and of
+        # those whose scores were delivered. The worker's thread adds to the first two, while a confirming thread, a
+        # flush or a shutdown moves a snapshot of numbers onwards. They need no lock: an operation on a set of integers
+        # is atomic, a number that moves is added to the next set before it leaves the last, and one that is moved or
+        # deleted twice does no harm.
         self._begun: set[int] = set()
         self._sent: set[int] = set()
         self._delivered: set[int] = set()
-        self._has_claims = False
-        self._look_at = self._renew_at = self._next_confirmation = 0.0
+        self._ever_claimed = False
+        self._next_look = self._next_renewal = self._next_confirmation = 0.0
 
     # --- out of the file ---------------------------------------------------------------------------------------------
 
     def is_due(self) -> bool:
         """Return whether it is time to look for unscored calls in the spool file again."""
-        return self._clock() >= self._look_at
+        return self._clock() >= self._next_look
 
     @contextmanager
     def claim(self, room: int, timeout: float = 0.0) -> Generator[list[ClaimedCall], None, None]:
         """Claim unscored calls in the spool file for this process, and yield them to the `with` block, which queues
         them.
+
+        Called on the worker's thread, periodically, and on the thread that flushes.
 
         Args:
             room: most calls to claim.
@@ -82,14 +97,14 @@ class Spooling:
             if not self._closed:
                 with guarded("spool"):
                     claimed = self._spool.claim(min(room, _MOST_CLAIMED), max(_CLAIM_SECONDS, timeout))
-            self._has_claims = self._has_claims or bool(claimed)
-            self._look_at = 0.0 if claimed else self._clock() + _LOOK_SECONDS
+            self._ever_claimed = self._ever_claimed or bool(claimed)
+            self._next_look = 0.0 if claimed else self._clock() + _LOOK_SECONDS
             yield claimed
         finally:
             self._claiming.release()
 
     @property
-    def scores_suspect_call(self) -> bool:
+    def is_scoring_suspect(self) -> bool:
         """Whether this process is scoring a spooled call that was in progress at earlier crashes and may have caused
         them.
 
@@ -114,31 +129,34 @@ class Spooling:
     def tick(self) -> None:
         """Do periodic work: renew the claims on spooled calls, and delete calls whose scores have been delivered.
 
-        Called a few times a second.
+        Called a few times a second on the worker's thread. The flush that confirms a delivery may take seconds, so it
+        has a thread of its own.
         """
         now = self._clock()
-        if self._has_claims and now >= self._renew_at:
-            self._renew_at = now + _RENEW_SECONDS
+        if self._ever_claimed and now >= self._next_renewal:
+            self._next_renewal = now + _RENEW_SECONDS
             with guarded("spool"):
                 self._spool.renew_leases()
-        if (self._sent or self._delivered) and not self._confirms and now >= self._next_confirmation:
-            self._confirms, self._next_confirmation = True, now + _FLUSH_SECONDS
-            thread = threading.Thread(target=self._start_delivery, name="ragtrace-spool", daemon=True)
+        if (self._sent or self._delivered) and not self._is_confirming and now >= self._next_confirmation:
+            self._is_confirming, self._next_confirmation = True, now + _FLUSH_SECONDS
+            thread = threading.Thread(target=self._confirm_delivery, name="ragtrace-spool", daemon=True)
             with guarded("spool"):
                 thread.start()
             if thread.ident is None:  # the thread could not be started
-                self._confirms = False
+                self._is_confirming = False
 
-    def _start_delivery(self) -> None:
+    def _confirm_delivery(self) -> None:
+        """Flush the telemetry, and if it delivers the scores of spooled calls, delete these calls."""
+
         def deliver() -> bool:
-            began = monotonic()  # by now, the scores of all calls in `_sent` have been queued
+            began = monotonic()  # the clock of the outboxes; the scores of all calls in `_sent` have been queued by now
             flushed = self._telemetry.flush(_FLUSH_SECONDS, release_held=False)
             return flushed and self._telemetry.scores_settled_until(began)
 
         with guarded("spool"):
             if self.deliver_and_delete(deliver):
                 self._next_confirmation = self._clock() + _CONFIRM_SECONDS
-        self._confirms = False
+        self._is_confirming = False
 
     def deliver_and_delete(self, deliver: Callable[[], bool]) -> bool:
         """Run *deliver* and return its result.
@@ -151,7 +169,7 @@ class Spooling:
         sent = self._sent.copy()
         done = deliver()
         if done:
-            self._delete_delivered(sent)
+            self._mark_delivered(sent)
         delivered = self._delivered.copy()
         if delivered:
             with guarded("spool"):
@@ -160,7 +178,7 @@ class Spooling:
                 self._begun -= delivered
         return done
 
-    def _delete_delivered(self, sent: set[int]) -> None:
+    def _mark_delivered(self, sent: set[int]) -> None:
         self._delivered |= sent
         self._sent -= sent
 
@@ -175,15 +193,15 @@ class Spooling:
             delivered: whether telemetry, sinks and history were closed with everything delivered.
         """
         if delivered:
-            self._delete_delivered(self._sent.copy())
-        if self._has_claims:
+            self._mark_delivered(self._sent.copy())
+        if self._ever_claimed:
             run_bounded(lambda: self._release(file_timeout(deadline)), max(monotonic() + _LEAVE_SECONDS, deadline))
 
     def _release(self, timeout: float) -> None:
         with self._claiming:
             self._closed = True
         with guarded("spool"):
-            self._spool.delete(self._delivered, timeout)
+            self._spool.delete(self._delivered.copy(), timeout)  # a flush that goes on may still change the set
             self._spool.release_claims(self._begun - self._sent - self._delivered, timeout)
 
     @property

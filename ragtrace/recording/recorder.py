@@ -372,7 +372,7 @@ class StepRecorder:
 
     def _hand_over(self) -> None:
         step, builder = self.step, self.call_builder
-        step.deferred, step.ended, self.current = self, True, None
+        step.deferred_reading, step.ended, self.current = self, True, None
         if builder is not None and builder.root is step:
             self._runtime.call_ended(builder)
         else:

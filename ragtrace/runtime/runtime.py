@@ -191,7 +191,7 @@ class Runtime:
         self.served_models = ServedModels(telemetry.logger)
         self.canaries = None if alerts is None or not canaries else self._canary_judging(canaries, alerts)
         self.orphans = OrphanRetrievals()
-        self._deferred, self._dropped = DeferredSteps(), DroppedSpans()
+        self._deferred_steps, self._dropped = DeferredSteps(), DroppedSpans()
         self.worker: Worker[WorkItem] = Worker(
             self, capacity=settings.capacity, most_bytes=settings.queue_bytes * 3 // 4
         )
@@ -300,7 +300,7 @@ class Runtime:
             builder: the call that the step is part of; None for a retrieval outside any call.
             step: the step.
         """
-        if builder is None or not (self._may_defer and self._deferred.defer(builder, step)):
+        if builder is None or not (self._may_defer and self._deferred_steps.defer(builder, step)):
             self._queue_step(builder, step)
 
     def _queue_step(self, builder: CallBuilder | None, step: Step) -> None:
@@ -311,7 +311,7 @@ class Runtime:
 
     def call_ended(self, builder: CallBuilder) -> None:
         """Queue a RAG call whose root step has ended, so that its spans are written and the evaluators score it."""
-        self._deferred.root_ended(builder)
+        self._deferred_steps.root_ended(builder)
         workflow = builder.root.workflow
         if self.worker.full and self._may_defer:
             self.ledger.count_not_evaluated(self._evaluator_ids, workflow, "dropped", "queue_full")
@@ -351,9 +351,9 @@ class Runtime:
             work: the item.
             reason: why it was refused.
         """
-        deferred = work.claim_deferred()
+        deferred_steps = work.claim_deferred_steps()
         self.reject(work, reason)
-        for step in deferred:
+        for step in deferred_steps:
             self._queue_step(step.builder, step.step)
         if not (work.is_call and self.worker.offer(work, small=True)):
             self._processor.drop(work, reason)
@@ -390,14 +390,14 @@ class Runtime:
     def tick(self) -> None:
         """Do periodic work: queue deferred steps, export spans held back too long, score calls of the spool file."""
         self._dropped.count()
-        self._queue_deferred()
+        self._queue_deferred_steps()
         self._span_calls.collect()
         for hold in hold_processors():
             hold.release_expired()
         if self.spooling is not None and not self.worker.closed:
             self.spooling.tick()
             if self.spooling.is_due() and not self._fleet_is_away:
-                self._score_spooled(self.spooling)
+                self._queue_spooled(self.spooling)
         if self.canaries is not None and not self.worker.closed:
             self.canaries.tick()
         self.orphans.trim(self.settings.queue_bytes // 8)
@@ -413,11 +413,11 @@ class Runtime:
         """Whether the broker of the fleet cannot be reached, so that spooled calls have to wait."""
         return self.publisher is not None and self.publisher.is_away
 
-    def _queue_deferred(self) -> None:
-        for builder, step in self._deferred.claim_all():
+    def _queue_deferred_steps(self) -> None:
+        for builder, step in self._deferred_steps.claim_all():
             self._queue_step(builder, step)
 
-    def _score_spooled(self, spooling: Spooling, timeout: float = 0.0) -> int:
+    def _queue_spooled(self, spooling: Spooling, timeout: float = 0.0) -> int:
         """Queue unscored calls from the spool file to be scored, and return their number.
 
         They may fill half of the queue at most, as calls of this process go first.
@@ -481,7 +481,7 @@ class Runtime:
     def _wait_idle(self, timeout: float) -> bool:
         deadline = monotonic() + timeout
         with self._hurried():
-            self._queue_deferred()
+            self._queue_deferred_steps()
             self._collect_span_calls(timeout)
             return self.worker.wait_idle(deadline - monotonic())
 
@@ -503,8 +503,8 @@ class Runtime:
             scored = self._wait_idle(timeout)
             more = self.spooling is not None and not self._fleet_is_away
             while more and scored and self.spooling is not None:
-                queued = self._score_spooled(self.spooling, budget.seconds_left())
-                more = queued > 0 or (self.spooling.scores_suspect_call and self.worker.size > 0)
+                queued = self._queue_spooled(self.spooling, budget.seconds_left())
+                more = queued > 0 or (self.spooling.is_scoring_suspect and self.worker.size > 0)
                 scored = self.worker.wait_idle(budget.deadline - monotonic())  # for calls the worker claimed, too
         self.learner.flush(budget.seconds_left() / 4)  # a failure is counted as a fault, and does not fail this flush
         notified = self.alerts is None or self.alerts.flush(budget.seconds_left() / 2)
@@ -537,8 +537,8 @@ class Runtime:
 
     def _shut_down(self, budget: ShutdownBudget) -> bool:
         timeout = max(0.0, budget.deadline - monotonic())
-        self._deferred.close()
-        self._queue_deferred()
+        self._deferred_steps.close()
+        self._queue_deferred_steps()
         self._span_calls.stop(self.worker.start)
         self._collect_span_calls(timeout / 4)
         self._renew_for_metrics()
@@ -546,7 +546,7 @@ class Runtime:
         grace = AT_LEAST_SECONDS if self.spooling else reserved(0) / 4
         with self._hurried():
             items = self.worker.stop(timeout, grace, reserved)
-        left = [each for item in items for each in (*item.claim_deferred(), item)]
+        left = [each for item in items for each in (*item.claim_deferred_steps(), item)]
         with garbage_collection_disabled():
             scored = not left
             self._processor.store_or_drop(left, budget)
@@ -580,7 +580,7 @@ class Runtime:
         self.ledger.reset()
         self.orphans.reset()
         self._dropped.reset()
-        self._deferred.reset()
+        self._deferred_steps.reset()
         self._span_calls.reset()
         self._sampler.reset()
         self.outcomes.reset()

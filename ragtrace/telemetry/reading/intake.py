@@ -187,7 +187,7 @@ class SpanIntake:
         if step is _SKIPPED:
             return 0
         if step is not None:
-            step.deferred, step.ended = _DeferredSpan(span, step), True
+            step.deferred_reading, step.ended = _DeferredSpan(span, step), True
             return 0
         scope, parent = span.instrumentation_scope, span.parent
         is_own = scope is not None and scope.name == semconv.SCOPE  # only the runtime itself may hold this back

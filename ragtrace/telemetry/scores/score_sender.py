@@ -88,7 +88,7 @@ class ScoreSender:
         holding = [hold for hold in asked if hold.check_held(_span_id(root))]
         return holding[0] if holding else None
 
-    def send_screening_scores(
+    def send_early_scores(
         self,
         root: Step,
         call: RagCall,
@@ -96,7 +96,7 @@ class ScoreSender:
         hold: HoldProcessor | None,
         decision: SamplingDecision | None,
     ) -> int:
-        """Send the scores of the screen (the cheap evaluator) to events, metrics and observers, before the judge is
+        """Send the scores of the evaluators that see every call to events, metrics and observers, before the judge is
         asked.
 
         *hold* notes them, too: it exports the call's span with them if the judge takes too long.
@@ -122,7 +122,7 @@ class ScoreSender:
         hold: HoldProcessor | None,
         status: str | None = None,
         decision: SamplingDecision | None = None,
-        announced: int = 0,
+        n_sent_early: int = 0,
         *,
         reason: str = "",
     ) -> None:
@@ -133,12 +133,12 @@ class ScoreSender:
             hold: the processor that keeps the ended root span back from export; None: the span was exported at once.
             status: overrides the status that follows from *evaluations*.
             decision: whether the judge was asked; the span of a call without evaluations says why it was not.
-            announced: how many of *evaluations* `send_screening_scores` has emitted.
+            n_sent_early: how many of *evaluations* `send_early_scores` has sent.
             reason: why an evaluator did not see the call, for the span.
         """
         for observer in self._observers:
-            news = evaluations[announced:] if id(observer) in self._early else evaluations
-            if news or not announced:
+            news = evaluations[n_sent_early:] if id(observer) in self._early else evaluations
+            if news or not n_sent_early:
                 self._notify([observer], call, news, decision)
         target = root.span_context
         scores = score_attributes(evaluations, call, evidence=self._evidence)
@@ -151,7 +151,7 @@ class ScoreSender:
         if target is None:
             return
         released = hold is not None and hold.release(target.span_id, scores)
-        for evaluation in evaluations[announced:]:
+        for evaluation in evaluations[n_sent_early:]:
             self._emit(root, call, evaluation, target)
         if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:
             if not self._owned and not hold_processors():
