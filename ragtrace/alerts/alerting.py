@@ -11,8 +11,8 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ragtrace.alerts.alert import Alert
-from ragtrace.alerts.canary_drift import Counts, Drift
-from ragtrace.alerts.evaluator import STATES, AlertEvaluator, AlertScope, ClockReading, State, drift_notice
+from ragtrace.alerts.canary_drift import Counts, Drift, drift_notice
+from ragtrace.alerts.evaluator import STATES, AlertEvaluator, AlertScope, ClockReading, State
 from ragtrace.alerts.notice import Notice
 from ragtrace.alerts.notifiers.notifier import (
     EventNotifier,
@@ -108,8 +108,8 @@ class _WatchedAlert(NamedTuple):
 
     alert: Alert
     evaluator: str
-    sampled: bool
-    """Whether the evaluator scores only a sample of the calls."""
+    judged: bool
+    """Whether the evaluator is the judge, which scores only a sample of the calls."""
     outboxes: tuple[Outbox[Notice], ...]
 
 
@@ -226,8 +226,8 @@ class Alerting:
     def _add(
         self, watched: _WatchedAlert, call: RagCall, evaluation: Evaluation, decision: SamplingDecision | None
     ) -> None:
-        share = 1.0
-        if watched.sampled:
+        share = 1.0  # by which the call counts as evidence: less where it was more probable to be judged than others
+        if watched.judged:
             if decision is None or not decision.least:
                 return
             share = min(1.0, decision.least / evaluation.probability)
@@ -255,7 +255,7 @@ class Alerting:
             workflow, model = (None if value is None else OTHER for value in (workflow, model))
             key = (name, workflow, model)
         service, evaluator_id = self._settings.service, watched.evaluator
-        scope = AlertScope(service, workflow, model, evaluator_id, watched.sampled, self._host, self._release)
+        scope = AlertScope(service, workflow, model, evaluator_id, watched.judged, self._host, self._release)
         return self._evaluators.setdefault(
             key, AlertEvaluator(alert, scope, self._settings, self._baseline, self._calibrations.current)
         )
@@ -323,7 +323,7 @@ class Alerting:
         now = self._now()
         with self._lock:
             for (title, _, _), evaluator in self._evaluators.items():
-                self._send(self._watched[title], evaluator.due_notices(now))
+                self._send(self._watched[title], evaluator.take_due_notices(now))
 
     def states(self) -> list[StateRow]:
         """Return the current states of all alerts: one row for each alert, workflow or model, and possible state.

@@ -28,6 +28,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from ragtrace.alerts.evaluator import AlertScope
+from ragtrace.alerts.notice import Notice, hash_of
+from ragtrace.estimates import Moments, estimate_mean, judged_moments
 from ragtrace.evaluation.canaries import CANARY_LABELS, CanaryLabel
 
 Change: TypeAlias = Literal["drifted", "recovered"]
@@ -221,3 +224,39 @@ class AgreementMonitor:
             else Drift(drift["label"], Counts(*drift["usual"]), since=drift["since"], after=drift["after"])
         )
         return cls(found["bad"], found["good"], known)
+
+
+def drift_notice(scope: AlertScope, metric: str, drift: Drift, latest: Counts, at: float, *, resolved: bool) -> Notice:
+    """Return the notification that a judge's agreement with the labels of canaries has fallen or has recovered.
+
+    Args:
+        scope: service, evaluator, host and release.
+        metric: name of the metric.
+        drift: the fall of the agreement.
+        latest: the latest judgements of canaries with the label that the fall was seen on.
+        at: present time, in seconds since the epoch.
+        resolved: whether the agreement is as before again.
+    """
+    total = Moments()
+    for agrees in [0.0] * latest.errors + [1.0] * (latest.judgements - latest.errors):
+        total += judged_moments(agrees, 1.0, seen=1.0)
+    usual = drift.usual.agreement
+    key = hash_of(scope.service, "canaries", metric, drift.label)
+    return Notice(
+        id=hash_of(key, repr(at), str(resolved)),
+        key=key,
+        alert=f"canaries of {metric}",
+        metric=metric,
+        direction="below",
+        bound=0.0 if usual is None else usual,
+        problem="judge_drift",
+        status="resolved" if resolved else "firing",
+        at=at,
+        since=drift.since,
+        mean_calls_between_false_alarms=MEAN_JUDGEMENTS,
+        calls=latest.judgements,
+        estimate=estimate_mean(total, method="weighted", metric=metric, evaluator=scope.evaluator),
+        before=usual,
+        canary_label=drift.label,
+        **scope._asdict(),
+    )

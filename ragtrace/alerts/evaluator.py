@@ -1,8 +1,17 @@
-"""Evaluation of one alert over a group of calls, from scores to the alert's state and notifications."""
+"""Evaluation of one alert over a group of calls, from scores to the alert's state and notifications.
+
+`Alerting` calls everything here, under its lock: on the worker's thread for each scored call, on the thread of its
+timer for what is due by time alone, and on a metric reader's thread for the states.
+
+**Badness.** A score is turned so that 1 is the worst: it stays as it is for alerts above a bound, and is 1 - score for
+alerts below one. **Bounds.** The user's bound on the mean score (`Alert.bound`) is a number or "baseline". From it
+follows the bound on the mean of the scores that are watched, which is another number where the alert corrects the
+judge's rate or compares with a baseline (`_score_bound`). The detector has the same as bound on the mean badness
+(`Detector.bound`).
+"""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,9 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from ragtrace.alerts.alert import Alert
-from ragtrace.alerts.canary_drift import MEAN_JUDGEMENTS, Counts, Drift
 from ragtrace.alerts.detector import HEAD_START, Detector
-from ragtrace.alerts.notice import Example, Notice, Problem, trace_id_hex
+from ragtrace.alerts.notice import Example, Notice, Problem, hash_of, trace_id_hex
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.estimates import (
     BaselineKey,
@@ -32,39 +40,51 @@ DataProblem: TypeAlias = Literal["no_data", "judge_failing"]
 State: TypeAlias = Literal["ok", "spiking", "recovering", "no_data", "judge_failing", "no_baseline", "no_calibration"]
 STATES: Final[tuple[State, ...]] = get_args(State)
 
-_RECENT_SHARE: Final = 5
+_RECOVERING_DIVISOR: Final = 5
+"""Factor by which the calls whose mean makes a spike `recovering` are fewer than those whose mean ends it."""
 _ATTEMPTS: Final = 20
+"""Latest evaluations of which more than half must have failed for the alert to be in the state `judge_failing`."""
 _FAILURES_IN_A_ROW: Final = 5
+"""Failed evaluations in a row that are enough for it, too."""
 _KEPT_CALLS: Final = 500
+"""Latest scored calls from which notifications state means; more where a spike needs more of them to end."""
 _KEPT_EXAMPLES: Final = 50
+"""Latest badly scored calls from which a notification shows the worst."""
 _SHOWN_EXAMPLES: Final = 3
 _FEWEST_BEFORE: Final = 20
 """Least number of scored calls before a spike for which a notification states the earlier mean."""
 _BASELINE_Z: Final = 0.25
-"""Standard errors between a baseline's mean and the bound computed from the baseline.
+"""Margin between a baseline's mean and the bound made of it, in standard errors of that mean.
 
-Half of all baselines of 500 calls lie on the wrong side of the true mean. With no margin every second alert would be
-false sooner or later; with a large one the detection of a real change takes long. With a quarter, a mean of 10,000
-calls between false alarms, cut off at 30,000, holds with reserve on simulated scores of several shapes; none of them
-was a labelled set.
+A baseline is the mean of some hundred calls, so half of all baselines are better than the true mean: with no margin,
+the alerts of that half would all fire sooner or later although nothing has changed. With a large margin, a real change
+is detected late. A quarter was chosen by simulation: 10,000 calls between two false alarms were asked for, each run was
+stopped after 30,000 calls at the latest, and runs took more than 10,000 in the mean, for scores of several shapes (none
+of them a labelled set; for those see `tests/benchmarks/baseline_alerts.py`).
 """
 _EDGE: Final = 1e-6
+"""Distance of a bound made of a baseline from 0 and 1, where the detector's bets would be infinite."""
 
 
 class SpikeState:
     """State of an alert on one stream of scores: within the bound, beyond it (spiking) or recovering. Not thread-safe.
 
     The detector decides when a spike begins. The spike is `recovering` while the mean of the last calls is within the
-    bound, and over when the mean of `recovery` calls since the alarm is within it, too. Then the detector starts again
-    without evidence.
+    bound, and over when the mean of `recovery_calls` calls since the alarm is within it, too. Then the detector starts
+    again without evidence.
+
+    Args:
+        detector: decides when a spike begins.
+        min_calls: scored calls before the first alarm.
+        recovery_calls: latest calls after the alarm whose mean ends the spike.
     """
 
-    def __init__(self, detector: Detector, *, min_calls: int, recovery: int) -> None:
-        self.detector, self.recovery = detector, recovery
+    def __init__(self, detector: Detector, *, min_calls: int, recovery_calls: int) -> None:
+        self.detector, self.recovery_calls = detector, recovery_calls
         self.condition: Condition = "ok"
         self._min_calls = min_calls
-        self._recent = -(-recovery // _RECENT_SHARE)
-        self._since_alarm: deque[tuple[float, float]] = deque(maxlen=recovery)
+        self._recovering_calls = -(-recovery_calls // _RECOVERING_DIVISOR)  # rounded up
+        self._since_alarm: deque[tuple[float, float]] = deque(maxlen=recovery_calls)  # weight and badness
 
     def add(self, badness: float, probability: float, share: float, question: str | None = None) -> None:
         """Update the state of the alert with one scored call.
@@ -72,7 +92,8 @@ class SpikeState:
         Args:
             badness: how bad the score is, from 0 (good) to 1.
             probability: probability with which the call was chosen for scoring.
-            share: factor by which the call counts as evidence (see `Detector.add`).
+            share: factor in (0, 1] by which the call counts as evidence: less than 1 if it was more probable to be
+                chosen than other calls (see `Detector.add`).
             question: question of the call; None: not known.
         """
         if self.condition == "ok":
@@ -81,9 +102,9 @@ class SpikeState:
                 self._since_alarm.clear()
             return
         self._since_alarm.append((1.0 / probability, badness))
-        if not self._is_mean_within_bound(self._recent):
+        if not self._is_mean_within_bound(self._recovering_calls):
             self.condition = "spiking"
-        elif not self._is_mean_within_bound(self.recovery):
+        elif not self._is_mean_within_bound(self.recovery_calls):
             self.condition = "recovering"
         else:
             self.condition = "ok"
@@ -149,7 +170,7 @@ class AlertScope(NamedTuple):
     model: str | None = None
     evaluator: str = ""
     judged: bool = False
-    """Whether the evaluator is the judge."""
+    """Whether the evaluator is the judge, which scores only a sample of the calls."""
     host: str = ""
     release: str = ""
     """Version (`service.version`) of the application; empty: not known."""
@@ -162,7 +183,9 @@ class ClockReading(NamedTuple):
     epoch: float
 
 
-class _Observation(NamedTuple):
+class _ScoredCall(NamedTuple):
+    """Score of a call, the probability with which the call was chosen for scoring, and the time since the epoch."""
+
     score: float
     probability: float
     at: float
@@ -173,12 +196,14 @@ class _OpenProblem:
     """Lasting problem of an alert, with the times of its beginning and of its last notification."""
 
     since: float
-    first: int
+    first_call: int
     """Number of the first scored call of the problem, counted from 1 for this evaluator."""
     notified_at: float
+    """Monotonic seconds."""
     before: float | None = None
     """Mean score before the problem began; None: not known."""
     repeats: int = 0
+    """Notifications after the first."""
 
 
 class AlertEvaluator:
@@ -196,12 +221,14 @@ class AlertEvaluator:
         self._find_calibration = calibration
         self._calibration: JudgeCalibration | None = None
         self._spike: SpikeState | None = None
-        """State of the comparison with the bound; None while no baseline or calibration has given a bound."""
+        """State of the comparison with the bound; None: there is no bound, as there is no baseline or calibration."""
+        self._score_bound = 0.0
+        """Bound on the mean of the scores that are watched; meaningless without `_spike`."""
         self._baseline: Distribution | None = None
         self._data = ScoreAvailability(alert.window)
-        self._calls = self._notices = 0
-        self._recent: deque[_Observation] = deque(maxlen=_KEPT_CALLS)
-        self._examples: deque[tuple[int, Example]] = deque(maxlen=_KEPT_EXAMPLES)
+        self._n_scored = self._n_notices = 0
+        self._latest: deque[_ScoredCall] = deque(maxlen=_KEPT_CALLS)
+        self._examples: deque[tuple[int, Example]] = deque(maxlen=_KEPT_EXAMPLES)  # with the number of the scored call
         self._open: dict[Problem, _OpenProblem] = {}
         if alert.corrected:
             self._calibrate()
@@ -217,13 +244,15 @@ class AlertEvaluator:
         if known is not None and not isinstance(self._alert.bound, str):
             self._set_bound(known.judge_bound(self._alert.bound, above=self._alert.direction == "above"))
 
-    def _set_bound(self, bound: float) -> None:
-        alert, self._bound = self._alert, bound
-        limit = bound if alert.direction == "above" else 1.0 - bound
+    def _set_bound(self, score_bound: float) -> None:
+        """Begin to compare the mean of the watched scores with *score_bound*, without evidence."""
+        alert, self._score_bound = self._alert, score_bound
+        badness_bound = alert.badness(score_bound)
         head_start = 0.0 if alert.against_baseline else HEAD_START
-        detector = Detector(limit, alert.mean_calls_between_false_alarms, alert.calls_in_batch, head_start)
-        self._spike = SpikeState(detector, min_calls=alert.min_calls, recovery=alert.calls_to_recover(limit))
-        self._recent = deque(self._recent, maxlen=max(_KEPT_CALLS, self._spike.recovery))
+        detector = Detector(badness_bound, alert.mean_calls_between_false_alarms, alert.calls_in_batch, head_start)
+        recovery_calls = alert.calls_to_recover(badness_bound)
+        self._spike = SpikeState(detector, min_calls=alert.min_calls, recovery_calls=recovery_calls)
+        self._latest = deque(self._latest, maxlen=max(_KEPT_CALLS, recovery_calls))
 
     def add(self, call: RagCall, evaluation: Evaluation, share: float, now: ClockReading) -> list[Notice]:
         """Add one evaluated call to the alert's state, and return the notifications that are due.
@@ -231,14 +260,14 @@ class AlertEvaluator:
         Args:
             call: the call, whose texts are redacted already.
             evaluation: evaluation of the call, with a result of the alert's metric.
-            share: factor by which the call counts as evidence (see `Detector.add`).
+            share: factor in (0, 1] by which the call counts as evidence (see `SpikeState.add`).
             now: the present time.
         """
         result = evaluation.results[self._alert.metric]
         if not isinstance(result, Score):
             failed = result.status in ("judge_error", "judge_suspect")
             self._data.add(now.monotonic, scored=False, failed=failed)
-            return self.due_notices(now, trace_id_hex(call))
+            return self.take_due_notices(now, trace_id_hex(call))
         if self._alert.corrected:
             self._calibrate()
         elif self._spike is None:
@@ -248,18 +277,18 @@ class AlertEvaluator:
             self._baseline = self._find_baseline(key)
             if self._baseline is not None:
                 self._set_bound(baseline_bound(self._baseline, self._alert.direction))
-        self._calls += 1
+        self._n_scored += 1
         self._data.add(now.monotonic, scored=True, failed=False)
-        self._recent.append(_Observation(min(1.0, max(0.0, result.value)), evaluation.probability, now.epoch))
+        self._latest.append(_ScoredCall(min(1.0, max(0.0, result.value)), evaluation.probability, now.epoch))
         if self._spike is not None:
             badness = self._alert.badness(result.value)
             if badness > self._spike.detector.bound:
                 texts, url = self._settings.capture_content != "NO_CONTENT", self._settings.trace_url
                 example = Example.from_call(call, evaluation, result, now.epoch, show_texts=texts, url=url)
-                self._examples.append((self._calls, example))
+                self._examples.append((self._n_scored, example))
             question = None if call.query is None else " ".join(call.query.casefold().split()) or None
             self._spike.add(badness, evaluation.probability, share, question)
-        return self.due_notices(now, trace_id_hex(call))
+        return self.take_due_notices(now, trace_id_hex(call))
 
     def states(self, now: float) -> list[State]:
         """Return the states that the alert is in at the monotonic time *now*: usually one.
@@ -279,8 +308,10 @@ class AlertEvaluator:
 
     # --- notices -----------------------------------------------------------------------------------------------------
 
-    def due_notices(self, now: ClockReading, trace: str = "") -> list[Notice]:
-        """Return the notifications that are due: for problems that began or ended, and repeats for lasting problems.
+    def take_due_notices(self, now: ClockReading, trace: str = "") -> list[Notice]:
+        """Return the notifications that are due, and note that they are sent, so that no later call returns them again.
+
+        They are for problems that began or ended, and repeats for lasting problems.
 
         Args:
             now: the present time.
@@ -294,21 +325,21 @@ class AlertEvaluator:
         ended: list[Problem] = [problem for problem in self._open if problem not in problems]
         due: list[Notice] = []
         for problem in ended:
-            calls = self._spike.recovery if self._spike is not None and problem == "spiking" else 0
+            calls = self._spike.recovery_calls if self._spike is not None and problem == "spiking" else 0
             due.append(self._notice(problem, self._open.pop(problem), now, calls, resolved=True, trace=trace))
         for problem in problems:
             if problem not in self._open:
                 spike = self._spike if problem == "spiking" else None
-                calls = 0 if spike is None else min(spike.detector.calls_since_change, len(self._recent))
-                since = self._recent[-max(1, calls)].at if self._recent else now.epoch
+                calls = 0 if spike is None else min(spike.detector.calls_since_change, len(self._latest))
+                since = self._latest[-max(1, calls)].at if self._latest else now.epoch
                 before = self._mean_before(calls) if calls else None
-                opened = self._open[problem] = _OpenProblem(since, self._calls - calls + 1, now.monotonic, before)
+                opened = self._open[problem] = _OpenProblem(since, self._n_scored - calls + 1, now.monotonic, before)
                 due.append(self._notice(problem, opened, now, calls, trace=trace))
         every = self._alert.repeat_every
         for problem, opened in self._open.items():
             if every is not None and now.monotonic - opened.notified_at >= every:
                 opened.notified_at, opened.repeats = now.monotonic, opened.repeats + 1
-                calls = self._calls - opened.first + 1 if problem == "spiking" else 0
+                calls = self._n_scored - opened.first_call + 1 if problem == "spiking" else 0
                 due.append(self._notice(problem, opened, now, calls))
         return due
 
@@ -322,20 +353,21 @@ class AlertEvaluator:
         resolved: bool = False,
         trace: str = "",
     ) -> Notice:
+        """Return a notification about *problem*, with the mean score of the last *calls* scored calls."""
         alert, scope = self._alert, self._scope
-        key = _hash_of(scope.service, alert.title, scope.workflow or "", scope.model or "", problem)
-        self._notices += 1
-        last = list(self._recent)[-calls:] if calls else []
+        key = hash_of(scope.service, alert.title, scope.workflow or "", scope.model or "", problem)
+        self._n_notices += 1
+        last = list(self._latest)[-calls:] if calls else []
         # The newest come first among equally bad examples.
-        worst = [example for number, example in reversed(self._examples) if number >= opened.first]
+        worst = [example for number, example in reversed(self._examples) if number >= opened.first_call]
         worst.sort(key=lambda example: -alert.badness(example.score))
         return Notice(
-            id=_hash_of(key, repr(now.epoch), str(self._notices)),
+            id=hash_of(key, repr(now.epoch), str(self._n_notices)),
             key=key,
             alert=alert.title,
             metric=alert.metric,
             direction=alert.direction,
-            bound=alert.bound if alert.corrected and not isinstance(alert.bound, str) else self._watched_bound,
+            bound=alert.bound if alert.corrected and not isinstance(alert.bound, str) else self._shown_bound,
             problem=problem,
             status="resolved" if resolved else "firing",
             at=now.epoch,
@@ -353,8 +385,9 @@ class AlertEvaluator:
         )
 
     @property
-    def _watched_bound(self) -> float:
-        return 0.0 if self._spike is None else self._bound
+    def _shown_bound(self) -> float:
+        """Bound on the mean of the watched scores, or 0 while there is none."""
+        return 0.0 if self._spike is None else self._score_bound
 
     def _mean_before(self, calls: int) -> float | None:
         """Return the mean score before the last *calls* calls, or None if too few earlier calls are known.
@@ -363,12 +396,12 @@ class AlertEvaluator:
         """
         if self._baseline is not None:
             return self._baseline.mean
-        earlier = list(self._recent)[:-calls]
+        earlier = list(self._latest)[:-calls]
         return self._estimate(earlier).value if len(earlier) >= _FEWEST_BEFORE else None
 
-    def _estimate(self, observations: Sequence[_Observation]) -> Estimate:
+    def _estimate(self, calls: Sequence[_ScoredCall]) -> Estimate:
         total = Moments()
-        for each in observations:
+        for each in calls:
             total += judged_moments(each.score, each.probability, seen=1.0)
         scope = self._scope
         found = estimate_mean(
@@ -388,47 +421,3 @@ def baseline_bound(baseline: Distribution, direction: Literal["above", "below"])
     limit = baseline.mean_bound(_BASELINE_Z, "upper" if direction == "above" else "lower")
     found = max(limit, one_more) if direction == "above" else min(limit, one_more)
     return min(1.0 - _EDGE, max(_EDGE, found))
-
-
-def drift_notice(scope: AlertScope, metric: str, drift: Drift, latest: Counts, at: float, *, resolved: bool) -> Notice:
-    """Return the notification that a judge's agreement with the labels of canaries has fallen or has recovered.
-
-    Args:
-        scope: service, evaluator, host and release.
-        metric: name of the metric.
-        drift: the fall of the agreement.
-        latest: the latest judgements of canaries with the label that the fall was seen on.
-        at: present time, in seconds since the epoch.
-        resolved: whether the agreement is as before again.
-    """
-    total = Moments()
-    for agrees in [0.0] * latest.errors + [1.0] * (latest.judgements - latest.errors):
-        total += judged_moments(agrees, 1.0, seen=1.0)
-    usual = drift.usual.agreement
-    key = _hash_of(scope.service, "canaries", metric, drift.label)
-    return Notice(
-        id=_hash_of(key, repr(at), str(resolved)),
-        key=key,
-        alert=f"canaries of {metric}",
-        metric=metric,
-        direction="below",
-        bound=0.0 if usual is None else usual,
-        problem="judge_drift",
-        status="resolved" if resolved else "firing",
-        at=at,
-        since=drift.since,
-        mean_calls_between_false_alarms=MEAN_JUDGEMENTS,
-        calls=latest.judgements,
-        estimate=estimate_mean(total, method="weighted", metric=metric, evaluator=scope.evaluator),
-        before=usual,
-        canary_label=drift.label,
-        **scope._asdict(),
-    )
-
-
-def _hash_of(*parts: str) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:" % len(data) + data)
-    return digest.hexdigest()
