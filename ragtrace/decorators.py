@@ -64,8 +64,8 @@ def trace(
             arguments=FunctionArguments(f, "trace", query=query, session=session, user=user),
             name=name or name_of(f),
             workflow=name or name_of(f),
-            result=answer,
-            sources=contexts,
+            select_result=answer,
+            select_sources=contexts,
         ),
     )
 
@@ -114,7 +114,7 @@ def retrieve(
             workflow=name_of(f),
             rerank=rerank,
             provider=provider,
-            result=documents,
+            select_result=documents,
         ),
     )
 
@@ -147,7 +147,7 @@ def tool(
             arguments=FunctionArguments(f, "tool", query=query),
             name=name or name_of(f).rpartition(".")[2],
             workflow=name_of(f),
-            result=result,
+            select_result=result,
         ),
     )
 
@@ -201,7 +201,7 @@ def generate(
             workflow=name_of(f),
             provider=provider,
             model=model,
-            result=answer,
+            select_result=answer,
         ),
     )
 

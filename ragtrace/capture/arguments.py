@@ -268,7 +268,7 @@ class FunctionArguments:
         self._prompts = [] if kind in ("retrieve", "tool") else usual
 
     def extract(
-        self, args: Sequence[object], kwargs: Mapping[str, object], bound: bool, *, is_frozen: bool = False
+        self, args: Sequence[object], kwargs: Mapping[str, object], bound: bool, *, is_immutable: bool = False
     ) -> ExtractedArguments:
         """Return query, documents and settings found in the arguments of one call. Never raises.
 
@@ -276,7 +276,7 @@ class FunctionArguments:
             args: positional arguments.
             kwargs: keyword arguments.
             bound: whether *args* leaves out the first parameter, self or cls.
-            is_frozen: whether all arguments are texts, numbers and lists of texts: then none holds messages.
+            is_immutable: whether all arguments are texts, numbers and lists of texts: then none holds messages.
         """
         call = CallArguments(args, kwargs, 1 if bound or self._always_bound else 0)
         try:
@@ -289,8 +289,8 @@ class FunctionArguments:
                 None if self._session is _NOWHERE else label_of(self._value(self._session, call)),
                 None if self._model is _NOWHERE else text_of(self._value(self._model, call)) or None,
                 None if self._user is _NOWHERE else label_of(self._value(self._user, call)),
-                None if is_frozen else self._find_prompt(call, query),
-                None if is_frozen or self.clients is None else provider_among((*args, *kwargs.values())),
+                None if is_immutable else self._find_prompt(call, query),
+                None if is_immutable or self.clients is None else provider_among((*args, *kwargs.values())),
             )
         except Exception as error:  # an error of the capture must not reach the application
             faults.record(f"capture of the arguments of {self.function_name}", error)

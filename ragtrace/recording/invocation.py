@@ -118,11 +118,11 @@ class Invocation:
             return
         self._is_over = True
         try:
-            began = self._recorder.began
+            started_at = self._recorder.started_at
             timing = Timing(
-                duration_s=perf_counter() - began,
-                first_s=None if self._first is None else self._first - began,
-                last_s=None if self._last is None else self._last - began,
+                duration_s=perf_counter() - started_at,
+                first_s=None if self._first is None else self._first - started_at,
+                last_s=None if self._last is None else self._last - started_at,
                 consumer_wait_s=self._wait_before_last,
             )
             result = self.result if value is None else value

@@ -1,7 +1,8 @@
-"""Recorder of one call of a decorated function: extracts query, documents and answer from its arguments and result.
+"""Recorder of one step: a call of a decorated function, a `ragtrace.block`, or a component run of a framework.
 
-While the application waits, texts that cannot change are only kept; they are read in the background. JSON, redaction
-and hashing are done later, elsewhere.
+Query, documents and answer are extracted from the step's arguments and result. While the application waits, values that
+are immutable are only kept; they are extracted on the worker's thread. JSON, redaction and hashing are done later,
+elsewhere.
 """
 
 from __future__ import annotations
@@ -34,16 +35,18 @@ Selector: TypeAlias = Callable[[Any], object]
 Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Positional and keyword arguments of one run."""
 
-SUPPRESS = "suppress_instrumentation"
+SUPPRESS: Final = "suppress_instrumentation"
 """Context key by which all instrumentations of OpenTelemetry are suppressed."""
-_MOST_PIECES: Final = 1_000
+_MOST_YIELDED_DOCUMENTS: Final = 1_000
+"""Most documents that are recorded of a retrieval that yields them one by one. A streamed answer has a limit of its own
+(`AnswerStream`)."""
 _STACKTRACE_CHARS: Final = STACKTRACE_CHARS + MARGIN_CHARS
 """Last characters of a stack trace that are redacted. Redaction cuts off the margin, where a match may be split."""
-_UNFROZEN: Final = object()
-"""Marker of a value that may still change, and so has to be read at once."""
+_MUTABLE: Final = object()
+"""Marker of a value that may still change, so that texts have to be extracted from it at once."""
 _NOTHING: Final = object()
 """Marker of a result that is not kept, as None may be a result."""
-_IMMUTABLE: Final = frozenset(map(id, (str, bytes, int, float, bool, type(None))))
+_IMMUTABLE_TYPES: Final = frozenset(map(id, (str, bytes, int, float, bool, type(None))))
 """Ids of immutable classes. Not the classes: a metaclass may prevent hashing."""
 _class_of: Callable[[object], type[object]] = type
 """`type`, annotated for the type checker: `typing.cast` would cost a call at run time."""
@@ -58,23 +61,25 @@ def mark_forked() -> None:
 
 
 class StepSpec(NamedTuple):
-    """Specification of a decorated function's steps: the decorator's options, and which argument holds what."""
+    """Specification of the steps of one function, block or component: options, and which argument holds what."""
 
     kind: StepKind
     arguments: FunctionArguments
     name: str = ""
+    """Workflow of a trace, data source of a retrieval, name of a tool; empty for a generation."""
     workflow: str = ""
+    """Name under which the RAG call is scored if the step is its root; a retrieval or tool never is."""
     rerank: bool | None = None
     """Whether the retrieval is a re-ranking; None if that depends on whether the function is given documents."""
     provider: str | None = None
     model: str | None = None
-    result: Selector | None = None
+    select_result: Selector | None = None
     """Function that selects the documents (retrieval) or the answer (any other step) from the result or a piece."""
-    sources: Selector | None = None
+    select_sources: Selector | None = None
     """Function that selects from the result the documents that a generation or trace used."""
 
 
-class Began(NamedTuple):
+class StartTime(NamedTuple):
     """Start time of a step, on the monotonic clock and since the epoch."""
 
     seconds: float
@@ -171,9 +176,11 @@ def current_recorder(context: Context) -> StepRecorder | None:
 
 
 class StepRecorder:
-    """Recorder of one call of a decorated function, which fills a step and hands the step to the runtime.
+    """Recorder of one call of a function, block or component, which fills a step and hands the step to the runtime.
 
-    `begin` comes first; then `piece` for each piece of a stream; then `done` or `end`, once.
+    `begin` comes first; then `piece` for each piece of a stream; then, once, `done` or `end`. `done` is for a plain
+    value that the function has returned, the usual case, and measures the duration itself; `end` is for all else, and
+    is told the times.
 
     Args:
         runtime: takes over the finished step.
@@ -185,13 +192,13 @@ class StepRecorder:
 
     call_builder: CallBuilder | None = None
     """Builder of the call to which the step belongs; None for a retrieval outside any call."""
-    began: float = 0.0
+    started_at: float = 0.0
     """Time of `begin`, in monotonic seconds; 0 before."""
     current: Context | None = None
     """Context to run the function in, with what the function has attached; None before `begin` and after the end."""
     is_dropped = False
     """Whether the head sampler has dropped the step."""
-    _counts = False
+    _counts_as_dropped = False
     """Whether the dropped step is the root of a call, which is then counted as sampled out."""
     _ended_at: float | None = None
     _kept_arguments: Arguments | None = None
@@ -210,14 +217,12 @@ class StepRecorder:
         self._runtime, self._spec, self._bound = runtime, spec, bound
         self._arguments: Arguments | None = (args, kwargs)
 
-    def begin(self, outside: Context | None = None, began: Began | None = None) -> Context | None:
+    def begin(self, outside: Context | None = None, started: StartTime | None = None) -> Context | None:
         """Begin to record the function call: start a span, keep the arguments, find the enclosing call. Never raises.
-
-        Never raises.
 
         Args:
             outside: the context in which the run begins; None: the current one.
-            began: when the run began; None: now.
+            started: when the run began; None: now.
 
         Returns:
             The context to run the function in; None if that failed, so that nothing is recorded.
@@ -225,24 +230,24 @@ class StepRecorder:
         try:
             if outside is None:
                 outside = get_current() if framework_runs.find_context is None else recording_context()
-            self.began = perf_counter() if began is None else began.seconds
+            self.started_at = perf_counter() if started is None else started.seconds
             step, writer = self.step, self._runtime.writer
-            fast = writer.fast
+            fast = writer.fast  # makes spans at less cost than the SDK; None: the SDK makes them
             if fast is None:
                 self._keep_arguments()
                 self.read()  # processors and samplers see the attributes of an SDK span as soon as it starts
-                step.span = span = writer.start_sdk_span(step, outside, None if began is None else began.start_ns)
+                step.span = span = writer.start_sdk_span(step, outside, None if started is None else started.start_ns)
             else:
-                if not fast.ids_only:
-                    self._keep_arguments()  # the sampler reads attributes, and not only the trace id
+                if not fast.ids_only:  # the head sampler wants to see name and attributes, too
+                    self._keep_arguments()
                 step.span = span = fast.start_span(outside, SPAN_KINDS[step.kind], self._start_attributes)
-                if began is not None:
-                    fast.backdate(span, began.start_ns)
+                if started is not None:  # a component run is often recorded only after it has begun
+                    fast.backdate(span, started.start_ns)
             if not span.is_recording() and (fast or writer).drops_children and not self._runtime.scores_head_dropped:
                 context = self._drop(span, outside)
             else:
                 if self._place(outside) and SPAN_KEY in outside and fast is not None:
-                    fast.separate_root(span, outside)
+                    fast.separate_root(span, outside)  # from a span that goes to another provider's backend
                 self._keep_arguments()
                 context = Context({**outside, SPAN_KEY: span, FRAME: self})
         except Exception as error:
@@ -262,7 +267,7 @@ class StepRecorder:
         self.clear()
         self.step.clear_texts()
         self.is_dropped = True
-        self._counts = self.step.kind not in FINDING_KINDS and current_recorder(outside) is None
+        self._counts_as_dropped = self.step.kind not in FINDING_KINDS and current_recorder(outside) is None
         return Context({**outside, SPAN_KEY: span, FRAME: DroppedTrace(span)})
 
     def _place(self, outside: Context) -> bool:
@@ -312,16 +317,18 @@ class StepRecorder:
             return
         if self.step.kind in FINDING_KINDS:
             self._pieces = [] if self._pieces is None else self._pieces
-            if len(self._pieces) < _MOST_PIECES:
+            if len(self._pieces) < _MOST_YIELDED_DOCUMENTS:
                 self._pieces.append(piece)
             else:
-                faults.warn_once("capture.documents.cut", "only %d yielded documents are recorded", _MOST_PIECES)
+                faults.warn_once(
+                    "capture.documents.cut", "only %d yielded documents are recorded", _MOST_YIELDED_DOCUMENTS
+                )
             return
         if self._stream is None:
             self._stream = AnswerStream()
             if type(piece) is not str:
                 self.take_provider(piece)
-        self._stream.add(piece if self._spec.result is None else self._spec.result(piece))
+        self._stream.add(piece if self._spec.select_result is None else self._spec.select_result(piece))
 
     def done(self, value: object) -> None:
         """Record the end of a function call that returned *value*, neither a stream nor an awaitable. Never raises."""
@@ -346,7 +353,7 @@ class StepRecorder:
         Args:
             value: what the function returned; the pieces of a stream were recorded before.
             error: what the function raised.
-            timing: when the pieces came.
+            timing: how long the run took, and when the first and the last piece of a stream came.
             abandoned: whether the stream was left before its end.
             streamed: whether the function returned a stream, read or not.
         """
@@ -380,11 +387,11 @@ class StepRecorder:
 
     def _count_dropped(self) -> None:
         self.step.ended = True
-        if self._counts and self.process is _process:
+        if self._counts_as_dropped and self.process is _process:
             self._runtime.head_dropped(self.step.workflow)
 
     def _keep_arguments(self) -> None:
-        """Keep immutable arguments to be read in the background, and read the arguments at once if any is mutable."""
+        """Keep immutable arguments to be extracted later, and extract the arguments at once if any is mutable."""
         spec, step = self._spec, self.step
         if spec.provider is not None:
             step.provider = spec.provider
@@ -403,23 +410,23 @@ class StepRecorder:
             faults.record("capture of arguments", error)
 
     def _keep_result(self, value: Any, *, streamed: bool) -> None:
-        """Keep an immutable result to be read in the background, and read a mutable result at once."""
+        """Keep an immutable result to be extracted later, and extract a mutable result at once."""
         spec, step = self._spec, self.step
         if step.kind in FINDING_KINDS:
             if streamed:
                 value = self._pieces
-            if spec.result is not None:
-                value = spec.result(value)
+            if spec.select_result is not None:
+                value = spec.select_result(value)
         elif value is not None:
-            if spec.sources is not None:
-                step.documents = find_documents(spec.sources(value))
-            if spec.result is not None and not streamed:
+            if spec.select_sources is not None:
+                step.documents = find_documents(spec.select_sources(value))
+            if spec.select_result is not None and not streamed:
                 try:
-                    value = spec.result(value)
+                    value = spec.select_result(value)
                 except Exception as error:
                     faults.record(f"answer= of {spec.arguments.function_name}", error)
         kept = value if type(value) is str else _immutable_copy(value)
-        if kept is _UNFROZEN:
+        if kept is _MUTABLE:
             self.read()  # the arguments first, then the result
             self._take_result(value)
         else:
@@ -436,12 +443,12 @@ class StepRecorder:
         result, self._kept_result = self._kept_result, _NOTHING
         try:
             if arguments is not None:
-                # Frozen arguments are texts, numbers and lists of texts, which hold no messages.
-                self._take_arguments(self._spec.arguments.extract(*arguments, self._bound, is_frozen=True))
+                # They are texts, numbers and lists of texts: no messages need to be looked for in them.
+                self._take_arguments(self._spec.arguments.extract(*arguments, self._bound, is_immutable=True))
         except Exception as error:
             faults.record("capture", error)
         if self._ended_at is not None:
-            self.step.timing = Timing(self._ended_at - self.began)
+            self.step.timing = Timing(self._ended_at - self.started_at)
         try:
             if result is not _NOTHING:
                 self._take_result(result)
@@ -508,20 +515,20 @@ class StepRecorder:
 
 
 def _immutable_copy(value: Any) -> Any:
-    """Return an immutable copy of *value*, or `_UNFROZEN` if there is none that is cheap to make.
+    """Return an immutable copy of *value*, or `_MUTABLE` if there is none that is cheap to make.
 
     Texts and numbers are returned as they are, a list or tuple of texts as a copy. Only exact types count: a subclass
     may do anything.
     """
     kind = _class_of(value)
-    if kind is str or id(kind) in _IMMUTABLE:
+    if kind is str or id(kind) in _IMMUTABLE_TYPES:
         return value
     if kind is list or kind is tuple:
         for item in value:
             if type(item) is not str:
-                return _UNFROZEN
+                return _MUTABLE
         return tuple(value)
-    return _UNFROZEN
+    return _MUTABLE
 
 
 def _immutable_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments | None:
@@ -532,10 +539,10 @@ def _immutable_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Ar
             kept.append(value)
             continue
         value = _immutable_copy(value)
-        if value is _UNFROZEN:
+        if value is _MUTABLE:
             return None
         kept.append(value)
     if not kwargs:
         return tuple(kept), kwargs
     named = {name: _immutable_copy(value) for name, value in kwargs.items()}
-    return None if _UNFROZEN in named.values() else (tuple(kept), named)
+    return None if _MUTABLE in named.values() else (tuple(kept), named)

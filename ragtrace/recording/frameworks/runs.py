@@ -18,8 +18,8 @@ from ragtrace.core.step import FINDING_KINDS, StepKind
 from ragtrace.recording.drivers import settle
 from ragtrace.recording.invocation import Invocation
 from ragtrace.recording.recorder import (
-    Began,
     RecordingRuntime,
+    StartTime,
     StepRecorder,
     StepSpec,
     current_recorder,
@@ -73,13 +73,13 @@ class Run:
     """
 
     __slots__ = (
-        "arguments", "began", "invocation", "kind", "outside", "parent", "query", "recorder", "spec", "streams",
+        "arguments", "invocation", "kind", "outside", "parent", "query", "recorder", "spec", "started", "streams",
     )  # fmt: skip
 
     def __init__(self, kind: RunKind, parent: Run | None, outside: Context | None) -> None:
         self.kind: RunKind = kind
         self.parent, self.outside = parent, outside
-        self.began = Began(perf_counter(), time_ns())
+        self.started = StartTime(perf_counter(), time_ns())
         self.recorder: StepRecorder | None = None
         """Recorder of the step that the run is; None if the run is no step, or its recording has not begun."""
         self.invocation: Invocation | None = None
@@ -390,7 +390,7 @@ class FrameworkRuns:
                 return
             outside = _inner_context(around.current)
         recorder = StepRecorder(runtime, spec, (), run.arguments, False)
-        if recorder.begin(outside, run.began) is not None:
+        if recorder.begin(outside, run.started) is not None:
             run.invocation = Invocation(recorder)
             run.recorder = recorder
 
