@@ -196,6 +196,7 @@ class _OpenProblem:
     """Lasting problem of an alert, with the times of its beginning and of its last notification."""
 
     since: float
+    """Seconds since the epoch."""
     first_call: int
     """Number of the first scored call of the problem, counted from 1 for this evaluator."""
     notified_at: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic, sleep
 from typing import Final
 
@@ -15,7 +15,7 @@ from ragtrace.core import semconv
 from ragtrace.core.step import CallBuilder
 from ragtrace.fleet.otlp_requests import Payload
 from ragtrace.system.faults import faults, guarded
-from ragtrace.telemetry.reading.assembler import AssembledCall, CallAssembler
+from ragtrace.telemetry.reading.assembler import AssembledCall, CallAssembler, LossReason
 from ragtrace.telemetry.reading.finished_span import FinishedSpan
 from ragtrace.telemetry.reading.otlp_json import OtlpJsonReader
 from ragtrace.telemetry.reading.otlp_protobuf import spans_in
@@ -27,14 +27,12 @@ _MOST_SPANS: Final = 200_000
 _LOOKS_PER_SETTLING: Final = 10
 _LONGEST_LOOK_SECONDS: Final = 1.0
 _ROOM_POLL_SECONDS: Final = 0.005
-_LOST: Final = {
+_ADVICE: Final[Mapping[LossReason, str]] = {
     "incomplete": "spans above or beside them have not come; route the spans of a trace to one gateway (docs/scale.md)",
     "evicted": "too many spans of calls that are not complete were waiting; raise --queue-mib",
     "late": "their call had been scored before they came; raise --settle-seconds",
 }
 """Advice against the loss of steps, by the reason of the loss."""
-_LEFT_OUT: Final = ("evicted", "late", "duplicates", "incomplete", "no_call")
-"""Reasons for which the assembler leaves a step out of all calls."""
 
 
 class SpanScorer:
@@ -100,7 +98,7 @@ class SpanScorer:
         found = {("read", ""): self._n_read}
         found |= {("dropped", reason): count for reason, count in list(self._dropped.items())}
         counts = self._assembler.counts
-        return found | {("left_out", reason): counts[reason] for reason in _LEFT_OUT if counts[reason]}
+        return found | {("left_out", reason): counts[reason] for reason in CallAssembler.LEFT_OUT if counts[reason]}
 
     def call_counts(self) -> dict[tuple[str, str], int]:
         """Return the number of RAG calls found: `submitted`, or `skipped` because they had been evaluated before."""
@@ -197,7 +195,7 @@ class SpanScorer:
 
     def _count_lost(self) -> None:
         """Count as faults the steps that could not be assembled into a RAG call, and log the first."""
-        for reason, advice in _LOST.items():
+        for reason in CallAssembler.LOSSES:
             new = self._assembler.counts[reason] - self._lost[reason]
             self._lost[reason] += new
             if new:
@@ -206,7 +204,7 @@ class SpanScorer:
                     "received steps of RAG calls are not scored (%s): %s; every further one is counted in the metric "
                     "ragtrace.gateway.scoring.spans",
                     reason,
-                    advice,
+                    _ADVICE.get(reason, "see the metric"),
                     count=new,
                 )
 

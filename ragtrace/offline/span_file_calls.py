@@ -50,12 +50,12 @@ class SpanFileCalls:
         """Counts of the spans that were read: all `spans`, `steps` of calls, and steps that are in no call.
 
         These are `no_call` (nothing was generated there), `duplicates` (the same model call seen by another
-        instrumentation), `late` (the rest of their trace is more than 20,000 spans before) and `evicted` (too many
-        spans were waiting). `other_signals` are lines of logs and metrics, `unread_attributes` values that are none of
-        OTLP's.
+        instrumentation), `late` (the rest of their trace is more than 20,000 spans before), `evicted` (too many spans
+        were waiting) and `incomplete` (always 0 in a file, where missing spans are not waited for). `other_signals` are
+        lines of logs and metrics, `unread_attributes` values that are none of OTLP's.
         """
         counts = self._assembler.counts
-        steps = {name: counts[name] for name in ("no_call", "duplicates", "late", "evicted")}
+        steps = {reason: counts[reason] for reason in CallAssembler.LEFT_OUT}
         other = {
             "other_signals": self._file.reader.n_other_signals,
             "unread_attributes": self._file.reader.n_unread_attributes,

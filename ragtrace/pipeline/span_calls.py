@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ragtrace.core.step import CallBuilder
@@ -12,9 +12,13 @@ from ragtrace.telemetry.reading.intake import clear_wake, intakes, set_wake
 from ragtrace.telemetry.spans.hold import hold_processors
 
 if TYPE_CHECKING:
-    from ragtrace.telemetry.reading.assembler import CallAssembler
+    from ragtrace.telemetry.reading.assembler import CallAssembler, LossReason
 
-
+_WHY_LOST: Final[Mapping[LossReason, str]] = {
+    "incomplete": "other spans of their calls did not fit into the queue",
+    "evicted": "too many spans of unfinished calls were waiting",
+    "late": "they ended after the root of their call",
+}
 _NO_CALLS: Final = 20
 """Number of steps in no call after which a missing call is logged."""
 
@@ -112,12 +116,8 @@ class SpanCalls:
             dropped: number of spans that did not fit into the queue.
             assembler: has counted the others.
         """
-        for lost, why in (
-            (dropped, "the queue of spans was full"),
-            (assembler.counts.pop("incomplete", 0), "other spans of their calls did not fit into the queue"),
-            (assembler.counts.pop("evicted", 0), "too many spans of unfinished calls were waiting"),
-            (assembler.counts.pop("late", 0), "they ended after the root of their call"),
-        ):
+        losses = [(assembler.counts.pop(reason, 0), _WHY_LOST.get(reason, reason)) for reason in assembler.LOSSES]
+        for lost, why in ((dropped, "the queue of spans was full"), *losses):
             if lost:
                 faults.warn_once(
                     f"spans not evaluated: {why}",

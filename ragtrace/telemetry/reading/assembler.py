@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
@@ -26,10 +26,12 @@ _SPAN_BYTES: Final = 1_000
 _LOOK_CHARS: Final = 80
 """Number of first characters of a document that are looked for in a prompt."""
 _LEAST_LIMIT: Final = 32
+"""Shortest limit on the length of texts that is concluded from the texts."""
 _EQUAL_LENGTHS: Final = 4
 """Fewest different texts, all as long as the longest text, that show a limit on the length of texts."""
 _ABANDONED_SECONDS: Final = 30.0
-"""Time without further spans after which open spans below an ended root are no longer waited for."""
+"""Time without news after which spans that go on below an ended root are no longer waited for. Only spans whose start
+was seen can go on, so it plays no part in the gateway (see `CallAssembler`)."""
 _KEPT_SECONDS: Final = 60.0
 """Time for which a model call is kept, so that the same call is recognised in another instrumentation's spans."""
 _MOST_REMEMBERED: Final = 20_000
@@ -66,14 +68,15 @@ class AssembledCall(NamedTuple):
 class _Trace:
     parents: dict[int, int] = field(default_factory=dict[int, int])
     """Parent's span id, 0 for none, of each span of the trace, started or ended, by span id."""
-    open: dict[int, tuple[bool, float]] = field(default_factory=dict[int, tuple[bool, float]])
-    """Started spans that have not ended, by span id: whether of generative AI, and the monotonic start time."""
+    unended: dict[int, tuple[bool, float]] = field(default_factory=dict[int, tuple[bool, float]])
+    """Started spans that have not ended, by span id: whether of generative AI, and the monotonic start time. Only
+    `observe` sees starts, so there are none where spans come in by `add`, as in the gateway."""
     readings: dict[int, SpanReading] = field(default_factory=dict[int, SpanReading])
-    """Readings that are not part of a closed call yet, by span id."""
+    """Readings that wait in the buffer, by span id."""
     lost: dict[int, float] = field(default_factory=dict[int, float])
     """Monotonic time of the loss of each ended step that could not be read, by span id."""
-    closed: dict[int, None] = field(default_factory=dict[int, None])
-    """Span ids of the readings in closed calls, in order."""
+    handled: dict[int, None] = field(default_factory=dict[int, None])
+    """Span ids of the readings that have left the buffer, in a call or left out, in order."""
     seen: dict[int, float] = field(default_factory=dict[int, float])
     """Monotonic time of arrival of each of `readings`, by span id."""
     remote: set[int] = field(default_factory=set[int])
@@ -98,7 +101,7 @@ class _ModelCall:
     """Hash of the answer; None for a model call without answer."""
     at: float
     """Monotonic time of arrival."""
-    is_closed: bool = False
+    is_in_call: bool = False
     """Whether a RAG call that contains this model call was assembled."""
 
     @classmethod
@@ -117,25 +120,82 @@ class _ModelCall:
 
     def is_same_call(self, other: _ModelCall) -> bool:
         """Return whether *other* is the same model call, recorded by another instrumentation."""
-        if self.source == other.source or not _overlap(self.times, other.times):
+        if self.source == other.source or not _intervals_overlap(self.times, other.times):
             return False
         if self.response_id and other.response_id:
             return self.response_id == other.response_id
         return self.answer is not None and self.answer == other.answer
 
 
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Steps read from spans whose outermost spans have the same parent span.
+
+    They wait for one another. When they are complete, they become one RAG call, several or none: two workflows of one
+    request, say, are two calls (`_split_into_calls`).
+    """
+
+    parent: int
+    tops: list[SpanReading] = field(default_factory=list[SpanReading])
+    """Topmost readings, in order of start."""
+    readings: list[SpanReading] = field(default_factory=list[SpanReading])
+    """All readings of the group, in order of start."""
+    n_unended: int = 0
+    """Number of spans of generative AI that have not ended and are not below a reading."""
+    n_unended_below: int = 0
+    """Number of spans of generative AI that have not ended, below a reading."""
+    seen: float = 0.0
+    """Monotonic time of the last arrival or loss of a step of the group."""
+    is_duplicate: bool = False
+    """Whether another group of the trace has the same model calls."""
+    incomplete: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Start and end, in nanoseconds since the epoch, of each group at the same time whose parent span is missing."""
+    lost: list[int] = field(default_factory=list[int])
+    """Span ids of steps that could not be read."""
+    lost_tops: set[int] = field(default_factory=set[int])
+    """Span ids of the topmost steps above the lost steps, or of the lost steps themselves."""
+
+    def has_lost_step(self, tops: Collection[SpanReading]) -> bool:
+        """Return whether a step of the call with the outermost steps *tops* was lost, or may have been lost.
+
+        A lost step without any other above it may belong to each call of the group.
+        """
+        # A lost step below a topmost one concerns the call of that one alone. Any other id is that of a lost step
+        # itself, with no step above it that would say to which call of the group it belongs.
+        without_top = self.lost_tops - {top.span.context.span_id for top in self.tops}
+        return bool(without_top) or any(top.span.context.span_id in self.lost_tops for top in tops)
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether these steps of a trace contain a finished workflow, or a retrieval followed by a generation."""
+        if any(top.step.kind == "trace" for top in self.tops):
+            return True
+        found = any(top.step.kind in FINDING_KINDS for top in self.tops)
+        return found and self.tops[-1].step.kind == "generate"
+
+
+LossReason: TypeAlias = Literal["incomplete", "evicted", "late"]
+LeftOutReason: TypeAlias = Literal[LossReason, "duplicates", "no_call"]
+
+
 class CallAssembler:
     """Bounded buffer of finished spans, which combines the spans of a RAG call once all of them have arrived.
 
     A call begins at the topmost workflow, agent or chain, or else at a generation together with the retrievals and
-    tools under the same parent span. It is closed when its root has ended and nothing below it has come in for a
+    tools under the same parent span. It is returned when its root has ended and nothing below it has come in for a
     moment. Not safe for use from several threads.
 
+    **A root that never ends.** In the process that makes the spans, `observe` has seen its start: the steps below it
+    wait until `open_seconds` after that start, and then form calls without it. In the gateway, spans come in by `add`
+    when they have ended, so the root is not known at all: the steps below it lack a parent, wait `parent_seconds` and
+    are left out as `incomplete`. In a file, where parents are not waited for, they form calls without it.
+
     Args:
-        settle_seconds: seconds without news after which a call whose root has ended is closed.
-        parent_seconds: the same while its parent, such as the span of a web server, is still open, for a generation to
-            which no contexts are known yet.
-        open_seconds: seconds after which a span that was started and never ended is no longer waited for.
+        settle_seconds: seconds without news after which a call whose root has ended is returned.
+        parent_seconds: the same, while there may be more to come from above: for a generation without contexts so far,
+            while the span above it, such as that of a web server, has not ended; with *needs_parents*, for steps above
+            which a span is missing.
+        open_seconds: seconds after its start at which a span that has not ended is no longer waited for.
         most_spans: readings that are kept at a time; for one more, the oldest trace is evicted.
         most_bytes: memory that their texts may take.
         most_traces: traces that are kept at a time.
@@ -146,6 +206,11 @@ class CallAssembler:
             decorated functions hand them over themselves.
         clock: returns monotonic seconds.
     """
+
+    LOSSES: ClassVar[tuple[LossReason, ...]] = get_args(LossReason)
+    """Reasons for which steps are left out that would have been part of a call: users are told of them as losses."""
+    LEFT_OUT: ClassVar[tuple[LeftOutReason, ...]] = get_args(LeftOutReason)
+    """All reasons for which steps that were read are in no call: names in `counts`."""
 
     def __init__(
         self,
@@ -174,9 +239,9 @@ class CallAssembler:
         self._model_calls: OrderedDict[tuple[str, str], list[_ModelCall]] = OrderedDict()
         self._left_out: list[SpanContext] = []
         self.counts: Counter[str] = Counter()
-        """Number of `spans` that were read, of `calls`, and of readings in no call: `evicted` for lack of room, `late`
-        after the call was closed, `duplicates` of another instrumentation's spans, `incomplete` because other spans of
-        the call are missing or lost, and `no_call`."""
+        """Number of `spans` that were read, of `calls`, and of the readings that are in none (`LEFT_OUT`): `evicted`
+        for lack of room, `late` after their call was returned, `duplicates` of another instrumentation's, `incomplete`
+        because other spans of their call are missing or were lost, `no_call`."""
 
     def __len__(self) -> int:
         return self._spans
@@ -194,7 +259,7 @@ class CallAssembler:
         if span.end_time is None:
             trace = self._trace(context.trace_id)
             trace.parents[context.span_id] = 0 if span.parent is None else span.parent.span_id
-            trace.open[context.span_id] = is_genai(span), self._clock()
+            trace.unended[context.span_id] = is_genai(span), self._clock()
             return None
         finished = from_sdk_span(span)
         return None if finished is None else self.add(finished)
@@ -204,21 +269,21 @@ class CallAssembler:
         span_id = span.context.span_id
         trace = self._trace(span.context.trace_id)
         trace.parents[span_id] = 0 if span.parent is None else span.parent.span_id
-        trace.open.pop(span_id, None)
+        trace.unended.pop(span_id, None)
         if self._needs_parents and span.parent is not None and span.parent.is_remote:
             trace.remote.add(span_id)
-        if span_id in trace.readings or span_id in trace.closed:  # exported twice, or ended by two processors
+        if span_id in trace.readings or span_id in trace.handled:  # exported twice, or ended by two processors
             return None
         reading = read_span(span)
         if reading is None:
             self._left_out.append(span.context)
             return None
         if not self._scores_own and span.scope == semconv.SCOPE and reading.step.kind in ("trace", "generate"):
-            trace.closed[span_id] = None
+            trace.handled[span_id] = None
             self._left_out.append(span.context)
             return None
         self.counts["spans"] += 1
-        if self._closed_above(trace, span_id):
+        if self._is_below_handled(trace, span_id):
             self._leave_out("late", [reading])
             return None
         reading.step.span = NonRecordingSpan(span.context)
@@ -235,9 +300,9 @@ class CallAssembler:
         span_id = span.context.span_id
         trace = self._trace(span.context.trace_id)
         trace.parents[span_id] = span.parent_id
-        trace.open.pop(span_id, None)
-        is_read = span_id in trace.readings or span_id in trace.closed  # the span had ended when its start was read
-        if span.is_genai and not is_read and not self._closed_above(trace, span_id):
+        trace.unended.pop(span_id, None)
+        is_read = span_id in trace.readings or span_id in trace.handled  # the span had ended when its start was read
+        if span.is_genai and not is_read and not self._is_below_handled(trace, span_id):
             trace.lost[span_id] = self._clock()
         if len(trace.lost) > _MOST_LOST:
             self._evict(span.context.trace_id)
@@ -249,8 +314,8 @@ class CallAssembler:
             while len(self._traces) > self._most_traces:
                 self._evict()
         if len(trace.parents) > _MOST_PARENTS:  # a trace that never ends
-            used = trace.readings.keys() | trace.open.keys() | trace.lost.keys()
-            trace.parents, trace.closed = {key: trace.parents[key] for key in used if key in trace.parents}, {}
+            used = trace.readings.keys() | trace.unended.keys() | trace.lost.keys()
+            trace.parents, trace.handled = {key: trace.parents[key] for key in used if key in trace.parents}, {}
             trace.remote &= trace.parents.keys()
         trace.touched = self._clock()
         return trace
@@ -260,7 +325,7 @@ class CallAssembler:
         left_out, self._left_out = self._left_out, []
         return left_out
 
-    def _leave_out(self, why: str, readings: Collection[SpanReading]) -> None:
+    def _leave_out(self, why: LeftOutReason, readings: Collection[SpanReading]) -> None:
         self.counts[why] += len(readings)
         self._left_out += [reading.span.context for reading in readings]
 
@@ -277,8 +342,8 @@ class CallAssembler:
         self._bytes -= trace.bytes
         self._leave_out("evicted", trace.readings.values())
 
-    def _closed_above(self, trace: _Trace, span_id: int) -> bool:
-        return any(above in trace.closed for above in _ancestor_ids(trace, span_id))
+    def _is_below_handled(self, trace: _Trace, span_id: int) -> bool:
+        return any(above in trace.handled for above in _ancestor_ids(trace, span_id))
 
     # --- calls come out -----------------------------------------------------------------------------------------------
 
@@ -293,8 +358,8 @@ class CallAssembler:
         for trace_id, trace in list(self._traces.items()):
             if not everything and now < trace.due:
                 continue
-            for span_id in [key for key, (_, since) in trace.open.items() if now - since > self._open_seconds]:
-                del trace.open[span_id]
+            for span_id in [key for key, (_, since) in trace.unended.items() if now - since > self._open_seconds]:
+                del trace.unended[span_id]
             groups = self._groups(trace)
             lacking = [each for each in groups if _missing_parent(trace, each)] if self._needs_parents else []
             for group in groups:
@@ -303,7 +368,7 @@ class CallAssembler:
                 ):
                     calls += self._assemble(trace, group)
             trace.due = now + max(_LOOK_SECONDS, len(trace.readings) * _LOOK_SECONDS_PER_SPAN)
-            is_over = everything or (not trace.open and now - trace.touched > self._settle)
+            is_over = everything or (not trace.unended and now - trace.touched > self._settle)
             if is_over and not trace.readings and not trace.lost:
                 self._ended[trace_id] = self._traces.pop(trace_id)
         self._forget(now)
@@ -316,7 +381,7 @@ class CallAssembler:
         Spans of generative AI that have not ended are counted in the groups.
         """
         groups: dict[int, _Group] = {}
-        for span_id in (*trace.readings, *(key for key, (genai, _) in trace.open.items() if genai), *trace.lost):
+        for span_id in (*trace.readings, *(key for key, (genai, _) in trace.unended.items() if genai), *trace.lost):
             top = span_id
             outer: SpanReading | None = None
             for above in _ancestor_ids(trace, span_id):
@@ -325,7 +390,7 @@ class CallAssembler:
                         break
                     top = above
                     outer = trace.readings[above] if outer is None else outer
-                elif above in trace.lost or trace.open.get(above, (False, 0.0))[0]:
+                elif above in trace.lost or trace.unended.get(above, (False, 0.0))[0]:
                     top = above
             group = groups.setdefault(trace.parents.get(top, 0), _Group(trace.parents.get(top, 0)))
             if span_id in trace.lost:
@@ -335,9 +400,9 @@ class CallAssembler:
                 continue
             if span_id not in trace.readings:
                 if top in trace.readings:
-                    group.open_below += 1
+                    group.n_unended_below += 1
                 else:
-                    group.open += 1
+                    group.n_unended += 1
                 continue
             reading = trace.readings[span_id]
             group.seen = max(group.seen, trace.seen[span_id])
@@ -354,11 +419,11 @@ class CallAssembler:
     def _is_complete(self, trace: _Trace, group: _Group, now: float, *, everything: bool) -> bool:
         """Return whether all spans in *group* have ended and no further span is expected."""
         quiet = now - group.seen
-        if group.open or (group.open_below and quiet < _ABANDONED_SECONDS):
+        if group.n_unended or (group.n_unended_below and quiet < _ABANDONED_SECONDS):
             return False
         if everything:
             return True
-        waits = group.parent in trace.open and not group.has_answer
+        waits = group.parent in trace.unended and not group.has_answer
         return quiet >= (self._parent_seconds if waits else self._settle)
 
     def _waits_for_spans(
@@ -366,15 +431,19 @@ class CallAssembler:
     ) -> bool:
         """Return whether *group* has to wait for missing parent spans, of its own steps or of steps at the same time.
 
-        If the parents have not come in after `parent_seconds`, calls at that time are incomplete, unless the missing
-        span is in another process, which may export nothing.
+        If a parent has not come in after `parent_seconds`, the calls at the time of the steps below it are incomplete,
+        unless the missing span is in another process than these steps: that process may export nothing.
 
         Args:
             lacking: the groups of the trace above which a span is missing.
         """
         times = _time_span(group.readings)
         if len(lacking) <= _MOST_COMPARED:
-            lacking = [each for each in lacking if each is group or _overlap_or_meet(_time_span(each.readings), times)]
+            lacking = [
+                each
+                for each in lacking
+                if each is group or _intervals_overlap_or_touch(_time_span(each.readings), times)
+            ]
         if lacking and not everything and now - group.seen < self._parent_seconds:
             return True
         group.incomplete = [_time_span(each.readings) for each in lacking if _missing_parent(trace, each) == "local"]
@@ -385,7 +454,7 @@ class CallAssembler:
         for reading in group.readings:
             span_id = reading.span.context.span_id
             del trace.readings[span_id], trace.seen[span_id]
-            trace.closed[span_id] = None
+            trace.handled[span_id] = None
             self._account(trace, reading, -1)
         for span_id in group.lost:
             del trace.lost[span_id]
@@ -401,7 +470,7 @@ class CallAssembler:
             if self._is_duplicate(readings):
                 self._leave_out("duplicates", readings)
                 continue
-            is_incomplete = any(_overlap_or_meet(each, _time_span(readings)) for each in group.incomplete)
+            is_incomplete = any(_intervals_overlap_or_touch(each, _time_span(readings)) for each in group.incomplete)
             if is_incomplete or group.has_lost_step(tops):
                 self._leave_out("incomplete", readings)
                 continue
@@ -411,7 +480,7 @@ class CallAssembler:
             else:
                 calls.append(call)
                 for model_call in self._model_calls_of(readings):
-                    model_call.is_closed = True
+                    model_call.is_in_call = True
         return calls
 
     def _prefer_own_spans(
@@ -481,7 +550,7 @@ class CallAssembler:
                 for other in self._model_calls.get(key, ()):
                     if other.span.span_id in own or not model_call.is_same_call(other):
                         continue
-                    if other.is_closed or _detail_counts(self._steps_around(other.span)) > richness:
+                    if other.is_in_call or _detail_counts(self._steps_around(other.span)) > richness:
                         return True
         return False
 
@@ -495,48 +564,6 @@ class CallAssembler:
         return found[0] if found else []
 
 
-@dataclass(slots=True, eq=False)
-class _Group:
-    """Steps read from spans whose outermost spans have the same parent span."""
-
-    parent: int
-    tops: list[SpanReading] = field(default_factory=list[SpanReading])
-    """Topmost readings, in order of start."""
-    readings: list[SpanReading] = field(default_factory=list[SpanReading])
-    """All readings of the group, in order of start."""
-    open: int = 0
-    """Number of open spans of generative AI that are not below a reading."""
-    open_below: int = 0
-    """Number of open spans of generative AI below a reading."""
-    seen: float = 0.0
-    """Monotonic time of the last arrival or loss of a step of the group."""
-    is_duplicate: bool = False
-    """Whether another group of the trace has the same model calls."""
-    incomplete: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Start and end, in nanoseconds since the epoch, of each group at the same time whose parent span is missing."""
-    lost: list[int] = field(default_factory=list[int])
-    """Span ids of steps that could not be read."""
-    lost_tops: set[int] = field(default_factory=set[int])
-    """Span ids of the topmost steps above the lost steps, or of the lost steps themselves."""
-
-    def has_lost_step(self, tops: Collection[SpanReading]) -> bool:
-        """Return whether a step of the call with the outermost steps *tops* was lost, or may have been lost.
-
-        A lost step without any other above it may belong to each call of the group.
-        """
-        return bool(self.lost_tops - {top.span.context.span_id for top in self.tops}) or any(
-            top.span.context.span_id in self.lost_tops for top in tops
-        )
-
-    @property
-    def has_answer(self) -> bool:
-        """Whether these steps of a trace contain a finished workflow, or a retrieval followed by a generation."""
-        if any(top.step.kind == "trace" for top in self.tops):
-            return True
-        found = any(top.step.kind in FINDING_KINDS for top in self.tops)
-        return found and self.tops[-1].step.kind == "generate"
-
-
 def _begin(reading: SpanReading) -> tuple[int, int]:
     return reading.span.start_ns, reading.span.end_ns
 
@@ -547,7 +574,7 @@ def _adopt_orphans(trace: _Trace, groups: dict[int, _Group]) -> None:
     Some instrumentations never end the span around a stream, so that no file has it.
     """
     for orphan in [group for parent, group in groups.items() if parent and parent not in trace.parents]:
-        if orphan.open or orphan.open_below or not all(map(_is_part_of_an_answer, orphan.tops)):
+        if orphan.n_unended or orphan.n_unended_below or not all(map(_is_part_of_an_answer, orphan.tops)):
             continue
         answers = {reading.step.answer for reading in orphan.readings if reading.step.answer}
         for group in groups.values():
@@ -613,13 +640,14 @@ def _time_span(readings: Iterable[SpanReading]) -> tuple[int, int]:
     return min((each.start_ns for each in spans), default=0), max((each.end_ns for each in spans), default=0)
 
 
-def _overlap_or_meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Return whether two time intervals, each given by its start and its end, overlap or meet."""
+def _intervals_overlap_or_touch(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Return whether two time intervals, each given by its start and its end, have at least one moment in common."""
     return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _missing_parent(trace: _Trace, group: _Group) -> Literal["local", "remote"] | None:
-    """Return in which process the parent span of *group* is that has not been seen: "local" is this process.
+    """Return where the lowest missing span above *group* was made: "local" is the process that made the span below it,
+    "remote" another one.
 
     Return None if no span above the group is missing.
     """
@@ -674,7 +702,7 @@ def _add_to_last_call(calls: list[list[SpanReading]], top: SpanReading) -> bool:
 
     Return whether it was added.
     """
-    if not calls or calls[-1][0].step.kind == "trace" or _overlaps(calls[-1][-1].span, top.span):
+    if not calls or calls[-1][0].step.kind == "trace" or _ran_concurrently(calls[-1][-1].span, top.span):
         return False
     retrieved = [each for each in calls[-1] if each.step.kind in FINDING_KINDS]
     if any(_is_in_prompt(each, top) for each in retrieved):
@@ -690,7 +718,7 @@ def _assign_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading]]
     answering = [call for call in calls if call[-1].step.kind == "generate"]
     found = [top for call in answering for top in call if top.step.kind in FINDING_KINDS]
     overlap = any(
-        _overlaps(one[-1].span, other[0].span) or _overlaps(one[0].span, other[-1].span)
+        _ran_concurrently(one[-1].span, other[0].span) or _ran_concurrently(one[0].span, other[-1].span)
         for number, one in enumerate(answering)
         for other in answering[number + 1 :]
     )
@@ -705,16 +733,17 @@ def _assign_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading]]
         elif not homes and home is not None:  # no telling which generation has used the retrieval
             home.remove(top)
             for call in answering:
-                call[-1].is_ambiguous = call[-1].is_ambiguous or _overlaps(call[-1].span, home[-1].span)
+                call[-1].is_ambiguous = call[-1].is_ambiguous or _ran_concurrently(call[-1].span, home[-1].span)
     return [call for call in calls if call]
 
 
-def _overlaps(one: FinishedSpan, other: FinishedSpan) -> bool:
-    return _overlap((one.start_ns, one.end_ns), (other.start_ns, other.end_ns))
+def _ran_concurrently(one: FinishedSpan, other: FinishedSpan) -> bool:
+    """Return whether one span began before the other had ended, and the other way round."""
+    return _intervals_overlap((one.start_ns, one.end_ns), (other.start_ns, other.end_ns))
 
 
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Return whether two time intervals, each given by its start and its end, overlap."""
+def _intervals_overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Return whether two time intervals, each given by its start and its end, have more than one moment in common."""
     return one[0] < other[1] and other[0] < one[1]
 
 
@@ -756,7 +785,7 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
     if root is None:
         root = next((top for top in reversed(tops) if top in generations), None)
     if root is not None and not root.step.answer:
-        generations = [each for each in generations if not _is_before_the_answer(each, readings)]
+        generations = [each for each in generations if not _ended_before_unanswered_workflow(each, readings)]
     if root is None or not (generations or root.step.answer is not None):
         return None
     step = root.step
@@ -767,7 +796,7 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
     found = [each for each in readings if each.step.kind in FINDING_KINDS]
     step.workflow = step.workflow or step.name or root.span.name
     final = max((each.step for each in generations), key=lambda each: each.end_ns, default=step)
-    if not step.answer and final is not step and _is_before_documents(final, root, readings):
+    if not step.answer and final is not step and _ended_before_retrieval(final, root, readings):
         final.answer, final.answer_found = None, False
     if not step.answer and final.answer:  # the root of a stream that had not been read yet
         step.answer = None
@@ -823,7 +852,7 @@ def _copy_nested_results(readings: list[SpanReading]) -> None:
             outer.user_id = outer.user_id or inner.user_id
 
 
-def _is_before_documents(generation: Step, root: SpanReading, readings: list[SpanReading]) -> bool:
+def _ended_before_retrieval(generation: Step, root: SpanReading, readings: list[SpanReading]) -> bool:
     """Return whether *generation* ended before some documents were retrieved and so cannot be the final answer.
 
     The model call that wrote the answer has no span here, such as that of a stream after its workflow has ended.
@@ -960,7 +989,7 @@ def _may_be_final_answer(reading: SpanReading) -> bool:
     return not reading.calls_tools and not any(step.inside(kind) for kind in ("generate", "retrieve", "tool"))
 
 
-def _is_before_the_answer(generation: SpanReading, readings: list[SpanReading]) -> bool:
+def _ended_before_unanswered_workflow(generation: SpanReading, readings: list[SpanReading]) -> bool:
     """Return whether *generation* ended before a workflow with documents began that shows no answer.
 
     Such a generation may have ranked the documents, while the answer is a stream without a span in the call.

@@ -13,6 +13,7 @@ from ragtrace.offline import span_file_calls
 from ragtrace.offline.call_records import CallLine
 from ragtrace.offline.span_file_calls import SpanFileCalls
 from ragtrace.system.terminal import FAILURE, OK
+from ragtrace.telemetry.reading.assembler import CallAssembler
 from tests.support.offline_judge import WordyJudge
 
 RECORDED: Final = Path(__file__).parents[2] / "files" / "recorded"
@@ -75,10 +76,16 @@ def test_each_call_has_a_row_under_the_id_of_its_root(capsys: pytest.CaptureFixt
     summary = json.loads(printed.out)
     assert (summary["calls"], summary["bad"]) == (2, 1)
     assert summary["spans"] == {
-        "spans": 6, "steps": 5, "no_call": 1, "duplicates": 0, "late": 0, "evicted": 0,
+        "spans": 6, "steps": 5, "no_call": 1, "duplicates": 0, "late": 0, "evicted": 0, "incomplete": 0,
         "other_signals": 1, "unread_attributes": 0,
     }  # fmt: skip
     assert "ragtrace: spans on line 4 skipped: not JSON" in printed.err
+
+
+def test_every_reason_for_leaving_a_step_out_is_counted() -> None:
+    """Also one that is added later: the summary has all that the assembler knows."""
+    _write(*_call(1, "good 1"))
+    assert SpanFileCalls(Path("spans.jsonl")).span_counts.keys() >= set(CallAssembler.LEFT_OUT)
 
 
 def test_the_summary_has_the_counts_that_are_not_zero(capsys: pytest.CaptureFixture[str]) -> None:
