@@ -11,7 +11,9 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from time import time
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.score_id import score_id
 from ragtrace.system.faults import faults
+from ragtrace.system.threads import DaemonPool
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -29,6 +32,10 @@ Claim: TypeAlias = Literal["claimed", "held", "done"]
 KEPT_SECONDS: Final = 90_000
 """Number of seconds for which a confirmed claim is kept: an hour longer than a call may wait in the queue."""
 _STORE_SECONDS: Final = 5.0
+_CONNECTIONS: Final = 5
+"""Connections to a database that SQLAlchemy keeps open by default, and so the number of questions at a time."""
+_IDLE_SECONDS: Final = 10.0
+"""Number of seconds after which a thread that asks a database ends, unless there is another question."""
 _DONE: Final = "done"
 _CLAIM_SCRIPT: Final = """
 local owner = redis.call('GET', KEYS[1])
@@ -213,23 +220,29 @@ class RedisClaims:
 class SqlClaims:
     """Store of claims in an SQL database table, accessed by SQLAlchemy and created if missing.
 
-    Claims expire by the clocks of the workers, which must agree to a few seconds.
+    Claims expire by the clocks of the workers, which must agree to a few seconds. Each method raises a `TimeoutError`
+    if the database has not answered in time: few drivers know a time limit for a server that is frozen, or gone
+    without a word.
 
     Args:
         url: of the database.
         clock: returns seconds since the epoch.
         cleaning: number of claims after which those in the table that have expired are deleted.
+        timeout: seconds within which the database must answer.
 
     Raises:
         SettingsError: the URL is none that SQLAlchemy knows.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] = time, cleaning: int = 1_000) -> None:
+    def __init__(
+        self, url: str, clock: Callable[[], float] = time, cleaning: int = 1_000, timeout: float = _STORE_SECONDS
+    ) -> None:
         import sqlalchemy
         from sqlalchemy.exc import ArgumentError
 
         self._sql: Any = sqlalchemy
-        self._clock, self._cleaning = clock, cleaning
+        self._clock, self._cleaning, self._timeout = clock, cleaning, timeout
+        self._threads = DaemonPool(_CONNECTIONS, "ragtrace-claims", _IDLE_SECONDS)
         self._n_claims = 0
         self._exists = False
         column: Any = sqlalchemy.Column
@@ -251,11 +264,20 @@ class SqlClaims:
         if self._engine.dialect.name == "sqlite":
             events: Any = import_module("sqlalchemy.event")
             events.listen(self._engine, "connect", _make_sqlite_fast)
+        self._insertion: Any = self._table.insert()
+        if self._engine.dialect.name == "postgresql":  # its log would have each insertion that fails, as an error
+            dialect: Any = import_module("sqlalchemy.dialects.postgresql")
+            skipping = dialect.insert(self._table).on_conflict_do_nothing()
+            self._insertion = skipping.returning(self._table.c.call_id)
 
     def claim_all(self, requests: Sequence[ClaimRequest], seconds: float) -> list[Claim]:
         """Claim RAG calls, and return for each one whether that succeeded, or why not."""
-        self._create()
-        return [self._claim(*request, seconds) for request in requests]
+
+        def claim() -> list[Claim]:
+            self._create()
+            return [self._claim(*request, seconds) for request in requests]
+
+        return self._ask(claim)
 
     def _claim(self, call: str, owner: str, takes_over: str, seconds: float) -> Claim:
         table, now = self._table, self._clock()
@@ -264,8 +286,7 @@ class SqlClaims:
         if self._n_claims % self._cleaning == 0:
             self._execute(table.delete().where(table.c.until < now))
         # An insert first: where two workers claim at the same moment, the primary key lets only one through.
-        with suppress(self._sql.exc.IntegrityError):
-            self._execute(table.insert().values(call_id=call, **claimed))
+        if self._insert(call_id=call, **claimed):
             return "claimed"
         own = self._sql.and_(table.c.owner.startswith(takes_over or owner, autoescape=True), table.c.done.is_(False))
         mine = self._sql.and_(table.c.call_id == call, self._sql.or_(own, table.c.until < now))
@@ -279,24 +300,39 @@ class SqlClaims:
         """Return whether no other owner has claimed *call* since *owner* did."""
         table = self._table
         others = self._sql.and_(table.c.call_id == call, self._sql.or_(table.c.owner != owner, table.c.done))
-        with self._engine.connect() as connection:
-            return connection.execute(self._sql.select(table.c.call_id).where(others)).first() is None
+        query = self._sql.select(table.c.call_id).where(others)
+
+        def is_held() -> bool:
+            with self._engine.connect() as connection:
+                return connection.execute(query).first() is None
+
+        return self._ask(is_held)
 
     def confirm(self, *calls: str) -> None:
         """Mark RAG calls as done: their scores are delivered, and no worker can claim them again."""
         table = self._table
         done = {"done": True, "until": self._clock() + KEPT_SECONDS}
-        self._execute(table.update().where(table.c.call_id.in_(calls)).values(**done))
+        self._ask(partial(self._execute, table.update().where(table.c.call_id.in_(calls)).values(**done)))
 
     def release(self, call: str, owner: str) -> None:
         """Release the claim of *owner*, so that the RAG call can be claimed again at once."""
         table = self._table
         mine = self._sql.and_(table.c.call_id == call, table.c.owner == owner, table.c.done.is_(False))
-        self._execute(table.delete().where(mine))
+        self._ask(partial(self._execute, table.delete().where(mine)))
 
     def close(self) -> None:
         """Close the connections to the database."""
+        self._threads.shutdown()
         self._engine.dispose()
+
+    def _ask(self, ask: Callable[[], T]) -> T:
+        """Return the result of *ask*, which runs on another thread, or raise a `TimeoutError` when its time is over."""
+        answer = self._threads.submit(ask)
+        try:
+            return answer.result(self._timeout)
+        except FutureTimeoutError:  # before Python 3.11 not the built-in one
+            answer.cancel()  # one that still waits for a thread
+            raise TimeoutError(f"the database has not answered within {self._timeout:g} s") from None
 
     def _create(self) -> None:
         """Create the table of claims on first use, so that the worker can start before the database."""
@@ -308,6 +344,13 @@ class SqlClaims:
             if not self._sql.inspect(self._engine).has_table(self._table.name):
                 raise
         self._exists = True
+
+    def _insert(self, **values: object) -> bool:
+        """Insert a row, and return whether there was none of that call."""
+        with suppress(self._sql.exc.IntegrityError), self._engine.begin() as connection:
+            inserted = connection.execute(self._insertion.values(values))
+            return not inserted.returns_rows or inserted.first() is not None
+        return False
 
     def _execute(self, statement: Any) -> Any:
         with self._engine.begin() as connection:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from ragtrace.fleet.claims import KEPT_SECONDS, Claim, ClaimRequest, SqlClaims, 
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
 from tests.support.fleet import claim
+from tests.support.postgres import Postgres, postgres_server
 
 CALL = "a" * 32
 SPAN = SpanContext(1, 1, is_remote=True)
@@ -24,12 +27,23 @@ def clock() -> FakeClock:
     return FakeClock(1e6)
 
 
-@pytest.fixture
-def claims(tmp_path: Path, clock: FakeClock) -> Iterator[SqlClaims]:
-    """Claims in a SQLite database."""
-    made = SqlClaims(f"sqlite:///{tmp_path / 'claims.db'}", clock, cleaning=10)
-    yield made
-    made.close()
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """One PostgreSQL for the tests of this file."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
+def claims(tmp_path: Path, clock: FakeClock, request: pytest.FixtureRequest) -> Iterator[SqlClaims]:
+    """Claims in an empty database: a SQLite file, and a real PostgreSQL."""
+    url = f"sqlite:///{tmp_path / 'claims.db'}"
+    if request.param == "postgresql":
+        server: Postgres = request.getfixturevalue("postgres")
+        server.empty()
+        url = server.url
+    with closing(SqlClaims(url, clock, cleaning=10)) as made:
+        yield made
 
 
 def test_a_claimed_call_is_held(claims: SqlClaims) -> None:
@@ -94,6 +108,18 @@ def test_expired_claims_are_deleted(claims: SqlClaims, clock: FakeClock) -> None
     claim(claims, "b" * 32, "one", 60)
     with claims._engine.connect() as connection:
         assert connection.execute(claims._sql.select(claims._sql.func.count()).select_from(claims._table)).scalar() == 1
+
+
+def test_a_database_that_does_not_answer_is_left_alone_in_time(tmp_path: Path, clock: FakeClock) -> None:
+    """Another program has locked the file: the claim fails after the time limit, and the next one succeeds."""
+    path = tmp_path / "claims.db"
+    with closing(SqlClaims(f"sqlite:///{path}", clock, timeout=0.1)) as claims:
+        claim(claims, CALL, "one")
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
+                claim(claims, CALL, "one")
+        assert claim(claims, CALL, "one") == "claimed"
 
 
 def test_the_id_of_a_claim_tells_calls_and_evaluators_apart() -> None:
