@@ -136,7 +136,8 @@ def broker(stack: ExitStack, folder: str) -> str:
         raise SystemExit("redis-server is not installed; install it, or set RAGTRACE_FLEET to the URL of a broker")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    arguments = ["--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder]
+    arguments = ["--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", folder]
+    arguments += ["--appendonly", "yes", "--appendfsync", "always"]  # else a restart loses the calls that wait
     stack.enter_context(process([program, *arguments], {}, lambda line: "Ready to accept connections" in line))
     return f"redis://127.0.0.1:{port}/0"
 

@@ -9,7 +9,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter, time
@@ -235,11 +235,15 @@ def probe_files(settings: Settings, probes: Probes) -> None:
 
 
 def probe_fleet(settings: Settings, environ: Mapping[str, str], probes: Probes) -> None:
-    """Start probes of a fleet: the broker with its queues and workers, and the Redis server that the workers share."""
-    from ragtrace.pipeline.fleet_broker import STORE_VARIABLE, displayed_url
+    """Start probes of a fleet: the broker with its queues and workers, whether its Redis keeps them, and the Redis
+    server that the workers share.
+    """
+    from ragtrace.pipeline.fleet_broker import STORE_VARIABLE, displayed_url, is_redis
 
     if settings.fleet:
         probes.start("fleet", displayed_url(settings.fleet), partial(_ask_broker, settings.fleet))
+        if is_redis(settings.fleet):
+            probes.start("fleet queue", displayed_url(settings.fleet), partial(_ask_redis_settings, settings.fleet))
     store = environ.get(STORE_VARIABLE, "")
     if store.startswith(("redis://", "rediss://")):
         probes.start("fleet store", displayed_url(store), partial(_ask_redis, store))
@@ -259,6 +263,20 @@ def _ask_broker(url: str) -> ProbeResult:
     seen = f"{lengths[CALLS]} calls wait for a judge, {workers} workers, {buried} dead letters"
     advice = "" if workers else "no worker judges the calls: start ragtrace worker; until then they wait in the queue"
     return ProbeResult(workers > 0, f"{seen} (ragtrace fleet status)" if buried else seen, advice)
+
+
+def _ask_redis_settings(url: str) -> ProbeResult:
+    """Check whether Redis keeps queued calls; settings that it does not show are no failure."""
+    from ragtrace.pipeline.fleet_broker import CallBroker, redis_risks
+
+    settings: dict[str, str] = {}
+    with suppress(Exception):  # Redis is away, as another probe says
+        settings = CallBroker(url).redis_settings()
+    if risks := redis_risks(settings):
+        return ProbeResult(False, ", ".join(seen for seen, _ in risks), "; ".join(meaning for _, meaning in risks))
+    if "appendonly" not in settings:
+        return ProbeResult(True, "unknown whether Redis keeps queued calls: it does not show its settings")
+    return ProbeResult(True, ", ".join(f"{name} {value}" for name, value in settings.items()))
 
 
 def _ask_redis(url: str) -> ProbeResult:

@@ -43,7 +43,7 @@ class Check:
     """Result of checking an endpoint, judge, file or backend: whether it works, and advice if it does not."""
 
     what: str
-    """Target of the check: traces, metrics, logs, id of a judge, store, spool, fleet, fleet store, metrics page ..."""
+    """Target of the check: traces, metrics, logs, id of a judge, store, spool, fleet, fleet queue, fleet store ..."""
     where: str
     ok: bool
     seconds: float

@@ -21,9 +21,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ragtrace.fleet.fleet_metrics import FleetMetrics
 from ragtrace.fleet.judging import FleetJudge, refusal
-from ragtrace.pipeline.fleet_broker import CALLS, TASK, CallBroker, ignore_celery_variables, is_redis, make_celery_app
+from ragtrace.pipeline.fleet_broker import (
+    CALLS,
+    TASK,
+    CallBroker,
+    ignore_celery_variables,
+    is_redis,
+    make_celery_app,
+    redis_risks,
+)
 from ragtrace.pipeline.queue_watch import QueueWatch
-from ragtrace.system.faults import faults
+from ragtrace.system.faults import faults, log_safely
+from ragtrace.system.threads import start_in_thread
 
 if TYPE_CHECKING:
     from ragtrace.fleet.redis_delivery import HeldCalls
@@ -203,6 +212,13 @@ def longest_hold(judge_timeout: float) -> float:
     return _HOLD_DEADLINES * judge_timeout + _DELIVERY_SECONDS
 
 
+def _warn_of_redis_risks(broker: CallBroker) -> None:
+    """Log the settings with which the broker's Redis loses queued calls; those that it does not show are no failure."""
+    with suppress(Exception):
+        for seen, meaning in redis_risks(broker.redis_settings()):
+            log_safely(logging.WARNING, "the broker has %s; %s", seen, meaning)
+
+
 def run_worker(
     runtime: Runtime, url: str, shared: SharedState, *, concurrency: int, started: Callable[[], object]
 ) -> bool:
@@ -248,6 +264,8 @@ def run_worker(
 
     def tell_started(**_: object) -> None:
         started()
+        if is_redis(url):
+            start_in_thread(partial(_warn_of_redis_risks, broker))
 
     signals.worker_ready.connect(tell_started, weak=False)
     worker = app.Worker(

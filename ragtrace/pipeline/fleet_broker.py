@@ -45,6 +45,8 @@ _VERIFIED: Final[Mapping[str, Mapping[str, object]]] = {
     "rediss": {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True},
 }
 """Options, by URL scheme, with which kombu verifies a broker's certificate and name; by default kombu does not."""
+_KEEPING: Final = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
+"""Settings of Redis that decide whether it keeps what is in its queues."""
 _CELERY_VARIABLES: Final = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
 """Environment variables that Celery prefers to its settings, although they are meant for the user's application."""
 
@@ -93,6 +95,20 @@ def displayed_url(url: str) -> str:
 def is_redis(url: str) -> bool:
     """Return whether the broker at *url* is Redis."""
     return url.startswith("redis")
+
+
+def redis_risks(settings: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return those *settings* with which a Redis loses queued calls, each with what it means and what to do."""
+    risks: list[tuple[str, str]] = []
+    if settings.get("appendonly") == "no":
+        lost = "calls that wait are lost when Redis restarts, with snapshots those since the last one"
+        risks.append(("appendonly no", f"{lost}: set appendonly yes and appendfsync always"))
+    policy = settings.get("maxmemory-policy", "noeviction")
+    if policy != "noeviction" and settings.get("maxmemory") != "0":  # without a limit nothing is deleted
+        keys = "the claims of calls, which are then judged twice," if policy.startswith("volatile") else "the queue"
+        lost = f"Redis deletes keys, {keys} among them, when its memory is full"
+        risks.append((f"maxmemory-policy {policy}", f"{lost}: set maxmemory-policy noeviction"))
+    return risks
 
 
 def make_celery_app(url: str) -> Any:
@@ -310,6 +326,22 @@ class CallBroker:
         with self.connect() as connection, suppress(*connection.channel_errors):
             return int(connection.default_channel.queue_declare(CALLS, passive=True).consumer_count)
         return 0
+
+    def redis_settings(self) -> dict[str, str]:
+        """Return the settings of the broker's Redis that decide whether it keeps queued calls.
+
+        Those that Redis does not show are missing: managed ones often refuse `CONFIG GET`.
+
+        Raises:
+            Exception: Redis cannot be reached.
+        """
+        errors: Any = import_module("redis.exceptions")
+        with self.redis() as client:
+            try:
+                found: dict[str, str] = {**client.config_get("append*"), **client.config_get("maxmemory*")}
+            except errors.ResponseError:
+                return {}
+        return {name: found[name] for name in _KEEPING if name in found}
 
     def redis(self) -> Any:
         """Create a client of the broker's Redis, for the caller to close. Its keys begin with `REDIS_PREFIX`."""

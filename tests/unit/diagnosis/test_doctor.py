@@ -898,7 +898,9 @@ def test_a_broker_and_a_store_that_are_away_are_problems() -> None:
     checks = {check.what: check for check in found.checks if check.what.startswith("fleet")}
     assert {what: (check.where, check.ok) for what, check in checks.items()} == {
         "fleet": ("redis://127.0.0.1:1/0", False),
+        "fleet queue": ("redis://127.0.0.1:1/0", True),
         "fleet store": ("redis://127.0.0.1:1/1", False),
     }
     assert "start the broker" in checks["fleet"].advice
+    assert "unknown" in checks["fleet queue"].seen
     assert "secret" not in str(found)
