@@ -161,7 +161,10 @@ def test_two_reviewers_label_thirty_calls_by_keyboard(
 
 
 def test_the_page_works_without_scripts_on_a_phone(browser: Browser, history: Path) -> None:
-    """By its buttons alone; every field has a label, and nothing is wider than the screen, in light and in dark."""
+    """By its buttons alone; every field has a label, and nothing is wider than the screen, in light and in dark.
+
+    It says what a bad answer is, too.
+    """
     unnamed = (
         "[...document.querySelectorAll('input:not([type=hidden]), select, textarea')].filter(e => !e.labels.length)"
     )
@@ -173,6 +176,7 @@ def test_the_page_works_without_scripts_on_a_phone(browser: Browser, history: Pa
         page = context.new_page()
         page.goto(address)
         page.get_by_role("link", name="Begin").click()
+        expect(page.get_by_text("the answer is bad if")).to_be_in_viewport()
         page.get_by_role("button", name="not supported").first.click()
         expect(page.locator("#said")).to_contain_text("no label yet")
         page.locator("textarea").fill("by hand")
