@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, Final
 
 from exporters.make_kits import rules
@@ -11,8 +12,8 @@ from ragtrace.estimates.formulas import RecordedFloats, interval_bounds
 from ragtrace.estimates.promql import CALIBRATION_HOLDS, LABEL_MOMENT
 
 Test = dict[str, Any]
-_Scenario = tuple[list[dict[str, str]], list[Test]]
-"""Input series, and the checks of what the rules make of them."""
+_Scenario = tuple[list[Test], ...]
+"""Input series, and lists of checks of what the rules make of them."""
 _TIMING: Final = rules.Timing()
 _LABELLED: Final = label_sums([(1.0, 1.0, 2.0), (1.0, 0.0, 2.0), (0.0, 1.0, 1.0), (0.0, 0.0, 9.0)])
 _BOT: Final = f'{rules.JOB}="bot"'
@@ -72,27 +73,27 @@ def recorded() -> Test:
     }
 
 
-def _check(expr: str, minute: str, wanted: bool = True) -> Test:
-    """Return the check that *expr* gives 1 at the *minute*, or nothing."""
-    return {"expr": expr, "eval_time": f"{minute}m", "exp_samples": [{"labels": "{}", "value": 1}] if wanted else []}
+def _check(expr: str, minute: int) -> Test:
+    """Return the check that *expr* gives 1 at the *minute*, or nothing if the minute is negative."""
+    wanted = [{"labels": "{}", "value": 1}] if minute > 0 else []
+    return {"expr": expr, "eval_time": f"{abs(minute)}m", "exp_samples": wanted}
 
 
 def _asked(record: str, workflow: str, value: float | None) -> Test:
     rule = f'{record}{{{rules.WORKFLOW}="{workflow}"}}'
     if value is None:
-        return _check(rule, "420", False)
+        return _check(rule, -420)
     # Near 0 an absolute tolerance: a difference of equal sums is rounding.
-    return _check(f"count(abs({rule} - {value!r}) <= {max(abs(value) * 1e-6, 1e-9)!r})", "420")
+    return _check(f"count(abs({rule} - {value!r}) <= {max(abs(value) * 1e-6, 1e-9)!r})", 420)
 
 
-def _is(record: str, labels: str, **there: bool) -> list[Test]:
-    """Return checks that one series exists, or none, at the minutes given as keywords: `m30` is minute 30."""
-    selector = f"{record}{{{labels}}}"
-    return [_check(f"count({selector})", minute.removeprefix("m"), wanted) for minute, wanted in there.items()]
+def _is(record: str, labels: str, *minutes: int) -> list[Test]:
+    """Return checks that one series exists at each of the *minutes*, or none at those that are negative."""
+    return [_check(f"count({record}{{{labels}}})", minute) for minute in minutes]
 
 
-def _fires(name: str, **firing: bool) -> list[Test]:
-    return _is("ALERTS", f'alertname="{name}", alertstate="firing", {_BOT}', **firing)
+def _fires(alert: str, *minutes: int) -> list[Test]:
+    return _is("ALERTS", f'alertname="Ragtrace{alert}", alertstate="firing", {_BOT}', *minutes)
 
 
 def _phases(labels: str, *phases: tuple[Moments | None, int]) -> list[dict[str, str]]:
@@ -123,64 +124,58 @@ def _calibration(holds: str, minutes: int) -> list[dict[str, str]]:
 
 def scenarios() -> dict[str, _Scenario]:
     """Return the tests of alerts that fire and alerts that do not."""
-    healthy, spiking = rate(0.01), rate(0.4)
-    unfaithful = rate(0.5)
+    healthy, spiking, flagged, real = rate(0.01), rate(0.4), rate(0.11), rate(0.6)
     return {
         "a spike fires and is over when the rate is back": (
             _phases(of(), (healthy, 60), (spiking, 60), (healthy, 90)),
-            [
-                *_fires("RagtraceSpike", m59=False, m75=True, m119=True, m180=False),
-                *_is(rules.ACTIVE, _BOT, m59=False, m75=True, m180=False),
-                *_fires("RagtraceNoData", m119=False, m205=False),
-            ],
+            _fires("Spike", -59, 75, 119, -180),
+            _is(rules.ACTIVE, _BOT, -59, 75, -180),
+            _fires("NoData", -119, -205),
         ),
         "a spike of a metric that should be high": (
-            _phases(of("faithfulness"), (rate(0.99), 60), (unfaithful, 60)),
-            _fires("RagtraceSpike", m59=False, m90=True),
+            _phases(of("faithfulness"), (rate(0.99), 60), (rate(0.5), 60)),
+            _fires("Spike", -59, 90),
         ),
         "a spike during which the application is killed is not over, and missed": (
             _phases(of(), (healthy, 60), (spiking, 40), (None, 90)),
-            [
-                *_fires("RagtraceSpike", m59=False, m90=True, m101=True, m150=True, m185=True),
-                *_fires("RagtraceNoData", m99=False, m110=True, m185=True),
-                *_is(rules.FRESH, _BOT, m99=True, m101=False),
-                *_is(rules.KNOWN, _BOT, m99=True, m185=True),
-            ],
+            _fires("Spike", -59, 90, 101, 150, 185),
+            _fires("NoData", -99, 110, 185),
+            _is(rules.FRESH, _BOT, 99, -101),
+            _is(rules.KNOWN, _BOT, 99, 185),
         ),
         "a short restart is no lack of data": (
             _phases(of(), (healthy, 60), (None, 3), (healthy, 60)),
-            _fires("RagtraceNoData", m59=False, m64=False, m100=False),
+            _fires("NoData", -59, -64, -100),
         ),
         "a little too much for hours": (
             _phases(of(), (rate(0.075), 180)),
-            [*_fires("RagtraceSlowBurn", m175=True), *_fires("RagtraceSpike", m175=False)],
+            _fires("SlowBurn", 175),
+            _fires("Spike", -175),
         ),
         "a little less than too much": (
             _phases(of(), (rate(0.045), 180)),
-            [*_fires("RagtraceSlowBurn", m175=False), *_fires("RagtraceSpike", m175=False)],
+            _fires("SlowBurn", -175),
+            _fires("Spike", -175),
         ),
         "few calls, one of them bad": (
             _phases(of(), (rate(0.2, 0.1), 120)),
-            [*_fires("RagtraceSpike", m60=False, m119=False), *_fires("RagtraceSlowBurn", m119=False)],
+            _fires("Spike", -60, -119),
+            _fires("SlowBurn", -119),
         ),
         "a judge that finds a tenth of the good answers bad: corrected, that is no spike, and a real one is": (
-            [*_phases(of(), (rate(0.11), 60), (rate(0.6), 60), (rate(0.11), 90)), *_calibration("1x300", 300)],
-            [
-                *_fires("RagtraceCorrectedSpike", m59=False, m90=True, m119=True, m205=False),
-                *_is(rules.CORRECTED_ACTIVE, _BOT, m59=False, m119=True, m205=False),
-                *_fires("RagtraceSpike", m59=True),
-            ],
+            [*_phases(of(), (flagged, 60), (real, 60), (flagged, 90)), *_calibration("1x300", 300)],
+            _fires("CorrectedSpike", -59, 90, 119, -205),
+            _is(rules.CORRECTED_ACTIVE, _BOT, -59, 119, -205),
+            _fires("Spike", 59),
         ),
         "a corrected spike is not over because the calibration is stale or the application is killed": (
-            [
-                *_phases(of(), (rate(0.11), 60), (rate(0.6), 60), (rate(0.11), 40), (None, 50)),
-                *_calibration("1x99 0x60 _x60", 99),
-            ],
-            _fires("RagtraceCorrectedSpike", m59=False, m95=True, m155=True, m205=True),
+            [*_phases(of(), (flagged, 60), (real, 60), (flagged, 40), (None, 50)), *_calibration("1x99 0x60 _x60", 99)],
+            _fires("CorrectedSpike", -59, 95, 155, 205),
         ),
         "a stale calibration corrects nothing": (
-            [*_phases(of(), (rate(0.6), 120)), *_calibration("0x120", 0)],
-            [*_fires("RagtraceCorrectedSpike", m119=False), *_fires("RagtraceSpike", m119=True)],
+            [*_phases(of(), (real, 120)), *_calibration("0x120", 0)],
+            _fires("CorrectedSpike", -119),
+            _fires("Spike", 119),
         ),
         **_of_operation(),
     }
@@ -188,16 +183,15 @@ def scenarios() -> dict[str, _Scenario]:
 
 def _objectives() -> Test:
     """Return the test of the shipped objectives, which no service has for itself."""
+    of_metric = f'{rules.METRIC}="{{}}"'
+    opposites = f"sum({rules.MOST}{{{of_metric.format('hallucination')}}}) + sum({rules.LEAST})"
     checks = [
-        *_is(rules.MOST, f'{rules.METRIC}="hallucinated"', m5=True),
-        *_is(rules.MOST, f'{rules.METRIC}="answered_without_context"', m5=True),
-        *_is(rules.KNOWN, "", m5=False),
-        *_is(rules.LEAST, f'{rules.METRIC}="faithfulness"', m5=True),
-        _check(
-            f'count(abs(sum({rules.MOST}{{{rules.METRIC}="hallucination"}}) + sum({rules.LEAST}) - 1) < 1e-9)',
-            "5",
-        ),
-        *_is(rules.MOST, f'{rules.METRIC}="faithfulness"', m5=False),
+        *_is(rules.MOST, of_metric.format("hallucinated"), 5),
+        *_is(rules.MOST, of_metric.format("answered_without_context"), 5),
+        *_is(rules.KNOWN, "", -5),
+        *_is(rules.LEAST, of_metric.format("faithfulness"), 5),
+        _check(f"count(abs({opposites} - 1) < 1e-9)", 5),
+        *_is(rules.MOST, of_metric.format("faithfulness"), -5),
     ]
     return {"name": "objectives", "interval": "1m", "input_series": [], "promql_expr_test": checks}
 
@@ -210,43 +204,43 @@ def _calls(outcome: str, values: str, reason: str = "") -> dict[str, str]:
 def _of_operation() -> dict[str, _Scenario]:
     state = f'{rules.JUDGE_STATE}{{{_BOT}, {rules.EVALUATOR}="judge", {rules.BREAKER}="open"}}'
     posted = f'{rules.POSTED}{{{_BOT}, ragtrace_sink="phoenix", {rules.OUTCOME}="{{}}", {rules.REASON}="http_500"}}'
+    dropped = f'sum by ({rules.REASON}) (ALERTS{{alertname="RagtraceCallsDropped", {_BOT}, alertstate="firing"}})'
+    of_reason = [
+        {
+            "expr": dropped,
+            "eval_time": minute,
+            "exp_samples": [{"labels": f'{{{rules.REASON}="{reason}"}}', "value": 1}],
+        }
+        for minute, reason in (("33m", "queue_full"), ("65m", "shutdown"))
+    ]
     return {
         "a judge that fails, and recovers": (
             [_calls("scored", "0+10x30 300+5x30 450+10x60"), _calls("failed", "0+0x30 0+5x30 150+0x60", "timeout")],
-            _fires("RagtraceJudgeFailing", m30=False, m50=True, m110=False),
+            _fires("JudgeFailing", -30, 50, -110),
         ),
         "a judge that fails rarely": (
             [_calls("scored", "0+10x60"), _calls("failed", "0+1x60", "timeout")],
-            _fires("RagtraceJudgeFailing", m50=False),
+            _fires("JudgeFailing", -50),
         ),
         "a circuit breaker opens": (
             [{"series": state, "values": "0x30 1x10 0x20"}],
-            _fires("RagtraceJudgeFailing", m29=False, m35=True, m50=False),
+            _fires("JudgeFailing", -29, 35, -50),
         ),
         "calls are dropped, of a new reason and of an old one, and then none": (
             [_calls("dropped", "_x30 7x60", "queue_full"), _calls("dropped", "3x60 5x30", "shutdown")],
-            [
-                *(
-                    {
-                        "expr": f'sum by ({rules.REASON}) (ALERTS{{alertname="RagtraceCallsDropped", {_BOT}, alertstate="firing"}})',
-                        "eval_time": minute,
-                        "exp_samples": [{"labels": f'{{{rules.REASON}="{reason}"}}', "value": 1}],
-                    }
-                    for minute, reason in (("33m", "queue_full"), ("65m", "shutdown"))
-                ),
-                *_fires("RagtraceCallsDropped", m50=False, m85=False),
-            ],
+            of_reason,
+            _fires("CallsDropped", -50, -85),
         ),
         "calls that are kept for later are not dropped": (
             [_calls("dropped", "0+5x60", "spooled")],
-            _fires("RagtraceCallsDropped", m50=False),
+            _fires("CallsDropped", -50),
         ),
         "scores that a backend does not take": (
             [
                 {"series": posted.replace("{}", "failed"), "values": "0x30 0+2x10 20x40"},
                 {"series": posted.replace("{}", "posted"), "values": "0+5x80"},
             ],
-            _fires("RagtraceScoresNotPosted", m29=False, m38=True, m70=False),
+            _fires("ScoresNotPosted", -29, 38, -70),
         ),
     }
 
@@ -274,11 +268,11 @@ def week() -> Test:
     checks: list[Test] = []
     for name, value in values.items():
         record = f'{rules.WEEK.format(name)}{{{rules.WORKFLOW}="fell"}}'
-        checks.append(_check(f"count(abs({record} - {value!r}) < {0.0005 * max(1.0, value)!r})", "2880"))
-        checks.append(_check(f'count({rules.WEEK.format(name)}{{{rules.WORKFLOW}="new"}})', "2880", False))
-    for workflow, fell in (("fell", True), ("same", False), ("judged", False)):
-        checks += _is(rules.WEEK.format("fallen"), f'{rules.WORKFLOW}="{workflow}"', m2730=False, m2880=fell)
-    checks += _fires("RagtraceConsistencyFell", m2730=False, m2880=True)
+        checks.append(_check(f"count(abs({record} - {value!r}) < {0.0005 * max(1.0, value)!r})", 2880))
+        checks += _is(rules.WEEK.format(name), f'{rules.WORKFLOW}="new"', -2880)
+    for workflow, end in (("fell", 2880), ("same", -2880), ("judged", -2880)):
+        checks += _is(rules.WEEK.format("fallen"), f'{rules.WORKFLOW}="{workflow}"', -2730, end)
+    checks += _fires("ConsistencyFell", -2730, 2880)
     return {"name": "week", "interval": "5m", "input_series": inputs, "promql_expr_test": checks}
 
 
@@ -287,11 +281,11 @@ def alert_tests() -> Test:
 
     Each scenario is a service of its own, with the scenario's name: one evaluation of the rules is for all of them.
     """
-    inputs: list[dict[str, str]] = []
+    inputs: list[Test] = []
     checks: list[Test] = []
-    for name, (series, asked) in scenarios().items():
+    for name, (series, *asked) in scenarios().items():
         inputs += [{**each, "series": _renamed(each["series"], name)} for each in series]
-        checks += [{**each, "expr": _renamed(each["expr"], name)} for each in asked]
+        checks += [{**each, "expr": _renamed(each["expr"], name)} for each in chain(*asked)]
     together = {"name": "alerts", "interval": "1m", "input_series": inputs, "promql_expr_test": checks}
     return _test_file("5m", [together, _objectives()])
 

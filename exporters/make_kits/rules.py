@@ -171,25 +171,11 @@ def _fell(timing: Timing) -> Rule:
 
 def alerts(timing: Timing) -> Rule:
     """Return the rule group of the alerts, with the recording rules of their states."""
+    made = (_spike, _corrected_spike, _slow_burn, _fell, _no_data, _judge_failing, _dropped, _not_posted)
     return {
         "name": "ragtrace-alerts",
         "interval": timing.interval,
-        "rules": [
-            *_memory(timing),
-            *(
-                alert(timing)
-                for alert in (
-                    _spike,
-                    _corrected_spike,
-                    _slow_burn,
-                    _fell,
-                    _no_data,
-                    _judge_failing,
-                    _dropped,
-                    _not_posted,
-                )
-            ),
-        ],
+        "rules": [*_memory(timing), *(alert(timing) for alert in made)],
     }
 
 
