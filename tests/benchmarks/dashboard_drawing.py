@@ -17,14 +17,14 @@ body{margin:0;background:#111217;color:#ccccdc;font:13px Inter,"DejaVu Sans",Hel
 box-sizing:border-box;overflow:hidden}
 .title{padding:7px 10px 0;font-weight:600;font-size:13px;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
 .legend{position:absolute;bottom:5px;left:10px;right:6px;font-size:10.5px;color:#b0b3bd;line-height:1.35}
-.legend span{white-space:nowrap;margin-right:12px}
-.legend i{display:inline-block;width:12px;height:3px;margin-right:5px;vertical-align:middle;border-radius:1px}
+.legend span{white-space:nowrap;margin-right:8px}
+.legend i{display:inline-block;width:10px;height:3px;margin-right:4px;vertical-align:middle;border-radius:1px}
 .row{position:absolute;font-weight:600;font-size:15px;padding:8px 4px}
 .big{font-size:34px;font-weight:600;text-align:center;padding-top:16px}
 .small{text-align:center;color:#8e919b;font-size:12px}
-.text{padding:2px 12px;line-height:1.5;font-size:13px}.text p{margin:0 0 7px}
+.text{padding:2px 12px;line-height:1.4;font-size:12.5px}.text p{margin:0 0 5px}
 .values{display:flex;justify-content:space-around}.values .big{padding-top:26px}
-table{border-collapse:collapse;width:calc(100% - 20px);margin:6px 10px;font-size:13px}
+table{border-collapse:collapse;width:calc(100% - 20px);margin:6px 10px;font-size:12px;white-space:nowrap}
 th{text-align:right;color:#6e9fff;font-weight:500;padding:4px 6px;border-bottom:1px solid #25282e}
 td{text-align:right;padding:6px;border-bottom:1px solid #25282e}th.t,td.t{text-align:left}
 .head{position:absolute;left:12px;top:8px;font-size:18px;font-weight:600}

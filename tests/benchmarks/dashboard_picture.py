@@ -36,7 +36,8 @@ VARIABLES: Final = {
 }
 PHASES: Final = (("healthy", 130.0), ("release", 110.0), ("healthy", 120.0))
 STEP_S: Final = 4.0
-WIDTH, HEIGHT = 1600, 1970
+WIDTH, HEIGHT = 1600, 2222
+"""Up to the row of the application."""
 
 
 def run(data: Path) -> None:

@@ -20,6 +20,7 @@ COLOURS: Final = {
     "light-yellow": "#fff899",
     "yellow": "#f2cc0c",
     "light-blue": "#8ab8ff",
+    "light-purple": "#ca95e5",
     "blue": "#5794f2",
     "purple": "#a352cc",
     "orange": "#ff9830",
