@@ -138,9 +138,10 @@ class WorkerClaims:
         requests = [ClaimRequest(claim_id(span, *self._evaluator), *owners) for span, *owners in known]
         found = self._ask(lambda store: store.claim_all(requests, self._seconds)) if requests else []
         states = iter(found or ())
-        outcomes: list[Claim | Literal["unknown"]] = [
-            "unknown" if span is None else next(states, "unknown") for span, *_ in wanted
-        ]
+        outcomes: list[Claim | Literal["unknown"]] = []
+        for span, *_ in wanted:
+            state = None if span is None else next(states, None)
+            outcomes.append(state or "unknown")
         if self.has_store:
             self.counts.update(outcomes)
         return outcomes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
@@ -100,7 +100,7 @@ class FleetPublisher:
         return await publishing.done
 
     @contextmanager
-    def hurried(self) -> Iterator[None]:
+    def hurried(self) -> Generator[None, None, None]:
         """Within the block, in which a flush or a shutdown waits, publish calls without waiting for more of them."""
         with self._changed:
             self._n_waiting += 1
