@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.frameworks.environment import RECORDED, cells
+from tests.integration.frameworks.environment import RECORDED, cells, version_differences
 
 NAMES = sorted("-".join(cell) for cell in cells())
 APPLICATIONS = sorted({application for application, _, _ in cells()})
@@ -65,3 +65,12 @@ def test_no_recording_names_the_machine_it_was_made_on() -> None:
         data = path.read_bytes()
         text = gzip.decompress(data) if path.suffix == ".gz" else data
         assert f"{Path.home()}/".encode() not in text, path.name
+
+
+def test_a_comparison_with_the_newest_versions_says_which_they_are() -> None:
+    """Also which release was not installed, as another package excludes it: that one was not compared."""
+    pinned, installed = ["framework[extra]==1.0", "client==2.0", "numpy>=2"], {"client": "2.0", "numpy": "2.2"}
+    newer = version_differences(pinned, installed | {"framework": "1.1"}, {"client": "3.0", "numpy": "2.2"})
+    assert newer == ["framework 1.1, pinned 1.0", "client 2.0, newest release 3.0"]
+    same = version_differences(pinned, installed | {"framework": "1.0"}, {"client": "2.0"})
+    assert same == ["as pinned"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -81,8 +82,13 @@ def path_of(environment: str, *, newest: bool = False) -> Path:
 
 
 def _requirements(environment: str, *, newest: bool) -> list[str]:
-    packages: list[str] = environments()[environment]["packages"]
-    return [package.partition("==")[0] for package in packages] if newest else packages
+    described = environments()[environment]
+    packages: list[str] = described["packages"]
+    if not newest:
+        return packages
+    added: list[str] = described.get("newest", [])
+    bounded = {requirement.partition("<")[0] for requirement in added}
+    return [name for package in packages if (name := package.partition("==")[0]) not in bounded] + added
 
 
 def python_of(environment: str, *, newest: bool = False) -> Path:
@@ -186,6 +192,54 @@ def make(environment: str, *, newest: bool = False) -> Path:
     subprocess.run([*install, *packages], check=True, timeout=_INSTALL_S, stdin=subprocess.DEVNULL)
     (folder / ".installed").touch()
     return folder
+
+
+def newest_versions(environment: str) -> list[str]:
+    """Return, a line each, which of the newest versions in the *environment* differ from the pinned and released ones.
+
+    The package index is asked for the newest release of each package, whatever other packages require of it.
+    """
+    python = str(path_of(environment, newest=True) / "bin" / "python")
+    uv = os.environ.get("RAGTRACE_UV") or shutil.which("uv")
+    lists = [uv, "pip", "list", "-q", "--python", python] if uv else [python, "-m", "pip", "list"]
+    listed = json.loads(_output([*lists, "--format", "json"]))
+    installed = {_normalized(package["name"]): package["version"] for package in listed}
+    if uv:
+        each = [uv, "pip", "compile", "-q", "--no-deps", "--no-header", "--no-annotate", "--python", python, "-"]
+        released = dict(line.split("==") for line in _output(each, "\n".join(installed)).splitlines())
+    else:
+        each = [python, "-m", "pip", "install", "-qq", "--dry-run", "--ignore-installed", "--no-deps", "--report", "-"]
+        found = [package["metadata"] for package in json.loads(_output([*each, *installed]))["install"]]
+        released = {_normalized(package["name"]): package["version"] for package in found}
+    return version_differences(environments()[environment]["packages"], installed, released)
+
+
+def _output(command: list[str], given: str = "") -> str:
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "check": True, "timeout": _INSTALL_S}
+    return str(subprocess.run(command, input=given, **options).stdout)
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def version_differences(pinned: list[str], installed: dict[str, str], released: dict[str, str]) -> list[str]:
+    """Return a line for each package whose version is not the pinned one, and for each that has a newer release.
+
+    A newer release is not installed where a package of the environment excludes it, or one that it requires is missing.
+
+    Args:
+        pinned: requirements with `==`, which may have extras; others are left out.
+        installed: version of each package.
+        released: newest release of each package.
+    """
+    pins = [requirement.split("==") for requirement in pinned if "==" in requirement]
+    versions = [(name.partition("[")[0], version) for name, version in pins]
+    changed = [f"{name} {installed[name]}, pinned {pin}" for name, pin in versions if installed[name] != pin]
+    newer = [(name, release) for name, release in released.items() if release != installed[name]]
+    return (changed or ["as pinned"]) + [
+        f"{name} {installed[name]}, newest release {release}" for name, release in newer
+    ]
 
 
 def main(arguments: list[str]) -> None:

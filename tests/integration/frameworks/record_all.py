@@ -1,8 +1,8 @@
 """Make the recordings in tests/files/recorded again: `record_all.py [WORD...]`, those whose name has every word.
 
 `record_all.py --newest [WORD...]`, which is `make newest ARGS="WORD..."`, records with the newest versions of all
-packages into a temporary folder instead. It installs these first, and prints how the recordings, and the verdicts on
-what ragtrace reads from them, differ from the committed ones.
+packages into the folder .cache/newest instead. It installs these first, and prints which versions differ from the
+pinned ones, and how the recordings, and the verdicts on what ragtrace reads from them, differ from the committed ones.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Final
 
-from environment import FOLDER, RECORDED, Recorder, cells, environment_of, environments, make
+from environment import FOLDER, RECORDED, Recorder, cells, environment_of, environments, make, newest_versions
 from shapes import calls, shape
 
 sys.path.append(str(FOLDER.parents[2]))  # for the folder docs
+
+NEWEST: Final = FOLDER.parents[2] / ".cache" / "newest"
+"""Folder of recordings with the newest versions, which git ignores: a difference is understood from its spans."""
 
 
 def main(words: list[str]) -> None:
@@ -26,6 +29,7 @@ def main(words: list[str]) -> None:
         chosen = [cell for cell in chosen if not environments()[environment_of(*cell[:2])].get("earlier")]
         for environment in dict.fromkeys(environment_of(*cell[:2]) for cell in chosen):
             sys.stdout.write(f"{environment}: {make(environment, newest=True)}\n")
+            sys.stdout.write("".join(f"  {line}\n" for line in newest_versions(environment)))
     with Recorder(newest=newest) as recorder:
         for cell in chosen:
             lines = differences(recorder, *cell) if newest else []
@@ -38,15 +42,18 @@ def main(words: list[str]) -> None:
 def differences(recorder: Recorder, application: str, instrumentation: str, mode: str) -> list[str]:
     """Record one cell with the newest versions and return, a line each, what differs from its committed recording."""
     name = f"{application}-{instrumentation}-{mode}"
-    with TemporaryDirectory() as folder:
-        try:
-            recorder.record(application, instrumentation, mode, Path(folder))
-        except AssertionError as error:
-            return [f"  fails: {str(error).splitlines()[-1]}"]
-        differing = calls(Path(folder) / f"{name}.calls.json") != calls(RECORDED / f"{name}.calls.json")
-        read = [_verdict(path, name) for path in (RECORDED, Path(folder))]
-        before, after = (shape(path / f"{name}.spans.jsonl.gz") for path in (RECORDED, Path(folder)))
-    lines = ["  the application logs other calls"] if differing else []
+    try:
+        recorder.record(application, instrumentation, mode, NEWEST)
+    except AssertionError as error:
+        return [f"  fails: {str(error).splitlines()[-1]}"]
+    # In any order, as requests that overlap are logged when they end.
+    logged = [
+        sorted(json.dumps(call, sort_keys=True) for call in calls(folder / f"{name}.calls.json"))
+        for folder in (RECORDED, NEWEST)
+    ]
+    read = [_verdict(folder, name) for folder in (RECORDED, NEWEST)]
+    before, after = (shape(folder / f"{name}.spans.jsonl.gz") for folder in (RECORDED, NEWEST))
+    lines = ["  the application logs other calls"] if logged[0] != logged[1] else []
     lines += [f"  verdict: {read[1]}, not {read[0]}"] if read[0] != read[1] else []
     lines += [f"  - {times} x {kind}" for kind, times in sorted((before - after).items())]
     return lines + [f"  + {times} x {kind}" for kind, times in sorted((after - before).items())]
