@@ -100,9 +100,8 @@ def _group_lives(group: int) -> bool:
 
 def _check_phoenix(url: str) -> None:
     """The newest calls have their annotations: soon, as Phoenix looks for the span of each every ten seconds."""
-    wait_until(
-        lambda: _annotated(url) == {"faithfulness", "hallucinated", "consistency"}, 60, "the annotations are there"
-    )
+    wanted = {"faithfulness", "hallucinated", "consistency"}
+    wait_until(lambda: _annotated(url) == wanted, 60, "the annotations are there", every=1.0)
 
 
 def _annotated(url: str) -> set[str]:

@@ -77,14 +77,14 @@ class Prometheus:
         return wait_until(lambda: self.query(expr), seconds, expr)
 
 
-def wait_until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    """The first true value of *condition*; fails after *seconds*."""
+def wait_until(condition: Callable[[], Any], seconds: float, what: str, *, every: float = _POLL_S) -> Any:
+    """The first true value of *condition*, asked *every* so many seconds; fails after *seconds*."""
     pause, deadline = threading.Event(), time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = condition()
         if found:
             return found
-        pause.wait(_POLL_S)
+        pause.wait(every)
     raise AssertionError(f"not within {seconds:g} s: {what}")
 
 
