@@ -353,6 +353,8 @@ def test_they_keep_it_to_the_tenth_of_a_second(
             late.append(perf_counter() - began - timeout)
             ragtrace.shutdown(0.0)
         judge.open()
+        if late[-1] < 0.1:
+            break
     assert min(late) < 0.1, late
 
 
