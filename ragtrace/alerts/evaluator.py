@@ -77,11 +77,11 @@ class SpikeState:
         detector: decides when a spike begins.
         min_calls: scored calls before the first alarm.
         recovery_calls: latest calls after the alarm whose mean ends the spike.
+        condition: state to begin with.
     """
 
-    def __init__(self, detector: Detector, *, min_calls: int, recovery_calls: int) -> None:
-        self.detector, self.recovery_calls = detector, recovery_calls
-        self.condition: Condition = "ok"
+    def __init__(self, detector: Detector, *, min_calls: int, recovery_calls: int, condition: Condition = "ok") -> None:
+        self.detector, self.recovery_calls, self.condition = detector, recovery_calls, condition
         self._min_calls = min_calls
         self._recovering_calls = -(-recovery_calls // _RECOVERING_DIVISOR)  # rounded up
         self._since_alarm: deque[tuple[float, float]] = deque(maxlen=recovery_calls)  # weight and badness
@@ -246,13 +246,19 @@ class AlertEvaluator:
             self._set_bound(known.judge_bound(self._alert.bound, above=self._alert.direction == "above"))
 
     def _set_bound(self, score_bound: float) -> None:
-        """Begin to compare the mean of the watched scores with *score_bound*, without evidence."""
+        """Begin to compare the mean of the watched scores with *score_bound*, without evidence.
+
+        A spike that was found with another bound lasts until scores are within the new one.
+        """
         alert, self._score_bound = self._alert, score_bound
         badness_bound = alert.badness(score_bound)
         head_start = 0.0 if alert.against_baseline else HEAD_START
         detector = Detector(badness_bound, alert.mean_calls_between_false_alarms, alert.calls_in_batch, head_start)
         recovery_calls = alert.calls_to_recover(badness_bound)
-        self._spike = SpikeState(detector, min_calls=alert.min_calls, recovery_calls=recovery_calls)
+        condition: Condition = "spiking" if "spiking" in self._open else "ok"
+        self._spike = SpikeState(
+            detector, min_calls=alert.min_calls, recovery_calls=recovery_calls, condition=condition
+        )
         self._latest = deque(self._latest, maxlen=max(_KEPT_CALLS, recovery_calls))
 
     def add(self, call: RagCall, evaluation: Evaluation, share: float, now: ClockReading) -> list[Notice]:

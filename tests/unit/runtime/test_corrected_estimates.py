@@ -170,6 +170,22 @@ def test_a_spike_stays_open_when_its_calibration_becomes_stale(file: Path) -> No
     assert states(captured) == {"no_calibration"}
 
 
+def test_a_spike_is_over_only_when_the_scores_say_so(file: Path) -> None:
+    """A calibration that holds again ends no spike by itself; the scores after it do."""
+    notices: list[Any] = []
+    alert = ragtrace.Alert("hallucinated", above=0.05, corrected=True, notify=notices.append)
+    bad = [*script(60, 0), *script(5, 0, served="tiny-2"), *script(10, 0)]
+    judge = FakeJudge(*bad, *script(0, 300), name="judge")
+    sampling = ragtrace.Sampling(rate=1.0)
+    captured = watch(
+        screen=None, judge=judge, metrics=["hallucinated"], sampling=sampling, calibration=file, alerts=[alert]
+    )
+    ask_all(len(bad))
+    assert (states(captured), [notice.status for notice in notices]) == ({"spiking"}, ["firing"])
+    ask_all(300, len(bad))
+    assert (states(captured), [notice.status for notice in notices]) == ({"ok"}, ["firing", "resolved"])
+
+
 def test_an_alert_on_a_baseline_cannot_be_corrected() -> None:
     """The baseline is of the judge's scores."""
     with pytest.raises(ragtrace.SettingsError, match="exclude each other"):
