@@ -80,7 +80,7 @@ def assembled(path: Path) -> list[RagCall]:
     for span in SpanFile(path):
         if isinstance(span, FinishedSpan):
             assembler.add(span)
-    return [call.builder.build() for call in assembler.close(everything=True)]
+    return [call.builder.build() for call in assembler.take_complete(everything=True)]
 
 
 def verdict(calls: Sequence[RagCall], logged: Sequence[Mapping[str, Any]]) -> str:

@@ -181,7 +181,7 @@ class SpanScorer:
             self._assembler.take_left_out()  # discarded, as they serve spans held back, and the gateway holds none
 
     def _submit_calls(self, *, everything: bool) -> None:
-        for call in self._assembler.close(everything=everything):
+        for call in self._assembler.take_complete(everything=everything):
             if _is_evaluated(call):
                 self._calls["skipped"] += 1
                 call.builder.close()

@@ -79,9 +79,9 @@ class SpanFileCalls:
             self._n_read += 1
             self._assembler.add(span)
             if self._n_read % _LOOK_EVERY == 0:
-                yield from self._assembler.close()
+                yield from self._assembler.take_complete()
                 self._assembler.take_left_out()
-        yield from self._assembler.close(everything=True)
+        yield from self._assembler.take_complete(everything=True)
 
 
 def _line(number: int, assembled: AssembledCall) -> CallLine:

@@ -68,7 +68,7 @@ class SpanCalls:
             if self._assembler is None:
                 from ragtrace.telemetry.reading.assembler import CallAssembler  # only where spans are read
 
-                self._assembler = CallAssembler(scores_own=False, most_bytes=self._most_bytes)
+                self._assembler = CallAssembler(include_own=False, most_bytes=self._most_bytes)
             assembler = self._assembler
             # Taken first, as their starts are in the queue by then.
             dropped = [each for intake in sources for each in intake.take_dropped()]
@@ -80,7 +80,7 @@ class SpanCalls:
             for each in dropped:
                 if each is not None:
                     assembler.lose(each)
-            calls = assembler.close(everything=everything)
+            calls = assembler.take_complete(everything=everything)
             left_out = assembler.take_left_out()
         for call in calls:
             root = call.builder.root.span_context

@@ -4,6 +4,9 @@ anything.
 Two processes must not use the parent's connections or export its figures, and what the parent's metric reader had
 locked at the fork stays locked. The SDK itself gives a child empty queues and new threads and, in its newest releases,
 a new `service.instance.id`.
+
+Queues of scores, alerts and history entries (`ragtrace.telemetry.export.outbox.Outbox`) have no part in this: the
+components that own the queues empty them right after the fork.
 """
 
 from __future__ import annotations

@@ -25,11 +25,17 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 _PATIENCE_SECONDS: Final = 600.0
+"""Default time after which an item that the receiver keeps refusing for the moment is given up."""
 _MOST_TRIES: Final = 1_000_000
+"""Default number of deliveries after which such an item is given up: so many that the time alone decides."""
 _SEND_SECONDS: Final = 10.0
+"""Default time limit of one delivery."""
 _FIRST_PAUSE_SECONDS: Final = 0.5
+"""Pause before the first retry; each further pause is twice as long."""
 _LONGEST_PAUSE_SECONDS: Final = 30.0
+"""Longest pause before a retry, unless the receiver asks for a pause."""
 _LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
+"""Longest pause that the receiver may ask for (`Refusal.after_s`)."""
 _FLUSH_PAUSE_SECONDS: Final = 0.2
 """Longest pause before a retry while a flush waits, unless the receiver asks for a pause."""
 _SHORTEST_IDLE_SECONDS: Final = 0.02
@@ -101,12 +107,17 @@ class _Entry(Generic[T]):
 class Outbox(Generic[T]):
     """Bounded queue whose items one daemon thread delivers to a receiver in batches, with retries.
 
-    Items leave in the order in which they were offered, except that a delayed or refused item lets the others pass. A
-    refusal with `busy` stops the whole queue, so that its items keep their order. Retries wait between 0.5 and 30
-    seconds, or as long as the receiver asks for (`after_s`, 300 seconds at most).
+    Items leave in the order in which they were offered, except that a delayed or refused item lets the others pass.
+    Safe from any thread.
 
-    `offered = posted + repeated + failed{reason} + dropped{reason} + pending` holds at every moment. Safe from any
-    thread.
+    **Refusals** (`Refusal`). An item refused without `again` has failed. With `again`, it is delivered again after a
+    pause: between 0.5 and 30 seconds, or as long as the receiver asks for (`after_s`, 300 seconds at most), which even
+    a flush observes. With `busy`, the whole queue pauses, so that all items keep their order.
+
+    **Counts.** `offered = posted + repeated + failed{reason} + dropped{reason} + pending` holds at every moment.
+    `failed` counts the items that the receiver refused for good, or until *patience* or *most_tries* was spent.
+    `dropped` counts the items that did not fit into the queue, that a shutdown left undelivered or refused, and those
+    that the caller did not queue at all (`count_skipped`).
 
     Args:
         receiver: delivers the batches.
@@ -141,8 +152,11 @@ class Outbox(Generic[T]):
         """Empty the delivery queue in a forked child, where items and delivery thread belong to the parent."""
         # Re-entrant: garbage collection may end a stream, and with it a call, at any allocation.
         self._changed = threading.Condition(threading.RLock())
-        self._queue: list[tuple[float, int, _Entry[T]]] = []  # a heap: when due, order of arrival
-        self._in_hand: set[_Entry[T]] = set()
+        self._queue: list[tuple[float, int, _Entry[T]]] = []
+        """Heap of waiting entries, each after the time when it is due (0.0: now) and its place among entries of the
+        same time."""
+        self._being_sent: set[_Entry[T]] = set()
+        """Entries of the batches that the receiver is delivering now."""
         self._known: OrderedDict[str, None] = OrderedDict()
         self._order = count()
         self._thread: threading.Thread | None = None
@@ -150,11 +164,16 @@ class Outbox(Generic[T]):
         self._failed: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._lost = self._lost_at_last_flush = 0
-        self._flushes = 0  # that wait at the moment
+        """Number of items that failed or were dropped, except skipped ones; and the same number at the last flush."""
+        self._flushes = 0
+        """Number of flushes that wait at the moment."""
         self._paused_until = 0.0
-        self._retry_after_until = 0.0  # as far as the receiver asked for the pause, so that a flush keeps it
-        self._closed = False  # refuses new items
-        self._over = False  # delivers no more
+        self._retry_after_until = 0.0
+        """End of the pause as far as the receiver asked for it: a flush waits for this time, too."""
+        self._closed = False
+        """Whether new items are refused; items in the queue are still delivered."""
+        self._ended = False
+        """Whether delivery has ended: `close` has dropped the items that were left."""
 
     @property
     def name(self) -> str:
@@ -216,11 +235,14 @@ class Outbox(Generic[T]):
     def settled_until(self, moment: float) -> bool:
         """Return whether all items offered before the time *moment* are either delivered or counted as lost."""
         with self._changed:
-            pending = (*self._in_hand, *(entry for _, _, entry in self._queue))
+            pending = (*self._being_sent, *(entry for _, _, entry in self._queue))
             return all(entry.settled or entry.offered_at > moment for entry in pending)
 
     def count_skipped(self, reason: str) -> None:
-        """Count an item as dropped for *reason*, because the caller has decided not to queue it."""
+        """Count an item as dropped for *reason*, because the caller has decided not to queue it.
+
+        This is no loss: neither `flush` nor `close` returns False for a skipped item.
+        """
         with self._changed:
             self._offered += 1
             self._dropped[reason] += 1
@@ -262,8 +284,10 @@ class Outbox(Generic[T]):
             self._closed = True
         flushed = self.flush(timeout)
         with self._changed:
-            self._over = True
-            left = [entry for entry in (*self._in_hand, *(entry for _, _, entry in self._queue)) if self._settle(entry)]
+            self._ended = True
+            left = [
+                entry for entry in (*self._being_sent, *(entry for _, _, entry in self._queue)) if self._settle(entry)
+            ]
             self._queue.clear()
             for entry in left:
                 self._count_lost(entry, self._dropped, "shutdown")
@@ -346,7 +370,7 @@ class Outbox(Generic[T]):
             while batch := self._next(until_empty=until_empty):
                 refusals = self._receiver.send([entry.item for entry in batch], self._send_seconds)
                 with self._changed:
-                    self._in_hand.difference_update(batch)
+                    self._being_sent.difference_update(batch)
                     losses = self._record_batch_result(batch, refusals)
                     self._changed.notify_all()
                 for (reason, detail), lost in losses.items():  # not under the lock: a log handler may do anything
@@ -361,10 +385,10 @@ class Outbox(Generic[T]):
             An empty list after `close`, or, if *until_empty*, when nothing is pending.
         """
         with self._changed:
-            while not self._over and (self._pending or not until_empty):
+            while not self._ended and (self._pending or not until_empty):
                 now = self._clock()
                 if now >= self._paused_until and (batch := self._take(now)):
-                    self._in_hand.update(batch)
+                    self._being_sent.update(batch)
                     return batch
                 due = max(self._paused_until, self._queue[0][0]) if self._queue else None
                 self._changed.wait(None if due is None else max(_SHORTEST_IDLE_SECONDS, due - now))

@@ -1,4 +1,7 @@
-"""Assembly of RAG calls from the finished spans of a trace, whatever instrumentation has created the spans."""
+"""Assembly of RAG calls from the finished spans of a trace, whatever instrumentation has created the spans.
+
+A *reading* (`SpanReading`) is the step of a RAG call that was read from one finished span, together with that span.
+"""
 
 from __future__ import annotations
 
@@ -23,30 +26,33 @@ if TYPE_CHECKING:
 
 _SPAN_BYTES: Final = 1_000
 """Memory of a reading without the texts."""
-_LOOK_CHARS: Final = 80
-"""Number of first characters of a document that are looked for in a prompt."""
+_SEARCH_CHARS: Final = 80
+"""Number of first characters of a document that are searched for in a prompt."""
 _LEAST_LIMIT: Final = 32
 """Shortest limit on the length of texts that is concluded from the texts."""
 _EQUAL_LENGTHS: Final = 4
 """Fewest different texts, all as long as the longest text, that show a limit on the length of texts."""
 _ABANDONED_SECONDS: Final = 30.0
-"""Time without news after which spans that go on below an ended root are no longer waited for. Only spans whose start
-was seen can go on, so it plays no part in the gateway (see `CallAssembler`)."""
+"""Time without a new span after which a call whose root has ended no longer waits for spans below the root that have
+started but not ended. Only `CallAssembler.observe` sees starts, so the gateway, which uses `add`, waits for none."""
 _KEPT_SECONDS: Final = 60.0
 """Time for which a model call is kept, so that the same call is recognised in another instrumentation's spans."""
 _MOST_REMEMBERED: Final = 20_000
+"""Most look-up keys of model calls that are kept (`_ModelCall.keys`)."""
 _MOST_EQUAL: Final = 64
 """Most model calls with the same answer that are kept, as many have an answer such as "I do not know."."""
 _MOST_TRACES: Final = 20_000
+"""Most traces that are kept at a time, unless the caller sets another limit."""
 _MOST_PARENTS: Final = 40_000
 """Most spans of one trace whose parents are kept."""
 _MOST_LOST: Final = 4_096
 """Most lost steps of one trace that are kept; with more, no call in the trace can be complete."""
-_LOOK_SECONDS: Final = 0.2
-_LOOK_SECONDS_PER_SPAN: Final = 0.000_2
-"""Pause, for each reading in a trace, before the trace is checked for complete calls again."""
+_POLL_SECONDS: Final = 0.2
+"""Least pause before a trace is checked for complete calls again."""
+_POLL_SECONDS_PER_SPAN: Final = 0.000_2
+"""The same pause for each reading in the trace, as a check of many readings takes longer."""
 _LEAST_ANSWER: Final = 12
-"""Fewest characters of an answer that is looked for in a prompt."""
+"""Fewest characters of an answer that is searched for in a prompt."""
 _MOST_BEHIND: Final = 32
 """Most model calls whose prompts are searched for the documents behind an answer."""
 _MOST_AGENTS: Final = 256
@@ -74,7 +80,7 @@ class _Trace:
     readings: dict[int, SpanReading] = field(default_factory=dict[int, SpanReading])
     """Readings that wait in the buffer, by span id."""
     lost: dict[int, float] = field(default_factory=dict[int, float])
-    """Monotonic time of the loss of each ended step that could not be read, by span id."""
+    """Monotonic time of the loss of each step whose ended span did not fit into the queue (`lose`), by span id."""
     handled: dict[int, None] = field(default_factory=dict[int, None])
     """Span ids of the readings that have left the buffer, in a call or left out, in order."""
     seen: dict[int, float] = field(default_factory=dict[int, float])
@@ -82,8 +88,9 @@ class _Trace:
     remote: set[int] = field(default_factory=set[int])
     """Span ids of spans whose parent is in another process."""
     touched: float = 0.0
+    """Monotonic time at which a span of the trace last came in, or was lost."""
     due: float = 0.0
-    """Monotonic time before which no call of this trace can be complete."""
+    """Monotonic time from which the trace is checked for complete calls again."""
     bytes: int = 0
 
 
@@ -148,11 +155,11 @@ class _Group:
     """Monotonic time of the last arrival or loss of a step of the group."""
     is_duplicate: bool = False
     """Whether another group of the trace has the same model calls."""
-    incomplete: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    incomplete_times: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """Start and end, in nanoseconds since the epoch, of each group at the same time whose parent span is missing."""
-    lost: list[int] = field(default_factory=list[int])
-    """Span ids of steps that could not be read."""
-    lost_tops: set[int] = field(default_factory=set[int])
+    lost_ids: list[int] = field(default_factory=list[int])
+    """Span ids of the steps whose spans were lost."""
+    lost_top_ids: set[int] = field(default_factory=set[int])
     """Span ids of the topmost steps above the lost steps, or of the lost steps themselves."""
 
     def has_lost_step(self, tops: Collection[SpanReading]) -> bool:
@@ -162,13 +169,13 @@ class _Group:
         """
         # A lost step below a topmost one concerns the call of that one alone. Any other id is that of a lost step
         # itself, with no step above it that would say to which call of the group it belongs.
-        without_top = self.lost_tops - {top.span.context.span_id for top in self.tops}
-        return bool(without_top) or any(top.span.context.span_id in self.lost_tops for top in tops)
+        without_top = self.lost_top_ids - {top.span.context.span_id for top in self.tops}
+        return bool(without_top) or any(top.span.context.span_id in self.lost_top_ids for top in tops)
 
     @property
     def has_answer(self) -> bool:
         """Whether these steps of a trace contain a finished workflow, or a retrieval followed by a generation."""
-        if any(top.step.kind == "trace" for top in self.tops):
+        if any(top.step.kind == "trace" for top in self.tops):  # this kind is a workflow, an agent or a chain
             return True
         found = any(top.step.kind in FINDING_KINDS for top in self.tops)
         return found and self.tops[-1].step.kind == "generate"
@@ -183,7 +190,11 @@ class CallAssembler:
 
     A call begins at the topmost workflow, agent or chain, or else at a generation together with the retrievals and
     tools under the same parent span. It is returned when its root has ended and nothing below it has come in for a
-    moment. Not safe for use from several threads.
+    moment.
+
+    Not safe for use from several threads. `SpanCalls.collect` calls `observe` with the spans of this process, which it
+    takes from a queue in the worker's periodic work or in a flush, and holds a lock meanwhile. The gateway and the
+    reader of span files call `add`.
 
     **A root that never ends.** In the process that makes the spans, `observe` has seen its start: the steps below it
     wait until `open_seconds` after that start, and then form calls without it. In the gateway, spans come in by `add`
@@ -192,9 +203,9 @@ class CallAssembler:
 
     Args:
         settle_seconds: seconds without news after which a call whose root has ended is returned.
-        parent_seconds: the same, while there may be more to come from above: for a generation without contexts so far,
-            while the span above it, such as that of a web server, has not ended; with *needs_parents*, for steps above
-            which a span is missing.
+        parent_seconds: seconds without news for which steps wait for spans above or beside them. Contexts without a
+            generation, or a generation without contexts, wait while the span above them, such as that of a web server,
+            has not ended. With *needs_parents*, steps above which a span is missing wait for that span.
         open_seconds: seconds after its start at which a span that has not ended is no longer waited for.
         most_spans: readings that are kept at a time; for one more, the oldest trace is evicted.
         most_bytes: memory that their texts may take.
@@ -202,8 +213,8 @@ class CallAssembler:
         needs_parents: whether spans come from other processes, so that some may be missing. A call then waits for the
             parent spans of its steps for `parent_seconds`, and is `incomplete` without one that its own process has
             made.
-        scores_own: whether calls of ragtrace's own spans are assembled; not in the process that made them, where the
-            decorated functions hand them over themselves.
+        include_own: whether calls are assembled from ragtrace's own spans, too. Not in the process that made these
+            spans, because the decorated functions submit these calls there.
         clock: returns monotonic seconds.
     """
 
@@ -215,7 +226,7 @@ class CallAssembler:
     def __init__(
         self,
         *,
-        scores_own: bool = True,
+        include_own: bool = True,
         settle_seconds: float = 2.0,
         parent_seconds: float = 5.0,
         open_seconds: float = 600.0,
@@ -227,11 +238,11 @@ class CallAssembler:
     ) -> None:
         self._settle, self._parent_seconds, self._open_seconds = settle_seconds, parent_seconds, open_seconds
         self._most_spans, self._most_bytes, self._clock = most_spans, most_bytes, clock
-        self._scores_own, self._most_traces, self._needs_parents = scores_own, most_traces, needs_parents
+        self._include_own, self._most_traces, self._needs_parents = include_own, most_traces, needs_parents
         self.reset()
 
     def reset(self) -> None:
-        """Remove all spans from the buffer, at the start and in a forked child."""
+        """Remove all spans from the buffer and set the counts to zero."""
         self._traces: OrderedDict[int, _Trace] = OrderedDict()
         self._ended: OrderedDict[int, _Trace] = OrderedDict()
         """Traces without readings that have just ended, kept to recognise late spans."""
@@ -278,7 +289,7 @@ class CallAssembler:
         if reading is None:
             self._left_out.append(span.context)
             return None
-        if not self._scores_own and span.scope == semconv.SCOPE and reading.step.kind in ("trace", "generate"):
+        if not self._include_own and span.scope == semconv.SCOPE and reading.step.kind in ("trace", "generate"):
             trace.handled[span_id] = None
             self._left_out.append(span.context)
             return None
@@ -347,11 +358,13 @@ class CallAssembler:
 
     # --- calls come out -----------------------------------------------------------------------------------------------
 
-    def close(self, *, everything: bool = False) -> list[AssembledCall]:
+    def take_complete(self, *, everything: bool = False) -> list[AssembledCall]:
         """Remove the RAG calls whose spans are complete from the buffer, and return them.
 
+        Called again and again: a trace is checked only when its next check is due.
+
         Args:
-            everything: do not wait for more spans of the calls whose root has ended.
+            everything: check all traces now, and wait for no more spans of the calls whose root has ended.
         """
         now = self._clock()
         calls: list[AssembledCall] = []
@@ -367,7 +380,7 @@ class CallAssembler:
                     lacking and self._waits_for_spans(trace, group, lacking, now, everything=everything)
                 ):
                     calls += self._assemble(trace, group)
-            trace.due = now + max(_LOOK_SECONDS, len(trace.readings) * _LOOK_SECONDS_PER_SPAN)
+            trace.due = now + max(_POLL_SECONDS, len(trace.readings) * _POLL_SECONDS_PER_SPAN)
             is_over = everything or (not trace.unended and now - trace.touched > self._settle)
             if is_over and not trace.readings and not trace.lost:
                 self._ended[trace_id] = self._traces.pop(trace_id)
@@ -394,8 +407,8 @@ class CallAssembler:
                     top = above
             group = groups.setdefault(trace.parents.get(top, 0), _Group(trace.parents.get(top, 0)))
             if span_id in trace.lost:
-                group.lost.append(span_id)
-                group.lost_tops.add(top)
+                group.lost_ids.append(span_id)
+                group.lost_top_ids.add(top)
                 group.seen = max(group.seen, trace.lost[span_id])
                 continue
             if span_id not in trace.readings:
@@ -446,7 +459,9 @@ class CallAssembler:
             ]
         if lacking and not everything and now - group.seen < self._parent_seconds:
             return True
-        group.incomplete = [_time_span(each.readings) for each in lacking if _missing_parent(trace, each) == "local"]
+        group.incomplete_times = [
+            _time_span(each.readings) for each in lacking if _missing_parent(trace, each) == "local"
+        ]
         return False
 
     def _assemble(self, trace: _Trace, group: _Group) -> list[AssembledCall]:
@@ -456,7 +471,7 @@ class CallAssembler:
             del trace.readings[span_id], trace.seen[span_id]
             trace.handled[span_id] = None
             self._account(trace, reading, -1)
-        for span_id in group.lost:
+        for span_id in group.lost_ids:
             del trace.lost[span_id]
         calls: list[AssembledCall] = []
         if group.is_duplicate:
@@ -470,7 +485,8 @@ class CallAssembler:
             if self._is_duplicate(readings):
                 self._leave_out("duplicates", readings)
                 continue
-            is_incomplete = any(_intervals_overlap_or_touch(each, _time_span(readings)) for each in group.incomplete)
+            times = _time_span(readings)
+            is_incomplete = any(_intervals_overlap_or_touch(each, times) for each in group.incomplete_times)
             if is_incomplete or group.has_lost_step(tops):
                 self._leave_out("incomplete", readings)
                 continue
@@ -535,14 +551,18 @@ class CallAssembler:
             del self._model_calls[key]
 
     def _model_calls_of(self, readings: Iterable[SpanReading]) -> Iterator[_ModelCall]:
-        """Yield the model calls kept for recognising duplicates that were made from the spans in *readings*."""
+        """Yield the records kept of the model calls among the steps *readings*, by which duplicates are recognised."""
         for reading in readings:
             if reading.step.kind == "generate":
                 for key in _ModelCall.of(reading, 0.0).keys:
                     yield from (each for each in self._model_calls.get(key, ()) if each.span == reading.span.context)
 
     def _is_duplicate(self, readings: list[SpanReading]) -> bool:
-        """Return whether another call, already returned or with more steps, contains a model call of *readings*."""
+        """Return whether another call with the same model call was returned before, or has more detail.
+
+        Args:
+            readings: the steps of the call, as read from its spans.
+        """
         richness = _detail_counts(readings)
         own = {reading.span.context.span_id for reading in readings}
         for model_call in self._model_calls_of(readings):
@@ -635,7 +655,7 @@ def _ancestor_ids(trace: _Trace, span_id: int) -> Iterator[int]:
 
 
 def _time_span(readings: Iterable[SpanReading]) -> tuple[int, int]:
-    """Return the earliest start and the latest end of the spans in *readings*, in nanoseconds since the epoch."""
+    """Return the earliest start and the latest end of the spans of some steps, in nanoseconds since the epoch."""
     spans = [reading.span for reading in readings]
     return min((each.start_ns for each in spans), default=0), max((each.end_ns for each in spans), default=0)
 
@@ -750,7 +770,7 @@ def _intervals_overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
 def _is_in_prompt(found: SpanReading, generation: SpanReading) -> bool:
     """Return whether the prompt of *generation* contains the text of a document that the retrieval *found* returned."""
     prompt = _prompt_text(generation.step)
-    return any(document.text[:_LOOK_CHARS] in prompt for document in found.step.documents or () if document.text)
+    return any(document.text[:_SEARCH_CHARS] in prompt for document in found.step.documents or () if document.text)
 
 
 def _prompt_text(step: Step) -> str:
@@ -758,8 +778,12 @@ def _prompt_text(step: Step) -> str:
 
 
 def _detail_counts(readings: list[SpanReading]) -> tuple[int, int, int]:
-    """Return the numbers of documents, workflows and steps in *readings*, which decide which of two duplicate calls is
-    kept.
+    """Return how many documents, workflows and steps a RAG call has.
+
+    Of two recordings of the same call, the one with more of them is kept.
+
+    Args:
+        readings: the steps of the call, as read from its spans.
     """
     documents = sum(len(each.step.documents or ()) for each in readings)
     return documents, sum(each.step.kind == "trace" for each in readings), len(readings)
@@ -769,15 +793,15 @@ def _detail_counts(readings: list[SpanReading]) -> tuple[int, int, int]:
 
 
 def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> AssembledCall | None:
-    """Build a RAG call from *readings*, the steps read from its spans, or return None if they form no RAG call.
+    """Build a RAG call from steps that were read from spans, or return None if the steps form no RAG call.
 
     Steps without an answer and a generation form no call, and nor does a model call outside any workflow that has no
     documents.
 
     Args:
-        tops: the topmost of them, in the order in which they began: one workflow, or a generation and what belongs to
+        tops: the outermost steps, in the order in which they began: one workflow, or a generation and what belongs to
             it.
-        readings: all of them, in the order in which they began.
+        readings: all steps, in the order in which they began.
     """
     _copy_nested_results(readings)
     generations = [each for each in readings if each.step.kind == "generate" and _may_be_final_answer(each)]
@@ -955,14 +979,16 @@ def _one_line(text: str) -> str:
 
 def _offset_in_prompt(prompt: str, document: Document) -> int:
     """Return the last offset of *document* in *prompt*, or -1 if the prompt does not contain it."""
-    return prompt.rfind(_one_line(document.text)[:_LOOK_CHARS]) if document.text.strip() else -1
+    return prompt.rfind(_one_line(document.text)[:_SEARCH_CHARS]) if document.text.strip() else -1
 
 
 def _total_usage(readings: list[SpanReading]) -> Usage:
-    """Return the total token counts of the model calls among *readings*, as reported by the instrumentation that saw
-    most tokens.
+    """Return the total token counts of the model calls in a RAG call, from the instrumentation with the most tokens.
 
-    Two instrumentations would count the same calls twice; a model call inside another one is the same.
+    Two instrumentations would count the same calls twice, and so would a model call inside another one.
+
+    Args:
+        readings: the steps of the call, as read from its spans.
     """
     used: dict[str, list[Usage]] = {}
     for reading in readings:
@@ -1018,7 +1044,7 @@ def _query(root: SpanReading, generations: list[Step], found: list[Step]) -> str
     """Return the user's question: the input of the workflow, else the question in the prompt, else the search text."""
     if root.step.kind == "trace" and root.step.query is not None:
         return root.step.query
-    documents = [document.text[:_LOOK_CHARS] for step in found for document in step.documents or () if document.text]
+    documents = [document.text[:_SEARCH_CHARS] for step in found for document in step.documents or () if document.text]
     for step in generations:
         asked = step.query
         if asked is not None and not any(text in asked for text in documents):

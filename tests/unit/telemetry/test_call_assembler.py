@@ -84,7 +84,7 @@ def assembled(spans: Sequence[FinishedSpan]) -> list[AssembledCall]:
     assembler = CallAssembler()
     for each in spans:
         assembler.add(each)
-    return assembler.close(everything=True)
+    return assembler.take_complete(everything=True)
 
 
 def texts(call: AssembledCall) -> tuple[str | None, list[str] | None, str | None]:
@@ -395,7 +395,7 @@ def test_spans_that_are_no_part_of_a_call_are_given_back() -> None:
     lone = retriever((10, 20))
     assembler = CallAssembler()
     assembler.add(lone)
-    assert assembler.close(everything=True) == []
+    assert assembler.take_complete(everything=True) == []
     assert assembler.take_left_out() == [lone.context]
     assert assembler.counts["no_call"] == 1
 
@@ -407,13 +407,13 @@ def test_a_call_is_closed_when_nothing_has_come_for_a_moment() -> None:
     *children, root = whole()
     assembler.add(root)
     clock.advance(1.5)
-    assert assembler.close() == []
+    assert assembler.take_complete() == []
     for child in children:
         assembler.add(child)
     clock.advance(1.9)
-    assert assembler.close() == []
+    assert assembler.take_complete() == []
     clock.advance(0.3)
-    (call,) = assembler.close()
+    (call,) = assembler.take_complete()
     assert texts(call) == WHOLE
     assert len(assembler) == 0
 
@@ -426,12 +426,12 @@ def test_a_span_that_comes_after_its_call_was_closed_is_counted_as_late() -> Non
     for each in spans:
         assembler.add(each)
     clock.advance(3)
-    assert len(assembler.close()) == 1
+    assert len(assembler.take_complete()) == 1
     clock.advance(10)
-    assert assembler.close() == []
+    assert assembler.take_complete() == []
     assembler.add(llm((95, 99), spans[-1]))
     clock.advance(3)
-    assert assembler.close() == []
+    assert assembler.take_complete() == []
     assert assembler.counts["late"] == 1
 
 
@@ -441,7 +441,7 @@ def test_what_is_remembered_of_equal_answers_is_bounded() -> None:
     prompt = f"Context:\n{PASSAGE}\n\nQuestion: {QUERY}"
     for number in range(2_000):
         assembler.add(llm((number, number + 1), trace=number + 1, answer="I do not know.", prompt=prompt))
-    assert len(assembler.close(everything=True)) == 2_000
+    assert len(assembler.take_complete(everything=True)) == 2_000
     kept = assembler._model_calls.values()  # pyright: ignore[reportPrivateUsage]
     assert sum(map(len, kept)) <= 100
 
@@ -467,7 +467,7 @@ def test_a_call_of_which_a_step_was_lost_is_left_out_and_counted() -> None:
     for each in (retriever((10, 20), root), llm((30, 40), root, "Paris, towers"), root):
         assembler.add(each)
     assembler.lose(_lost(llm((50, 60), root)))
-    assert assembler.close(everything=True) == []
+    assert assembler.take_complete(everything=True) == []
     assert assembler.counts["incomplete"] == 3
     assert len(assembler.take_left_out()) == 3
 
@@ -479,7 +479,7 @@ def test_a_lost_span_of_another_kind_costs_no_call() -> None:
     for each in (retriever((10, 20), root), llm((30, 40), root), root):
         assembler.add(each)
     assembler.lose(_lost(llm((50, 60), root), is_genai=False))
-    assert len(assembler.close(everything=True)) == 1
+    assert len(assembler.take_complete(everything=True)) == 1
 
 
 def test_a_lost_step_costs_only_the_call_that_it_is_below() -> None:
@@ -489,7 +489,7 @@ def test_a_lost_step_costs_only_the_call_that_it_is_below() -> None:
     for each in (llm((30, 40), whole), whole, llm((230, 240), torn), torn):
         assembler.add(each)
     assembler.lose(_lost(retriever((210, 220), torn)))
-    (call,) = assembler.close(everything=True)
+    (call,) = assembler.take_complete(everything=True)
     assert texts(call)[0] == QUERY
 
 
@@ -504,10 +504,10 @@ def test_a_lost_root_is_no_longer_waited_for() -> None:
     child.set_attribute("openinference.span.kind", "LLM")
     child.end()
     assembler.observe(child)
-    assert assembler.close(everything=True) == []
+    assert assembler.take_complete(everything=True) == []
     assert len(assembler) == 1
     assembler.lose(LostSpan(root.get_span_context(), 0, is_genai=True))
-    assert assembler.close(everything=True) == []
+    assert assembler.take_complete(everything=True) == []
     assert (len(assembler), assembler.counts["incomplete"]) == (0, 1)
 
 
@@ -535,7 +535,7 @@ def test_a_circle_of_parents_ends() -> None:
     assembler = CallAssembler()
     assembler.add(replace(one, context=_context(1, 1_000_000), parent=_context(1, 1_000_001)))
     assembler.add(replace(one, context=_context(1, 1_000_001), parent=_context(1, 1_000_000)))
-    assert len(assembler.close(everything=True)) <= 2
+    assert len(assembler.take_complete(everything=True)) <= 2
 
 
 # --- spans of other processes -----------------------------------------------------------------------------------------
@@ -553,11 +553,11 @@ def test_a_call_of_another_process_waits_for_the_spans_above_it() -> None:
     assembler.add(found)
     clock.advance(20)
     assembler.add(generated)
-    assert assembler.close() == []
+    assert assembler.take_complete() == []
     clock.advance(20)
     assembler.add(root)
     clock.advance(3)
-    (call,) = assembler.close()
+    (call,) = assembler.take_complete()
     assert texts(call) == WHOLE
     assert assembler.counts["incomplete"] == 0
 
@@ -570,7 +570,7 @@ def test_a_call_without_its_root_is_incomplete(everything: bool) -> None:
     for each in whole()[:2]:
         assembler.add(each)
     clock.advance(0 if everything else 31)
-    assert assembler.close(everything=everything) == []
+    assert assembler.take_complete(everything=everything) == []
     assert (assembler.counts["incomplete"], assembler.counts["no_call"], len(assembler)) == (2, 0, 0)
 
 
@@ -584,7 +584,7 @@ def test_a_call_beside_a_step_without_its_parent_is_incomplete() -> None:
     for each in (retriever((111, 115), root, "Other."), llm((116, 118), root, "Another."), root):
         assembler.add(each)
     clock.advance(31)
-    (call,) = assembler.close()
+    (call,) = assembler.take_complete()
     assert texts(call) == WHOLE
     assert assembler.counts["incomplete"] == 4
 
@@ -598,5 +598,5 @@ def test_a_missing_span_of_another_process_does_not_make_a_call_incomplete() -> 
     for each in (found, generated, replace(root, parent=caller)):
         assembler.add(each)
     clock.advance(31)
-    (call,) = assembler.close()
+    (call,) = assembler.take_complete()
     assert texts(call) == WHOLE
