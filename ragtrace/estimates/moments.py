@@ -23,9 +23,10 @@ ALWAYS_RULE: Final = "always_rule"
 _SCALE: Final = (0.0, 1.0)
 """Range of the metrics whose means are estimated."""
 SLICE_SECONDS: Final = 30.0
-"""Length of the time slices that sums over a time window are put together from."""
+"""Length in seconds of the time slices that sums over a time window are put together from. The docstring of
+`ragtrace.estimate` names this number and the next."""
 KEPT_SECONDS: Final = 3600.0
-"""Longest time window."""
+"""Longest time window in seconds that a process can estimate means over, as it keeps the slices for so long."""
 MOST_SERIES: Final = 500
 """Number of keys with sums of their own; one more for each metric and evaluator holds the calls of all others."""
 OTHER: Final = "other"
@@ -36,10 +37,17 @@ OTHER: Final = "other"
 class Moments:
     """Sums of weights and scores over the calls of one metric, from which its mean score is estimated.
 
-    The moments of two processes, or of two periods, add up with `+`. A judged call with inclusion probability p has the
-    weight w = 1/p, the score y of the evaluator whose mean is estimated, and the screen's score f of the same metric,
-    both in [0, 1]. A field is named for the product it sums: `wyf` is the sum of w y f. The sums of the fields from `w`
-    on are over the judged calls.
+    The moments of two processes, or of two periods, add up with `+`.
+
+    A field is named for the product that it sums, with one letter for each factor: `wyf` is the sum of w y f.
+
+    - Weight, w: 1/p for a judged call with the inclusion probability p.
+    - Score, y: of the evaluator whose mean is estimated, in [0, 1].
+    - Screen's score, f: of the same metric, in [0, 1]; 0 where no screen has the metric.
+
+    The first letter says which calls a field sums over: `w` judged calls with their weights, `c` (count) judged calls
+    without weights, `r` (rule) calls that were judged because of an `always` rule. `n`, `f` and `ff` are over all
+    calls, judged or not.
 
     The sums from `c` to `www` decide how wide the interval is and how much the screen counts; older versions did not
     record them, so they may be 0.
@@ -49,8 +57,8 @@ class Moments:
     """
 
     n: float = 0.0
-    """Number of calls that could have been judged, judged or not; where a screen has the metric, only of those among
-    them that the screen has scored."""
+    """Number of calls that could have been judged, whether they were judged or not. Where a screen has the metric,
+    calls that the screen has not scored are left out."""
     f: float = 0.0
     """Sum of the screen's scores over the calls that `n` counts; 0 where no screen has the metric."""
     ff: float = 0.0
@@ -77,8 +85,8 @@ class Moments:
     www: float = 0.0
     """Sum of the cubes of the weights."""
     r: float = 0.0
-    """Number of calls that were judged because of an `always` rule and that the screen has scored. Such calls have
-    weight 1 and are part of all sums above, too."""
+    """Number of calls that were judged because of an `always` rule and are counted in `n`. Such calls have weight 1 and
+    are part of all sums above, too."""
     ry: float = 0.0
     rf: float = 0.0
     ryy: float = 0.0
@@ -129,8 +137,8 @@ def judged_moments(y: float, probability: float, f: float = 0.0, *, seen: float 
         y: the judge's score of the call, in [0, 1].
         probability: probability with which the call was chosen for the judge, in (0, 1].
         f: the screen's score of the call, in [0, 1].
-        seen: a flag that multiplies, 1.0 or 0.0: 1.0 adds the call to `n`, `f` and `ff`, too, as `unjudged_moments`
-            does; 0.0 where that is done elsewhere, or not at all.
+        seen: 1.0 if the result also counts the call in `n`, `f` and `ff`, as `unjudged_moments` does; 0.0 if that is
+            done elsewhere, or not at all. A number, because these three sums are multiplied by it.
         ruled: whether an `always` rule had the call judged (fields from `r` on); ignored unless *probability* is 1, and
             meant for calls with *seen* = 1.0.
 
@@ -216,21 +224,22 @@ class _SeriesSums:
     Sums are arrays in the order of `NAMES`.
 
     Attributes:
-        before_newest: sums since the start, without those of the newest slice.
-        slices: number of a time slice, counted in 30 seconds of the monotonic clock, and the sums of its calls; the
-            newest is the last.
+        all_but_newest: sums of all calls since the start, except those in the newest slice; also of calls whose slice
+            is no longer in `slices`.
+        slices: the last time slices that have calls, each with its number, counted in 30 seconds of the monotonic
+            clock, and with the sums of its calls; the newest is the last.
     """
 
-    __slots__ = ("before_newest", "slices")
+    __slots__ = ("all_but_newest", "slices")
 
     def __init__(self) -> None:
-        self.before_newest = _zeros()
+        self.all_but_newest = _zeros()
         self.slices: deque[tuple[int, array[float]]] = deque(maxlen=round(KEPT_SECONDS / SLICE_SECONDS) + 1)
 
     def add(self, moments: Moments, slice_number: int) -> None:
         """Add *moments* to the time slice with *slice_number*, the present one."""
         if not self.slices or self.slices[-1][0] != slice_number:
-            self.before_newest = array("d", self.total())
+            self.all_but_newest = array("d", self.total())
             self.slices.append((slice_number, _zeros()))
         newest = self.slices[-1][1]
         for index, value in enumerate(moments.values()):
@@ -238,7 +247,7 @@ class _SeriesSums:
 
     def total(self) -> Iterable[float]:
         """Return the sums since the start."""
-        return map(add, self.before_newest, self.slices[-1][1]) if self.slices else self.before_newest
+        return map(add, self.all_but_newest, self.slices[-1][1]) if self.slices else self.all_but_newest
 
 
 def _zeros() -> array[float]:
@@ -248,15 +257,17 @@ def _zeros() -> array[float]:
 class RunningMoments:
     """Observer of finished calls that keeps the sums of scores from which this process estimates means.
 
-    The worker's thread adds the calls, the metric reader's thread reads `totals`, and any thread may ask for a `sum`: a
-    lock guards the sums. They are in memory only and end with the process: metrics backends keep what was exported. A
-    forked child begins at 0.
+    ragtrace's background thread adds the calls, the metric reader's thread reads `totals`, and any thread may ask for a
+    `sum`: a lock guards the sums. They are in memory only and end with the process: metrics backends keep what was
+    exported, and `ragtrace.history` keeps the scores of single calls. A forked child begins at 0.
 
-    A metric of the judge is estimated from the judge's scores, and the
-    screen's score of the same metric, if there is one, is its f; any other is estimated from the screen's scores, all
-    of which are known (p = 1, f = 0). Calls that match a `never` rule are left out. Where a screen has the metric, n
-    counts the calls that the screen has scored; a judged call that it could not score has the weight of any other, with
-    the mean f of the scored calls, which shifts no estimate.
+    A metric of the judge is estimated from the judge's scores, with the screen's score of the same metric, if there is
+    one, as its f. Any other metric is estimated from the screen's scores, all of which are known (p = 1, f = 0). Calls
+    that match a `never` rule are left out.
+
+    Where a screen has the metric, n counts the calls that the screen has scored. A judged call that it could not score
+    has the weight of any other, and as its f the mean f of the calls scored so far. This shifts no estimate, as f
+    enters only by the difference of two means, over the scored and over the judged calls, whose expectation stays 0.
 
     Args:
         assignment: evaluator of each metric.
@@ -275,13 +286,14 @@ class RunningMoments:
         self._sums: dict[SeriesKey, _SeriesSums] = {}
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:
-        """Add the scores of a finished *call* to the sums of each metric. Runs on the worker's thread.
+        """Add the scores of a finished *call* to the sums of each metric. Runs on the background thread.
 
         Args:
             call: the call.
             evaluations: its evaluations.
-            decision: None where another process decided (then the judge's evaluation is there), or none did (then the
-                judge's scores are not known, and the call is not counted).
+            decision: the decision whether to ask the judge. If it is None, *evaluations* tell why: with the judge's
+                evaluation, another process decided; without it, no process did, and the judge's metrics do not count
+                the call.
         """
         assigned, model, reason = self.assignment, call.model or "", None if decision is None else decision.reason
         by_evaluator = {evaluation.evaluator: evaluation for evaluation in evaluations}
@@ -295,6 +307,7 @@ class RunningMoments:
             return
         for metric in assigned.judged:
             series = SeriesKey(metric, assigned.judge or "", call.workflow, model)
+            # None: the screen has the metric, but no score of this call. 0.0: no screen has the metric.
             f = _score(screen, metric) if metric in assigned.screened else 0.0
             y = _score(judge, metric)
             if judge is not None and y is not None:

@@ -41,8 +41,9 @@ from ragtrace.judges.llm.server_errors import ServerError
 
 AT_ONCE: Final = 4
 """Most prompts about one call that wait for a reply at a time."""
-_MOST_ATTEMPTS: Final = 12
-"""Most requests for one completion, each without a parameter that the server has rejected in the request before."""
+_MOST_REQUEST_FORMS: Final = 12
+"""Most forms in which a request is sent for one completion. Each form changes or leaves out a parameter with which the
+form before failed. A request that fails for another reason is not sent again here, but by `JudgeClient`."""
 _TOP_LOGPROBS: Final = 20
 """Tokens at each place of a reply whose log probabilities are wanted; more than that OpenAI rejects."""
 _MOST_CHARS_A_TOKEN: Final = 7.0
@@ -50,7 +51,8 @@ _MOST_CHARS_A_TOKEN: Final = 7.0
 _SMALLEST_WINDOW: Final = 256
 """Fewest input tokens to compare: a server that reports fewer may leave out cached tokens."""
 _FEWEST_CHARS_A_TOKEN: Final = 0.5
-"""Fewest characters a token of any reply. A reply cut off with fewer spent tokens on reasoning that is not shown."""
+"""Fewest characters a token of any reply. If a reply that was cut off has fewer, the model has spent the other tokens
+on reasoning that the reply does not show."""
 _TEXT_REPLY_TOKENS: Final = 2_000
 """Token limit of a verdict in words, well above what the verdict and reasoning before it take."""
 _log: Final = logging.getLogger("ragtrace")
@@ -64,7 +66,7 @@ class ModelReply(Generic[R]):
     """Reply of the LLM to a prompt: the labels read from it, its text, the model's name and the cost."""
 
     reply: R
-    """Labels of the best reply that could be read, which may have defects that a repair did not mend."""
+    """Labels in the best reply that could be read, which may have defects that a repair did not mend."""
     text: str
     """Unchanged text of the reply."""
     level: int
@@ -75,7 +77,7 @@ class ModelReply(Generic[R]):
     tokens: tuple[TokenChoice, ...] | None = None
     """Tokens of `text`; None if the prompt does not ask for log probabilities or the server does not give them."""
     samples: tuple[R, ...] = ()
-    """All replies without defects, which include `reply` if it has none."""
+    """Labels in each reply without defects, which include `reply` if it has none."""
     defects: tuple[str, ...] = ()
     """Defects of `reply`."""
     input_truncated: bool = False
@@ -93,7 +95,8 @@ class ChatClient:
         api_key: default: the environment variable OPENAI_API_KEY; servers other than OpenAI's may need none.
         timeout: seconds for one request.
         price: US dollars for a million tokens; default: the list price, where it is known.
-        lowest_rung: lowest level of the response format that it may use: 1, 2 or 3, where 3 is the lowest.
+        lowest_rung: lowest level of the response format that it may use: 1, 2 or 3, where 3 is the lowest. "Rung" is
+            the public word for what is called a level in this package.
         max_tokens: most tokens of a reply; None: as many as an honest reply to the prompt can have, and no limit for a
             model that spends tokens on reasoning before it replies.
         extra_body: further parts of every request, as the server knows them.
@@ -154,7 +157,7 @@ class ChatClient:
         """
         exchange = _Exchange(self, prompt)
         try:
-            return await exchange.answer()
+            return await exchange.best_reply()
         except JudgeError as error:
             raise exchange.cost.set_on_error(error) from error.__cause__
 
@@ -163,7 +166,9 @@ class ChatClient:
 
         For models that write no JSON. Raises as `ask`.
         """
-        exchange = _Exchange(self, Prompt("", system, user, {}, _ProbeReply, _TEXT_REPLY_TOKENS))
+        # The schema is empty, so that none is sent. The reply is not parsed: `read` is required, but never called.
+        prompt = Prompt(name="", system=system, user=user, schema={}, read=_ProbeReply, ample_tokens=_TEXT_REPLY_TOKENS)
+        exchange = _Exchange(self, prompt)
         try:
             completion, _ = await exchange.complete(TEXT)
             choice = completion.choices[0]
@@ -179,10 +184,10 @@ class ChatClient:
         Raises as `ask`.
         """
         began = monotonic()
-        answer = await self.ask(_PROBE)
+        reply = await self.ask(_PROBE)
         price = "price known" if self.price else "price not known: pass price="
         took = f"{monotonic() - began:.2f} s"
-        return f"{answer.model or self.model} at {self.server} answered in {took}, {self.capabilities}; {price}"
+        return f"{reply.model or self.model} at {self.server} answered in {took}, {self.capabilities}; {price}"
 
     async def aclose(self) -> None:
         """Close the connections to the LLM's server that the running event loop has opened."""
@@ -192,8 +197,14 @@ class ChatClient:
 class JudgeSession:
     """Session of an LLM judge for one RAG call: sends at most four prompts at a time and adds up their cost.
 
+    One prompt may ask for the labels of several metrics: `Prompt.name` names a schema, not a metric. So the cost is
+    known for the RAG call as a whole, not for each metric. `n_calls` of the cost counts requests to the LLM, not RAG
+    calls. Requests that fail count, too.
+
     A prompt for several samples may be several requests at a time, as many servers reply once to a request. Requests
-    for embeddings are not among the four. Requests that fail count in the cost, too.
+    for embeddings are not among the four.
+
+    Used on the event loop on which the judge runs: in an application, that of ragtrace's background thread.
 
     Args:
         embedder: None: labels that need embeddings are `no_embedder`.
@@ -221,18 +232,18 @@ class JudgeSession:
     async def ask(self, prompt: Prompt[R]) -> ModelReply[R]:
         """Send *prompt* to the LLM and return its reply, or raise a `JudgeError` if no reply could be read."""
         async with self._slots:
-            answer = await self._with_failure_cost(self._chat.ask(prompt))
-        self.cost += answer.cost
+            reply = await self._with_failure_cost(self._chat.ask(prompt))
+        self.cost += reply.cost
         if prompt.turn_chars:
             share = prompt.turn_chars / (len(prompt.system) + len(prompt.user))
-            self.turn_tokens += round(share * answer.cost.input_tokens)
+            self.turn_tokens += round(share * reply.cost.input_tokens)
             self.attributes[TURN_TOKENS] = self.turn_tokens
-        self.attributes[JUDGE_MODEL] = answer.model
-        if answer.fingerprint:
-            self.attributes[JUDGE_FINGERPRINT] = answer.fingerprint
-        if answer.input_truncated:
+        self.attributes[JUDGE_MODEL] = reply.model
+        if reply.fingerprint:
+            self.attributes[JUDGE_FINGERPRINT] = reply.fingerprint
+        if reply.input_truncated:
             self.attributes["judge_input_truncated"] = True
-        return answer
+        return reply
 
     async def ask_for_text(self, system: str, user: str) -> str:
         """Send a request for a reply in plain text to the LLM, and return the text of the reply.
@@ -263,7 +274,7 @@ class JudgeSession:
 
     def with_cost(self, judgement: Judgement) -> Judgement:
         """Return a copy of *judgement* with the cost and the attributes of all requests in this session."""
-        cost = self.cost if self.cost.n_calls else Cost(cost_usd=0.0)
+        cost = self.cost if self.cost.n_calls else Cost(cost_usd=0.0)  # without a request the price is known: 0
         return cost.set_on_judgement(replace(judgement, attributes={**judgement.attributes, **self.attributes}))
 
 
@@ -323,7 +334,7 @@ class _ParsedReply(Generic[R]):
     """One reply of the LLM, with the labels that could be read from it and its defects."""
 
     choice: Choice
-    reply: R | None
+    labels: R | None
     """Labels in the reply; None if the text holds no JSON object."""
     defects: list[str]
     missing: list[str]
@@ -332,7 +343,7 @@ class _ParsedReply(Generic[R]):
 
     @property
     def breaks_schema(self) -> bool:
-        return self.reply is None or bool(self.missing)
+        return self.labels is None or bool(self.missing)
 
 
 class _Exchange(Generic[R]):
@@ -345,24 +356,24 @@ class _Exchange(Generic[R]):
         self._input_truncated = False
         self.cost = Cost()
 
-    async def answer(self) -> ModelReply[R]:
+    async def best_reply(self) -> ModelReply[R]:
         """Send the prompt and return the LLM's best reply. If every reply has defects, ask for a corrected one."""
         completion, level = await self.complete(SCHEMA)
-        readings = await self._read_all(completion)
-        best = next((reading for reading in readings if not reading.defects), readings[0])
+        replies = await self._read_all(completion)
+        best = next((reply for reply in replies if not reply.defects), replies[0])
         if best.defects:
             best, level = await self._repair(best, level)
-        if best.reply is None or (self._required and best.missing == self._required):
+        if best.labels is None or (self._required and best.missing == self._required):
             raise best.error or JudgeError("unparsable", "; ".join(best.defects)[:200], retryable=False)
-        good = tuple(one.reply for one in readings if one.reply is not None and not one.defects)
+        good = tuple(one.labels for one in replies if one.labels is not None and not one.defects)
         return ModelReply(
-            reply=best.reply,
+            reply=best.labels,
             text=best.choice.text,
             level=level,
             model=self._model or self._chat.model,
             cost=self.cost,
             tokens=best.choice.tokens,
-            samples=good or (() if best.defects else (best.reply,)),
+            samples=good or (() if best.defects else (best.labels,)),
             defects=tuple(best.defects),
             input_truncated=self._input_truncated,
             fingerprint=self._fingerprint,
@@ -389,10 +400,10 @@ class _Exchange(Generic[R]):
             data = read_object(choice.text)
         except ReadingError as error:
             return _ParsedReply(choice, None, [error.detail], self._required, error)
-        reply = self._prompt.read(data)
+        labels = self._prompt.read(data)
         missing = [key for key in self._required if key not in data]
         return _ParsedReply(
-            choice, reply, [*(f"the key {key!r} is missing" for key in missing), *reply.defects], missing
+            choice, labels, [*(f"the key {key!r} is missing" for key in missing), *labels.defects], missing
         )
 
     async def _repair(self, first: _ParsedReply[R], level: int) -> tuple[_ParsedReply[R], int]:
@@ -405,10 +416,10 @@ class _Exchange(Generic[R]):
             completion, level = await self.complete(repair_level, samples=1, repair=first)
             second = self._read(completion.choices[0])
         except JudgeError:
-            if first.reply is None:
+            if first.labels is None:
                 raise
             return first, level
-        if first.reply is not None and (second.reply is None or len(second.defects) > len(first.defects)):
+        if first.labels is not None and (second.labels is None or len(second.defects) > len(first.defects)):
             return first, level
         if ignored and not second.breaks_schema:
             self._chat.capabilities.level = lower_of(self._chat.capabilities.level, repair_level)
@@ -432,7 +443,7 @@ class _Exchange(Generic[R]):
             computed_limit = None  # the user has set one
         elif capabilities.is_reasoning_model:
             computed_limit = None  # it would be spent on reasoning, whose length the prompt does not tell
-        for _ in range(_MOST_ATTEMPTS):
+        for _ in range(_MOST_REQUEST_FORMS):
             level = lower_of(highest_level, higher_of(capabilities.level, chat.lowest_level))
             messages = request_messages(prompt.system, prompt.user, prompt.schema, level)
             if repair is not None:
@@ -441,8 +452,10 @@ class _Exchange(Generic[R]):
             try:
                 completion = await self._post(body)
             except ServerError as error:
-                # As an error, "truncated" says that request and limit of the reply do not fit the context window.
-                if computed_limit is not None and error.reason == "truncated":
+                # "truncated" as the reason of a `ServerError`: the request and the limit of the reply do not fit the
+                # context window together. As the reason of a reply's error it says that the reply was cut off.
+                does_not_fit = error.reason == "truncated"
+                if computed_limit is not None and does_not_fit:
                     computed_limit = None  # the window may have room for the request and a shorter reply
                 elif not capabilities.learn_from_error(error, body, chat.lowest_level):
                     raise
@@ -486,13 +499,14 @@ class _Exchange(Generic[R]):
         `self.cost` leaves with the reply or the error. A judge that is cancelled has neither: its requests are only in
         the cost meter of the execution context (`record_cost`).
         """
-        record_cost(Cost(1))  # at once: a request that is cancelled while it waits cannot be recorded later
+        # One request, at once: a request that is cancelled while it waits cannot be recorded later.
+        record_cost(Cost(n_calls=1))
         chat = self._chat
         try:
             completion = read_completion(await chat.connection.post("/chat/completions", body))
         except JudgeError as error:
             # A reply that was read in part, or came too late, may have been charged for all the same.
-            self.cost += cost_of_rejection(self._price) if isinstance(error, ServerError) else Cost(1)
+            self.cost += cost_of_rejection(self._price) if isinstance(error, ServerError) else Cost(n_calls=1)
             raise
         cost = cost_of_reply(completion.usage, self._price)
         record_cost(replace(cost, n_calls=0))
@@ -500,16 +514,16 @@ class _Exchange(Generic[R]):
         self._model = completion.model or self._model
         self._fingerprint = completion.fingerprint or self._fingerprint
         chars = sum(len(message["content"]) for message in cast("list[Message]", body["messages"]))
-        read = completion.usage.input_tokens if completion.usage is not None else 0
-        if _SMALLEST_WINDOW <= read < chars / _MOST_CHARS_A_TOKEN:
+        input_tokens = completion.usage.input_tokens if completion.usage is not None else 0
+        if _SMALLEST_WINDOW <= input_tokens < chars / _MOST_CHARS_A_TOKEN:
             self._input_truncated = True
-            if not chat.capabilities.cuts_input:
-                chat.capabilities.cuts_input = True
+            if not chat.capabilities.truncates_input:
+                chat.capabilities.truncates_input = True
                 _log.warning(
                     "judge %s at %s counted %d tokens of a request of %d characters: it seems to read only a part of "
                     "it. Its scores carry the attribute judge_input_truncated; enlarge its context window (Ollama: "
                     "OLLAMA_CONTEXT_LENGTH=16384), or lower max_input_chars=",
-                    *(chat.model, chat.server, read, chars),
+                    *(chat.model, chat.server, input_tokens, chars),
                 )
         return completion
 

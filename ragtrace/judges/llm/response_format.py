@@ -66,7 +66,7 @@ class ServerCapabilities:
     """Whether the model spends tokens on reasoning before the reply, so that no token limit can be computed."""
     writes_json: bool | None = None
     """Whether the model can write JSON; None if no reply has shown that yet."""
-    cuts_input: bool = False
+    truncates_input: bool = False
     """Whether the server seems to read only a part of long requests, which a warning has reported."""
 
     def learn_from_error(self, error: ServerError, body: Mapping[str, object], lowest_level: int) -> bool:
@@ -97,7 +97,7 @@ class ServerCapabilities:
     def __str__(self) -> str:
         ways = {SCHEMA: "keeps to a JSON schema", JSON: "keeps to JSON", TEXT: "writes text"}
         rejects = f"; rejects {', '.join(sorted(self.dropped))}" if self.dropped else ""
-        cuts = "; reads only a part of long texts" if self.cuts_input else ""
+        cuts = "; reads only a part of long texts" if self.truncates_input else ""
         return f"{ways[self.level]} (rung {self.level}){rejects}{'; only streams' if self.streams else ''}{cuts}"
 
 
