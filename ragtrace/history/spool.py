@@ -242,7 +242,8 @@ class Spool:
         """Release all calls claimed by this process, so that another process can score them.
 
         Args:
-            untried: row numbers of calls whose scoring was begun but cancelled in order, which does not count as a try.
+            untried: row numbers of those of the calls whose last try does not count, because their scoring was begun
+                but cancelled in order.
             timeout: seconds to wait for other writers.
         """
         self._suspect = None

@@ -17,7 +17,7 @@ class UnscoredCall(NamedTuple):
     """Redacted RAG call, with the ids of the evaluators that have not scored it yet."""
 
     call: RagCall
-    open: tuple[str, ...]
+    pending_evaluators: tuple[str, ...]
     """Ids of the evaluators that have not scored the call yet."""
     response_id: str | None = None
     probability: float | None = None
@@ -61,7 +61,7 @@ def encode(unscored: UnscoredCall) -> str:
     record = {
         "call": {name: _to_json_value(getattr(unscored.call, name)) for name in _OF_A_CALL},
         "span": _span_record(unscored.call.span),
-        "open": unscored.open,
+        "open": unscored.pending_evaluators,
         "response_id": unscored.response_id,
         "probability": unscored.probability,
     }

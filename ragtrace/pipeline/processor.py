@@ -1,8 +1,11 @@
 """Processing of finished steps and RAG calls on the worker thread: write spans, score calls, count outcomes.
 
-A call is scored by up to three evaluators (`ragtrace.evaluation.scoring.Evaluators`): one that measures without labels,
-the screen, which is cheap and sees every call, and the judge, which sees a sample. In place of the judge there may be a
-fleet, to whose queue sampled calls are handed over.
+A call is scored by up to three evaluators (`ragtrace.evaluation.scoring.Evaluators`): one that measures without labels
+("measure"), one that is cheap and sees every call ("screen"), and one that sees a sample ("judge"). In place of the
+judge there may be a fleet, to whose queue sampled calls are handed over.
+
+A call's root span may be held: a `HoldProcessor` then keeps the ended span back from export until the scores are added
+to it. Scores of a call whose span is not held go onto an extra, linked span.
 """
 
 from __future__ import annotations
@@ -90,8 +93,11 @@ class WorkItem:
     """Probability with which the call is sampled for the judge, from 0 to 1; None until the sampler has decided."""
     published: bool = False
     """Whether the call has been published to the queue of a fleet, whose workers judge it (outcome `handed_over`)."""
-    spooled: int | None = None
-    """Row number of a call from the spool file, whose span another process has ended; None for any other call."""
+    spool_row: int | None = None
+    """Row number of a call that was claimed from the spool file, whose span has ended already; None for any other call.
+
+    A call that this process stored in the file has the reason "spooled" in `dropped` instead.
+    """
     job: Callable[[], Awaitable[None]] | None = None
     """Coroutine function to call on the worker's event loop instead of processing a step; None for steps and calls."""
 
@@ -99,7 +105,7 @@ class WorkItem:
     def from_spooled(cls, claimed: ClaimedCall) -> WorkItem:
         """Create a work item for a RAG call that another process has left unscored in the spool file."""
         work = cls.from_unscored(claimed.unscored)
-        work.spooled = claimed.number
+        work.spool_row = claimed.number
         return work
 
     @classmethod
@@ -112,7 +118,7 @@ class WorkItem:
         return cls(
             step,
             is_call=True,
-            pending_evaluators=set(unscored.open),
+            pending_evaluators=set(unscored.pending_evaluators),
             call=unscored.call,
             probability=unscored.probability,
         )
@@ -171,7 +177,7 @@ class CallProcessor:
 
     Args:
         worker: yields the interpreter between pieces of work, and limits how many calls wait for the judge.
-        evaluators: "measure" computes the metrics that need no labels, "screen" and "judge" all others.
+        evaluators: the evaluators of every call.
         spooling: stores unscored calls at shutdown; None if there is no spool file.
         score_head_dropped: whether calls are scored whose trace the head sampler dropped.
         publisher: puts sampled calls into the queue of a fleet, in place of a judge; None: there is no fleet.
@@ -202,7 +208,7 @@ class CallProcessor:
         self._most_chars = maxsize if redact.max_chars is None else redact.max_chars
         self._evaluators, self._publisher = evaluators, publisher
         self._judge_id = evaluators.judge.id if evaluators.judge is not None else "" if publisher is None else FLEET
-        self._scores = publisher is not None or any(evaluator is not None for evaluator in evaluators)
+        self._is_scoring = publisher is not None or any(evaluator is not None for evaluator in evaluators)
         self._outcomes, self._spooling, self._score_head_dropped = outcomes, spooling, score_head_dropped
         # Earlier turns are kept for two purposes: metrics of whole conversations, and judges that are shown the latest
         # ones. A judge that only computes asks no model, and is shown none.
@@ -228,11 +234,11 @@ class CallProcessor:
             self.write(step)
             self._worker.throttle.yield_interpreter()
         try:
-            if work.spooled is not None and work.call is not None:
+            if work.spool_row is not None and work.call is not None:
                 await self._score_spooled(work, work.call)
             elif work.dropped:
                 self.drop(work, work.dropped)
-            elif work.is_call and work.builder is not None and self._scores:
+            elif work.is_call and work.builder is not None and self._is_scoring:
                 await self._score(work, work.builder)
             else:
                 self.write(work)
@@ -276,16 +282,17 @@ class CallProcessor:
         if self._has_rules:  # redacted before it is counted, as `ragtrace.doctor()` shows the error messages
             evaluation = redact_evaluation(evaluation, self._redact)
         outcome, reason = evaluation.outcome
-        odds, detail = evaluation.probability, failure_detail(evaluation) if reason else unscored_metrics(evaluation)
-        if self.count_outcome(work, evaluation.evaluator, outcome, reason, probability=odds, detail=detail):
+        probability = evaluation.probability
+        detail = failure_detail(evaluation) if reason else unscored_metrics(evaluation)
+        if self.count_outcome(work, evaluation.evaluator, outcome, reason, probability=probability, detail=detail):
             evaluations.append(evaluation)
 
     # --- the span ----------------------------------------------------------------------------------------------------
 
     def drop(self, work: WorkItem, reason: str = "") -> None:
-        """Count a RAG call as dropped, and end its span without content.
+        """Count a RAG call as dropped, and end its span: with content only if the call was stored in the spool file.
 
-        Of a step, only the span is ended.
+        Of a step, the span is ended without content. A span that was written before is left as it is.
 
         Args:
             work: the call or step.
@@ -308,8 +315,9 @@ class CallProcessor:
             span.set_attribute(semconv.REASON, reason)
         faults.warn_once(
             f"dropped: {reason}",
-            "a finished call could not be queued (%s): its span has no content and its scores are lost; every further "
-            "loss is counted in ragtrace.stats(). Raise capacity= or give shutdown more time",
+            "a finished step or call was dropped before its span was written (%s): the span has no content, and a call "
+            "has no scores; every further loss is counted in ragtrace.stats(). Raise capacity= or queue_bytes=, or "
+            "give shutdown more time",
             reason,
         )
         span.end(end_time=work.step.end_ns)
@@ -326,7 +334,7 @@ class CallProcessor:
             try:
                 self._prepare(work)
             finally:
-                status = semconv.STATUS_DEFERRED if self._scores else semconv.STATUS_NOT_SAMPLED
+                status = semconv.STATUS_DEFERRED if self._is_scoring else semconv.STATUS_NOT_SAMPLED
                 self._writer.finish(work.step, status=status if work.is_call else "")
         except Exception as error:
             faults.record("writing a span", error)
@@ -414,8 +422,8 @@ class CallProcessor:
                 if not (work.pending_evaluators or work.dropped):
                     if evaluations:
                         self._score_sender.send(work.step, call, evaluations, None)
-                    if self._spooling is not None and work.spooled is not None:
-                        self._spooling.mark_sent(work.spooled)
+                    if self._spooling is not None and work.spool_row is not None:
+                        self._spooling.mark_sent(work.spool_row)
             except Exception as error:
                 faults.record("attaching scores", error)
 
@@ -470,7 +478,7 @@ class CallProcessor:
     async def _judge_when_available(self, evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
         """Have the judge score *call* as soon as the judge is available, and return the evaluation."""
         client = evaluator.judge_client
-        until = monotonic() + (evaluator.timeout or 0.0)
+        until = monotonic() + (evaluator.timeout or 0.0)  # without a time limit, one attempt is made at once
         while True:
             while (waits_s := client.status.waits_s) > 0 and monotonic() < until:  # noqa: ASYNC110 - nothing announces it
                 await asyncio.sleep(min(waits_s, _AVAILABLE_POLL_SECONDS))
@@ -520,8 +528,8 @@ class CallProcessor:
             self.count_pending_as(work, *end)
             return None
         count_attempt = None
-        if self._spooling is not None and work.spooled is not None:
-            count_attempt = partial(self._spooling.count_attempt, work.spooled)
+        if self._spooling is not None and work.spool_row is not None:
+            count_attempt = partial(self._spooling.count_attempt, work.spool_row)
         screened: Evaluation | None = None
         for evaluator in (self._evaluators.measure, self._evaluators.screen):
             if evaluator is not None and evaluator.id in work.pending_evaluators:
@@ -535,15 +543,14 @@ class CallProcessor:
         else:  # decided before the call went into the spool
             decision = SamplingDecision(True, work.probability, "sampled")
         if not decision.included:
-            odds = decision.probability
-            self.count_outcome(work, self._judge_id, "sampled_out", decision.reason, probability=odds)
+            self.count_outcome(work, self._judge_id, "sampled_out", decision.reason, probability=decision.probability)
             return decision
         # A call from the spool file keeps its slot of the queue's capacity: it was only claimed because there was room.
-        if work.spooled is None and not self._worker.wait_for_judge():
+        if work.spool_row is None and not self._worker.move_to_waiting():
             self._drop_as_queue_full(work, self._judge_id, decision)
             return decision
         work.probability = decision.probability
-        if work.spooled is None:
+        if work.spool_row is None:
             work.n_sent_early = self._score_sender.send_early_scores(work.step, call, evaluations, holding, decision)
         judge = self._evaluators.judge
         if judge is None:
@@ -565,7 +572,7 @@ class CallProcessor:
         if self._publisher is None:
             return
         unscored = UnscoredCall(call, (FLEET,), work.step.response_id, probability)
-        spoolable = self._spooling is not None and work.spooled is None
+        spoolable = self._spooling is not None and work.spool_row is None
         result = await self._publisher.publish(CallMessage.of(unscored), spoolable=spoolable)
         if result == "away" and self._spooling is not None:
             loop, add = asyncio.get_running_loop(), self._spooling.add
@@ -574,11 +581,12 @@ class CallProcessor:
                 work.dropped = "spooled"
                 self.count_outcome(work, FLEET, "dropped", work.dropped, probability=probability)
                 return
+            # Not spoolable, the call waits for the broker: the result is never "away" again.
             result = await self._publisher.publish(CallMessage.of(unscored), spoolable=False)
         if result == "published":
             work.published = self.count_outcome(work, FLEET, "handed_over", probability=probability)
             return
-        work.dropped = result
+        work.dropped = result  # "too_large"
         self.count_outcome(work, FLEET, "dropped", work.dropped, probability=probability)
         faults.warn_once(
             "dropped: too large for the fleet",
@@ -634,7 +642,7 @@ class CallProcessor:
         counts: Counter[tuple[str, str, Outcome, str]] = Counter()
         for work, names in claimed.items():
             # A call that was read from the spool file is still in it.
-            outcome, reason = ends.get(work, ("dropped", lost if work.spooled is None else "spooled"))
+            outcome, reason = ends.get(work, ("dropped", lost if work.spool_row is None else "spooled"))
             work.dropped = reason if outcome == "dropped" else work.dropped
             counts.update((name, work.step.workflow, outcome, reason) for name in names)
         # One entry for all calls with the same workflow and outcome, as there may be thousands, and little time.
@@ -662,7 +670,7 @@ class CallProcessor:
         """
         from ragtrace.history.spool_codec import UnscoredCall  # only where there is a spool
 
-        left = [work for work in claimed if work.spooled is None][::-1]
+        left = [work for work in claimed if work.spool_row is None][::-1]
         with spooling.keep_open():
             while left:
                 works: list[WorkItem] = []

@@ -1,6 +1,7 @@
-"""Storing of unscored RAG calls in the spool file, at shutdown or while a fleet's broker is away, and their return.
+"""Storing of unscored RAG calls in the spool file, and claiming of calls from the spool file to be scored.
 
-A later process scores the calls that a shutdown stored. Those that a broker did not take, this process claims as well.
+Calls are stored at shutdown, and while the broker of a fleet cannot be reached. The former are claimed by a later
+process, the latter by any process that shares the file, this one included.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCall
     from ragtrace.telemetry.export.telemetry import Telemetry
 
-_LOOK_SECONDS: Final = 2.0
-"""Time until the next look into the file after one that found no call to claim."""
+_POLL_SECONDS: Final = 2.0
+"""Time until the file is searched again after a search that found no call to claim."""
 _RENEW_SECONDS: Final = 15.0
 """Time between two renewals of this process's claims on spooled calls: a quarter of their lease."""
 _FLUSH_SECONDS: Final = 10.0
@@ -29,10 +30,10 @@ _FLUSH_SECONDS: Final = 10.0
 that flushes follow one another while a backend is away."""
 _CONFIRM_SECONDS: Final = 1.0
 """Time between two flushes that confirm the delivery of scores, while they succeed."""
-_LEAVE_SECONDS: Final = 1.0
-"""Least time for releasing the claimed calls at shutdown, even after the deadline, as on a busy machine."""
+_RELEASE_SECONDS: Final = 1.0
+"""Least time that a shutdown allows for releasing the claimed calls, even if its deadline comes sooner."""
 _MOST_CLAIMED: Final = 64
-"""Most calls that are claimed at a time: the others are left for other processes, and for the next look."""
+"""Most calls that are claimed at a time: the others are left for other processes, and for the next claim."""
 _CLAIM_SECONDS: Final = 0.2
 """Least time for which a claim of calls waits for other writers of the file."""
 
@@ -40,10 +41,12 @@ _CLAIM_SECONDS: Final = 0.2
 class Spooling:
     """Access of a runtime to its spool file, the file of unscored RAG calls.
 
-    To claim a call is to mark it as being scored by this process. Failures of the file are counted as faults and never
-    raised. Scores of a claimed call are sent like any others, and the call is deleted from the file when telemetry,
-    score sinks and the history have delivered them. Until then another process may score it again if this one is
-    killed.
+    To claim a call is to mark it as being scored by this process. The worker's thread claims calls periodically, and so
+    does the thread that flushes (`Runtime._queue_spooled`); both queue them for scoring. Failures of the file are
+    counted as faults and never raised.
+
+    Scores of a claimed call are sent like any others, and the call is deleted from the file when telemetry, score sinks
+    and the history have delivered them. Until then another process may score it again if this one is killed.
 
     Args:
         spool: the prepared file.
@@ -61,29 +64,32 @@ class Spooling:
         self._spool.reset()
         self._claiming = threading.Lock()
         self._is_confirming = self._closed = False
-        # Numbers of claimed calls: of those that are being scored or have been, of those whose scores were sent, and of
-        # those whose scores were delivered. The worker's thread adds to the first two, while a confirming thread, a
-        # flush or a shutdown moves a snapshot of numbers onwards. They need no lock: an operation on a set of integers
-        # is atomic, a number that moves is added to the next set before it leaves the last, and one that is moved or
-        # deleted twice does no harm.
+        # Row numbers of claimed calls. The worker's thread adds to the first two sets; a confirming thread, a flush or
+        # a shutdown moves a snapshot of `_sent` to `_delivered`. The sets need no lock: an operation on a set of
+        # integers is atomic, a number is added to `_delivered` before it is removed from `_sent`, and moving or
+        # deleting a number twice does no harm.
         self._begun: set[int] = set()
+        """Calls that are being scored or have been, until they are deleted from the file."""
         self._sent: set[int] = set()
+        """Calls whose scores were sent, and are not known to be delivered."""
         self._delivered: set[int] = set()
+        """Calls whose scores were delivered, and which are still in the file."""
         self._ever_claimed = False
-        self._next_look = self._next_renewal = self._next_confirmation = 0.0
+        self._next_poll = self._next_renewal = self._next_confirmation = 0.0
 
     # --- out of the file ---------------------------------------------------------------------------------------------
 
     def is_due(self) -> bool:
-        """Return whether it is time to look for unscored calls in the spool file again."""
-        return self._clock() >= self._next_look
+        """Return whether it is time to search the spool file for unscored calls again."""
+        return self._clock() >= self._next_poll
 
     @contextmanager
     def claim(self, room: int, timeout: float = 0.0) -> Generator[list[ClaimedCall], None, None]:
         """Claim unscored calls in the spool file for this process, and yield them to the `with` block, which queues
         them.
 
-        Called on the worker's thread, periodically, and on the thread that flushes.
+        The calls are queued inside the block because a shutdown waits for the end of the block before it releases the
+        claims. So it releases no call that is about to be queued.
 
         Args:
             room: most calls to claim.
@@ -98,7 +104,7 @@ class Spooling:
                 with guarded("spool"):
                     claimed = self._spool.claim(min(room, _MOST_CLAIMED), max(_CLAIM_SECONDS, timeout))
             self._ever_claimed = self._ever_claimed or bool(claimed)
-            self._next_look = 0.0 if claimed else self._clock() + _LOOK_SECONDS
+            self._next_poll = 0.0 if claimed else self._clock() + _POLL_SECONDS
             yield claimed
         finally:
             self._claiming.release()
@@ -183,10 +189,9 @@ class Spooling:
         self._sent -= sent
 
     def close(self, deadline: float, *, delivered: bool) -> None:
-        """Close the spool file at shutdown: delete calls whose scores were delivered, and release the other claimed
-        calls.
+        """Delete the calls whose scores were delivered at shutdown, and release the other claimed calls.
 
-        Another process then scores the released calls.
+        Another process then scores the released calls. This process claims no more.
 
         Args:
             deadline: monotonic seconds.
@@ -195,13 +200,14 @@ class Spooling:
         if delivered:
             self._mark_delivered(self._sent.copy())
         if self._ever_claimed:
-            run_bounded(lambda: self._release(file_timeout(deadline)), max(monotonic() + _LEAVE_SECONDS, deadline))
+            run_bounded(lambda: self._release(file_timeout(deadline)), max(monotonic() + _RELEASE_SECONDS, deadline))
 
     def _release(self, timeout: float) -> None:
         with self._claiming:
             self._closed = True
         with guarded("spool"):
             self._spool.delete(self._delivered.copy(), timeout)  # a flush that goes on may still change the set
+            # All claims are released. The argument is the calls whose attempt was cancelled and does not count.
             self._spool.release_claims(self._begun - self._sent - self._delivered, timeout)
 
     @property

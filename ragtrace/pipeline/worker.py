@@ -220,7 +220,7 @@ class AdmissionControl:
         """Add *more* bytes to the measured size of an admitted item that has grown since."""
         self._bytes += more
 
-    def wait_for_judge(self, weight: int) -> bool:
+    def move_to_waiting(self, weight: int) -> bool:
         """Move a large item of *weight* bytes to the places for items that wait for a judge.
 
         Returns:
@@ -582,7 +582,7 @@ class Worker(Generic[T]):
             self._no_room_since = now
         return int(now - self._no_room_since > self._patience or self._admission.half_full)
 
-    def wait_for_judge(self) -> bool:
+    def move_to_waiting(self) -> bool:
         """Move the item in progress to the separate places for items that wait for a judge.
 
         Called by the coroutine that handles it.
@@ -593,7 +593,7 @@ class Worker(Generic[T]):
         entry = _handled.get()
         with self._lock:
             if not entry.waiting:
-                entry.waiting = self._admission.wait_for_judge(entry.weight)
+                entry.waiting = self._admission.move_to_waiting(entry.weight)
             return entry.waiting
 
     def _weigh_queued(self, until: float) -> None:

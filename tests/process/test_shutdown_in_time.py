@@ -102,7 +102,7 @@ def test_it_keeps_its_promise_with_thousands_of_calls_to_spool(
         with closing(sqlite3.connect(path)) as database:
             bodies = [decode(body) for (body,) in database.execute("SELECT body FROM calls")]
         assert len({kept.call.query for kept in bodies}) == len(bodies)
-        assert sum(len(kept.open) for kept in bodies) == stats.dropped.get("spooled", 0)
+        assert sum(len(kept.pending_evaluators) for kept in bodies) == stats.dropped.get("spooled", 0)
         spooled += len(bodies)
         return late if bodies else FAR_TOO_LATE_S
 

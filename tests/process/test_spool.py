@@ -101,7 +101,7 @@ def test_what_nobody_had_begun_is_kept_too(path: str) -> None:
     database.close()
     assert sorted(str(kept.call.query)[-3:] for kept in bodies) == [f" {number}?" for number in range(5)]
     assert not any("secret" in str(kept.call) for kept in bodies)
-    assert all(kept.open == ("screen",) and len(kept.call.contexts or ()) == 2 for kept in bodies)
+    assert all(kept.pending_evaluators == ("screen",) and len(kept.call.contexts or ()) == 2 for kept in bodies)
     spans = [dict(span.attributes or {}) for span in captured.roots()]
     assert [span["ragtrace.eval.status"] for span in spans] == ["deferred"] * 5
     assert all("gen_ai.output.messages" in span for span in spans)

@@ -361,7 +361,7 @@ def test_a_file_of_an_earlier_release_is_read(path: str, version: int) -> None:
     claimed = spool.claim(9)
     assert sorted(numbers(claimed)) == [1, 2, 3, 9]
     first = next(call.unscored for call in claimed if numbers([call]) == [1])
-    assert (first.call.query, first.open, first.probability, first.response_id) == (
+    assert (first.call.query, first.pending_evaluators, first.probability, first.response_id) == (
         "question 1?", ("judge",), 0.25, "response-1",
     )  # fmt: skip
     spool.count_attempt(claimed[0].number)

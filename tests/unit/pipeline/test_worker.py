@@ -433,7 +433,7 @@ def test_what_waits_for_a_judge_does_not_take_the_place_of_the_next(make: Make) 
     done = asyncio.Event()
 
     async def handle(item: int) -> None:
-        moved.append(worker.wait_for_judge())
+        moved.append(worker.move_to_waiting())
         await done.wait()
 
     worker = make(handle, capacity=2)
