@@ -20,7 +20,8 @@ class UnknownMetricError(SettingsError):
 class JudgeError(RagtraceError):
     """Raised by a judge that failed to judge a call; `reason` says why, in one word.
 
-    The reasons are the `judge_error` reasons in `ragtrace.core.unscored_reasons`.
+    The reasons are the `judge_error` reasons in `ragtrace.core.unscored_reasons`. Any other reason counts as
+    "unavailable".
 
     Args:
         reason: "unavailable", "timeout", "refused" ...

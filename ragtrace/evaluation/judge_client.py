@@ -351,6 +351,7 @@ class JudgeClient:
         except JudgeError as error:
             if error.reason in JUDGE_ERROR and not faults.hides_messages:
                 raise
+            # A user's judge may make up a reason, for which unscored metrics have no status (`status_of`).
             reason = error.reason if error.reason in JUDGE_ERROR else "unavailable"
             detail = _without_content(error, self._judge) if faults.hides_messages else error.detail
             known = JudgeError(reason, detail, retry_after=error.retry_after, retryable=error.retryable)

@@ -44,9 +44,11 @@ _DEFECTS: Final[Mapping[str, str]] = {
 }
 """Explanation of each defect that a call read from spans may have."""
 _LOOP_TURNS: Final = 4
-"""Turns of the event loop that are left to the calls that wait for the judge, before the scores of one are computed: in
-the third, the judge's coroutine begins for the call that has got the free slot; one more is for what it awaits first.
-With too few, that request waits until the scores are computed."""
+"""Turns of the event loop that pass between the judge's reply and the computation of the call's scores.
+
+In the third turn, the judge's coroutine begins for the next call, which has got the slot that the reply has freed; the
+fourth is for what this coroutine awaits first. With fewer turns, the next request would wait for the computation.
+"""
 
 
 class LabelFreeJudge:
@@ -151,7 +153,8 @@ async def evaluate(
         evaluator: the evaluator.
         call: the call.
         probability: inclusion probability of the call, in (0, 1].
-        on_begin: called when the call leaves the admission queue and its time limit starts.
+        on_begin: called once, after the wait in the admission queue and just before the judge is asked; not called if
+            the call must not be judged.
         bypass_cache: whether the judge is asked also where an identical call was judged before.
     """
     if not call.answer_captured or call.defect == _TRUNCATED:
@@ -167,12 +170,15 @@ async def evaluate(
             on_begin()
         started_at = perf_counter()
         try:
-            judgement = await client.ask(call, bypass_cache=bypass_cache)  # retries until the time limit
-        except JudgeError as error:
+            # Retryable errors are retried within the time limit: four tries at most, not counting those that the judge
+            # answers with a Retry-After, and none while the circuit is open.
+            judgement = await client.ask(call, bypass_cache=bypass_cache)
+        except JudgeError as error:  # has the cost of the requests that were made, as a judgement has
             judgement, failed = Cost.from_report(error).set_on_judgement(Judgement()), error
         took = perf_counter() - started_at
         if not client.computes:
-            # Computing scores blocks the event loop, so in a burst of judgements the next requests are sent first.
+            # Computing scores blocks the event loop. In a burst, another call waits in `ask` for the slot of the judge
+            # that this one has left (the admission queue lets in twice as many as the judge sees): it goes first.
             for _ in range(_LOOP_TURNS):
                 await asyncio.sleep(0)
         if failed is None:
@@ -199,7 +205,7 @@ async def evaluate(
         cached=is_cached(judgement),
         turn_tokens=0 if is_cached(judgement) else turn_tokens(judgement),
         served_model=judgement.served_model,
-        deferred=failed is not None and failed.deferred,
+        deferred=failed is not None and failed.deferred,  # no request was made, or the judge asked for a pause
     )
 
 
@@ -211,9 +217,12 @@ def _with_defect(result: Result, defect: str) -> Result:
 
 
 async def _without_judging(evaluator: Evaluator, call: RagCall, probability: float, reason: str) -> Evaluation:
-    """Return the evaluation of a call that must not be judged.
+    """Evaluate a call without asking the judge, because its answer was not captured or its texts were cut.
 
-    Only metrics that need no labels and are pure arithmetic have scores in it, such as latencies.
+    Metrics that need no labels and are pure arithmetic, such as latencies, have scores; all others are unscored.
+
+    Args:
+        reason: the reason of the unscored metrics.
     """
     results: dict[str, Result] = {}
     for metric in evaluator.metrics:
