@@ -48,7 +48,7 @@ def provider_of(step: Step) -> str | None:
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """Add the attributes to *attributes* that are known when *step* starts, so that samplers see them."""
+    """Set those span attributes of *step* in *attributes* that are known at its start, so that samplers see them."""
     attributes[semconv.OPERATION_NAME] = OPERATIONS[step.kind]
     if step.kind == "trace" and step.name:
         attributes[semconv.WORKFLOW_NAME] = step.name
@@ -63,7 +63,7 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add the attributes to *attributes* that are known when *step* has ended, except its texts."""
+    """Set those span attributes of *step* in *attributes* that are known only at its end, except the texts."""
     if step.conversation_id:
         attributes[semconv.CONVERSATION_ID] = step.conversation_id
     if step.kind == "retrieve" and step.top_k is not None:

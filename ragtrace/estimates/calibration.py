@@ -62,9 +62,10 @@ class CalibrationKey(NamedTuple):
     """Model that the judge's server reported to have answered; empty: not known."""
 
     def differences(self, other: CalibrationKey) -> str:
-        """Return as text in which fields *other* differs from this key, or "" if the calibration holds for *other*.
+        """Describe the fields in which the key *other* differs from this key, such as "metric version 2 instead of 1".
 
-        A prompt hash or a served model that is not known on one of the two sides is not compared.
+        The description is empty if the calibration holds for *other*. A prompt hash or a served model that is not known
+        on one of the two sides is not compared.
         """
         found: list[str] = []
         for name, mine, theirs in zip(self._fields, self, other, strict=True):
@@ -308,7 +309,7 @@ def _checked(record: Mapping[str, Any], name: str, kind: type) -> Any:
 def find_calibration(
     calibrations: Sequence[JudgeCalibration], key: CalibrationKey
 ) -> tuple[JudgeCalibration, str] | None:
-    """Return the newest calibration for the judge and metric of *key*, with its differences from *key* as text.
+    """Return the newest calibration for the judge and metric of *key*, and a description of how it differs from *key*.
 
     Returns:
         The calibration, and an empty text if it holds, else what *key* has differently; None if there is none of the

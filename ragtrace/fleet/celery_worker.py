@@ -108,7 +108,14 @@ class LoopPool(_pools.BasePool):  # type: ignore[misc]
         accept_callback: Callable[..., object] | None = None,
         **more: Any,
     ) -> None:
-        """Judge the call of a task, instead of running *target*; *callback* is given what that would return."""
+        """Start to judge the RAG call that a Celery task carries, in place of running the task's function.
+
+        Args:
+            target: Celery's function that would run the task; it is not called.
+            args: arguments of *target*: among them the task's id and request.
+            callback: is called with the result, in the form in which *target* would return it.
+            accept_callback: is called at once, with this process and the time.
+        """
         _, task_id, request, *_ = args
         if accept_callback is not None:
             accept_callback(os.getpid(), monotonic())
@@ -134,7 +141,7 @@ class LoopPool(_pools.BasePool):  # type: ignore[misc]
             self._end(callback, result)
 
     def _end(self, callback: Callable[..., object] | None, result: object) -> None:
-        """Have Celery acknowledge or reject the message of a task, by what its own function would have returned."""
+        """Have Celery acknowledge or reject the message of a task, as the *result* of the task says."""
         try:
             if callback is not None:
                 callback(result)

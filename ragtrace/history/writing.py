@@ -285,7 +285,10 @@ class HistoryWriter:
         return int((pages - free) * each)
 
     def _delete_old_feedback(self, before: float) -> None:
-        """Delete feedback given before the time *before*, whose call is older still."""
+        """Delete all user feedback that was given before the time *before*.
+
+        The calls that such feedback is about are older than the feedback, so the history does not keep them either.
+        """
         with self._kept.use() as database:
             if database.execute("SELECT 1 FROM feedback WHERE at < ? LIMIT 1", (before,)).fetchone():
                 with self._transaction():

@@ -169,9 +169,13 @@ def _mean(
     *,
     decay: float = 1.0,
 ) -> Result:
-    """Return as a score the mean over the retrieved chunks of *worth*, a function of a chunk's relevance grade.
+    """Return the weighted mean value of the retrieved chunks as a metric's result.
 
-    The chunk at each rank weighs *decay* times the one before it.
+    Args:
+        worth: returns the value of a chunk from its relevance grade.
+        max_unjudged: largest share of chunks without a valid grade; with more, the result is unscored.
+        threshold: least grade of a relevant chunk, for the result's attributes.
+        decay: weight of the chunk at each rank, as a multiple of the weight of the chunk before it.
     """
     graded = _all_grades(call, judgement)
     if isinstance(graded, Unscored):

@@ -192,9 +192,9 @@ def too_many(unjudged: int, items: int, limit: float) -> bool:
 
 
 def share(counted: int, unjudged: int, items: int, limit: float, attributes: Mapping[str, Plain]) -> Result:
-    """Return as a score *counted* divided by the number of items that have a valid label.
+    """Return the share of *counted* items among the items that have a valid label, as a metric's result.
 
-    Items that are *unjudged* are left out. If they are too many, there is no score, for `too_many_unjudged`.
+    Items that are *unjudged* are left out. If they are too many, the result is unscored (`too_many_unjudged`).
     """
     if too_many(unjudged, items, limit):
         return Unscored("too_many_unjudged", attributes=attributes)

@@ -88,7 +88,7 @@ def nugget_strict_vital(call: RagCall, judgement: Judgement, *, max_unjudged: fl
 
 
 def _mean(call: RagCall, judgement: Judgement, limit: float, *, okay: float, strict: bool = False) -> Result:
-    """Return as a score to which degree the answer contains the nuggets (facts in the chunks), as a weighted mean.
+    """Return the weighted share of the nuggets (facts in the chunks) that the answer contains, as a metric's result.
 
     Args:
         limit: share of nuggets that may be unjudged.

@@ -106,7 +106,13 @@ def factual_correctness_f1(call: RagCall, judgement: Judgement, *, max_unjudged:
 
 
 def _entailed_share(judgement: Judgement, field: str, max_unjudged: float) -> Result:
-    """Return as a score the share of the claims of one text, answer or reference, that the other text entails."""
+    """Return the share of one text's claims that the other text entails, as a metric's result.
+
+    The two texts are the answer and the reference.
+
+    Args:
+        field: whose claims: "answer_facts", or "reference_facts" for those of the reference.
+    """
     ours = field == "answer_facts"
     facts: Sequence[Fact] | None = judgement.answer_facts if ours else judgement.reference_facts
     side = "generated_claims" if ours else "reference_claims"

@@ -132,7 +132,7 @@ _REQUIRED: Final = ("empty_answer", "empty_query", "query_needs_turns", "abstain
 
 
 def _relevant_share(items: str, labels: Sequence[str | None], limit: float, counts: Mapping[str, int]) -> Result:
-    """Return as a score the share of relevant items among the items that have a valid label.
+    """Return the share of relevant items among the items that have a valid label, as a metric's result.
 
     Args:
         items: name of the attribute with their number, such as "statements".

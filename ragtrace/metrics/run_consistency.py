@@ -212,10 +212,10 @@ def _statistic(
     ddof: int,
     compute: Callable[[float, float], float | None],
 ) -> Result:
-    """Return as a score what *compute* returns for mean and variance of a metric's scores in repeated runs.
+    """Compute a score from the mean and the variance of a metric's scores in repeated runs of one query.
 
-    Runs without a score are left out. Without *results*, *base* (which needs no judge) is computed for each of the runs
-    of *call*.
+    The score is what *compute* returns for them. Runs without a score are left out. Without *results*, *base* (which
+    needs no judge) is computed for each of the runs of *call*.
     """
     if results is None:
         if base is None or len(call.runs or ()) < LEAST_RUNS:

@@ -157,9 +157,10 @@ def context_contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: 
 def _share(
     call: RagCall, judgement: Judgement, counted: Collection[str], limit: float, *, held_against_chunks: bool = False
 ) -> Result:
-    """Return as a score the share of the answer's checkable claims whose support label is one of *counted*.
+    """Return the share of the answer's checkable claims that have one of the support labels *counted*.
 
-    With *held_against_chunks* there is no score without any retrieved text to compare the claims with.
+    The share is returned as a metric's result. With *held_against_chunks*, the result is unscored if there is no
+    retrieved text to compare the claims with.
     """
     if reason := unmet(call, judgement, "empty_answer", "contexts_missing"):
         return Unscored(reason)

@@ -70,7 +70,10 @@ class Journal:
         self._file.close()
 
     def has_line(self, number: int, key: bytes) -> bool:
-        """Return whether the journal has a result for line *number* and that line still describes the same call."""
+        """Return whether the journal has a result for input line *number* and the call with the hash *key*.
+
+        If so, the result is one of those that `rows` yields.
+        """
         if (
             number >= len(self._offsets)
             or self._offsets[number] == _NOWHERE

@@ -61,10 +61,10 @@ _ALIKE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class JudgedCalls:
-    """Judged RAG calls of a history, as needed for sampling and calibration, with one element per call."""
+    """RAG calls of a history with one judge's scores of one metric, as arrays with one element per call."""
 
     columns: CallColumns
-
+    """All calls of the history, judged or not."""
     series: ScoreSeries
     """Scores converted to badness: 0 is good, 1 is bad."""
     identity: Sequence[bytes | None]
@@ -298,7 +298,7 @@ class Calibration:
 
     @property
     def score_threshold(self) -> float | None:
-        """The recommended threshold as a score of the metric, which is 1 - badness if higher scores are better."""
+        """Recommended threshold on the scale of the metric: 1 - badness if higher scores are better, else badness."""
         if self.threshold is None:
             return None
         return 1.0 - self.threshold.value if self.higher_is_better else self.threshold.value

@@ -43,7 +43,10 @@ def metrics_table(report: Report) -> Table:
 
 
 def corrected_table(report: Report) -> Table:
-    """Return the table of rates corrected by human labels, beside the judge's rates, or an empty table."""
+    """Return the table that compares each metric's rate by the judge with the rate corrected by human labels.
+
+    The table is empty if no rate is corrected.
+    """
     rows = [
         (
             wording.metric_by_evaluator(item),

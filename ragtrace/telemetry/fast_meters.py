@@ -204,7 +204,10 @@ class FastInstrument(Generic[PointT]):
 
 
 class MetricStore:
-    """Store of all measurements that the fast instruments of one meter have recorded."""
+    """Store of the measurements of one meter, recorded by instruments that cost less CPU than the SDK's.
+
+    These instruments are `FastInstrument` objects.
+    """
 
     def __init__(self) -> None:
         self.instruments: list[FastInstrument[Any]] = []

@@ -259,7 +259,12 @@ def _foreign_declining_offset(text: str, lexicon: Lexicon) -> int:
 
 
 def _denies_stating(words: list[str], at: int) -> bool:
-    """Return whether the negating word ``words[at]`` says that speaker or context do not know something."""
+    """Return whether a negation, such as "not", says that the speaker or the context does not know or state something.
+
+    Args:
+        words: the words of a sentence, in lower case.
+        at: position of the negating word.
+    """
     before, after = words[max(0, at - _NEAR_WORDS) : at], words[at + 1 : at + 1 + _NEAR_WORDS]
     if not _CONDITIONS.isdisjoint(words[:at]):
         return False

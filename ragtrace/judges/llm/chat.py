@@ -380,9 +380,10 @@ class _Exchange(Generic[R]):
         )
 
     async def _read_all(self, completion: Completion) -> list[_ParsedReply[R]]:
-        """Read all replies that the prompt asks for.
+        """Parse the replies in *completion*, and request and parse those that its server left out.
 
-        Those that the server left out, because it does not know `n`, are requested all at once, one in each request.
+        A server that does not know the parameter `n` sends one reply. The others are requested all at once, one in each
+        request.
         """
         wanted = self._prompt.samples
         choices = list(completion.choices[:wanted])

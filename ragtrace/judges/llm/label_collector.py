@@ -207,7 +207,13 @@ class LabelCollector:
         return labels
 
     def _note_failure(self, labels: Labels, step: Literal["answer", "chunks"], error: JudgeError) -> None:
-        """Record in *labels* that *step* failed, and raise *error* if a retry may help or no step is left."""
+        """Store the error of a failed step in *labels*, and raise it if a retry may help or all steps have failed.
+
+        Args:
+            labels: the labels that have been collected so far.
+            step: the requests that failed: those about the answer, or those that compare statements with chunks.
+            error: the error.
+        """
         labels.failed[step] = error
         if error.retryable or len(labels.failed) == self._asks_answer + self._asks_chunks:
             raise error

@@ -433,7 +433,7 @@ _listeners: dict[str, tuple[FrameworkRuns, Callable[[], object]]] = {}
 
 
 def install(runs: FrameworkRuns, stop: Callable[[], object]) -> None:
-    """Register a framework listener that reports to *runs*, so that its current component run can be found.
+    """Register the listener of a framework, by which the component run in progress in that framework is found.
 
     Args:
         runs: the runs of the listener's framework.

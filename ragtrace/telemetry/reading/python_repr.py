@@ -68,7 +68,15 @@ def _source(text: str) -> str:
 
 
 def _check(kind: int, string: str, before: str) -> None:
-    """Raise ValueError for a token that no `repr` contains, or that would make the parser recurse without a bracket."""
+    """Raise ValueError if a token cannot come from the `repr` of an object, such as an operator or a keyword.
+
+    Chains such as `a()()` or `--1` are rejected, too: the parser recurses for each link, although no bracket is nested.
+
+    Args:
+        kind: type of the token, as defined by the module `tokenize`.
+        string: text of the token.
+        before: text of the token before it.
+    """
     if kind == tokenize.OP:
         is_chained = (string in _OPENING and before in _CLOSING) or string == "-" == before
         if string not in _OPERATORS or is_chained:

@@ -245,7 +245,7 @@ def clear_before_flush(before_flush: Callable[[float], bool]) -> None:
 
 
 def held_span_count() -> int:
-    """Return the number of spans that all hold processors keep back from export."""
+    """Return the number of ended spans that are held: kept back from export until their scores are known."""
     return sum([hold.held_count for hold in hold_processors()])
 
 
