@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEAD_LETTER_VERSION: Final = 1
 _DELIVERY_PAUSE_SECONDS: Final = 0.25
 """Pause in seconds between two deliveries of scores, so that one delivery has the scores of many calls."""
-_GROUP: Final = 8
+_GROUP: Final = 32
 """Number of waiting calls that are woken at a time when their scores are delivered."""
 _GATHER_SECONDS: Final = 0.002
 """Number of seconds for which claims of calls are collected before one request to the store."""
