@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ragtrace.fleet.fleet_metrics import FleetMetrics
-from ragtrace.fleet.judging import FleetJudge, refusal
+from ragtrace.fleet.judging import FleetJudge, defect_of
 from ragtrace.pipeline.fleet_broker import (
     CALLS,
     TASK,
@@ -188,7 +188,7 @@ class CallConsumer(_consumer.Consumer):  # type: ignore[misc]
         handle: Callable[[Any], object] = consumer.create_task_handler(*args, **kwargs)
 
         def take(message: Any) -> None:
-            if wrong := refusal(message.headers, message.content_type, message.body):
+            if wrong := defect_of(message.headers, message.content_type, message.body):
                 self._bury(message, wrong)
             else:
                 handle(message)
@@ -257,7 +257,7 @@ def run_worker(
     watch = QueueWatch(CallBroker(url))
     metrics = FleetMetrics(
         lambda: watch.depths,
-        oldest_published=lambda: judge.oldest_published,
+        last_begun_published=lambda: judge.last_begun_published,
         claims=shared.claims.counts,
         budget=shared.reader,
         workers=1,

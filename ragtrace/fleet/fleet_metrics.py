@@ -27,8 +27,8 @@ class FleetMetrics:
 
     Args:
         depths: returns the depths of the queues; None while the broker cannot be reached.
-        oldest_published: returns the time (seconds since the epoch) at which the call was published that this worker
-            has begun last, about the oldest of the queue; None: it has begun none.
+        last_begun_published: returns the time (seconds since the epoch) at which the call was published that this
+            worker has begun last, about the oldest of the queue; None: it has begun none.
         claims: number of calls that this worker has claimed, by outcome: claimed, held, done, unknown.
         budget: reads what is left of the judge's budget; None: it is not in Redis, or there is none.
         workers: number of workers in this process.
@@ -38,12 +38,12 @@ class FleetMetrics:
         self,
         depths: Callable[[], QueueDepths | None],
         *,
-        oldest_published: Callable[[], float | None] = lambda: None,
+        last_begun_published: Callable[[], float | None] = lambda: None,
         claims: Mapping[str, int] | None = None,
         budget: BudgetReader | None = None,
         workers: int = 0,
     ) -> None:
-        self._depths, self._oldest_published, self._budget = depths, oldest_published, budget
+        self._depths, self._last_begun_published, self._budget = depths, last_begun_published, budget
         self._workers = workers
         self._claims: Mapping[str, int] = {} if claims is None else claims
         self._left: Mapping[str, float] = {}
@@ -80,7 +80,7 @@ class FleetMetrics:
         return [] if depths is None else [Observation(getattr(depths, queue))]
 
     def _observe_age(self) -> Iterable[Observation]:
-        depths, published = self._depths(), self._oldest_published()
+        depths, published = self._depths(), self._last_begun_published()
         if depths is not None and not depths.calls:
             return [Observation(0.0)]
         return [] if depths is None or published is None else [Observation(max(0.0, time() - published))]

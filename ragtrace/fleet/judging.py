@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 from uuid import uuid4
 
-from ragtrace.fleet.claims import WorkerClaims
+from ragtrace.fleet.claims import Claim, WorkerClaims
 from ragtrace.pipeline.call_message import CallMessage, MessageError, read_message
 from ragtrace.pipeline.fleet_broker import HOLD_SECONDS, MOST_TRIES, REDIS_PREFIX, TASK, CallBroker, is_redis
 from ragtrace.system.faults import faults
@@ -22,16 +22,19 @@ if TYPE_CHECKING:
 
     from ragtrace.runtime.runtime import Runtime
 
+ClaimOutcome: TypeAlias = Claim | Literal["unknown"]
+"""Outcome of claiming a call: the state of the claim; `unknown`: there is no store of claims, or it did not answer."""
 DEAD_LETTER_VERSION: Final = 1
 _DELIVERY_PAUSE_SECONDS: Final = 0.25
 """Pause in seconds between two deliveries of scores, so that one delivery has the scores of many calls."""
-_GROUP: Final = 32
+_WOKEN_AT_A_TIME: Final = 32
 """Number of waiting calls that are woken at a time when their scores are delivered."""
 _GATHER_SECONDS: Final = 0.002
 """Number of seconds for which claims of calls are collected before one request to the store."""
 _FLUSH_SECONDS: Final = 10.0
-_HELD_SECONDS: Final = 1.0
-"""Pause in seconds before a call that another worker has claimed goes back into the queue."""
+_REQUEUE_PAUSE_SECONDS: Final = 1.0
+"""Pause in seconds before a call that another message has claimed goes back into the queue. It has nothing to do with
+`HOLD_SECONDS`, for which a worker holds a message on Redis."""
 _DETAIL_CHARS: Final = 500
 _LOST_WORKERS_SECONDS: Final = 86_400
 """Number of seconds for which Redis keeps the number of workers that were lost with a call."""
@@ -124,7 +127,7 @@ def _settle(batch: Sequence[_Undelivered], within: float) -> None:
     Each call makes room for a new one. If all calls ended at once, the judge's answers would wait while as many new
     calls are read.
     """
-    groups = [batch[start : start + _GROUP] for start in range(0, len(batch), _GROUP)]
+    groups = [batch[start : start + _WOKEN_AT_A_TIME] for start in range(0, len(batch), _WOKEN_AT_A_TIME)]
 
     def settle() -> None:
         for each in groups.pop(0):
@@ -145,10 +148,16 @@ class GatheredClaims:
     def __init__(self, claims: WorkerClaims) -> None:
         self._claims = claims
         self._wanted: list[tuple[SpanContext | None, str, str]] = []
-        self._states: asyncio.Task[Sequence[str]] | None = None
+        self._states: asyncio.Task[Sequence[ClaimOutcome]] | None = None
 
-    async def claim(self, span: SpanContext | None, owner: str, takes_over: str) -> str:
-        """Claim a RAG call as `WorkerClaims.claim_all` does, together with those of the other coroutines."""
+    async def claim(self, span: SpanContext | None, owner: str, takes_over: str) -> ClaimOutcome:
+        """Claim a RAG call as `WorkerClaims.claim_all` does, together with those of the other coroutines.
+
+        Args:
+            span: the root span of the call.
+            owner: id of this delivery of the message.
+            takes_over: prefix of the ids of deliveries whose claim passes to this one; empty: no claim passes.
+        """
         if self._states is None:
             self._wanted = []
             self._states = asyncio.create_task(self._ask(self._wanted))
@@ -156,7 +165,7 @@ class GatheredClaims:
         position, states = len(self._wanted) - 1, self._states
         return (await asyncio.shield(states))[position]  # one call that is cancelled leaves the others their claims
 
-    async def _ask(self, wanted: Sequence[tuple[SpanContext | None, str, str]]) -> Sequence[str]:
+    async def _ask(self, wanted: Sequence[tuple[SpanContext | None, str, str]]) -> Sequence[ClaimOutcome]:
         await asyncio.sleep(_GATHER_SECONDS)
         self._states = None
         return await asyncio.to_thread(self._claims.claim_all, wanted)
@@ -181,8 +190,9 @@ class FleetJudge:
         self._gathered = GatheredClaims(claims)
         self.delivery = ScoreDelivery(runtime, claims, timeout)
         self._redis: Any = None
-        self.oldest_published: float | None = None
-        """Time at which the call begun last was published, in seconds since the epoch; None: no call was begun."""
+        self.last_begun_published: float | None = None
+        """Time at which the call begun last was published, in seconds since the epoch; None: no call was begun. That
+        call was about the oldest in the queue, which is first in, first out except for calls that are tried again."""
 
     async def handle(self, text: object, *, task_id: str, redelivered: bool) -> None:
         """Judge the RAG call in a queue message.
@@ -202,7 +212,7 @@ class FleetJudge:
         except MessageError as error:
             await asyncio.to_thread(self.bury, text, error.reason, error.detail)
             return
-        self.oldest_published = message.published
+        self.last_begun_published = message.published
         if time() > message.deadline:  # a day after the application has published the call
             await asyncio.to_thread(self.bury, text, "deadline", "the call was not judged in time", message.tries)
         else:
@@ -210,13 +220,16 @@ class FleetJudge:
 
     async def _judge_if_claimed(self, text: object, message: CallMessage, task_id: str, *, redelivered: bool) -> None:
         """Judge the RAG call in a queue message, unless another message has claimed the call."""
-        message_id = f"{task_id}:"
-        owner, state = f"{message_id}{uuid4().hex}", "unknown"
+        # The owner of a claim is one delivery of a message. The ids of all deliveries of a message begin alike, so that
+        # a redelivered message can take over the claim of its earlier delivery.
+        deliveries_prefix = f"{task_id}:"
+        owner = f"{deliveries_prefix}{uuid4().hex}"
+        state: ClaimOutcome = "unknown"
         if self._claims.has_store:
-            takes_over = message_id if redelivered else ""
+            takes_over = deliveries_prefix if redelivered else ""
             state = await self._gathered.claim(message.unscored.call.span, owner, takes_over)
         if state == "held":
-            await asyncio.sleep(_HELD_SECONDS)
+            await asyncio.sleep(_REQUEUE_PAUSE_SECONDS)
             await asyncio.to_thread(self._put, lambda: self._broker.publish(message, again=True))
         elif state == "done":  # a redelivery, as only the acknowledgement was lost
             return
@@ -232,6 +245,7 @@ class FleetJudge:
         began = monotonic()
 
         async def taken_over() -> bool:
+            """Return whether another delivery has meanwhile taken over this delivery's claim on the call."""
             recent = is_redis(self._broker.url) and monotonic() - began < HOLD_SECONDS / 2
             if recent or not self._claims.has_store:  # Redis gives a call to another worker only after a while
                 return False
@@ -240,7 +254,7 @@ class FleetJudge:
         judged = await self._runtime.judge(
             message.unscored, last_try=tries_if_it_fails >= MOST_TRIES, taken_over=taken_over
         )
-        if judged.status == "taken_over":
+        if judged.status == "taken_over":  # the other delivery sends the scores, and confirms the claim
             return
         if judged.status == "scored":
             await self.delivery.wait(span)
@@ -248,9 +262,12 @@ class FleetJudge:
         # Without the claim, the call can be judged again by any worker.
         await asyncio.to_thread(self._claims.release, span, owner)
         if judged.status == "failed":
+            # The scores of the last try are delivered, too: each is the reason why there is no number. The claim is not
+            # confirmed, so that `ragtrace fleet retry` can have the dead letter judged again.
             await self.delivery.wait()
             await asyncio.to_thread(self.bury, text, "judge", judged.reason, tries_if_it_fails)
         else:
+            # "retried": the judge was asked and failed. "judge_unavailable": it was not asked, which costs no try.
             tries = tries_if_it_fails if judged.status == "retried" else message.tries
             again = message._replace(tries=tries)
             await asyncio.to_thread(self._put, lambda: self._broker.publish(again, again=True))
@@ -290,7 +307,9 @@ class FleetJudge:
     def _count_lost_worker(self, task_id: str) -> int:
         """Count one more worker that ended while it had the message, and return the count.
 
-        It is 0 on RabbitMQ, which counts deliveries itself. Redis only knows that a message is delivered again.
+        It is 0 on RabbitMQ, where the rule is the broker's own: it counts deliveries, and moves a message over the
+        queue's `x-delivery-limit` to the dead letters (`make_queues`). Redis only knows that a message was delivered
+        before.
         """
         if not is_redis(self._broker.url):
             return 0
@@ -304,7 +323,7 @@ class FleetJudge:
         return 0
 
 
-def refusal(headers: Any, content_type: object, body: Any) -> str:
+def defect_of(headers: Any, content_type: object, body: Any) -> str:
     """Return why a delivered message is not a valid RAG call message, and must not reach Celery, or "" if it is valid.
 
     The Celery consumer asks before the message becomes a task, and so before `FleetJudge` sees the call.

@@ -25,7 +25,10 @@ CALLS: Final = "ragtrace.calls"
 DEAD_LETTERS: Final = "ragtrace.dead_letters"
 """Name of the queue of calls that could not be judged, each with its reason."""
 MOST_TRIES: Final = 3
-"""Number of failures after which a call becomes a dead letter: of the judge, or of workers that end while judging."""
+"""Number of failures after which a call becomes a dead letter: of the judge, or of workers that end while judging.
+
+RabbitMQ also has the number in its queue, as `x-delivery-limit`, which is fixed when the queue is declared: to change
+the number, delete the existing queue of calls when it is empty."""
 STORE_VARIABLE: Final = "RAGTRACE_FLEET_STORE"
 """Environment variable with the URL of the store that workers share if the broker is not Redis."""
 MOST_CALLS: Final = 10_000

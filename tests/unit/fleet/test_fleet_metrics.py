@@ -48,7 +48,7 @@ def worker(
     depths: QueueDepths | None, published: float | None = None, budget: Any = None, claims: Any = None
 ) -> FleetMetrics:
     """Metrics of one worker."""
-    return FleetMetrics(lambda: depths, oldest_published=lambda: published, claims=claims, budget=budget, workers=1)
+    return FleetMetrics(lambda: depths, last_begun_published=lambda: published, claims=claims, budget=budget, workers=1)
 
 
 def test_a_worker_exports_queue_budget_and_claims() -> None:

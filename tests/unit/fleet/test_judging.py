@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ragtrace.fleet.judging import refusal
+from ragtrace.fleet.judging import defect_of
 from ragtrace.pipeline.fleet_broker import TASK
 
 HEADERS = {"task": TASK, "id": "1", "eta": None, "expires": None, "group": None}
@@ -17,8 +17,8 @@ JSON = "application/json"
 
 def test_the_message_of_a_call_is_let_through() -> None:
     """As text or bytes, as the transports give it."""
-    assert refusal(HEADERS, JSON, BODY) == ""
-    assert refusal(HEADERS, JSON, memoryview(BODY.encode())) == ""
+    assert defect_of(HEADERS, JSON, BODY) == ""
+    assert defect_of(HEADERS, JSON, memoryview(BODY.encode())) == ""
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_the_message_of_a_call_is_let_through() -> None:
 )
 def test_any_other_message_is_refused(headers: object, content_type: object, body: object) -> None:
     """Pickled bodies, other tasks, schedules, further tasks, and what is no JSON."""
-    assert refusal(headers, content_type, body)
+    assert defect_of(headers, content_type, body)
