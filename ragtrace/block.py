@@ -10,7 +10,13 @@ from ragtrace.capture.fields import text_of, whole_of
 from ragtrace.core.step import FINDING_KINDS, Step
 from ragtrace.core.types import Usage
 from ragtrace.recording.invocation import Invocation
-from ragtrace.recording.recorder import StepRecorder, StepSpec, current_recorder, is_unobserved, recording_context
+from ragtrace.recording.recorder import (
+    StepRecorder,
+    StepSpec,
+    current_recorder,
+    is_recording_suppressed,
+    recording_context,
+)
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults, guarded
 
@@ -26,7 +32,7 @@ class CallBlock:
         self._step: Step | None = None
         self._invocation: Invocation | None = None
         runtime = current()
-        if runtime is not None and not is_unobserved():
+        if runtime is not None and not is_recording_suppressed():
             spec = StepSpec("trace", _ARGUMENTS, name=name, workflow=name)
             recorder = StepRecorder(runtime, spec, (), arguments, False)
             self._step = recorder.step
@@ -133,7 +139,7 @@ def usage(*, input_tokens: int | None = None, output_tokens: int | None = None, 
         model: name of the model that answered.
     """
     with guarded("usage"):
-        if current() is None or is_unobserved():
+        if current() is None or is_recording_suppressed():
             return
         recorder = current_recorder(recording_context())
         step = None if recorder is None else recorder.step
@@ -168,7 +174,7 @@ def reference(text: str) -> None:
             ...
     """
     with guarded("reference"):
-        if current() is None or is_unobserved():
+        if current() is None or is_recording_suppressed():
             return
         recorder = current_recorder(recording_context())
         if recorder is None or recorder.call_builder is None:

@@ -11,7 +11,7 @@ from ragtrace.capture.arguments import FunctionArguments, Where, name_of
 from ragtrace.core.errors import SettingsError
 from ragtrace.recording.drivers import driver_of
 from ragtrace.recording.proxies import FunctionProxy, Proxy
-from ragtrace.recording.recorder import Selector, StepRecorder, StepSpec, is_unobserved
+from ragtrace.recording.recorder import Selector, StepRecorder, StepSpec, is_recording_suppressed
 from ragtrace.runtime import current_runtime
 from ragtrace.system.faults import faults
 
@@ -223,7 +223,7 @@ def _decorate(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
         if runtime is None:
             _warn_not_configured(spec)
             return wrapped(*args, **kwargs)
-        if is_unobserved():
+        if is_recording_suppressed():
             return wrapped(*args, **kwargs)
         recorder = StepRecorder(runtime, spec, args, kwargs, instance is not None)
         if instance is not None:

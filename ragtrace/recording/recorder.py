@@ -1,8 +1,10 @@
-"""Recorder of one step: a call of a decorated function, a `ragtrace.block`, or a component run of a framework.
+"""Recorder of one step: one run of a decorated function, of a `ragtrace.call` block, or of a framework's component.
 
 Query, documents and answer are extracted from the step's arguments and result. While the application waits, values that
-are immutable are only kept; they are extracted on the worker's thread. JSON, redaction and hashing are done later,
-elsewhere.
+are immutable are only kept; they are extracted on ragtrace's background thread. JSON, redaction and hashing are done
+later, elsewhere.
+
+"Call" means a RAG call here, which is made of steps. Functions, blocks and components have runs.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from opentelemetry.trace import get_current_span
 
 from ragtrace.capture import AnswerStream, find_answer, find_documents, find_tool_result, warn_not_found
 from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments
+from ragtrace.capture.documents import MAX_DOCUMENTS
 from ragtrace.capture.exceptions import message_of, traceback_of
 from ragtrace.capture.fields import full_name_of
 from ragtrace.capture.providers import Client, provider_among, provider_of
@@ -23,7 +26,7 @@ from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
 from ragtrace.core.step import FINDING_KINDS, CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
 from ragtrace.core.types import Timing, Usage
 from ragtrace.system import framework_runs
-from ragtrace.system.context import FRAME, SPAN_KEY
+from ragtrace.system.context import RECORDER_KEY, SPAN_KEY
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.spans.writer import SPAN_KINDS, SpanWriter
 
@@ -37,9 +40,9 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 SUPPRESS: Final = "suppress_instrumentation"
 """Context key by which all instrumentations of OpenTelemetry are suppressed."""
-_MOST_YIELDED_DOCUMENTS: Final = 1_000
-"""Most documents that are recorded of a retrieval that yields them one by one. A streamed answer has a limit of its own
-(`AnswerStream`)."""
+_MOST_YIELDED_DOCUMENTS: Final = MAX_DOCUMENTS
+"""Most documents that are recorded of a retrieval that yields them one by one: as many as of one that returns a list. A
+streamed answer has a limit of its own (`AnswerStream`)."""
 _STACKTRACE_CHARS: Final = STACKTRACE_CHARS + MARGIN_CHARS
 """Last characters of a stack trace that are redacted. Redaction cuts off the margin, where a match may be split."""
 _MUTABLE: Final = object()
@@ -49,7 +52,7 @@ _NOTHING: Final = object()
 _IMMUTABLE_TYPES: Final = frozenset(map(id, (str, bytes, int, float, bool, type(None))))
 """Ids of immutable classes. Not the classes: a metaclass may prevent hashing."""
 _class_of: Callable[[object], type[object]] = type
-"""`type`, annotated for the type checker: `typing.cast` would cost a call at run time."""
+"""`type`, annotated for the type checker: `typing.cast` would cost a function call at run time."""
 _process = object()
 """Marker of this process, replaced in a forked child: a comparison of markers costs less than `os.getpid`."""
 
@@ -104,7 +107,7 @@ class RecordingRuntime(Protocol):
         """Receive a finished step that is not the root of a RAG call, to write its span.
 
         Args:
-            builder: the call that it is part of; None for a retrieval outside any call.
+            builder: the builder of the RAG call that the step is part of; None for a retrieval outside any RAG call.
             step: the step.
         """
         ...
@@ -127,7 +130,7 @@ class DroppedTrace:
         self.span = span
 
 
-def is_unobserved() -> bool:
+def is_recording_suppressed() -> bool:
     """Return whether decorated functions called in the current context must not be recorded.
 
     That is so on the background thread, where a judge may call the functions that it judges, and in a trace that the
@@ -136,13 +139,13 @@ def is_unobserved() -> bool:
     context = get_current() if framework_runs.find_context is None else recording_context()
     if context.get(SUPPRESS):
         return True
-    frame = context.get(FRAME)
-    if type(frame) is not DroppedTrace:
+    marker = context.get(RECORDER_KEY)
+    if type(marker) is not DroppedTrace:
         return False
     span: Any = context.get(SPAN_KEY)
     # Another library may have begun a trace of its own below the dropped span, with another decision.
     try:
-        return span is frame.span or not (span and span.get_span_context().trace_flags.sampled)
+        return span is marker.span or not (span and span.get_span_context().trace_flags.sampled)
     except Exception as error:  # a span of another library
         faults.record("context of a span", error)
         return True
@@ -157,30 +160,30 @@ def recording_context() -> Context:
     run = None if framework_runs.find_context is None else framework_runs.find_context()
     if run is None:
         return context
-    around, recorder = current_recorder(context), current_recorder(run)
-    if around is not None and recorder is not None and recorder.step in around.step.enclosing():
+    innermost, of_run = current_recorder(context), current_recorder(run)
+    if innermost is not None and of_run is not None and of_run.step in innermost.step.enclosing():
         return context  # of a decorated function inside the run
-    return Context({**context, SPAN_KEY: run[SPAN_KEY], FRAME: run[FRAME]})
+    return Context({**context, SPAN_KEY: run[SPAN_KEY], RECORDER_KEY: run[RECORDER_KEY]})
 
 
 def current_recorder(context: Context) -> StepRecorder | None:
     """Return the recorder of the innermost step in progress in *context*, or None outside a RAG call in progress."""
-    recorder: Any = context.get(FRAME)
+    recorder: Any = context.get(RECORDER_KEY)
     if recorder is None or type(recorder) is DroppedTrace:
         return None
-    # Steps of a task that outlives its request are in the request's context, but belong to no open call. Neither do
-    # steps of a forked child, as the call belongs to the parent process and ends there.
+    # Steps of a task that outlives its request are in the request's context, but belong to no open RAG call. Neither do
+    # steps of a forked child, as the RAG call belongs to the parent process and ends there.
     builder: CallBuilder | None = recorder.call_builder
     ended = recorder.step.ended if builder is None else builder.root.ended
     return None if ended or recorder.process is not _process else recorder
 
 
 class StepRecorder:
-    """Recorder of one call of a function, block or component, which fills a step and hands the step to the runtime.
+    """Recorder of one run of a function, block or component, which fills a step and hands the step to the runtime.
 
     `begin` comes first; then `piece` for each piece of a stream; then, once, `done` or `end`. `done` is for a plain
     value that the function has returned, the usual case, and measures the duration itself; `end` is for all else, and
-    is told the times.
+    is given the times that `Invocation` has measured.
 
     Args:
         runtime: takes over the finished step.
@@ -191,15 +194,15 @@ class StepRecorder:
     """
 
     call_builder: CallBuilder | None = None
-    """Builder of the call to which the step belongs; None for a retrieval outside any call."""
+    """Builder of the RAG call to which the step belongs; None for a retrieval outside any RAG call."""
     started_at: float = 0.0
-    """Time of `begin`, in monotonic seconds; 0 before."""
+    """Start of the run, in monotonic seconds; 0 before `begin`."""
     current: Context | None = None
     """Context to run the function in, with what the function has attached; None before `begin` and after the end."""
     is_dropped = False
     """Whether the head sampler has dropped the step."""
     _counts_as_dropped = False
-    """Whether the dropped step is the root of a call, which is then counted as sampled out."""
+    """Whether the dropped step is the root of a RAG call, which is then counted as sampled out."""
     _ended_at: float | None = None
     _kept_arguments: Arguments | None = None
     _kept_result: object = _NOTHING
@@ -218,10 +221,10 @@ class StepRecorder:
         self._arguments: Arguments | None = (args, kwargs)
 
     def begin(self, outside: Context | None = None, started: StartTime | None = None) -> Context | None:
-        """Begin to record the function call: start a span, keep the arguments, find the enclosing call. Never raises.
+        """Begin to record the run: start a span, keep the arguments, find the enclosing RAG call. Never raises.
 
         Args:
-            outside: the context in which the run begins; None: the current one.
+            outside: the context around the run, in which it begins; None: the current one.
             started: when the run began; None: now.
 
         Returns:
@@ -246,11 +249,13 @@ class StepRecorder:
             if not span.is_recording() and (fast or writer).drops_children and not self._runtime.scores_head_dropped:
                 context = self._drop(span, outside)
             else:
-                if self._place(outside) and SPAN_KEY in outside and fast is not None:
+                begins_call = self._place(outside)
+                if begins_call and SPAN_KEY in outside and fast is not None:
                     fast.separate_root(span, outside)  # from a span that goes to another provider's backend
                 self._keep_arguments()
-                context = Context({**outside, SPAN_KEY: span, FRAME: self})
+                context = Context({**outside, SPAN_KEY: span, RECORDER_KEY: self})
         except Exception as error:
+            # A span that was started is never ended, and so never exported. The function runs unrecorded.
             faults.record("begin", error)
             return None
         step.context = self.current = context
@@ -268,15 +273,15 @@ class StepRecorder:
         self.step.clear_texts()
         self.is_dropped = True
         self._counts_as_dropped = self.step.kind not in FINDING_KINDS and current_recorder(outside) is None
-        return Context({**outside, SPAN_KEY: span, FRAME: DroppedTrace(span)})
+        return Context({**outside, SPAN_KEY: span, RECORDER_KEY: DroppedTrace(span)})
 
     def _place(self, outside: Context) -> bool:
-        """Add the step to the enclosing RAG call, or begin a new call, and return whether a call was begun.
+        """Add the step to the enclosing RAG call, or begin a new one, and return whether a RAG call was begun.
 
-        A retrieval outside any call is kept as an orphan, for a later generation under the same parent span.
+        A retrieval outside any RAG call is kept as an orphan, for a later generation under the same parent span.
         """
         step = self.step
-        if FRAME in outside and (recorder := current_recorder(outside)) is not None:
+        if RECORDER_KEY in outside and (recorder := current_recorder(outside)) is not None:
             step.parent, builder = recorder.step, recorder.call_builder
             if builder is not None:
                 self.call_builder = builder
@@ -285,12 +290,12 @@ class StepRecorder:
         if step.kind == "trace":
             self.call_builder = CallBuilder(step, [step])
             return True
-        around = get_current_span(outside).get_span_context()
+        parent_span = get_current_span(outside).get_span_context()
         if step.kind in FINDING_KINDS:
-            if around.is_valid and step.parent is None:
-                self._runtime.orphans.add(around, step)
+            if parent_span.is_valid and step.parent is None:
+                self._runtime.orphans.add(parent_span, step)
             return False
-        orphans = self._runtime.orphans.under(around) if around.is_valid else ()
+        orphans = self._runtime.orphans.under(parent_span) if parent_span.is_valid else ()
         self.call_builder = CallBuilder(step, [step], orphans)
         return True
 
@@ -331,11 +336,12 @@ class StepRecorder:
         self._stream.add(piece if self._spec.select_result is None else self._spec.select_result(piece))
 
     def done(self, value: object) -> None:
-        """Record the end of a function call that returned *value*, neither a stream nor an awaitable. Never raises."""
+        """Record the end of a run that returned *value*, which is neither a stream nor an awaitable. Never raises."""
         try:
             if self.is_dropped or self.process is not _process:
                 self._count_dropped()
                 return
+            # `read` makes the step's timing of this, on the background thread: the application waits here.
             self._ended_at, self.step.end_ns = perf_counter(), time_ns()
             try:
                 self._keep_result(value, streamed=False)
@@ -348,12 +354,13 @@ class StepRecorder:
     def end(
         self, value: object, error: BaseException | None, *, timing: Timing, abandoned: bool, streamed: bool
     ) -> None:
-        """Record the end of a function call that failed, or whose result was a stream or an awaitable.
+        """Record the end of a run that failed, or whose result was a stream or an awaitable.
 
         Args:
             value: what the function returned; the pieces of a stream were recorded before.
             error: what the function raised.
-            timing: how long the run took, and when the first and the last piece of a stream came.
+            timing: how long the run took, when the first and the last piece of a stream came, and how long the reader
+                held the stream between them. `Invocation` measures it.
             abandoned: whether the stream was left before its end.
             streamed: whether the function returned a stream, read or not.
         """
@@ -402,7 +409,8 @@ class StepRecorder:
             return
         self._arguments = None
         try:
-            # Not if a function of the user selects from the arguments: it is called while the application waits.
+            # `can_wait` is False if a function of the user selects from the arguments. Such a function runs on the
+            # application's thread and in its context, on which it may depend, although the application waits for it.
             self._kept_arguments = _immutable_arguments(*arguments) if spec.arguments.can_wait else None
             if self._kept_arguments is None:
                 self._take_arguments(spec.arguments.extract(*arguments, self._bound))
@@ -410,7 +418,10 @@ class StepRecorder:
             faults.record("capture of arguments", error)
 
     def _keep_result(self, value: Any, *, streamed: bool) -> None:
-        """Keep an immutable result to be extracted later, and extract a mutable result at once."""
+        """Keep an immutable result to be extracted later, and extract a mutable result at once.
+
+        Functions of the user that select from the result run here, on the application's thread.
+        """
         spec, step = self._spec, self.step
         if step.kind in FINDING_KINDS:
             if streamed:
@@ -431,6 +442,8 @@ class StepRecorder:
             self._take_result(value)
         else:
             self._kept_result = kept
+
+    # --- reading of what was kept, mostly on the background thread (`DeferredReading`) --------------------------------
 
     def clear(self) -> None:
         """Drop the recorded arguments, result and stream without reading them."""
@@ -472,7 +485,9 @@ class StepRecorder:
             if step.provider is None and clients is not None:
                 provider = found.provider
                 if provider is None and self._clients:
+                    # `client()` follows a weak reference to a model client: no model is called.
                     provider = provider_among(client() for client in self._clients) or ""
+                # `in_function` looks at the variables to which the function's code refers.
                 step.provider = clients.in_function() if provider is None else provider
 
     def _take_result(self, value: object) -> None:

@@ -21,7 +21,7 @@ from ragtrace.core.feedback import (
     root_span,
 )
 from ragtrace.core.score_id import score_id
-from ragtrace.recording.recorder import current_recorder, is_unobserved
+from ragtrace.recording.recorder import current_recorder, is_recording_suppressed
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults, guarded
 
@@ -42,7 +42,7 @@ def call_id() -> str | None:
             return {"answer": answer(question, search(question)), "call": ragtrace.call_id()}
     """
     with guarded("call_id"):
-        if current() is None or is_unobserved():
+        if current() is None or is_recording_suppressed():
             return None
         span = _current_root()
         if span is not None:

@@ -9,6 +9,6 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, set_span
 
 [SPAN_KEY] = set_span_in_context(NonRecordingSpan(INVALID_SPAN_CONTEXT), Context())
 """Key of the current span, taken from a context as the API keeps it private: a look-up by key is faster."""
-FRAME: Final = create_key("ragtrace-frame")
+RECORDER_KEY: Final = create_key("ragtrace-frame")
 """Key of the `StepRecorder` of the innermost step in the context, or of a `DroppedTrace` where the head sampler dropped
 the trace. Whatever passes the context on passes it on."""

@@ -23,7 +23,7 @@ from ragtrace.recording.recorder import (
     StepRecorder,
     StepSpec,
     current_recorder,
-    is_unobserved,
+    is_recording_suppressed,
     recording_context,
 )
 from ragtrace.system import framework_runs
@@ -211,7 +211,7 @@ class FrameworkRuns:
             if kind == "workflow":
                 kind = "other"  # a workflow inside another run is no step
             return Run(kind, parent, None)
-        if self._runtime() is None or is_unobserved():
+        if self._runtime() is None or is_recording_suppressed():
             return Run(kind, None, None)
         outside = recording_context()
         run = Run(kind, None, outside)

@@ -16,7 +16,7 @@ from opentelemetry.context import get_current
 from ragtrace.core import semconv
 from ragtrace.core.step import CallBuilder, Step
 from ragtrace.system import framework_runs
-from ragtrace.system.context import FRAME
+from ragtrace.system.context import RECORDER_KEY
 from ragtrace.system.faults import faults
 from ragtrace.system.forks import call_in_child
 
@@ -130,7 +130,7 @@ class SpanIntake:
         span_context = span.context
         if _wake is None or span_context is None or not span_context.trace_flags.sampled:
             return
-        recorder: Any = (get_current() if context is None else context).get(FRAME)
+        recorder: Any = (get_current() if context is None else context).get(RECORDER_KEY)
         names = framework_runs.span_names
         if framework_runs.find_context is not None and (is_genai(span) or span.name in names):
             scope = span.instrumentation_scope
@@ -139,7 +139,7 @@ class SpanIntake:
                 self._note_open(span_context.span_id, _SKIPPED)
                 return
             if recorder is None and (run := framework_runs.find_context()) is not None:
-                recorder = run[FRAME]
+                recorder = run[RECORDER_KEY]
                 if getattr(recorder, "call_builder", None) is None:  # dropped by the head sampler, or in no call
                     self._note_open(span_context.span_id, _SKIPPED)
                     return
