@@ -323,7 +323,7 @@ def find_calibration(
 
 
 class Calibrations:
-    """Calibrations of a process's evaluators, with checks of which of them still hold. Thread-safe.
+    """Calibrations of a process's evaluators, and for each whether it holds for the present evaluator. Thread-safe.
 
     Args:
         entries: the calibrations in the calibration file.

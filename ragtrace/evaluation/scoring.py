@@ -170,8 +170,8 @@ async def evaluate(
             on_begin()
         started_at = perf_counter()
         try:
-            # Retryable errors are retried within the time limit: four tries at most, not counting those that the judge
-            # answers with a Retry-After, and none while the circuit is open.
+            # Retryable errors are retried, but not while the circuit is open: four tries at most. If there is a time
+            # limit, tries that the judge answers with a Retry-After do not count.
             judgement = await client.ask(call, bypass_cache=bypass_cache)
         except JudgeError as error:  # has the cost of the requests that were made, as a judgement has
             judgement, failed = Cost.from_report(error).set_on_judgement(Judgement()), error

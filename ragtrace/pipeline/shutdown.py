@@ -252,7 +252,7 @@ def _drop_first(items: list[WorkItem], count: int, export: SpanQueue) -> None:
 
 
 def _is_exported(item: WorkItem) -> bool:
-    """Return whether the span of *item* is still to be ended and would then be exported."""
+    """Return whether the span of a work item has not been written yet, and will be exported when it ends."""
     span = item.step.span
     if item.step.written or span is None:
         return False

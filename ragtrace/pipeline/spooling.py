@@ -1,7 +1,7 @@
 """Storing of unscored RAG calls in the spool file, and claiming of calls from the spool file to be scored.
 
-Calls are stored at shutdown, and while the broker of a fleet cannot be reached. The former are claimed by a later
-process, the latter by any process that shares the file, this one included.
+Calls are stored at shutdown, and while the broker of a fleet cannot be reached. The former are claimed by
+another process that shares the file, the latter by any such process, this one included.
 """
 
 from __future__ import annotations
@@ -189,9 +189,9 @@ class Spooling:
         self._sent -= sent
 
     def close(self, deadline: float, *, delivered: bool) -> None:
-        """Delete the calls whose scores were delivered at shutdown, and release the other claimed calls.
+        """Delete the calls whose scores were delivered from the spool file, and release the other claimed calls.
 
-        Another process then scores the released calls. This process claims no more.
+        Called at shutdown: this process claims no more calls, and another one scores the released calls.
 
         Args:
             deadline: monotonic seconds.
