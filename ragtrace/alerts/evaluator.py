@@ -311,7 +311,8 @@ class AlertEvaluator:
     def _alert_state(self) -> State:
         if self._spike is None:
             return "no_calibration" if self._alert.corrected else "no_baseline"
-        return self._spike.condition
+        condition: State = self._spike.condition
+        return condition
 
     # --- notices -----------------------------------------------------------------------------------------------------
 

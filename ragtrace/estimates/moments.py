@@ -58,7 +58,8 @@ class Moments:
 
     n: float = 0.0
     """Number of calls that could have been judged, whether they were judged or not. Where a screen has the metric,
-    calls that the screen has not scored are left out."""
+    calls that the screen has not scored are left out. In the workers of a fleet, which see no other calls, the number
+    of judged calls."""
     f: float = 0.0
     """Sum of the screen's scores over the calls that `n` counts; 0 where no screen has the metric."""
     ff: float = 0.0

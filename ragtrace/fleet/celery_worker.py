@@ -19,6 +19,7 @@ from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from ragtrace.estimates import MetricAssignment
 from ragtrace.fleet.fleet_metrics import FleetMetrics
 from ragtrace.fleet.judging import FleetJudge, defect_of
 from ragtrace.pipeline.fleet_broker import (
@@ -252,6 +253,8 @@ def run_worker(
         held = HeldCalls(broker, longest_hold(runtime.settings.judge_timeout))
         use_held_calls(held)
     app = make_celery_app(url)
+    # Screens run in the applications: a worker gets no score of theirs, and counts the calls that it judges.
+    runtime.moments.assignment = MetricAssignment.from_evaluators(None, runtime.evaluators.judge)
     judge = FleetJudge(runtime, broker, shared.claims, timeout=_DELIVERY_SECONDS - 1)
     CallConsumer.judge = LoopPool.judge = judge
     watch = QueueWatch(CallBroker(url))

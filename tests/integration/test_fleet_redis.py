@@ -140,6 +140,22 @@ def test_calls_of_a_living_worker_stay_with_it(broker: Broker, tmp_path: Path) -
             assert client.zcard(f"{REDIS_PREFIX}held") == client.hlen(f"{REDIS_PREFIX}held_messages") == 0
 
 
+def test_judged_calls_are_counted_also_by_a_worker_with_a_screen(broker: Broker, tmp_path: Path) -> None:
+    """The screen has the judge's metric, and scores no call in a worker."""
+
+    def sums(moment: str) -> float:
+        points = [point for metric in otlp.metrics if metric.name == semconv.METRIC_MOMENT for point in metric.points]
+        known = {semconv.EVALUATION_NAME: "faithfulness", semconv.MOMENT: moment}
+        found = [point.value for point in points if known.items() <= point.attributes.items()]
+        return max(found, default=0)
+
+    with broker.started(), JudgeServer() as judge, HttpReceiver() as otlp:
+        publish(broker)
+        with running_worker(tmp_path, broker.url, judge.url, otlp.environ, screen="tests.support.http_judge:screen"):
+            otlp.wait_for(lambda _: sums("c") == N_CALLS, WAIT_S)
+        assert (sums("n"), sums("w")) == (N_CALLS, 2 * N_CALLS)  # each was sampled with a probability of a half
+
+
 @pytest.mark.parametrize(("scored", "letters"), [(False, 1), (True, 0)])
 def test_a_call_that_workers_were_lost_with_is_a_dead_letter_unless_it_is_scored(
     broker: Broker, *, scored: bool, letters: int

@@ -20,7 +20,7 @@ from tests.support.services import running
 
 ROOT: Final = Path(__file__).parents[2]
 _CONFIG: Final = """\
-screen = "none"
+screen = "{screen}"
 judge = "tests.support.http_judge:judge"
 judge_timeout = {judge_timeout:g}
 [sampling]
@@ -53,10 +53,11 @@ def running_worker(
     concurrency: int = 8,
     judge_timeout: float = 5.0,
     options: Sequence[str] = (),
+    screen: str = "none",
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run `ragtrace worker` until the block ends; it is ready when the block begins."""
     config = folder / f"{name}.toml"
-    config.write_text(_CONFIG.format(judge_timeout=judge_timeout))
+    config.write_text(_CONFIG.format(judge_timeout=judge_timeout, screen=screen))
     log = folder / f"{name}.log"
     argv = [sys.executable, "-m", "ragtrace", "worker", "--broker", broker, "--config", str(config)]
     argv += ["--concurrency", str(concurrency), *options]

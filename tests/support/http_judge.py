@@ -14,6 +14,7 @@ import httpx
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.testing import FakeJudge
 
 JUDGE_URL: Final = "FLEET_TEST_JUDGE_URL"
 """Environment variable with the address of the judge's server, for the workers of a fleet."""
@@ -72,6 +73,11 @@ class HttpJudge:
         """Close the connections."""
         for client in self._idle:
             await client.aclose()
+
+
+def screen() -> FakeJudge:
+    """Return a screen that has the judge's metric."""
+    return FakeJudge(Judgement((Claim("The tower is tall.", 0, 18, "supported"),), "answered"), name="screen")
 
 
 def judge() -> HttpJudge:
