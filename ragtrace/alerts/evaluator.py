@@ -81,7 +81,8 @@ class SpikeState:
     """
 
     def __init__(self, detector: Detector, *, min_calls: int, recovery_calls: int, condition: Condition = "ok") -> None:
-        self.detector, self.recovery_calls, self.condition = detector, recovery_calls, condition
+        self.detector, self.recovery_calls = detector, recovery_calls
+        self.condition: Condition = condition
         self._min_calls = min_calls
         self._recovering_calls = -(-recovery_calls // _RECOVERING_DIVISOR)  # rounded up
         self._since_alarm: deque[tuple[float, float]] = deque(maxlen=recovery_calls)  # weight and badness
@@ -311,8 +312,7 @@ class AlertEvaluator:
     def _alert_state(self) -> State:
         if self._spike is None:
             return "no_calibration" if self._alert.corrected else "no_baseline"
-        condition: State = self._spike.condition
-        return condition
+        return self._spike.condition
 
     # --- notices -----------------------------------------------------------------------------------------------------
 
