@@ -30,10 +30,10 @@ class CanarySet:
 
 
 def read_canaries(path: str, judged: Collection[str], origin: str) -> tuple[CanarySet, ...]:
-    """Return the canaries in the file at *path*: labelled calls to test the judge, as `ragtrace labels export` writes.
+    """Read canaries (human-labelled calls that test the judge) from a file.
 
-    Of several labels of one call and metric the majority counts. Calls without a label, without an answer, and those on
-    which reviewers are unsure or divided, are left out.
+    `ragtrace labels export` writes such a file. Of several labels of one call and metric the majority counts. Calls
+    without a label, without an answer, and those on which reviewers are unsure or divided, are left out.
 
     Args:
         path: path of the file.

@@ -265,7 +265,7 @@ class JudgeClient:
             await self._sleep(pause)
 
     async def _attempt(self, call: RagCall, deadline: float) -> Judgement:
-        """Ask the judge once, after waiting for a free slot and for the end of a Retry-After."""
+        """Ask the judge once, after waiting for a free slot and for the end of a Retry-After pause."""
         self._check_available(deadline)
         if not await self._slots.acquire(self._seconds_left(deadline)):
             why = f"all {self._concurrency} concurrent judge calls were busy; raise judge_concurrency="
@@ -601,7 +601,10 @@ class JudgementCache:
         return entry[0]
 
     def put(self, key: bytes, judgement: Judgement) -> None:
-        """Cache *judgement* under *key* unless it is malformed or huge, and evict the least recently used ones."""
+        """Cache *judgement* under *key*, and evict the least recently used judgements if the cache is full.
+
+        A judgement that is malformed or huge is not cached.
+        """
         labels = [each.name for each in fields(judgement) if each.name not in ("reasons", "attributes")]
         try:
             chars = sum(_chars_in(getattr(judgement, name)) for name in labels)

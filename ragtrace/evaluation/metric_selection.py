@@ -122,7 +122,7 @@ def offered_metric_names(*judges: Judge | None) -> str:
 
 
 def offering_judge_hint(metric: Metric) -> str:
-    """Return a sentence for an error message that names a built-in judge which offers *metric*, or ""."""
+    """Return a sentence for an error message that suggests a built-in judge for *metric*, or ""."""
     from ragtrace.judges.llm.openai import OpenAIJudge
 
     plain, extractive = (embedded_judge(extractive=each).offers(metric) for each in (False, True))

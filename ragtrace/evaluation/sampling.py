@@ -123,13 +123,15 @@ class Sampling:
 
 
 def sampling_metrics(sampling: Sampling) -> tuple[str, ...]:
-    """Return the names of the screen's metrics on which these sampling settings depend."""
+    """Return the names of the metrics that *sampling* needs from the screen, the cheap judge of every call."""
     suspicion = (SUSPICIOUS,) if sampling.suspicious_rate is not None else ()
     return suspicion + ((ANSWERED,) if ABSTAINED in (*sampling.always, *sampling.never) else ())
 
 
 def warn_of_missing_metrics(wanted: Sequence[str], screened: Collection[str]) -> None:
-    """Log a warning for each sampling setting that has no effect because no screen computes its metric.
+    """Log a warning for each sampling setting that has no effect because its metric is not computed.
+
+    The screen, a cheap judge of every call, would compute the metric.
 
     Args:
         wanted: metrics that the sampling settings depend on.
@@ -147,7 +149,9 @@ def warn_of_missing_metrics(wanted: Sequence[str], screened: Collection[str]) ->
 
 
 def _as_rules(value: object, name: str) -> tuple[Rule, ...]:
-    """Return *value*, a rule or list of rules of the sampling setting *name* (`always` or `never`), as a tuple.
+    """Convert the value of a sampling setting, one rule or a list of rules, to a tuple of rules.
+
+    The setting is called *name*: `always` or `never`.
 
     Raises:
         SettingsError: a rule is neither the name of a condition nor a plain function.
@@ -273,7 +277,7 @@ class Budget:
         return math.exp(min(0.0, self._ruled if ruled else self._ordinary))
 
     def charge(self, probability: float, cost: float, *, ruled: bool) -> None:
-        """Charge the expected cost of a call, which is probability times cost, to the budget.
+        """Charge the expected cost of a call (probability times cost) to the budget.
 
         Args:
             probability: with which the call is judged.
@@ -462,7 +466,7 @@ class Sampler:
 
 
 def is_sampled(trace_id: int, probability: float) -> bool:
-    """Return whether the call with that trace id is sampled at *probability*, with the same result in every process.
+    """Return whether a call is sampled at *probability*, with the same result in every process.
 
     A hash of the trace id decides. It is salted, so that it is independent of a head sampler that reads the bits of
     the trace id.

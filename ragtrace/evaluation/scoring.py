@@ -112,7 +112,7 @@ class Evaluator:
 
     @property
     def id(self) -> str:
-        """Id of the evaluator, which is that of its judge."""
+        """Id of the evaluator: the id of its judge."""
         return self.judge.id
 
     @property
@@ -122,7 +122,10 @@ class Evaluator:
 
 
 class Evaluators(NamedTuple):
-    """Evaluators of a process in the order in which they evaluate a call, each None if not configured."""
+    """The evaluators of one process, in the order in which they evaluate a call.
+
+    An evaluator that is not configured is None.
+    """
 
     measure: Evaluator | None
     """Evaluator of the metrics that need no labels, such as latencies, for every call (`LabelFreeJudge`)."""
@@ -217,7 +220,7 @@ def _with_defect(result: Result, defect: str) -> Result:
 
 
 async def _without_judging(evaluator: Evaluator, call: RagCall, probability: float, reason: str) -> Evaluation:
-    """Evaluate a call without asking the judge, because its answer was not captured or its texts were cut.
+    """Evaluate, without asking the judge, a call whose answer was not captured or whose texts were cut.
 
     Metrics that need no labels and are pure arithmetic, such as latencies, have scores; all others are unscored.
 
@@ -246,7 +249,10 @@ def _unscored(evaluator: Evaluator, metric: Metric, reason: str, detail: str) ->
 
 
 async def _compute_metric(evaluator: Evaluator, metric: Metric, call: RagCall, judgement: Judgement) -> Result:
-    """Compute one metric of a call, on a thread and within the time limit unless it is pure arithmetic."""
+    """Compute one metric of a call.
+
+    Unless the metric is pure arithmetic, it runs on a thread and within the time limit.
+    """
     try:
         if getattr(metric, "computes", False):
             return _validated_result(evaluator, metric, metric(call, judgement))

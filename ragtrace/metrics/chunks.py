@@ -192,9 +192,10 @@ def _mean(
 def _rank_score(
     call: RagCall, judgement: Judgement, value: Callable[[Sequence[bool]], float], threshold: int, k: int | None
 ) -> Result:
-    """Return the score that *value* computes from whether each of the first *k* retrieved chunks is relevant.
+    """Return a score computed from which of the first *k* retrieved chunks are relevant.
 
-    The function *value* gets one boolean a chunk. With *k* None these are the chunks up to the first relevant one.
+    The function *value* computes it from one boolean for each chunk. With *k* None these are the chunks up to the first
+    relevant one.
     """
     graded = _all_grades(call, judgement)
     if isinstance(graded, Unscored):

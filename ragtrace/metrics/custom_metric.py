@@ -61,7 +61,9 @@ def metric(
     threshold: float | None = None,
     register: bool = True,
 ) -> Formula | Callable[[CustomMetric], Formula]:
-    """Decorate a user's function of a RAG call, or of a call and a judge's labels, to make a metric of it.
+    """Decorator that turns a user's function into a metric.
+
+    The function takes a RAG call, or a call and a judge's labels.
 
     Example:
         @ragtrace.metric

@@ -1,4 +1,4 @@
-"""Metrics that functions compute from a judge's labels, and preconditions that these functions check.
+"""`Formula`: metric that a function computes from a judge's labels. Also preconditions for such functions.
 
 The function's docstring is the reference of the metric. After the first sentence it has these sections, each label at
 the start of a line, in this order; `python -m docs.make_metrics` makes docs/metrics.md of them and of the metadata:
@@ -89,9 +89,9 @@ class Formula:
         return worse > SLACK
 
     def tolerating(self, unjudged: float) -> Formula:
-        """Return a copy of this metric that gives a score even with up to the share *unjudged* of items unlabelled.
+        """Return a copy of this metric with another limit on the share of items without a label.
 
-        The default is 0.2 of all items.
+        With a larger share than *unjudged*, the metric gives no score. The default is 0.2 of all items.
 
         Raises:
             SettingsError: *unjudged* is not in [0, 1), or the metric has no such limit.
@@ -166,7 +166,7 @@ _HOLDS: Final[Mapping[str, Callable[[RagCall, Judgement], bool]]] = MappingProxy
 
 
 def unmet(call: RagCall, judgement: Judgement, *reasons: str) -> str:
-    """Return the first of *reasons* that keeps the call from having a score, or "" if none of them applies.
+    """Return the first of *reasons* why the call cannot have a score, or "" if none applies.
 
     Args:
         reasons: of `empty_answer`, `empty_query`, `query_needs_turns`, `contexts_missing`, `no_contexts`,
@@ -192,7 +192,7 @@ def too_many(unjudged: int, items: int, limit: float) -> bool:
 
 
 def share(counted: int, unjudged: int, items: int, limit: float, attributes: Mapping[str, Plain]) -> Result:
-    """Return the share of *counted* items among the items that have a valid label, as a metric's result.
+    """Return a share as a metric's result: the *counted* items divided by the items with a valid label.
 
     Items that are *unjudged* are left out. If they are too many, the result is unscored (`too_many_unjudged`).
     """

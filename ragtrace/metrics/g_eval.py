@@ -39,7 +39,7 @@ _NAMES: Final = {field: LazyPattern(rf"\b(?:{names})\b", re.IGNORECASE) for fiel
 
 @dataclass(frozen=True, slots=True)
 class GEval:
-    """Metric that scores calls by a judge's rating along the user's own criteria. Made by `g_eval`.
+    """Metric for which a judge rates calls by the user's own criteria. Made by `g_eval`.
 
     The fields are explained there.
     """

@@ -122,7 +122,7 @@ def _mean(call: RagCall, judgement: Judgement, limit: float, *, okay: float, str
 
 
 def _weighted(nuggets: Sequence[Nugget], okay: float, *, strict: bool) -> float:
-    """Return the mean support of *nuggets* (facts in the chunks) by the answer, weighted by their importance.
+    """Return how far the answer contains *nuggets* (facts in the chunks), as a mean weighted by importance.
 
     At least one must have a weight above 0.
     """

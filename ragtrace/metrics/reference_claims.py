@@ -139,7 +139,7 @@ class _Origin(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether the labels suffice to decide if the claim is wrong, and in which kind of chunk it is stated."""
+        """Whether there are enough labels to decide if the claim is noise (a wrong claim taken from a chunk)."""
         if self.correct is None:
             return False
         settled = self.in_relevant is True or (self.in_relevant is False and self.in_irrelevant is not None)

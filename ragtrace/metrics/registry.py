@@ -132,7 +132,9 @@ class Registry:
         return self.registered()
 
     def resolve(self, metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
-        """Return the metrics given by name or as objects, each once, and the metrics that always accompany them.
+        """Return the given metrics as objects, without duplicates, and the metrics that always accompany them.
+
+        *metrics* may be names and objects.
 
         Raises:
             UnknownMetricError: at the first name that is not known.
@@ -158,7 +160,7 @@ class Registry:
 
 
 def _load(point: EntryPoint) -> Metric:
-    """Load the metric of an installed package that the entry point *point* names.
+    """Load a metric of an installed package from its entry point.
 
     Raises:
         SettingsError: *point* cannot be imported, is no metric, or is a metric of another name.

@@ -199,7 +199,7 @@ class EmbeddedJudge:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _ParsedCall:
-    """Statements of the answer and distinct retrieved chunks of one call, parsed by the embedded judge."""
+    """RAG call as the embedded judge parses it: statements of the answer, and the distinct retrieved chunks."""
 
     answer: str
     statements: list[Statement] = field(default_factory=list[Statement])
@@ -218,13 +218,19 @@ class _ParsedCall:
 
     @property
     def abstained(self) -> bool:
-        """Whether the answer abstains: its refusing sentences have more words than its checkable statements."""
+        """Whether the answer mostly declines to answer the query.
+
+        It does if its declining sentences have more words than its checkable statements.
+        """
         declined = sum(len(statement.words) + 1 for statement in self.statements if statement.declines)
         attempted = sum(len(s.words) for s in self.prose if s.checkable and not s.declines)
         return declined > attempted
 
     def read_answer(self, lexicon: Lexicon) -> Iterator[int]:
-        """Split the answer into statements, number its word stems, and record which stems follow each other."""
+        """Split the answer into statements, and assign a number to each distinct word stem.
+
+        Also records in `followers` which stems follow each other in checkable statements.
+        """
         end = min(len(self.answer), MAX_ANSWER_CHARS)
         numbers, followers = self.numbers, self.followers
         for statement in statements(self.answer, end, lexicon):
@@ -321,11 +327,14 @@ class _ParsedCall:
         return Claim(self.answer[start:end], start, end, "not_found", score=0.0, unsupported=((start, end),))
 
     def unjudged(self, reason: str) -> Judgement:
-        """Return a `Judgement` without claims and consistency, which gives *reason* for both."""
+        """Return a `Judgement` that has neither claims nor consistency, because of *reason*."""
         return self.judgement(None, None, {"claims": reason, "consistency": reason})
 
     def judgement(self, claims: tuple[Claim, ...] | None, value: float | None, reasons: Mapping[str, str]) -> Judgement:
-        """Return a `Judgement` with *claims*, the consistency *value*, and reasons for those that are missing."""
+        """Return the judgement of the call, made of *claims* and the consistency *value*.
+
+        The *reasons* say why one of the two is None.
+        """
         label: AnswerLabel = "abstained" if self.abstained or not self.answer.strip() else "answered"
         return Judgement(
             claims, label, value, reasons, mode="lexical", attributes={"method": "whole", **self.attributes}
@@ -333,9 +342,9 @@ class _ParsedCall:
 
 
 def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
-    """Return a key of the chunk *text* that is equal for all texts that differ only in white space.
+    """Return a key for finding duplicate chunks: texts that differ only in white space have the same key.
 
-    It is empty for a blank text.
+    The key is empty for a blank text.
     """
     if len(text) <= STEP_CHARS:
         yield len(text) // 8 + 1
@@ -377,7 +386,9 @@ def _closest_chunks(wanted: Mapping[int, float], evidence: ChunkIndex) -> tuple[
 
 
 class ChunkIndex:
-    """Index of the words of an answer in the retrieved chunks: positions, neighbouring words and negations.
+    """Index of the retrieved chunks, restricted to the words of one answer.
+
+    It records which chunks contain a word, which words occur near each other, and which are negated.
 
     Args:
         vocabulary: the answer's stems, numbered from 0.
@@ -429,9 +440,10 @@ class ChunkIndex:
             yield end - start
 
     def _word_numbers(self, rank: int, text: str, start: int, end: int) -> list[int]:
-        """Return the number, in the vocabulary of the answer, of each content word of ``text[start:end]``.
+        """Return the word stems of ``text[start:end]`` as numbers, for content words and negations only.
 
-        The number is `_ELSEWHERE` for a word that the answer has not, and `_NEGATION` for a negation.
+        The number is the place of the stem in the answer's vocabulary, `_ELSEWHERE` for a stem that the answer has not,
+        and `_NEGATION` for a negation.
         """
         found: list[int] = []
         done, lexicon, number_of = self._pieces[rank], self._lexicon, self._number_of
@@ -458,10 +470,10 @@ class ChunkIndex:
         return words, negated
 
     def quote(self, rank: int, text: str, wanted: Mapping[int, float]) -> str:
-        """Return the excerpt of the chunk *text* at *rank* that contains most of the *wanted* word stems.
+        """Return the excerpt of a retrieved chunk that contains most of the *wanted* word stems.
 
-        Each stem counts with its weight. The excerpt has at most `MAX_QUOTE_CHARS` characters, and begins and ends with
-        a sentence, or else a word, where it can.
+        *text* is the chunk, and *rank* its rank. Each stem counts with its weight. The excerpt has at most
+        `MAX_QUOTE_CHARS` characters, and begins and ends with a sentence, or else a word, where it can.
         """
         best, at = 0.0, 0
         for offset, read in self._pieces[rank]:
@@ -535,7 +547,7 @@ def compare_statement(statement: Statement, evidence: ChunkIndex, query_stems: f
 
 
 def _missed_pairs(statement: Statement, evidence: ChunkIndex) -> tuple[float | None, list[bool]]:
-    """Return the share of pairs of neighbouring words in a statement that occur together in no chunk.
+    """Return the share of a statement's pairs of neighbouring words that occur together in no chunk.
 
     The share is None if there is no pair. The list says of each word whether no chunk has it together with any of its
     neighbours.
@@ -564,9 +576,9 @@ def _missed_pairs(statement: Statement, evidence: ChunkIndex) -> tuple[float | N
 
 
 def _absence(statement: Statement, at: int, evidence: ChunkIndex, query_stems: frozenset[str], *, alone: bool) -> float:
-    """Return to which degree, from 0 to 1, the statement's word at position *at* is missing from the chunks.
+    """Return how far one word of a statement is missing from the chunks, as a number from 0 to 1.
 
-    It is 0, 1 or, for a number or name that only the query has, `IN_QUERY`.
+    The word is at position *at*. The number is 0, 1 or, for a number or name that only the query has, `IN_QUERY`.
     """
     start, _, word = statement.words[at]
     stem = statement.stems[at]
@@ -578,10 +590,11 @@ def _absence(statement: Statement, at: int, evidence: ChunkIndex, query_stems: f
 
 
 def _without_straddling_pairs(statement: Statement, evidence: ChunkIndex) -> Statement:
-    """Return *statement*, in a script without spaces, without the character pairs that straddle two words.
+    """Return *statement* without the pairs of characters that belong to two different words.
 
-    Only those pairs are left out whose second word is absent from the chunks. An absent word of two characters takes
-    part in three of the overlapping pairs; without the first one it counts as much as any word.
+    In a script without spaces, overlapping pairs of characters stand for words. Only those pairs are left out whose
+    second word is absent from the chunks. An absent word of two characters takes part in three of the overlapping
+    pairs; without the first one it counts as much as any word.
     """
     words, stems, affirmed = statement.words, statement.stems, evidence.affirmed
     kept = [

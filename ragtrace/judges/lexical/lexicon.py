@@ -138,9 +138,9 @@ one takes longer than all other work on a word.)"""
 
 
 class Lexicon(dict[str, Word]):
-    """Dictionary from spellings of words in one language to `Word` objects, each made at its first look-up.
+    """Dictionary that maps the spelling of a word to its `Word` object, for one language.
 
-    It is a cache of limited size.
+    It is a cache of limited size: the object is made at the first look-up of its spelling.
     """
 
     def __init__(self, language: str = "en") -> None:
@@ -195,9 +195,9 @@ class Lexicon(dict[str, Word]):
 
 
 class _RunCache(dict[str, _T]):
-    """Cache of limited size from a run of characters between two spaces to the words in that run.
+    """Cache of the words that each run of characters without spaces contains.
 
-    A value is what *read* returns for these words.
+    It is limited in size. A value is what *read* returns for these words.
     """
 
     def __init__(self, lexicon: Lexicon, read: Callable[[Iterable[Token]], _T]) -> None:
@@ -337,9 +337,10 @@ def normalize_word(word: str) -> str:
 
 
 def stem(word: str) -> str:
-    """Return the stem of an English *word*, without one suffix, the final e and a doubled final consonant.
+    """Return the stem of an English *word*, mainly by removing one suffix.
 
-    The word must be normalized (see `normalize_word`).
+    A final e and the second of two equal final consonants are removed, too, and a final y becomes i. The word must be
+    normalized (see `normalize_word`).
     """
     length = len(word)
     for suffix, replacement, least in _SUFFIXES.get(word[-2:]) or _SUFFIXES.get(word[-1:], ()):
@@ -398,7 +399,7 @@ def normalize_number(token: str, *, comma: bool = False) -> str:
 
 
 def count_scripts(text: str) -> dict[str, int]:
-    """Return how many letters of *text* belong to each script, by the script's name, such as "latin".
+    """Return the number of letters of *text* in each script, such as "latin".
 
     The letters of a text in Latin alone are not counted: the number is 1.
     """
@@ -428,7 +429,7 @@ def detect_language(text: str, least: int = 3) -> str:
 
 
 def count_function_words(text: str, codes: Collection[str]) -> tuple[int, int, int]:
-    """Return three counts for *text*: all words, function words of the languages *codes*, and other function words.
+    """Count in *text* all words, the function words of the languages *codes*, and other function words.
 
     Where *codes* is English alone, words with accents count among the last. Capitalised words are left out, but for the
     first one: a list of names is the same in every language.

@@ -213,7 +213,10 @@ def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement
 def _content_words(
     answer: str, candidates: list[Token], cited: list[tuple[int, int]], lexicon: Lexicon
 ) -> tuple[list[Token], frozenset[int]]:
-    """Return the content words among *candidates*, without citations, and the offsets of the negated words."""
+    """Return the content words of a sentence, and the offsets of those that are negated.
+
+    *candidates* are all words of the sentence. Words in citations are left out.
+    """
     content: list[Token] = []
     behind: list[int] = []
     negated = False
@@ -235,9 +238,9 @@ def _content_words(
 
 
 def _declining_offset(text: str) -> int:
-    """Return the offset of the word by which the English sentence *text* declines to answer, or -1.
+    """Return the offset at which *text*, a sentence in English, declines to answer, or -1.
 
-    It declines when it says that the speaker or the context does not know or state something.
+    A sentence declines when it says that the speaker or the context does not know or state something.
     """
     found = list(islice(_WORD.finditer(text, 0, _FIRST_CHARS), _FIRST_WORDS))
     words = [lower_case(match[0]) for match in found]
@@ -259,7 +262,7 @@ def _foreign_declining_offset(text: str, lexicon: Lexicon) -> int:
 
 
 def _denies_stating(words: list[str], at: int) -> bool:
-    """Return whether a negation, such as "not", says that the speaker or the context does not know or state something.
+    """Return whether a negation makes a sentence decline to answer, as in "The context does not say".
 
     Args:
         words: the words of a sentence, in lower case.
@@ -328,10 +331,10 @@ def _next_line(text: str, at: int, end: int) -> int:
 
 
 def _find_block(text: str, at: int, end: int) -> tuple[tuple[int, int] | None, int]:
-    """Find the code block, table, heading or source list that begins at *at*. Return its code's range and its end.
+    """Find the block (code, table, heading or source list) that begins at the offset *at*.
 
-    The code is a range, and the end an offset, which is *at* if no such block begins there. The range is None without
-    code; text fenced as text, and text after a fence without end, are not code.
+    Returns the range of its code, and the offset of its end, which is *at* if no such block begins there. The range is
+    None without code; text fenced as text, and text after a fence without end, are not code.
     """
     stop = _next_line(text, at, end)
     line = text[at:stop].strip()
@@ -416,7 +419,11 @@ def _is_end(text: str, start: int, match: re.Match[str], end: int) -> bool:
 
 
 def _line_is_end(text: str, start: int, at: int, end: int) -> bool:
-    """Return whether the line break at *at* ends a sentence, which it does not before a lower-case letter."""
+    """Return whether the line break at the offset *at* ends a sentence.
+
+    It does not if the sentence has no text yet, or if the next word starts in lower case, unless that word comes after
+    a blank line or a list marker.
+    """
     if not text[start:at].strip():
         return False
     if text.startswith("\n", at + 1) or _list_marker_end(text, at + 1, end):

@@ -58,7 +58,7 @@ def build_judgement(source: PromptInput, labels: Labels, most_uncovered: float =
 
 
 def _reasons(source: PromptInput, labels: Labels) -> dict[str, str]:
-    """Return the reason why labels are missing, for each field of the judgement that may lack labels."""
+    """Return the reasons for missing labels, by field of the judgement."""
     reasons: dict[str, str] = {}
     answer = labels.extraction
     if not source.sentences:
@@ -146,9 +146,10 @@ def _chunks(source: PromptInput, labels: Labels) -> tuple[ChunkLabel, ...] | Non
 
 
 def _parts(source: PromptInput, sentences: tuple[Sentence, ...] | None) -> dict[int, int] | None:
-    """Return which parts of the answer may contain citations: those that the application gave, or else the sentences.
+    """Return the parts of the answer that may contain citations.
 
-    Filler sentences are left out. Keys are indices of the parts, values their numbers among those that may cite.
+    They are the parts that the application gave, or else the sentences, except filler. Keys are indices of the parts,
+    values their numbers among those that may cite.
     """
     if source.parts is not None:
         return {index: index for index in range(len(source.parts))}

@@ -265,7 +265,7 @@ class JudgeSession:
         return vectors
 
     async def _with_failure_cost(self, work: Awaitable[T]) -> T:
-        """Return the result of the requests in *work*. If they fail, add their cost to the session."""
+        """Await the requests in *work*. If they fail, add their cost to the session."""
         try:
             return await work
         except JudgeError as error:
@@ -380,10 +380,10 @@ class _Exchange(Generic[R]):
         )
 
     async def _read_all(self, completion: Completion) -> list[_ParsedReply[R]]:
-        """Parse the replies in *completion*, and request and parse those that its server left out.
+        """Parse all replies to the prompt, including those that the server's first response lacks.
 
-        A server that does not know the parameter `n` sends one reply. The others are requested all at once, one in each
-        request.
+        A server that does not know the parameter `n` sends one reply. The others are then requested all at once, one in
+        each request.
         """
         wanted = self._prompt.samples
         choices = list(completion.choices[:wanted])
@@ -495,10 +495,10 @@ class _Exchange(Generic[R]):
         return {name: value for name, value in body.items() if name not in capabilities.dropped}
 
     async def _post(self, body: dict[str, object]) -> Completion:
-        """Send *body* to the server and return its response, adding the cost of the request to both accounts.
+        """Send *body* to the server, record the cost of the request, and return the response.
 
-        `self.cost` leaves with the reply or the error. A judge that is cancelled has neither: its requests are only in
-        the cost meter of the execution context (`record_cost`).
+        The cost is recorded twice. `self.cost` leaves with the reply or the error. A judge that is cancelled has
+        neither: its requests are only in the cost meter of the execution context (`record_cost`).
         """
         # One request, at once: a request that is cancelled while it waits cannot be recorded later.
         record_cost(Cost(n_calls=1))
@@ -530,7 +530,7 @@ class _Exchange(Generic[R]):
 
 
 def _spent_on_reasoning(completion: Completion, limit: int, *, in_json: bool) -> bool:
-    """Return whether a reply was cut off at its *limit* of tokens because the model used them for reasoning.
+    """Return whether a reply was cut off because the model used its token *limit* for reasoning.
 
     The reply may show that reasoning or not.
     """

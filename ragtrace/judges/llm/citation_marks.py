@@ -59,7 +59,10 @@ def citation_marks(answer: str, ids: Sequence[str | None]) -> list[CitationMark]
 
 
 def _citations_in(inside: str, known: Mapping[str, int], count: int) -> Iterator[tuple[str, int | None]]:
-    """Yield the text and the cited passage's rank for each citation in *inside*, the text between two brackets."""
+    """Yield each citation in *inside*, the text between two brackets.
+
+    A citation is its text and the rank of the cited passage, or None if there is no such passage.
+    """
     if inside.strip() in known:
         yield f"[{inside.strip()}]", known[inside.strip()]
         return
@@ -83,7 +86,10 @@ def _rank_from_number(number: int, count: int) -> int | None:
 
 
 def cited_rank(cited: str, ids: Sequence[str | None]) -> int | None:
-    """Return the rank, from 0, of the retrieved passage that *cited* names by id or by number from 1."""
+    """Return the rank, from 0, of the retrieved passage to which a citation refers.
+
+    *cited* is the id of the passage or its number, from 1. The rank is None if there is no such passage.
+    """
     for rank, name in enumerate(ids):
         if name == cited:
             return rank
@@ -94,7 +100,7 @@ def cited_rank(cited: str, ids: Sequence[str | None]) -> int | None:
 def attach_trailing_citations(
     answer: str, ranges: Sequence[tuple[int, int]], found: Sequence[CitationMark]
 ) -> list[tuple[int, int]]:
-    """Return sentence *ranges* in which each citation after a full stop belongs to the preceding sentence.
+    """Return sentence *ranges*, each extended over the citations that follow the sentence's full stop.
 
     "It is high. [1] It is old.[2] It is brown." is three sentences, of which the first cites 1 and the second 2.
     """
@@ -115,7 +121,9 @@ def attach_trailing_citations(
 def _split_after_citations(
     answer: str, start: int, end: int, ends: Mapping[int, int], inside: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the sentence range from *start* to *end*, split after each citation that follows a full stop.
+    """Split a sentence range after each citation that follows a full stop, and yield the parts.
+
+    The range goes from *start* to *end*.
 
     Args:
         inside: offsets where citations begin.

@@ -1,4 +1,4 @@
-"""Embedders of texts as vectors: by any OpenAI-compatible server, or by a function that the user passes."""
+"""Embedders, which turn texts into vectors: any OpenAI-compatible server, or a user's function."""
 
 from __future__ import annotations
 

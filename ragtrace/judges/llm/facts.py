@@ -252,7 +252,7 @@ def read_assignments(data: Mapping[str, Any], ids: Sequence[str]) -> LabelsById:
 
 
 async def find_nuggets(extra: ExtraLabels) -> None:
-    """Ask the LLM for nuggets, facts that a good answer should contain, and then which of them the answer contains.
+    """Ask the LLM for nuggets (facts that a good answer should contain), and how far the answer contains each.
 
     The facts are taken from the chunks that are related to the query.
     """

@@ -91,9 +91,9 @@ def _usable_sentences(chunks: Sequence[PromptChunk], chance: random.Random) -> I
 
 
 def _falsified_sentence(chunks: Sequence[PromptChunk], copied: str | None, chance: random.Random) -> str | None:
-    """Return a false sentence, made from one of *chunks* by replacing a number or name, or None if none has one.
+    """Return a false sentence, made by replacing a number or name in a sentence of the chunks.
 
-    The sentence *copied* is only taken if there is no other.
+    None if no sentence can be changed like this. The sentence *copied* is only taken if there is no other.
     """
 
     def firm() -> Iterator[str]:
@@ -121,6 +121,9 @@ def _falsified_sentence(chunks: Sequence[PromptChunk], copied: str | None, chanc
 
 
 def _invented_name(chance: random.Random) -> str:
-    """Return a random invented name out of about 10^9, so that no text is likely to contain it."""
+    """Return a random invented name that no text is likely to contain.
+
+    There are about 10^9 such names.
+    """
     syllables = [chance.choice(_ONSETS) + chance.choice(_VOWELS) + chance.choice(_CODAS) for _ in range(3)]
     return "".join(syllables).capitalize()

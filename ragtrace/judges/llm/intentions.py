@@ -27,7 +27,7 @@ class IntentionsReply(NamedTuple):
 
 
 def read_intentions(data: Mapping[str, Any], turns: Mapping[str, int], users: Collection[str]) -> IntentionsReply:
-    """Read from the LLM's JSON reply what the user wanted in a conversation, and whether it was satisfied.
+    """Read from the LLM's JSON reply the user's intentions, and whether each of them was satisfied.
 
     An intention without a text, without a turn of the user, or with a turn that does not exist is unjudged.
 
@@ -53,7 +53,7 @@ def read_intentions(data: Mapping[str, Any], turns: Mapping[str, int], users: Co
 
 
 async def find_intentions(extra: ExtraLabels) -> None:
-    """Ask the LLM what the user wanted in the conversation of a call, and whether it was satisfied.
+    """Ask the LLM for the user's intentions in a conversation, and whether each of them was satisfied.
 
     Of a long conversation, only the latest turns are shown.
     """

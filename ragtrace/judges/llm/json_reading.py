@@ -155,10 +155,10 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def parse_verdict(text: str, labels: Sequence[str] = SUPPORT_LABELS) -> str:
-    """Return the label in the lines `VERDICT: <label>` of an LLM's reply, in lower case, if all lines agree.
+    """Return the label, in lower case, from the lines `VERDICT: <label>` of an LLM's reply.
 
-    "unsupported" is read as "not_supported". Lines within a quotation (quotation marks over several lines, "> ", a code
-    fence beside other text) do not count.
+    All these lines must agree. "unsupported" is read as "not_supported". Lines within a quotation (quotation marks over
+    several lines, "> ", a code fence beside other text) do not count.
 
     Raises:
         ReadingError: "unparsable": no such line, or its value is not exactly one of *labels*; "ambiguous": two lines

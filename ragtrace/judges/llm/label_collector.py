@@ -1,4 +1,4 @@
-"""`LabelCollector`: requests the labels of one call from the LLM, all at once or in steps that resist attacks.
+"""`LabelCollector`: asks the LLM for the labels of one call, at once or in steps that resist prompt injection.
 
 `fast`: one request for every twelve sentences. `careful`: a first request extracts the statements of the answer without
 showing a chunk, so that no chunk can hide a statement; then the statements are verified, ten at a time, with gold
@@ -58,7 +58,7 @@ class Labels:
 
 
 class LabelCollector:
-    """Collector of the labels of one call, which sends the LLM requests of the judge's mode and merges the replies.
+    """Collector that requests the labels of one call from the LLM and merges the replies.
 
     Args:
         session: sends the requests.
@@ -128,7 +128,10 @@ class LabelCollector:
 
     @property
     def _fails_gold_checks(self) -> bool:
-        """Whether the LLM labelled a test statement with a known label wrongly at least half of the time."""
+        """Whether the LLM failed a gold check: a test statement whose correct label is known.
+
+        It failed if it labelled the statement wrongly in at least half of the rounds.
+        """
         return any(2 * sum(failed) >= len(failed) for failed in self._failures.values())
 
     # --- fast --------------------------------------------------------------------------------------------------------
@@ -225,9 +228,10 @@ class LabelCollector:
         )
 
     async def _verify_all(self, texts: Mapping[int, str], turn: int) -> Verification:
-        """Ask the LLM to verify every statement against every chunk, in shuffled order after the first round.
+        """Ask the LLM, in one round of verification, to verify every statement against every chunk.
 
-        The same chunks are in a request together in every round: their gold checks are voted on, too.
+        The order is shuffled in every round (*turn*) after the first. The same chunks are in a request together in
+        every round: their gold checks are voted on, too.
         """
         groups = [
             (number, list(group)) for number, group in enumerate(group_by_size(self._source.chunks, self._max_chars))

@@ -167,7 +167,10 @@ class ExtractedStatement:
 
     @property
     def labels(self) -> tuple[bool, Relevance | None, Support | None]:
-        """Checkability, relevance and support of the statement, which must agree if the LLM lists it twice."""
+        """Labels of the statement: checkability, relevance and support.
+
+        They must agree if the LLM lists the statement twice.
+        """
         return self.checkable, self.relevant, self.verdict.support
 
 
@@ -213,7 +216,10 @@ def label_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[LabelReply]:
 
 
 def read_label_reply(data: object, task: LabelTask) -> LabelReply:
-    """Read the labels from *data*, the JSON object of any form that the LLM replied to *task*."""
+    """Read the labels from *data*, the JSON object in the LLM's reply to the request *task*.
+
+    The object may have any form.
+    """
     return _LabelReplyReader(data, task).reply
 
 
@@ -239,7 +245,7 @@ def omitted_terms(
     sentences: Mapping[str, SentenceRelevance | None],
     statements: Sequence[ExtractedStatement],
 ) -> dict[int, list[str]]:
-    """Return for each sentence the numbers and names that no statement extracted from that sentence contains.
+    """Return which numbers and names of each sentence the LLM omitted from the extracted statements.
 
     A sentence that is filler or in no statement is left out.
     """
@@ -422,7 +428,7 @@ class _LabelReplyReader(ReplyReader):
             self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {shorten_value(absent[0])}")
 
     def _known_ids(self, item: Mapping[str, object], name: str, ids: Collection[str], where: str) -> list[str]:
-        """Return the entries of the list *name* in *item* that are known *ids*, and record others as defects."""
+        """Return the valid ids in the list *name* of *item*, and record all other entries as defects."""
         value = item.get(name)
         if not isinstance(value, list):
             self.add_defect(f"{where}.{name} is missing or no list")

@@ -89,9 +89,9 @@ def _preferred(old: Verdict, new: Verdict) -> Verdict:
 def _merge(
     replies: Iterable[Mapping[str, Any] | None], join: Callable[[Any, Any], Any] = lambda old, _: old
 ) -> dict[str, Any] | None:
-    """Merge the labels of all *replies* by item id, where *join* chooses between two labels of one item.
+    """Merge the labels of several *replies* into one dictionary by item id.
 
-    None if no reply has labels.
+    The function *join* chooses between two labels of one item. None if no reply has labels.
     """
     merged: dict[str, Any] | None = None
     for labels in replies:
@@ -143,7 +143,10 @@ def _majority(labels: Sequence[Any]) -> Any:
 
 
 def _median(grades: Sequence[int | None]) -> int | None:
-    """Return the median of *grades*, or None if at least half of the grades are missing or the median is no grade."""
+    """Return the median of *grades*, or None if there is no valid median.
+
+    There is none if at least half of the grades are missing, or if the median is not one of the grades.
+    """
     given = [grade for grade in grades if grade is not None]
     middle = median(given) if 2 * len(given) > len(grades) else None
     return int(middle) if middle is not None and middle == int(middle) and middle in given else None

@@ -158,7 +158,7 @@ class OpenAIJudge:
         return judge
 
     async def aclose(self) -> None:
-        """Close the connections to the judge's server, also those of its embedder and of copies made by `asking`."""
+        """Close the connections of this judge, of its embedder and of the copies made by `asking`."""
         embedder: object = self._embedder
         try:
             await self._chat.aclose()
@@ -167,9 +167,9 @@ class OpenAIJudge:
                 await embedder.aclose()
 
     async def probe(self) -> str:
-        """Test the connection with a tiny request. Return a sentence that says which model answers, and how.
+        """Test the connection with a tiny request, and return a sentence about the model that replied.
 
-        Raises a `JudgeError` if none does.
+        Raises a `JudgeError` if no model replied.
         """
         return await self._chat.probe()
 

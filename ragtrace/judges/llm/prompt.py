@@ -86,7 +86,7 @@ def user_message(data: Mapping[str, object], key: str | None = None) -> str:
 
 
 def id_text_list(texts: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return *texts*, a dictionary by id, as the list of {"id": ..., "text": ...} objects that prompts show."""
+    """Convert a dictionary of *texts* by id to the list of {"id": ..., "text": ...} objects that prompts show."""
     return [{"id": name, "text": text} for name, text in texts.items()]
 
 
@@ -96,7 +96,10 @@ def turn_list(turns: Iterable[Turn]) -> list[dict[str, str]]:
 
 
 def chars_of_turns(turns: Sequence[Turn]) -> int:
-    """Return how many characters of a judge request show the earlier *turns* and explain how to use them."""
+    """Return how many characters the earlier *turns* of a conversation add to a prompt.
+
+    The instructions on how to use the turns are included.
+    """
     return len(_ENCODER.encode(turn_list(turns))) + len(turns_instructions()) if turns else 0
 
 

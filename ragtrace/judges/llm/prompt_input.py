@@ -178,7 +178,7 @@ def _given_parts(call: RagCall, max_chars: int) -> Iterator[AnswerUnit]:
 def _citation_pairs(
     call: RagCall, units: Sequence[AnswerUnit], marks: Sequence[CitationMark], answer: Cleaned
 ) -> Iterator[tuple[int, str, int | None]]:
-    """Yield for each citation in the answer the citing part's index, the citation's text and the passage's rank."""
+    """Yield each citation in the answer as a tuple: index of the citing part, text, rank of the cited passage."""
     if call.parts is not None:
         ids = [document.id for document in call.contexts or ()]
         for index, part in enumerate(call.parts):

@@ -1,4 +1,4 @@
-"""Labels from embeddings: similarity of the query to questions the answer answers, and of answer to reference."""
+"""Labels from embeddings: similarity of query and guessed questions, and of answer and reference answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ratings by an LLM along a user's own criteria (`g_eval`), as a mean of replies or weighted by token probability."""
+"""Ratings of a call that an LLM gives by a user's own criteria (`g_eval`).
+
+A rating is the mean over replies, or over possible scores weighted by token probability.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ _DESCRIBED: Final = {
 
 @runtime_checkable
 class RatedMetric(Protocol):
-    """Protocol of a metric made by `ragtrace.g_eval`, for which an LLM rates the call along the user's criteria."""
+    """Protocol of a metric made by `ragtrace.g_eval`, for which an LLM rates the call by the user's criteria."""
 
     @property
     def name(self) -> str: ...

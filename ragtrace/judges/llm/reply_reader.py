@@ -63,9 +63,9 @@ class ReplyReader:
         return [cast("dict[str, Any]", item) if isinstance(item, dict) else {} for item in items]
 
     def texts(self, part: str) -> list[object]:
-        """Return the entries of the list *part* of the reply, which should be texts, or record that it is missing.
+        """Return the entries of the list *part* of the reply. If the list is missing, record a defect.
 
-        Of a missing list there are no entries.
+        The entries should be texts. Of a missing list there are no entries.
         """
         value: object = self.data.get(part)
         if isinstance(value, list):
@@ -74,14 +74,17 @@ class ReplyReader:
         return []
 
     def labels_by_id(self, part: str, ids: Collection[str], name: str, allowed: tuple[str, ...]) -> dict[str, Any]:
-        """Return the label *name* of each of *ids* in the list *part* of the reply, or None where it is not valid."""
+        """Return one label of each item in the list *part* of the reply, by item id.
+
+        *name* is the key of the label, and *ids* are the items that must be there. A label that is not valid is None.
+        """
         found = self.labels(part, ids, {name: allowed})
         return found[name] if found else dict.fromkeys(ids)
 
     def labels(
         self, part: str, ids: Collection[str], allowed: Mapping[str, tuple[str, ...]]
     ) -> dict[str, dict[str, Any]] | None:
-        """Read the labels of the items *ids* from the list *part* of the reply, by label name and then by id.
+        """Return the labels of all items in the list *part* of the reply, by label name and then by item id.
 
         A label is None if it is missing, unknown or contradicted.
 

@@ -102,17 +102,17 @@ class ServerCapabilities:
 
 
 def is_lower(level: int, *, than: int) -> bool:
-    """Return whether *level* of the response format demands less of the server than the level *than*."""
+    """Return whether the response format *level* demands less of the server than the level *than*."""
     return level > than
 
 
 def lower_of(one: int, other: int) -> int:
-    """Return that of two levels of the response format which demands less of the server."""
+    """Return the less demanding of two response format levels."""
     return other if is_lower(other, than=one) else one
 
 
 def higher_of(one: int, other: int) -> int:
-    """Return that of two levels of the response format which demands more of the server."""
+    """Return the more demanding of two response format levels."""
     return one if is_lower(other, than=one) else other
 
 
@@ -120,9 +120,9 @@ _known_capabilities: dict[tuple[str, str], ServerCapabilities] = {}
 
 
 def capabilities_of(server: str, model: str) -> ServerCapabilities:
-    """Return the process-wide record of which requests *model* on *server* accepts.
+    """Return the record of the parameters that *model* on *server* accepts.
 
-    A forked child keeps its parent's records.
+    The whole process shares the record. A forked child keeps its parent's records.
     """
     found = _known_capabilities.get((server, model))
     if found is None:
@@ -140,7 +140,10 @@ def forget_capabilities() -> None:
 
 
 def request_messages(system: str, user: str, schema: Schema, level: int) -> list[Message]:
-    """Return the system and user message of a request, quoting the JSON *schema* if no parameter carries it."""
+    """Return the system message and the user message of a request to an LLM.
+
+    The system message quotes the JSON *schema* if no request parameter carries it.
+    """
     if is_lower(level, than=SCHEMA) and schema:
         system = f"{system}\n\n{SCHEMA_FOLLOWS}\n{json.dumps(schema, ensure_ascii=False, separators=(',', ':'))}"
     return [{"role": "system", "content": system}, {"role": "user", "content": user}]

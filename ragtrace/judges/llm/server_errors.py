@@ -81,9 +81,10 @@ class ServerError(JudgeError):
 
 
 def rejected_parameter(error: ServerError, sent: Collection[str]) -> str | None:
-    """Return which of the request parameters *sent* the server rejects according to its *error*, or None.
+    """Return the request parameter that a server rejects according to its *error*, or None.
 
-    "stream": the server only streams; None: its error is about something else.
+    *sent* names the parameters of the request. "stream": the server only streams; None: its error is about something
+    else.
     """
     if error.status not in _REJECTING | _PERHAPS_REJECTING or error.reason != "unavailable":
         return None

@@ -86,11 +86,11 @@ class HHEM:
 
     @property
     def version(self) -> str:
-        """Version of this judge, made of the version of its way of splitting texts and the model's name."""
+        """Version of this judge, made of the version of its text splitting and the model's name."""
         return f"1:{Path(self._model).name}"
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* needs no other label than the answer's consistency, which this judge gives."""
+        """Return whether *metric* is computed from `consistency`, the only label that this judge gives."""
         return metric.needs == OFFERED
 
     def load(self) -> None:

@@ -59,7 +59,7 @@ class ScorerJudge:
         self.id, self.version = name, version
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* needs no other label than the answer's consistency, which this judge gives."""
+        """Return whether *metric* is computed from `consistency`, the only label that this judge gives."""
         return metric.needs == OFFERED
 
     def judge(self, call: RagCall) -> Judgement:
@@ -143,7 +143,7 @@ def _number(value: object) -> float:
 
 
 def join_into_windows(texts: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
-    """Join *texts* in order into the fewest windows, which are texts that the model can read at once.
+    """Join *texts*, in order, into a few longer texts (windows) that the model can read at once.
 
     Nothing is left out. A text that does not fit alone is split at sentences, and each of its windows begins with the
     last sentence of the one before. A sentence that does not fit alone is split at white space, or anywhere if it has

@@ -28,7 +28,10 @@ PARTS: Final[dict[Kind, str]] = {
 
 @cache
 def prompt_hash() -> str:
-    """Return the hash of all instructions, by which processes can tell whether they instruct an LLM in the same way."""
+    """Return the hash of all instructions for the LLM.
+
+    Processes with equal hashes instruct an LLM in the same way.
+    """
     folder = files(__name__)
     names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".txt"))
     texts = (f"{name}\0{folder.joinpath(name).read_text(encoding='utf-8')}\0" for name in names)
@@ -36,7 +39,10 @@ def prompt_hash() -> str:
 
 
 def prompt_hash_of(judge_version: str) -> str:
-    """Return the hash of the instructions of the LLM judge *judge_version*, or "" if it has others or none."""
+    """Return the hash of the instructions of an LLM judge, or "" for a judge without the current instructions.
+
+    *judge_version* is the version of the judge.
+    """
     return prompt_hash() if judge_version.endswith(f"/prompts-{VERSION}") else ""
 
 
@@ -52,7 +58,7 @@ def system_message(kind: Kind, *, with_turns: bool = False) -> str:
 
 @cache
 def turns_instructions() -> str:
-    """Return the LLM's instructions on the earlier turns of a conversation, for requests that show some."""
+    """Return the instructions that tell the LLM how to use earlier turns of a conversation."""
     return _read_prompt("turns")
 
 
