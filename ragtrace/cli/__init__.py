@@ -1,4 +1,7 @@
-"""Command line of ragtrace, in which each command is a module with a function that adds the command to the parser."""
+"""Command line of ragtrace, with one module for each command.
+
+Each module has a function that adds the command to the parser.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Scoring of the RAG calls stored in a history by another judge, whose scores are added to the existing ones."""
+"""Scoring of stored RAG calls with another judge.
+
+The scores are added to those that the history (an SQLite file of RAG calls) already has.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,7 @@ class BackfillOutcome:
 def select_calls(
     path: str, period: Period, workflow: str | None, judge: Judge, metrics: Sequence[Metric]
 ) -> StoredCalls:
-    """Find out which RAG calls of the history at *path* the judge can score, and which it has scored already.
+    """Select the stored RAG calls that *judge* has not scored yet, and count the other calls by reason.
 
     Raises:
         SettingsError: the judge has scored a sample of these calls in the running application.
@@ -134,7 +137,7 @@ def _check_probabilities(columns: CallColumns, evaluator: str) -> None:
 
 
 def preview(path: str, chosen: StoredCalls, judge: Judge) -> Preview:
-    """Estimate requests, tokens and cost of judging the *chosen* calls, without sending any request.
+    """Estimate the requests, tokens and cost of judging the selected calls, without sending any request.
 
     The estimate rests on what this judge took for calls of this history; else on what another LLM judge took there;
     else on the number of characters.
@@ -154,7 +157,7 @@ def preview(path: str, chosen: StoredCalls, judge: Judge) -> Preview:
 
 
 def _by_experience(path: str, evaluator: str, count: int) -> tuple[Cost, str] | None:
-    """Estimate requests, tokens and cost for *count* calls from the mean of the calls that an LLM judge has judged.
+    """Estimate the requests, tokens and cost of judging *count* calls from the averages of calls judged earlier.
 
     Returns:
         The cost, with its price only if *evaluator* itself took it, and which judge took it for how many calls; None if
@@ -177,7 +180,10 @@ def _by_experience(path: str, evaluator: str, count: int) -> tuple[Cost, str] | 
 
 
 def _by_characters(path: str, numbers: Sequence[int], judge: Judge) -> Cost:
-    """Estimate requests and tokens from the text length of the calls and the mode of the judge."""
+    """Estimate the requests and tokens of judging stored calls from the length of their texts.
+
+    A judge in a careful or strict mode sends more requests.
+    """
     version = judge.version
     verifications = 3 if "/strict/" in version else int("/careful/" in version)
     requests = read = written = 0
@@ -194,7 +200,10 @@ def _by_characters(path: str, numbers: Sequence[int], judge: Judge) -> Cost:
 
 
 def _priced(cost: Cost, judge: Judge) -> Cost:
-    """Return *cost* with the price of its tokens added, if the judge's model has a known price."""
+    """Return a copy of *cost* with the price of the tokens in dollars.
+
+    The price is None if the price of the judge's model is unknown.
+    """
     price: object = getattr(judge, "price", None)
     usd = price.of(TokenUsage(cost.input_tokens, cost.output_tokens)) if isinstance(price, Price) else None
     return replace(cost, cost_usd=usd)
@@ -233,7 +242,7 @@ def backfill(
     timeout: float | None = TIMEOUT_S,
     quiet: bool = False,
 ) -> BackfillOutcome:
-    """Have the judge score the *chosen* calls, and add each evaluation to the history at once.
+    """Score the selected calls with *judge*, and add each evaluation to the history file immediately.
 
     Killed at any moment and started again, it judges the calls that have no results of this judge yet.
 
@@ -273,7 +282,7 @@ def backfill(
 
 
 class _Backfill:
-    """State of a `backfill` in progress, which judges calls within a money limit and stores the evaluations."""
+    """State of one `backfill` in progress: money spent, calls in flight and calls judged."""
 
     def __init__(self, path: str, writer: HistoryWriter, progress: Progress, max_usd: float | None) -> None:
         self._path, self._writer, self._progress, self._max_usd = path, writer, progress, max_usd

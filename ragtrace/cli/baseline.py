@@ -1,4 +1,4 @@
-"""Command `ragtrace baseline`, which computes the usual scores of an application from a history, or shows them."""
+"""Command `ragtrace baseline`, which computes or shows a baseline: the usual scores of an application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run of an application on the test cases of a dataset, whose answers are judged and compared with an earlier run."""
+"""Run of an application on a dataset of test cases, with a comparison of the scores with an earlier run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Verdict = Literal["worse", "better", "no clear change", "not compared"]
 
 
 class KnownScore(NamedTuple):
-    """Earlier score of a test case, or the reason for a missing score, with its evaluator."""
+    """Earlier score of a test case, or None, with the evaluator and the version of the metric."""
 
     value: float | None
     evaluator: str
@@ -201,7 +201,10 @@ class CaseRun:
         return replace(outcome, **self._difference(metric, pairs, results))
 
     def _pairs(self, metric: Metric, scores: Mapping[str, float]) -> tuple[dict[str, tuple[float, float]], str]:
-        """Return the scores before and now of the test cases that have both, or why they cannot be compared."""
+        """Return the pair of baseline score and new score of each test case that has both.
+
+        If there are no such pairs, the second value says why.
+        """
         if self.baseline_path is None and any(metric.name in case.selected_by for case in self.cases):
             # Regression to the mean: calls selected for a low score by a noisy judge score higher the second time.
             return {}, (
@@ -353,7 +356,7 @@ def _write_results(
 
 
 class _CallCollector:
-    """Judge that gives no labels but stores the RAG calls that it receives, by call id."""
+    """Stand-in for a judge, which stores each RAG call by call id and gives no labels."""
 
     id, version = "collector", "1"
     type: EvaluatorType = "deterministic"
@@ -362,7 +365,7 @@ class _CallCollector:
         self.calls: dict[str, RagCall] = {}
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* is the metric for which the collector receives every call (`consistency`)."""
+        """Return whether *metric* is `consistency`, for which the collector receives every call."""
         return metric.name == "consistency"
 
     async def judge(self, call: RagCall) -> Judgement:
@@ -472,7 +475,7 @@ class _Application:
         await asyncio.gather(*map(answer_one, cases))
 
     def _named_arguments(self, case: Case, block: CallBlock) -> dict[str, object]:
-        """Return the stored contexts as argument, if the application takes contexts in place of a retrieval."""
+        """Return the stored contexts as a keyword argument, or {} for an application that retrieves its own."""
         if not self._takes_contexts:
             return {}
         if case.call.contexts is not None:

@@ -1,4 +1,4 @@
-"""Command `ragtrace dataset`, which writes a file of test cases made from the calls of a history."""
+"""Command `ragtrace dataset`, which writes a file of test cases made from stored RAG calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choice of installed instrumentations of GenAI libraries, which are started before a program runs."""
+"""Choice of the installed OpenTelemetry instrumentations that are started before a program runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Instrumentor:
 
     @property
     def rank(self) -> int:
-        """Rank of the instrumentation's attribute convention in `_CONVENTIONS`, with unknown ones last."""
+        """Rank of the instrumentation's attribute convention: 0 for the best one, the last rank for an unknown one."""
         ranks = [rank for rank, needed in enumerate(_CONVENTIONS) if needed in self.requires]
         return min(ranks, default=len(_CONVENTIONS))
 
@@ -60,7 +60,10 @@ class Instrumentor:
 
     @property
     def targets(self) -> frozenset[str]:
-        """Normalized names of the instrumented libraries, which are equal for two instrumentations of one library."""
+        """Normalized names of the instrumented libraries.
+
+        Two instrumentations of the same library have the same names.
+        """
         names = {library.removesuffix("-core") for library in self.libraries} or {self.name}
         return frozenset(_plain(name).replace("-", "") for name in names)
 
@@ -115,7 +118,10 @@ def choose(wanted: Sequence[str] = (), unwanted: Sequence[str] = ()) -> list[Ins
 
 
 def installed() -> Iterator[Instrumentor]:
-    """Yield the installed instrumentations without duplicates, as OpenInference declares its own under two groups."""
+    """Yield each installed OpenTelemetry instrumentation once.
+
+    OpenInference declares each of its instrumentations in two entry-point groups.
+    """
     seen: set[str] = set()
     for group in _GROUPS:
         for entry_point in entry_points(group=group):

@@ -107,7 +107,7 @@ def _report_on_history(path: str, options: argparse.Namespace) -> Report:
 
 
 def _report_on_scores(path: str, options: argparse.Namespace) -> Report:
-    """Build a report on an output file of `ragtrace score`, through a temporary history."""
+    """Build a report on an output file of `ragtrace score`, by way of a temporary history file."""
     from ragtrace.report.analysis import build_report
     from ragtrace.report.model import Period
     from ragtrace.report.score_history import write_history

@@ -130,7 +130,7 @@ def _instrument(chosen: Sequence[Instrumentor]) -> None:
 
 
 def _hide_our_frames(error: BaseException, shown: TracebackType | None) -> None:
-    """Make the interpreter print *error* with the traceback *shown*, which leaves out ragtrace's own frames.
+    """Make the interpreter print *error* with a traceback that has no frames of ragtrace.
 
     The interpreter itself ends the process, as it handles SystemExit, signals and the program's own excepthook.
     """

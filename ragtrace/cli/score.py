@@ -300,7 +300,10 @@ def _violated_bounds(summary: Summary, options: argparse.Namespace) -> list[str]
 
 
 def _check_bounds(options: argparse.Namespace, metrics: Sequence[Metric]) -> None:
-    """Raise `SettingsError` if a bound is on a metric that is not computed, or on the metric's good side."""
+    """Check the bounds given by --fail-under and --fail-over against the metrics to compute.
+
+    `SettingsError` is raised for a bound on any other metric, and for a bound that excludes good scores.
+    """
     from ragtrace.core.errors import SettingsError
 
     computed = {metric.name: metric for metric in metrics}
@@ -338,7 +341,7 @@ def _score(options: argparse.Namespace) -> FileOutcome:
 
 
 def _metrics_for(options: argparse.Namespace, judge: Judge, names: list[str] | None) -> tuple[Metric, ...]:
-    """Return the metrics to compute, or raise `SettingsError` if a bound is on another metric or on the wrong side."""
+    """Return the metrics to compute, after checking the bounds given by --fail-under and --fail-over."""
     from ragtrace.evaluation.metric_selection import metrics_for
 
     metrics = metrics_for(judge, names)

@@ -1,4 +1,4 @@
-"""Command `ragtrace worker`, which judges the RAG calls in the queue of a fleet."""
+"""Command `ragtrace worker`, which takes RAG calls from a message queue and judges them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function `ragtrace.doctor`, and the diagnosis of a configuration by environment variables alone."""
+"""Diagnosis of ragtrace in this process (`ragtrace.doctor`), or of environment variables alone."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
 
 
 def diagnose_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> Diagnosis:
-    """Diagnose the configuration given by the environment variables *environ* alone, and probe its endpoints."""
+    """Diagnose the configuration in the environment variables *environ*, and probe its endpoints.
+
+    Settings made in code are not seen.
+    """
     try:
         settings = resolve_settings({}, environ)
     except SettingsError as error:

@@ -58,7 +58,10 @@ class ProbeResult(NamedTuple):
 
 
 class Probe:
-    """Check of an endpoint, judge, file or backend, whose result comes from another thread or event loop."""
+    """Running check of an endpoint, judge, file or backend.
+
+    Another thread or event loop sets the result.
+    """
 
     def __init__(self, what: str, where: str, timeout: float, otherwise: str = "no answer in time") -> None:
         self.what, self._where, self._timeout, self._otherwise = what, where, timeout, otherwise
@@ -80,7 +83,7 @@ class Probe:
 
 
 class Probes:
-    """Concurrent probes of one diagnosis, with notes and problems about targets that are not probed.
+    """Concurrent probes of one diagnosis, with notes and problems about what cannot be probed.
 
     Args:
         timeout: seconds that each probe may take.
@@ -122,7 +125,10 @@ class Probes:
 
 
 def probe_judges(runtime: Runtime, probes: Probes) -> None:
-    """Start a probe of every judge that supports it, on the event loop to which the judge's connections belong."""
+    """Start a probe of every judge that supports probing.
+
+    It runs on the event loop to which the judge's connections belong.
+    """
     for evaluator in (runtime.evaluators.screen, runtime.evaluators.judge):
         if evaluator is None or evaluator.judge_client.computes:
             continue
@@ -181,7 +187,7 @@ def _ask_sink(sink: ProbedSink, timeout: float) -> ProbeResult:
 
 
 def probe_notifiers(alerts: Iterable[Alert], probes: Probes) -> None:
-    """Start a probe of every alert notifier with a URL, which connects to the host but sends nothing.
+    """Start a connection test to the host of every alert notifier with a URL, without sending anything.
 
     A diagnosis raises no alarm.
     """
@@ -235,8 +241,9 @@ def probe_files(settings: Settings, probes: Probes) -> None:
 
 
 def probe_fleet(settings: Settings, environ: Mapping[str, str], probes: Probes) -> None:
-    """Start probes of a fleet: the broker with its queues and workers, whether its Redis keeps them, and the Redis
-    server that the workers share.
+    """Start probes of a fleet's message broker, and of the Redis server that the fleet's workers share.
+
+    A broker on Redis is also asked whether it keeps queued calls.
     """
     from ragtrace.pipeline.fleet_broker import STORE_VARIABLE, displayed_url, is_redis
 
@@ -266,7 +273,10 @@ def _ask_broker(url: str) -> ProbeResult:
 
 
 def _ask_redis_settings(url: str) -> ProbeResult:
-    """Check whether Redis keeps queued calls; settings that it does not show are no failure."""
+    """Check whether Redis is set to keep queued calls.
+
+    Redis may hide its settings, which is no failure.
+    """
     from ragtrace.pipeline.fleet_broker import CallBroker, redis_risks
 
     settings: dict[str, str] = {}

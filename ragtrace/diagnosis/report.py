@@ -109,7 +109,7 @@ class BaselineStatus:
 
 @dataclass(frozen=True, slots=True)
 class CanaryStatus:
-    """Status of a judge's canaries: how often they were judged, and how well the judge agrees with their labels."""
+    """Agreement of a judge with its canaries (calls with known labels), and the cost of judging them."""
 
     agreements: tuple[CanaryAgreement, ...]
     """Agreement of the judge with the canaries' labels, by metric."""
@@ -241,7 +241,7 @@ def _baseline(baseline: BaselineStatus) -> tuple[str, ...]:
 
 
 def _canaries(canaries: CanaryStatus) -> list[str]:
-    """Format the judge's agreement with canary labels, and the cost of canary judgements, as lines of text."""
+    """Format a judge's agreement with its canaries (calls with known labels), and their cost, as lines of text."""
     rows: list[tuple[str, ...]] = []
     for each in canaries.agreements:
         for label, agreement in each.agreement.items():

@@ -69,7 +69,7 @@ def probe_endpoints(exporter: str, environ: Mapping[str, str], probes: Probes, *
 
 
 def exporter_function(exporter: str, name: str) -> Callable[[Mapping[str, str]], Any] | None:
-    """Look up the function *name* in the exporter named *exporter* or in its module, or return None if it has none.
+    """Look up a function of an installed exporter by name, or return None if the exporter has no such function.
 
     Raises:
         SettingsError: no such exporter is installed.
@@ -262,8 +262,9 @@ def _protocol_advice(protocol: str, port: int, other: int) -> str:
 
 
 def metrics_page(exporter: str, environ: Mapping[str, str]) -> Page | None:
-    """Return the Prometheus metrics endpoint of the exporter named *exporter*, or None if it has none or its settings
-    are wrong.
+    """Return the Prometheus metrics endpoint of an exporter, or None if there is none.
+
+    The result is None as well if the exporter's settings are wrong.
     """
     try:
         page = exporter_function(exporter, "page")

@@ -34,7 +34,7 @@ _MOST_CHARS: Final = 10_000
 
 
 class Selected(NamedTuple):
-    """Result of a filter expression: masks of the calls for which it is true and of those for which it is false.
+    """Result of a filter expression: a mask of the calls where it is true, and a mask where it is false.
 
     For all other calls the result is unknown.
     """
@@ -51,11 +51,14 @@ class FilterValues(Protocol):
         ...
 
     def numbers(self, field: str) -> NDArray[np.float64]:
-        """Return for each call the score of the metric *field* (or the lowest feedback), with NaN if there is none."""
+        """Return the score of each call for the metric *field*, with NaN for calls without a score.
+
+        For the field `feedback`, it is the lowest score that users gave the call.
+        """
         ...
 
     def texts(self, field: str) -> Sequence[frozenset[str]]:
-        """Return for each call the set of texts in *field*, such as its workflow or labels."""
+        """Return the text values that each call has for *field*, such as the workflow or the labels."""
         ...
 
 
@@ -89,7 +92,7 @@ class CallFilter:
             raise self._error("expected `and`, `or` or the end", self._token().at)
 
     def select(self, values: FilterValues) -> Selected:
-        """Evaluate the filter expression on *values*: return for which calls it is true and for which it is false.
+        """Evaluate the filter expression, and return for which calls it is true and for which it is false.
 
         Raises:
             SettingsError: the calls have no results of a metric that the expression names.

@@ -1,4 +1,4 @@
-"""Stored agreement of judges with their canaries, in the history file, for all processes that use the file."""
+"""Storage of how well judges agree with their canaries (calls with known labels), shared by all processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ are first judged; older releases can still read the file."""
 
 
 class CanaryStore:
-    """Store of agreement-monitor states in a history file, by metric, judge and canary set.
+    """Store for the agreement of judges with their canaries (calls with known labels), in a history file.
 
     Every method opens the file and closes it again, as canaries are judged rarely, and may raise `sqlite3.Error`,
     `OSError` or `SQLiteFileError`.
@@ -33,7 +33,7 @@ class CanaryStore:
         self._file = history_file(path)
 
     def read(self, metric: str, evaluator: str, canaries: str) -> Mapping[str, Any] | None:
-        """Return the stored state of an agreement monitor, or None if nothing is stored.
+        """Return the stored agreement of a judge with its canaries (labelled calls), or None if nothing is stored.
 
         Args:
             metric: name of the metric.
@@ -50,7 +50,7 @@ class CanaryStore:
         canaries: str,
         change: Callable[[Mapping[str, Any] | None], tuple[Mapping[str, Any], T]],
     ) -> T:
-        """Replace the stored state of an agreement monitor by the result of *change*, in one transaction.
+        """Update the stored agreement of a judge with its canaries (calls with known labels) in one transaction.
 
         Args:
             metric: name of the metric.

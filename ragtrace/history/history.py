@@ -136,7 +136,10 @@ class History:
         return flushed
 
     def reset(self) -> None:
-        """Empty the queue in a forked child, as its calls belong to the parent process, and open the file anew."""
+        """Give a forked child an empty queue and a connection of its own to the history file.
+
+        The queued calls belong to the parent process.
+        """
         if self._writer is not None:
             _parents.append(self._writer)
         self._writer = None
@@ -173,7 +176,7 @@ class History:
         return dict.fromkeys(range(unreadable), Refusal("unreadable"))
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count as faults *count* calls that could not be stored, and log a warning at the first loss for *reason*."""
+        """Count calls that could not be stored as faults, and log a warning at the first loss for each reason."""
         faults.warn_once(
             f"history: {reason}",
             "calls could not be kept in the history %r (%s); every further one is counted in ragtrace.stats().faults",

@@ -222,7 +222,9 @@ class LabelStore:
             self._write_review(review)
 
     def undo_review(self, metric: str, reviewer: str) -> Review | None:
-        """Undo the latest change that *reviewer* made by `save_review`, and return the restored review, or None.
+        """Undo the latest change that *reviewer* made by `save_review`, and return the restored review.
+
+        The result is None if there is no change to undo.
 
         Raises:
             ReviewChangedError: the label was replaced by other means since; it is left as it is.
@@ -248,7 +250,10 @@ class LabelStore:
         return review
 
     def _write_review(self, review: Review) -> None:
-        """Write *review* as a label or as a draft, and delete the other of the two, within a transaction."""
+        """Replace the stored review of a call by *review*, as a label or, if it has none, as a draft.
+
+        The caller begins the transaction. An empty review is only deleted.
+        """
         key = (review.identity, review.metric, review.reviewer)
         for table in ("labels", "label_drafts"):
             self._database.execute(f"DELETE FROM {table} WHERE identity = ? AND metric = ? AND reviewer = ?", key)

@@ -82,7 +82,7 @@ class CallColumns:
 
 @dataclass(frozen=True, slots=True)
 class CallTexts:
-    """Texts of one stored RAG call, with the evaluators' evidence and the labels of the scores."""
+    """Texts of one stored RAG call, with the evaluators' claims and explanations, and the labels of the scores."""
 
     number: int
     trace_id: str
@@ -176,8 +176,7 @@ class HistoryReader:
     def _rows_of_calls(
         self, numbers: Ints, dtype: Sequence[tuple[str, str]], table: str, what: str, condition: str
     ) -> tuple[Ints, Any]:
-        """Return the rows of *table* for the calls with the row *numbers*, and for each row the position of its call in
-        *numbers*.
+        """Return the rows of a table that belong to the given calls, each with the position of its call in *numbers*.
 
         Args:
             numbers: row numbers of the calls, sorted.
@@ -201,7 +200,7 @@ class HistoryReader:
         return at[ours], found[ours]
 
     def count_unscored(self, start: float, end: float, workflow: str | None = None) -> list[tuple[int, str, int]]:
-        """Count the results without a score between two times, by metric and reason.
+        """Count the unscored results of a period by metric and reason.
 
         Returns:
             For each number of a `StoredSeries` and each reason, how many there are.
@@ -229,7 +228,10 @@ class HistoryReader:
         return map(StoredResult._make, rows)
 
     def bodies(self, numbers: Iterable[int]) -> dict[int, Mapping[str, Any]]:
-        """Return the stored texts, documents and usage of RAG calls by row number, without the evaluators' evidence."""
+        """Return the stored texts, documents and usage of RAG calls, by row number.
+
+        The evaluators' evidence is not included.
+        """
         found: dict[int, Mapping[str, Any]] = {}
         for number in numbers:
             row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
@@ -238,7 +240,7 @@ class HistoryReader:
         return found
 
     def evidence(self, number: int) -> dict[int, Mapping[str, Any]]:
-        """Return the evaluators' evidence for the stored call with the row *number*, by evaluator number."""
+        """Return the evidence for the scores of a stored call (claims and explanations), by evaluator number."""
         rows = self._database.execute("SELECT evaluator, body FROM evidence WHERE number = ?", (number,))
         return {evaluator: json.loads(body) for evaluator, body in rows}
 
@@ -382,7 +384,7 @@ class HistoryReader:
         return str(found)
 
     def texts(self, numbers: Iterable[int]) -> dict[int, CallTexts]:
-        """Return the texts and the evaluators' evidence of stored RAG calls, by row number.
+        """Return the texts of stored RAG calls by row number, with the evaluators' claims and explanations.
 
         Args:
             numbers: the row numbers of the calls.

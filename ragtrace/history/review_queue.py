@@ -210,7 +210,10 @@ class ReviewQueue:
         return QueuePage(tuple(found), None)
 
     def _search(self, chosen: QueueFilter, after: str) -> Iterator[tuple[str, QueuedReview | None]]:
-        """Yield matching calls with their queue positions, and a position alone after each part searched."""
+        """Yield each call of the review queue that matches a filter, with its position in the queue.
+
+        After each part searched, a position without a call is yielded.
+        """
         if not after.startswith("n"):
             last = _pick_order(bytes.fromhex(after.removeprefix("p")))
             picks = self._database.execute("SELECT identity FROM picks WHERE metric = ?", (chosen.metric,)).fetchall()
@@ -312,7 +315,7 @@ class ReviewQueue:
         ]
 
     def earlier_bodies(self, number: int, conversation_id: str, most: int = 3) -> list[Mapping[str, Any]]:
-        """Return the texts of the latest calls in a conversation before the call with the row *number*, oldest first.
+        """Return the texts of the latest calls before a given call in the same conversation, oldest first.
 
         Args:
             number: row number of the call; only some thousand calls before it are looked at.
@@ -338,7 +341,7 @@ def _pick_order(identity: bytes) -> tuple[bytes, bytes]:
 
 
 def _sql_needle(text: str) -> str:
-    """Return a lower-case part of *text* for a first search by SQLite, or "" if there is none.
+    """Return the lower-case part of a search text that SQLite can look for first, or "" if there is none.
 
     SQLite ignores case in ASCII alone, and the JSON of a body escapes all other characters.
     """

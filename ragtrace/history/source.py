@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
-    """Origin of stored calls: service and release of a process, and the evaluators and metrics configured in the
-    process.
+    """Origin of stored calls: a process's service and release, and its configured evaluators and metrics.
 
     Only the configuration of that time says how many calls could have been judged but were not, and from whose scores
     a metric is estimated.
@@ -54,7 +53,7 @@ class CallOrigin:
         return cls(**read)
 
     def estimated_by(self, metric: str) -> str:
-        """Return the evaluator (id@version) whose scores estimate *metric*, or "" if it is not estimated."""
+        """Return the evaluator (id@version) from whose scores *metric* is estimated, or "" if there is none."""
         if metric in self.judged:
             return self.judge
         return self.screen if metric in self.screened else ""

@@ -97,8 +97,7 @@ class HistoryWriter:
         self._kept.close()
 
     def write(self, calls: Sequence[QueuedCall | Feedback]) -> int:
-        """Store a batch of calls and feedback in one transaction, and return how many of them could not be stored as
-        rows.
+        """Store a batch of calls and feedback in one transaction, and return how many could not be stored.
 
         If the file was deleted or renamed since it was opened, a new one is created.
         """
@@ -110,7 +109,7 @@ class HistoryWriter:
         raise sqlite3.OperationalError("the file was deleted or replaced again and again")
 
     def _close_if_replaced(self) -> bool:
-        """Close the history file if it has been deleted or replaced on disk, and return whether that is so."""
+        """Close the history file if it has been deleted or replaced on disk, and return whether it was closed."""
         with self._kept.use() as database:
             if _file_identity(self._path) == self._file:
                 return False

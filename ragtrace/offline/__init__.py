@@ -1,4 +1,4 @@
-"""Scoring without tracing: of one call, of many calls and of a file of calls, and assertions on scores for tests."""
+"""Scoring without tracing: of one call, of many calls or of a file, and assertions on scores for tests."""
 
 from ragtrace.offline.batch import EvaluatedCall, Evaluations, MetricSummary, Summary, evaluate
 from ragtrace.offline.single import ascore, score

@@ -1,4 +1,4 @@
-"""`assert_scores`, an assertion on the scores of a call for pytest, which needs no plugin.
+"""Assertion on the scores of a call (`assert_scores`), for pytest without a plugin.
 
     def test_the_bot_stays_with_its_sources() -> None:
         question = "Where is the Eiffel Tower?"
@@ -55,7 +55,7 @@ def assert_scores(
     metrics: Sequence[Metric] = (),
     **expected: str,
 ) -> Mapping[str, Result]:
-    """Score *call* and assert that the scores meet the expectations, or list all that are not met in the error.
+    """Score *call*, and assert that each score meets its expectation.
 
     Args:
         call: a `RagCall`, or a dict with the keyword arguments of `score` that describe a call.

@@ -111,7 +111,7 @@ def rename_aliases(record: Mapping[str, object]) -> dict[str, object]:
 
 
 def as_call(call: RagCall | Mapping[str, object]) -> RagCall:
-    """Return *call* as a `RagCall`: itself, or the call that a dict describes.
+    """Return *call* as a `RagCall`, converting it if it is a dict.
 
     Raises:
         SettingsError: it is neither a call nor a record, or cannot be understood.

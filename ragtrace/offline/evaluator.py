@@ -85,7 +85,7 @@ class OfflineEvaluator:
             await asyncio.sleep(pause)
 
     async def for_each(self, items: Iterable[T], handle: Callable[[T], Awaitable[None]]) -> None:
-        """Await *handle* for each of *items*, for several items at a time.
+        """Await `handle(item)` for each of *items*, with several items in progress at a time.
 
         An item is taken from the iterable only when a worker is free for it.
 

@@ -1,4 +1,7 @@
-"""Scoring of a file of calls, in which every judged call is kept, so that none is paid for twice."""
+"""Scoring of a file of calls, which can be continued after an interruption.
+
+Every judged call is kept, so that none is paid for twice.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,7 @@ def _add_to_summary(rows: Iterator[ScoreRow], builder: SummaryBuilder) -> Iterat
 
 
 class _ScoringRun:
-    """Run of `score_file` over the lines of a file of calls, which judges the calls that are not in the journal."""
+    """Run of `score_file`, which judges only the calls that have no stored result yet."""
 
     def __init__(
         self, lines: CallFile | SpanFileCalls, journal: Journal, progress: Progress, complain: Callable[[str], None]

@@ -30,7 +30,7 @@ _COSTS: Final = ("cached", "n_calls", "input_tokens", "output_tokens", "cost_usd
 
 
 def score_row(number: int, name: str | int | float | None, evaluation: Evaluation) -> ScoreRow:
-    """Return the JSON object with the scores of the call on line *number*, whose `id` is *name*."""
+    """Return the scores of a call as a JSON object, with the call's line number and id."""
     results = evaluation.results.values()
     # The results of one evaluation share one tuple of claims.
     claims = next((result.claims for result in results if isinstance(result, Score) and result.claims), ())
@@ -46,7 +46,7 @@ def score_row(number: int, name: str | int | float | None, evaluation: Evaluatio
 
 
 def copy_row(row: ScoreRow, number: int, name: str | int | float | None) -> ScoreRow:
-    """Return a copy of the score row *row* without cost, for another input line *number* with the same call."""
+    """Copy a score row for another input line with the same call, at zero cost."""
     free = {"cached": True, "n_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
     return {**row, "line": number, "id": name, **free}
 
@@ -74,7 +74,7 @@ def _result_fields(result: Result) -> ScoreRow:
 
 
 def _json_value(value: object) -> object:
-    """Return *value* in a form that JSON can represent, which is the `repr` for objects of other types."""
+    """Convert *value* to a type that JSON can represent, using `repr` for objects of other types."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else repr(value)
     if isinstance(value, (list, tuple)):
@@ -98,7 +98,10 @@ def _claim_fields(claim: Claim) -> ScoreRow:
 
 
 def evaluation_from_row(row: Mapping[str, Any]) -> Evaluation:
-    """Return the evaluation that `score_row` wrote as *row*, without the fields that a row does not keep."""
+    """Rebuild an evaluation from a row that `score_row` wrote.
+
+    Fields that a row does not keep are missing.
+    """
     name, _, version = str(row["judge"]).partition("@")
     claims = tuple(map(_claim_of, row.get("unsupported") or ()))
     results = {metric: _result_of(metric, result, claims) for metric, result in row["results"].items()}

@@ -114,7 +114,7 @@ async def _evaluate(call: RagCall, metrics: str | Sequence[str | Metric] | None,
 
 
 class _SharedEvaluator:
-    """Evaluators shared by overlapping calls with one judge on an event loop, with the number of such calls."""
+    """Evaluators with one judge on one event loop, shared by overlapping scoring calls, with a reference count."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -126,7 +126,10 @@ _uses: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _SharedEvalu
 
 @asynccontextmanager
 async def _shared_evaluator(judge: Judge, metrics: tuple[Metric, ...]) -> AsyncGenerator[OfflineEvaluator, None]:
-    """Yield the evaluator that overlapping calls with the same judge share. The last of these calls closes it."""
+    """Yield an evaluator that overlapping scoring calls with the same judge share.
+
+    The last of these calls closes it.
+    """
     uses = _uses.setdefault(asyncio.get_running_loop(), {})
     use = uses.setdefault(id(judge), _SharedEvaluator())
     use.users += 1

@@ -24,7 +24,9 @@ _MOST_BYTES: Final = 256 << 20
 
 
 class SpanFileCalls:
-    """RAG calls in a file of spans, which is read during iteration. They can be iterated once.
+    """Iterable of the RAG calls in a file of spans, which is read during iteration.
+
+    It can be iterated once.
 
     A call is yielded when the file has ended, or when no span of its trace has come among the last 20,000.
     """

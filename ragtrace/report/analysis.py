@@ -182,7 +182,7 @@ def _metric_report(
 
 
 def _metric_sort_key(item: MetricReport, series: ScoreSeries) -> tuple[object, ...]:
-    """Return the sort key that puts the report's metrics with an estimate first, then the most important ones."""
+    """Return the key by which a report sorts its metrics: those with an estimate first, then by importance."""
     preference = HEADLINE_METRICS.index(item.metric) if item.metric in HEADLINE_METRICS else len(HEADLINE_METRICS)
     latest = int(np.flatnonzero(series.eligible).max(initial=-1))
     nothing = not (item.judged or item.unscored)
@@ -207,7 +207,7 @@ def _timeline(
 
 
 def _unscored_counts(columns: CallColumns, rows: Sequence[tuple[int, str, int]]) -> UnscoredCounts:
-    """Count the calls without a score by metric and evaluator, and then by the reason why there is no score."""
+    """Count the unscored calls of each metric and evaluator by the reason for the missing score."""
     found: UnscoredCounts = {}
     for number, reason, count in sorted(rows, key=lambda row: -row[2]):
         series = columns.series[number]

@@ -87,7 +87,7 @@ class JudgedCalls:
 def judged_calls(
     columns: CallColumns, identities: Mapping[int, bytes], metric: str, evaluator: str | None = None
 ) -> JudgedCalls:
-    """Select the RAG calls in *columns* that were judged for *metric*.
+    """Return the RAG calls of a history with the scores that one judge gave for *metric*.
 
     Args:
         columns: calls and scores of the history.
@@ -162,7 +162,7 @@ def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None) -> list
 
 
 def picks_among(calls: JudgedCalls, picks: Sequence[Pick]) -> list[Pick]:
-    """Return those *picks* that are among *calls*, each with the probability of being picked once it was judged.
+    """Return the calls picked for labelling that one judge has scored, with their inclusion probabilities.
 
     Picks are drawn from the calls of one judge. They also stand for the calls of a judge that scored stored calls, as
     that judge saw all of them: the probability is that with which the first judge saw the call, times that of the draw.
@@ -192,7 +192,10 @@ def picks_among(calls: JudgedCalls, picks: Sequence[Pick]) -> list[Pick]:
 
 
 def _inclusion_probabilities(share: Floats, total: float) -> Floats:
-    """Return inclusion probabilities in proportion to *share*, each at most 1, that add up to *total*."""
+    """Compute the probability with which each call is to be sampled.
+
+    The probabilities are in proportion to *share*, at most 1, and add up to *total*.
+    """
     probability: Floats = np.minimum(1.0, share * total / share.sum())
     for _ in range(50):
         free = probability < 1.0
@@ -298,7 +301,10 @@ class Calibration:
 
     @property
     def score_threshold(self) -> float | None:
-        """Recommended threshold on the scale of the metric: 1 - badness if higher scores are better, else badness."""
+        """Recommended threshold between good and bad calls, on the scale of the metric.
+
+        It is 1 - badness if higher scores are better, else the badness.
+        """
         if self.threshold is None:
             return None
         return 1.0 - self.threshold.value if self.higher_is_better else self.threshold.value
@@ -318,7 +324,10 @@ class Calibration:
 
 
 class _RatedCalls(NamedTuple):
-    """Calls picked for labelling that have human labels, by position among the judged calls."""
+    """Human labels of the calls picked for labelling, beside the judge's scores of these calls.
+
+    Calls are given by their positions among the judged calls.
+    """
 
     given: Mapping[int, Sequence[Label]]
     calls: Mapping[int, LabelledCall]
@@ -355,7 +364,7 @@ def _rated_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Lab
 
 
 def _between_reviewers(given: Iterable[Sequence[Label]]) -> ReviewerAgreement:
-    """Compute the agreement of the reviewers, where *given* has the labels of each call."""
+    """Compute how well the reviewers agree, from the labels of each call."""
     sure = [[label for label in mine if label.label != "unsure"] for mine in given]
     several = [mine for mine in sure if len(mine) > 1]
     return ReviewerAgreement(
@@ -373,7 +382,9 @@ def _point(call: LabelledCall) -> LabelledPoint:
 def corrected_rates(
     reader: HistoryReader, columns: CallColumns, chosen: NDArray[np.bool_]
 ) -> dict[tuple[str, str], CorrectedRate]:
-    """Return, for each labelled metric and its judge, the rate of bad calls among *chosen*, corrected by human labels.
+    """Estimate the rate of bad calls for each labelled metric and judge, corrected by human labels.
+
+    For metrics whose higher scores are better, it is the rate of good calls.
 
     Where `FEWEST_LABELS` of the chosen calls are labelled, these labels correct the judge's rate. Where there are
     fewer, all labels of the history do, as labels of other traffic (estimator of Rogan and Gladen).
@@ -411,7 +422,10 @@ def _corrected_rate(
     picks: Sequence[Pick],
     labels: Sequence[Label],
 ) -> CorrectedRate:
-    """Return the judge's rate for the *chosen* calls, corrected by the human labels."""
+    """Estimate the rate of bad calls for one metric and judge, corrected by human labels.
+
+    For metrics whose higher scores are better, it is the rate of good calls.
+    """
     metric, evaluator = series.metric, series.evaluator
     calls = judged_calls(columns, identities, metric, evaluator)
     all_rated = _rated_calls(calls, picks_among(calls, picks), labels)
@@ -440,14 +454,17 @@ def _corrected_rate(
 
 
 def _complement(estimate: Estimate) -> Estimate:
-    """Return the estimate of 1 minus the mean that *estimate* estimates."""
+    """Return 1 minus an estimate, with the ends of its 95 % interval swapped."""
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return estimate
     return replace(estimate, value=1.0 - estimate.value, low=1.0 - estimate.high, high=1.0 - estimate.low)
 
 
 def _label_sums(points: Iterable[LabelledPoint], higher_is_better: bool) -> dict[str, float]:
-    """Return the sums `LABEL_SUMS` over labelled calls, in the direction of the metric."""
+    """Return weighted sums of human labels and judge scores over the labelled calls, by the names in `LABEL_SUMS`.
+
+    With a metric whose higher scores are better, 1 stands for good, with any other metric for bad.
+    """
     return label_sums(
         (1.0 - each.label, 1.0 - each.badness, each.weight)
         if higher_is_better
@@ -457,7 +474,7 @@ def _label_sums(points: Iterable[LabelledPoint], higher_is_better: bool) -> dict
 
 
 class CallReader(Protocol):
-    """Interface of the history reader that calibration needs in addition to the columns."""
+    """Interface that reads the questions of stored calls, and the models that the judge's server used."""
 
     def questions(self, numbers: Iterable[int]) -> Mapping[int, str | None]: ...
     def served_models(self, evaluator: str) -> Mapping[int, str]: ...
@@ -548,8 +565,9 @@ def _question_of(questions: Mapping[int, str | None], number: int) -> Hashable:
 
 
 def _validity(calls: JudgedCalls, labelled: Iterable[int], served: Mapping[int, str]) -> tuple[CalibrationKey, str]:
-    """Return the key of a calibration, and how the newest judged calls differ from the labelled ones, or "" if they do
-    not.
+    """Return the key of a calibration, and how the newest judged calls differ from the labelled ones.
+
+    The difference is "" if there is none.
 
     If the labelled calls have several versions of the metric or several served models, those of the newest call count.
 

@@ -99,7 +99,10 @@ def _percent(interval: Interval | None) -> str:
 
 
 def _labels_by_score(found: Calibration) -> Iterator[Row]:
-    """Yield the share of calls labelled bad in each range of the judge's score that has labelled calls."""
+    """Yield the share of calls labelled bad for each range of the judge's score.
+
+    Ranges without labelled calls are left out.
+    """
     bins: dict[int, list[LabelledPoint]] = {}
     for point in found.points:
         bins.setdefault(min(_BINS - 1, int(point.badness * _BINS)), []).append(point)

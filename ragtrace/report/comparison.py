@@ -113,7 +113,7 @@ def _compare(series: ScoreSeries, groups: ComparedGroups) -> MetricComparison:
 
 
 def release_names(columns: CallColumns, chosen: Mask) -> tuple[str, ...]:
-    """Return the sorted names of the application releases in which the *chosen* calls were made."""
+    """Return the sorted names of the application releases that made the selected calls."""
     found = {columns.sources[number].release for number in np.unique(columns.source[chosen]).tolist()}
     return tuple(sorted(found - {""}))
 
@@ -195,7 +195,7 @@ def estimate_by_group(
 
 
 def _changes(series: ScoreSeries, rows: Ints, count: int, groups: ComparedGroups) -> list[BreakdownChange]:
-    """Estimate a metric for each workflow or model in both compared groups of calls, and the difference."""
+    """Compare the estimate of a metric for each workflow or model between the two groups of calls."""
     calls, judged = list[list[int]](), list[list[int]]()
     estimates, overall = list[list[Estimate]](), list[float | None]()
     for side in (groups.calls_before, groups.calls_after):

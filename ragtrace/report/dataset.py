@@ -1,4 +1,4 @@
-"""Datasets of test cases, made from the RAG calls of a history that a filter selects, without duplicates."""
+"""Datasets of test cases without duplicates, made from the stored RAG calls that a filter selects."""
 
 from __future__ import annotations
 
@@ -137,7 +137,10 @@ class _CallFacts:
         return sorted({series.metric for series in self._columns.series.values()})
 
     def numbers(self, field: str) -> NDArray[np.float64]:
-        """Return for each call the score of the metric *field* (or the lowest feedback), with NaN if there is none."""
+        """Return the score of each call for the metric *field*, with NaN for calls without a score.
+
+        For the field `feedback`, it is the lowest score that users gave the call.
+        """
         found = np.full(len(self._columns), np.nan)
         if field == "feedback":
             for at, given in self._feedback.items():
@@ -148,7 +151,7 @@ class _CallFacts:
         return found
 
     def texts(self, field: str) -> Sequence[frozenset[str]]:
-        """Return for each call the set of texts in *field*, such as its workflow or labels."""
+        """Return the text values that each call has for *field*, such as the workflow or the labels."""
         columns, (metric, _, part) = self._columns, field.rpartition(".")
         if field in ("workflow", "model"):
             codes, names = (
@@ -177,7 +180,10 @@ class _CallFacts:
         return (result.reason if part == "reason" else result.label) or ""
 
     def _results_of(self, metric: str) -> dict[int, StoredResult]:
-        """Return one result of *metric* for each call, the judge's if there is one, else the screen's."""
+        """Return one result of *metric* for each call, from the preferred evaluator.
+
+        A score is preferred to a missing score, and then the evaluator from whose scores the metric is estimated.
+        """
         found: dict[int, StoredResult] = {}
         for result in self._reader.results(self._first, self._last, metric):
             at = self._position.get(result.number)
@@ -186,7 +192,7 @@ class _CallFacts:
         return found
 
     def _rank(self, at: int, result: StoredResult) -> tuple[bool, int, int]:
-        """Return a sort key by which the result of *metric* that counts for a call comes first."""
+        """Return a sort key that puts the preferred result of a call first."""
         source, evaluator = self._columns.sources[int(self._columns.source[at])], self._evaluator(result)
         preferred = (source.estimated_by(self._columns.series[result.series].metric), source.judge, source.screen)
         return (

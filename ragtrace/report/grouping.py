@@ -1,4 +1,4 @@
-"""Common properties of bad calls: groups by workflow, model, release, retrieval, chunk and words, with their rates.
+"""Common properties of bad calls, such as a workflow, model, chunk or word with clearly worse scores.
 
 **Rates.** Each group's mean score is estimated from its judged calls alone, weighted by the inverse of the probability
 with which each was judged, and compared with that of all other judged calls.
@@ -66,7 +66,9 @@ class _Group(NamedTuple):
 def group_bad_calls(
     reader: HistoryReader, columns: CallColumns, series: ScoreSeries, chosen: Mask, relevance: ScoreSeries | None
 ) -> Grouping | None:
-    """Find the groups of calls in which *series* is clearly worse than elsewhere, or return None if nothing was judged.
+    """Find the groups of calls in which a metric is clearly worse than in the other calls.
+
+    The result is None if no call was judged.
 
     Args:
         reader: the history.
@@ -151,7 +153,7 @@ def _chunk_name(chunk: Mapping[str, Any]) -> str:
 
 
 def _groups_by_element(kind: str, elements: Sequence[set[str]], most: float = 1.0) -> Iterator[_Group]:
-    """Yield a group of calls for each of the most frequent elements, such as the words of queries.
+    """Yield one group of calls for each frequent element, such as a word of the queries.
 
     Args:
         kind: kind of the elements.

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @cache
 def template_environment() -> Environment:
-    """Return the cached Jinja2 environment of the report's templates, as compiling a template takes 0.1 s.
+    """Return the Jinja2 environment of the report's templates.
+
+    It is cached, as compiling a template takes 0.1 s.
 
     Raises:
         SettingsError: Jinja2 is not installed.
@@ -138,7 +140,7 @@ def _breakdowns(report: Report) -> list[tuple[str, tuple[BreakdownRow, ...]]]:
 
 
 def _overall_now(report: Report) -> float | None:
-    """Return the main metric's mean over all calls, which is marked in the rows of each workflow and model."""
+    """Return the main metric's mean over all calls, to be marked in the row of each workflow and model."""
     item, row = report.headline, report.compared(report.headline)
     if row is not None and row.change is not None:
         return row.after.value

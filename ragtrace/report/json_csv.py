@@ -26,8 +26,9 @@ def to_json(report: Report) -> str:
 
 
 def to_csv(report: Report) -> str:
-    """Render the report's estimates as CSV, with rows for all calls, each part of the period, each workflow and each
-    model.
+    """Render the report as CSV, with one row for each estimate.
+
+    There are estimates for all calls, each part of the period, each workflow and each model.
 
     A text that a spreadsheet would run as a formula has a ' before it.
     """

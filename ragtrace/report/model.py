@@ -254,7 +254,7 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackSummary:
-    """User feedback of one name, with the headline metric on the calls that the users rated.
+    """Summary of the user feedback of one name, beside the main metric's scores of the rated calls.
 
     Users choose what they rate, so these figures describe the rated calls alone.
     """
@@ -339,7 +339,7 @@ class Report:
         return self.comparison is not None and any(row.change for row in self.comparison.rows)
 
     def compared(self, item: MetricReport | None) -> MetricComparison | None:
-        """Return the before-and-after comparison for the metric and evaluator of *item*, or None if there is none."""
+        """Return the before-and-after comparison of one metric by one evaluator, or None if there is none."""
         if self.comparison is None or item is None:
             return None
         key = item.metric, item.evaluator

@@ -44,7 +44,7 @@ def write_history(scores: Path, calls: Path | None, path: str, at: float) -> Non
 
 
 def _call_origin(scores: Path) -> CallOrigin:
-    """Return the origin of the calls in a score file: the judge it names, and the metrics with the range [0, 1]."""
+    """Return the origin of the calls in a score file: the judge, and the metrics with scores in [0, 1]."""
     judge, in_unit_range = "", dict[str, bool]()
     for row in _rows(scores):
         judge = judge or str(row["judge"])
@@ -70,7 +70,9 @@ def _rows(scores: Path) -> Iterator[ScoreRow]:
 
 
 def _rows_with_calls(scores: Path, calls: Path | None) -> Iterator[tuple[ScoreRow, RagCall]]:
-    """Yield each row of the score file *scores* with the call on the same line number of the file *calls*.
+    """Yield each row of a score file with the RAG call that the row belongs to.
+
+    A row has the line number of its call in the file *calls*.
 
     The line numbers increase in both files.
     """

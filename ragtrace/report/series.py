@@ -1,4 +1,4 @@
-"""Arrays of scores and sampling weights from a history, in the form that estimators need, by metric and evaluator."""
+"""Scores and sampling weights from a history as arrays, one set for each metric and evaluator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BINS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ScoreSeries:
-    """Arrays of the scores of one metric by one evaluator, with sampling weights and one element per call."""
+    """Scores of one metric by one evaluator, with sampling weights, as arrays with one element per call."""
 
     metric: str
     evaluator: str
@@ -105,7 +105,7 @@ class ScoreSeries:
         return first, second
 
     def spread(self, chosen: Mask) -> ScoreSpread | None:
-        """Return the distribution of the *chosen* calls' scores (quantiles, mean, histogram), or None."""
+        """Return the distribution of the selected calls' scores, or None if no call has a score."""
         picked = chosen & (self.weight > 0)
         y, w = self.score[picked], self.weight[picked]
         if not len(y):
@@ -171,7 +171,10 @@ def _series(columns: CallColumns, metric: str, evaluator: str, higher_is_better:
 
 
 def has_unit_range(metric: str) -> bool:
-    """Return whether a metric's scores lie in [0, 1], which is assumed of metrics that are not ragtrace's own."""
+    """Return whether a metric's scores lie in [0, 1].
+
+    The result is True for metrics that are not ragtrace's own.
+    """
     return metric not in registry.names() or registry.get(metric).range == (0.0, 1.0)
 
 

@@ -43,7 +43,7 @@ def metrics_table(report: Report) -> Table:
 
 
 def corrected_table(report: Report) -> Table:
-    """Return the table that compares each metric's rate by the judge with the rate corrected by human labels.
+    """Return the table of each metric as estimated by the judge and as corrected by human labels.
 
     The table is empty if no rate is corrected.
     """
@@ -62,8 +62,9 @@ def corrected_table(report: Report) -> Table:
 
 
 def feedback_table(report: Report) -> Table:
-    """Return the table of user feedback beside the headline metric of the same calls, or an empty table without
-    feedback.
+    """Return the table of user feedback beside the main metric's scores of the same calls.
+
+    Without feedback, the table is empty.
     """
     title = "Score" if report.headline is None else wording.metric_title(report.headline.metric)
     rows = [

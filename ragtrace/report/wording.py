@@ -189,7 +189,7 @@ def metric_meaning(metric: str) -> str:
 
 
 def label_rule(metric: str) -> str:
-    """Return in one sentence when a person labels an answer bad for *metric*."""
+    """Return the sentence that tells a reviewer how to label an answer for *metric*."""
     name, meaning = display_name(metric), metric_meaning(metric)
     if metric in _BAD_CALLS:
         return f"For {name}, the answer is bad if {_BAD_CALLS[metric]}; else it is good."
@@ -376,7 +376,7 @@ def reason_in_words(code: str) -> str:
 
 
 def sampling_decisions(report: Report) -> str:
-    """Return a text that says how many calls were judged and how many were not, by the reason of the sampler."""
+    """Return a text with the number of calls for each sampling decision (judged, or why not)."""
     return "; ".join(f"{count:,} {DECISIONS.get(reason, reason)}" for reason, count in report.decisions.items())
 
 
@@ -458,7 +458,7 @@ def marks_legend(report: Report) -> str:
 
 
 def chunk_support_sentence(answer: WorstAnswer) -> str:
-    """Return a phrase on a retrieved chunk: that it lacks, or does not support, the marked words of the answer."""
+    """Return the phrase for a chunk that lacks, or does not support, the marked words of the answer."""
     return "does not have the marked words" if answer.compared else "does not support the marked words"
 
 

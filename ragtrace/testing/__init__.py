@@ -1,4 +1,4 @@
-"""Tools for tests of applications that use ragtrace, and for trying ragtrace without a key.
+"""Tools for tests of applications that use ragtrace, and for trying ragtrace without an API key.
 
 Telemetry in memory, a scripted judge, a clock that the test moves, and a local model server.
 

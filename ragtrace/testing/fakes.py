@@ -61,7 +61,7 @@ class FakeJudge:
 
 
 class FakeClock:
-    """Clock for tests that stands still until `advance` is called, and returns its time in seconds when called."""
+    """Callable clock for tests, whose time in seconds changes only by `advance`."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now

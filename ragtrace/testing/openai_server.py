@@ -126,7 +126,7 @@ class OpenAIServer:
                 await writer.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Read and answer one HTTP request. Return False if the connection is then to be closed."""
+        """Read and answer one HTTP request, and return whether the connection stays open."""
         request = await self._received(reader)
         reply = self._reply(request)
         if reply.hangs:

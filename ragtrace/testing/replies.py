@@ -65,7 +65,7 @@ class Request:
 
     @property
     def data(self) -> dict[str, Any] | None:
-        """Data in the JSON of the user message of one of ragtrace's prompts, or None for other prompts.
+        """Data in a request with one of ragtrace's prompts, or None for other prompts.
 
         The user message is a JSON object whose only value is the data.
         """
@@ -135,7 +135,7 @@ class Reply:
         body: Mapping[str, object] | str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Return a reply with the HTTP error *status* and, unless *body* is given, an error in OpenAI's format."""
+        """Return a reply with the HTTP error *status*, and by default with an error body in OpenAI's format."""
         error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
         text = body if isinstance(body, str) else json.dumps({"error": error} if body is None else body)
         return cls(status=status, body=text.encode(), headers=headers or {})

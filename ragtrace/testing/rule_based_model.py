@@ -1,4 +1,4 @@
-"""Rule-based model that answers ragtrace's prompts: a passage supports a statement if it has all words and numbers.
+"""Rule-based model that answers ragtrace's prompts by comparing the words of statements and passages.
 
 The model knows the meaning of the fields in ragtrace's replies, and reads from a request's schema which of them are
 wanted. For any other schema it writes the smallest valid instance.
@@ -83,7 +83,7 @@ class _RuleBasedModel:
         return value
 
     def _nearest(self, value: str, allowed: list[Any]) -> Any:
-        """Return the one of the *allowed* labels that is closest in meaning to the label *value*."""
+        """Return the allowed label that is closest in meaning to the label *value*."""
         good = value in ("supported", "full", "support", "yes", "entailment")
         scale = [label for label in ("full", "support", "supported", "yes", "entailment") if label in allowed]
         bad = [label for label in ("none", "not_support", "not_found", "no", "neutral") if label in allowed]
@@ -96,7 +96,7 @@ class _RuleBasedModel:
         return [cast("Record", entry) for entry in entries if isinstance(entry, dict) and "id" in entry]
 
     def _entries(self, name: str) -> list[Record]:
-        """Return the items of the prompt that the reply must list under *name*, with one entry for each item."""
+        """Return the entries for the reply's list *name*, made from the items in the prompt."""
         if name == "statements":
             stated = [{**s, "id": f"t{n}", "sentences": [s["id"]]} for n, s in enumerate(self._sentences, 1)]
             return self._listed("given_statements") + stated
@@ -108,7 +108,7 @@ class _RuleBasedModel:
         return listed or [{"id": f"{name[0]}{n}", "text": text} for n, text in enumerate(self._written(name), 1)]
 
     def _written(self, name: str) -> list[str]:
-        """Return the texts with which the model fills the reply's list *name*, such as facts from the chunks."""
+        """Return the texts for the reply's list *name*, such as facts from the chunks."""
         source = self._data.get(name)
         if isinstance(source, str):
             return _sentences(source)
@@ -144,7 +144,7 @@ class _RuleBasedModel:
         return [chunk] if share >= _ENOUGH else []
 
     def quote(self, entry: Record) -> str:
-        """Return the sentence of the supporting chunk that shares most words with the text of *entry*."""
+        """Return the sentence of the supporting chunk that shares most words with the statement *entry*."""
         words = _words(str(entry.get("text", "")))
         found = [text for id_ in self.evidence(entry) for text in _sentences(self._texts[id_])]
         return max(found, key=lambda text: _share(words, _words(text)), default="")
@@ -165,7 +165,10 @@ class _RuleBasedModel:
         return "yes" if _share(words, chunk) >= _ENOUGH else "no"
 
     def label(self, entry: Record) -> str:
-        """Return "entailment" if the other text (reference or answer) has the claim's words, else "neutral"."""
+        """Return "entailment" if the reference or the answer contains the words of a claim, else "neutral".
+
+        Claims of the answer are compared with the reference, claims of the reference with the answer.
+        """
         other = self._data.get("reference" if entry["side"] == "answer" else "answer")
         same = _share(_words(str(entry.get("text", ""))), _words(str(other))) >= _ENOUGH
         return "entailment" if same else "neutral"

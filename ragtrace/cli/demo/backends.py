@@ -119,7 +119,9 @@ class Server:
 
 
 class Backends:
-    """Backend servers of the demo (Phoenix, Prometheus and Alertmanager), each running or with an explanation why not.
+    """Backend servers of the demo: Phoenix, Prometheus and Alertmanager.
+
+    A server that is not running has an explanation why not.
 
     Args:
         work: empty folder for their data and logs.
@@ -173,7 +175,10 @@ class Backends:
 
 
 def _phoenix(folder: Path, port: int, grpc_port: int) -> Server:
-    """Return the Phoenix server, from its newest environment under `RAGTRACE_SERVICES_DIR`, else from PATH."""
+    """Return the Phoenix server of the demo, from the newest installed version or from PATH.
+
+    Installed versions are virtual environments under `RAGTRACE_SERVICES_DIR`.
+    """
     services = Path(os.environ.get("RAGTRACE_SERVICES_DIR") or Path.home() / ".cache" / "ragtrace-services")
     installed = [path for path in services.glob("arize-phoenix-*/bin/phoenix") if os.access(path, os.X_OK)]
     newest = max(installed, key=lambda path: [*map(int, re.findall(r"\d+", path.parts[-3]))], default=None)

@@ -117,7 +117,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> None:
 
 
 def _no_progress(stage: str, done: int, total: int) -> None:
-    """Show no progress, because standard error is no terminal or the output is JSON."""
+    """Ignore a progress update, because standard error is no terminal or the output is JSON."""
 
 
 def _count_on_stderr(stage: str, done: int, total: int) -> None:

@@ -168,7 +168,7 @@ def _library_entries() -> Iterator[Entry]:
 
 
 def _is_import_location(module: ModuleType, value: object) -> bool:
-    """Return whether users import *value* from *module*, as opposed to a module that only uses it."""
+    """Return whether users would import *value* from *module*, rather than from the package that defines it."""
     home = str(getattr(value, "__module__", "") or "").lstrip("_").partition(".")[0]
     return module.__name__ == "builtins" or home == module.__name__.partition(".")[0] or home not in _PACKAGES
 

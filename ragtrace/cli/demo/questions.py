@@ -71,7 +71,7 @@ def document_questions(documents: Documents, count: int, seed: int) -> list[str]
 
 
 def _question_forms(entry: Entry) -> Iterator[tuple[str, str]]:
-    """Yield the possible questions about the document *entry*, each with the name of its form."""
+    """Yield each possible question about the document *entry*, with the kind of question, such as `purpose`."""
     name, doc = entry.name, entry.doc
     yield "does", f"What does {name} do?" if entry.kind != "module" else f"What is the {name} module for?"
     yield "purpose", f"What is {name} for?"

@@ -162,14 +162,17 @@ def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
 
 
 def mark_unsupported(call: DemoCall) -> tuple[tuple[str, str], ...]:
-    """Return a call's answer with the unsupported words styled, truncated to the length that the report shows."""
+    """Split a call's answer into pieces of text, each with the style for unsupported words or none.
+
+    The answer is truncated to the length that the report shows.
+    """
     answer, ranges = call.answer, [span for finding in call.verdict.findings for span in finding.unsupported]
     marks = merge_ranges(ranges, len(answer))
     return tuple((text, _UNSUPPORTED if bad else "") for text, bad in split_at_marks(answer, marks, _ANSWER_CHARS))
 
 
 def _quote(call: DemoCall) -> str:
-    """Return the quotation from the passage that is closest to an unsupported statement of the answer, on one line."""
+    """Return the passage text that is closest to an unsupported statement, shortened to one line."""
     words = next((finding.quote for finding in call.verdict.findings if finding.quote), "none").split()
     return textwrap.shorten(" ".join(words), _QUOTE_CHARS, placeholder=" ...")
 

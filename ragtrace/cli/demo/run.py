@@ -75,7 +75,7 @@ def from_environment() -> Destinations:
 
 
 class RootSpans(SpanExporter):
-    """Span exporter that stores all spans, to read the scores on root spans, and forwards them to a backend.
+    """Span exporter that keeps all spans in memory for the demo, and forwards them to a backend.
 
     The backend is sent to by the demo's own thread: a slow or dead one must not keep the results from the demo.
     """
@@ -257,7 +257,7 @@ def _ask_all(
 
 
 def _calls_until_alarm(alert: ragtrace.Alert, notices: Sequence[Notice], answered: Sequence[DemoCall]) -> Alarm:
-    """Return how many calls after the simulated release *alert* was first raised for a spike."""
+    """Count the calls from the simulated release until *alert* first reported a spike."""
     alarm = Alarm(alert.title, round(alert.mean_calls_between_false_alarms))
     numbers = {f"{call.trace_id:032x}": number for number, call in enumerate(answered, start=1)}
     before = sum(not call.released for call in answered)

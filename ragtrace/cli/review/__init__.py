@@ -1,1 +1,1 @@
-"""Command `ragtrace review`, a local web page on which people label the calls of a history."""
+"""Command `ragtrace review`, a local web page on which people label stored RAG calls."""

@@ -21,7 +21,7 @@ _WORST_FIRST: Final = ("contradicted", "not_found", "partial", "supported")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Statement of an answer on the labelling page, which is one of the answer's sentences."""
+    """Sentence of an answer on the labelling page, with the reviewer's label and the judge's verdict."""
 
     start: int
     """Offset of the statement's first character in the answer."""

@@ -1,4 +1,4 @@
-"""Command `ragtrace review`, which serves the labelling page of a history on this machine."""
+"""Command `ragtrace review`, which serves a web page for labelling stored RAG calls on this machine."""
 
 from __future__ import annotations
 

@@ -72,8 +72,7 @@ class HostGuard:
 
 
 class Session:
-    """Session of the labelling page's server, with the secret tokens that authenticate a reviewer's browser and its
-    forms.
+    """Session of the labelling page, with the secret tokens for its cookie and its forms.
 
     Args:
         token: secret of the printed address.
@@ -97,8 +96,7 @@ class Session:
         return secrets.compare_digest(text.encode("utf-8", "replace"), self._token.encode())
 
     def check(self, request: Request) -> None:
-        """Check that the HTTP *request* has the session cookie, and that a writing request comes from the labelling
-        page.
+        """Check that *request* has the session cookie, and that writing requests come from the labelling page.
 
         Raises:
             RefusedError: it does not.

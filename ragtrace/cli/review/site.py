@@ -1,4 +1,4 @@
-"""Labelling page of a history: a queue of RAG calls, a page for each call, and the reviewers' disagreements."""
+"""Web site for labelling stored RAG calls: a queue, a page for each call, and the reviewers' disagreements."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class ReviewSite:
         return Response(self._script, media_type="text/javascript")
 
     def _open_session(self) -> Response:
-        """Store the token of the URL in a session cookie, and lead the browser to the review queue.
+        """Set the session cookie, and return a page that leads the browser to the review queue.
 
         By a page and not by a redirect: a browser does not send a strict cookie with a redirect of another site's link.
         """
@@ -328,7 +328,7 @@ class ReviewSite:
 
 
 def _apply_form(before: Review, form: Mapping[str, str], answer: str) -> Review:
-    """Return the review *before* with the changes from a submitted *form*.
+    """Return a copy of a review with the changes from a submitted form.
 
     Raises:
         RefusedError: the form holds a wrong value.
@@ -394,7 +394,7 @@ def _position(request: Request) -> str:
 
 
 def _filter_parameters(chosen: QueueFilter) -> dict[str, str]:
-    """Return the URL parameters that represent the filter *chosen*."""
+    """Return the URL parameters that represent a filter of the review queue."""
     found = {"metric": chosen.metric, "source": chosen.source, "status": chosen.status}
     if chosen.workflow is not None:
         found["workflow"] = f"={chosen.workflow}"
@@ -404,7 +404,7 @@ def _filter_parameters(chosen: QueueFilter) -> dict[str, str]:
 
 
 def _page_url(path: str, query: Mapping[str, str], **more: str) -> str:
-    """Return a URL with *path*, the parameters *query* and the parameters *more*."""
+    """Return the URL of a page with the given path and query parameters."""
     return f"{path}?{urlencode({**query, **more})}"
 
 
