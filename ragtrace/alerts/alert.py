@@ -187,7 +187,7 @@ class Alert:
         return bounded if self.direction == "above" else 1.0 - bounded
 
     def calls_to_recover(self, limit: float) -> int:
-        """Return over how many calls after an alarm the mean score must be within the bound to end the alert.
+        """Return how many calls after an alarm must have a mean score within the bound to end the alert.
 
         Args:
             limit: bound of the mean badness, which the default depends on.

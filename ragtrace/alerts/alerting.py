@@ -68,9 +68,10 @@ class NotifierReceiver:
         return self._notifier.name
 
     def send(self, batch: Sequence[Notice], timeout: float) -> Mapping[int, Refusal]:
-        """Deliver the one notification in *batch* with the notifier, and return the refusal if that failed.
+        """Deliver a notification with the notifier, and return the refusal if the delivery failed.
 
-        A notification that may be delivered later makes the queue wait, which keeps the order.
+        The *batch* holds this one notification. A notification that may be delivered later makes the queue wait, which
+        keeps the order.
         """
         try:
             for notice in batch:
@@ -104,7 +105,7 @@ class StateRow(NamedTuple):
 
 
 class _WatchedAlert(NamedTuple):
-    """Alert with the id of the evaluator that computes the alert's metric, and the delivery queues of its notifiers."""
+    """Alert together with the id of its evaluator and the delivery queues of its notifiers."""
 
     alert: Alert
     evaluator: str
@@ -115,7 +116,10 @@ class _WatchedAlert(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Incident:
-    """Open incident of an alert, with its first notification and the earlier incident of which it is a part, if any."""
+    """Open incident of an alert, with its first notification.
+
+    An incident may be part of an earlier one.
+    """
 
     notice: Notice
     watched: _WatchedAlert

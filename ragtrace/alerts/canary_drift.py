@@ -44,7 +44,10 @@ _RISES: Final = (0.15, 0.35, 0.6)
 
 
 class _Bet(NamedTuple):
-    """Bet on p-values below a limit, with the factors by which the stake is multiplied below and above that limit."""
+    """Bet on p-values below a limit.
+
+    The stake is multiplied by the factor `below` for a p-value below the limit, and by `above` for all others.
+    """
 
     limit: float
     below: float
@@ -63,7 +66,7 @@ _OVERFLOW: Final = 1e300
 
 
 class Counts(NamedTuple):
-    """Counts for canaries (calls with human labels) of one label: judgements, and errors of the judge among them."""
+    """Numbers of judgements and judge errors on canaries (calls with human labels) that have the same label."""
 
     judgements: int
     errors: int
@@ -80,7 +83,7 @@ def _zeros() -> list[float]:
 
 @dataclass(slots=True)
 class LabelEvidence:
-    """Evidence that a judge errs more often than before on canaries, test calls with one human label."""
+    """Evidence that a judge errs more often than before on canaries (test calls) with the same human label."""
 
     judgements: int = 0
     errors: int = 0
@@ -140,7 +143,7 @@ class LabelEvidence:
 
 @dataclass(slots=True)
 class Drift:
-    """Detected fall of a judge's agreement with the human labels of canaries that have one label."""
+    """Detected fall of a judge's agreement with human labels, on canaries (test calls) with the same label."""
 
     label: CanaryLabel
     usual: Counts

@@ -1,4 +1,4 @@
-"""Shiryaev-Roberts e-detector of a rise of the mean of scores in [0, 1] above a bound, with a stated false-alarm rate.
+"""Shiryaev-Roberts e-detector that finds when a mean score rises above a bound, with a stated false-alarm rate.
 
 **Evidence.** While the mean score, given all earlier scores, is at most the expected one, the factor
 `1 + bet * (score - expected)` has a mean of at most 1 for every bet in [0, 1 / expected]: a bet on
@@ -84,7 +84,7 @@ def raised_means(bound: float, batch: int = 1) -> list[float]:
 
 
 def mean_weights(batch: int = 1) -> list[float]:
-    """Return the weight that a drift detector gives to each alternative mean score (`raised_means`); they sum to 1."""
+    """Return the weights of the alternative mean scores (`raised_means`) in a drift detector; the weights sum to 1."""
     raw = WEIGHTS_OF_BATCHES if batch >= _LONG_BATCH else WEIGHTS
     return [weight / sum(raw) for weight in raw]
 
@@ -100,12 +100,15 @@ def optimal_bet(alternative: float, expected: float) -> float:
 
 
 def alarm_threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> float:
-    """Return the evidence that raises an alarm, such that false alarms are *mean_calls* calls apart on average."""
+    """Return the threshold of evidence for an alarm, with false alarms *mean_calls* calls apart on average."""
     return (1.0 + head_start) * mean_calls / batch + (1.0 if batch > 1 else 0.0)
 
 
 class _ExpectedScore:
-    """Running estimate of the next call's score: the bound, or more within *reach* calls after a bad call."""
+    """Running estimate of the next call's score.
+
+    It is the bound, or more within *reach* calls after a bad call.
+    """
 
     def __init__(self, bound: float, reach: int) -> None:
         self._bound, self._reach = bound, reach
@@ -145,7 +148,7 @@ class _ExpectedScore:
 
 
 class Detector:
-    """Detector of a rise of the mean of a stream of scores above *bound*. Not thread-safe.
+    """Detector that finds when the mean of a stream of scores rises above *bound*. Not thread-safe.
 
     Args:
         mean_calls: least number of scored calls between two false alarms, in the mean.

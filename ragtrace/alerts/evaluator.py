@@ -112,7 +112,7 @@ class SpikeState:
             self.detector.reset()
 
     def _is_mean_within_bound(self, count: int) -> bool:
-        """Return whether the weighted mean badness of the last *count* calls since the alarm is within the bound.
+        """Return whether the last *count* calls since the alarm are within the bound on average.
 
         The result is False if fewer calls have followed the alarm.
         """
@@ -317,7 +317,7 @@ class AlertEvaluator:
     # --- notices -----------------------------------------------------------------------------------------------------
 
     def take_due_notices(self, now: ClockReading, trace: str = "") -> list[Notice]:
-        """Return the notifications that are due, and note that they are sent, so that no later call returns them again.
+        """Return the notifications that are due, and mark them as sent.
 
         They are for problems that began or ended, and repeats for lasting problems.
 
@@ -419,7 +419,7 @@ class AlertEvaluator:
 
 
 def baseline_bound(baseline: Distribution, direction: Literal["above", "below"]) -> float:
-    """Return the bound on the mean score for an alert that compares with earlier scores, the *baseline*.
+    """Return the bound on the mean score for an alert that compares with a baseline of earlier scores.
 
     It is in (0, 1): a confidence limit of the baseline's mean, and at least what the mean would be with one more call
     that is as bad as can be. A baseline without any bad call does not say that there never is one.

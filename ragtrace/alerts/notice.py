@@ -248,7 +248,10 @@ def _utc(seconds: float) -> str:
 
 
 def hash_of(*parts: str) -> str:
-    """Return 32 hexadecimal digits that depend on all *parts* and on where one ends, as id or key of a notification."""
+    """Return a hash of *parts* as 32 hexadecimal digits, for the id or key of a notification.
+
+    The hash also depends on where one part ends and the next begins.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")

@@ -125,7 +125,7 @@ def find_tool_result(value: object) -> tuple[Document, ...] | None:
 
 
 def _read(value: object, answer: Answer, depth: int) -> bool:
-    """Read the answer in *value*, whatever its form, into *answer*. Return False if *value* holds no answer."""
+    """Read the answer from *value*, a result of any form, and return whether there is one."""
     answer.budget.left -= 1
     if depth > MAX_DEPTH or answer.budget.left < 0:
         return False

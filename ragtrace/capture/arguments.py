@@ -134,7 +134,10 @@ def find_prompt(value: object) -> Prompt | None:
 
 
 def _prompt(items: list[object]) -> Prompt | None:
-    """Return a `Prompt` of the chat messages *items*, newest first, or None if one of them is no chat message."""
+    """Convert chat messages to a `Prompt`, or return None if one item is no chat message.
+
+    The *items* are given newest first.
+    """
     found: list[Message] = []
     for item in items:
         get = getter(item)
@@ -297,7 +300,7 @@ class FunctionArguments:
             return ExtractedArguments()
 
     def _source(self, argument: str, selector: object, well_known: Iterable[str]) -> ArgumentSource:
-        """Return where among the function's parameters the value of *argument*, such as "query", is found.
+        """Return the parameter, path or function that supplies the value of *argument*, such as "query".
 
         A place named by the user comes first, then the first parameter with a well-known name.
         """

@@ -415,7 +415,7 @@ class _Search:
         return False
 
     def _read_wrapped(self, value: object, name: str, depth: int) -> bool:
-        """Search for documents in *value*, the field *name* of a dict or object that holds several of them."""
+        """Search for documents in *value*, a field of a dict or object that holds several documents."""
         if (text := text_of(value)) is not None:
             if name in field_names.JOINED:
                 self.found.append(document(text))
@@ -429,7 +429,7 @@ class _Search:
         return self._read_list(value, depth + 1)
 
     def _attach(self, ids: list[object] | None, scores: list[object] | None, start: int) -> None:
-        """Set the ids and scores that a result gave in separate lists on its documents, which begin at index *start*.
+        """Add the ids and scores from a result's separate lists to the documents from index *start* on.
 
         A list is used if it has one value for each of the documents.
         """

@@ -344,7 +344,7 @@ def holds_stream(value: object) -> bool:
 
 
 def is_late(value: object) -> bool:
-    """Return whether *value* is a response whose text the application reads later, by a method, as in LlamaIndex."""
+    """Return whether *value* is a response whose text is read later by a method call, as in LlamaIndex."""
     if not shape_of(type(value)).is_late:
         return False
     get = getter(value)
@@ -352,7 +352,7 @@ def is_late(value: object) -> bool:
 
 
 def _own_dict(value: object, shape: Shape) -> dict[str, object] | None:
-    """Return the `__dict__` of the object *value*, or None if there is none that is a plain dictionary."""
+    """Return the `__dict__` of the object *value*, or None if it is missing or not a plain dictionary."""
     fields: Any = object.__getattribute__(value, "__dict__") if shape.has_dict else None
     kind = cast("type[object]", type(fields))
     return fields if kind is dict else None
@@ -569,7 +569,7 @@ def label_of(value: object) -> str | None:
 
 
 def first(get: Get, names: tuple[str, ...], read: Callable[[object], T | None]) -> T | None:
-    """Return the first value among the fields *names* that *read* accepts, as converted by *read*, or None."""
+    """Read the fields *names* in order, and return the first value that *read* converts, or None."""
     for name in names:
         found = get(name)
         if found is not None and (value := read(found)) is not None:
@@ -617,7 +617,7 @@ def text_or_parts(value: object, separator: str) -> str | None:
 
 
 def last_message(value: object, roles: frozenset[str]) -> object | None:
-    """Return the last message of a conversation that has one of *roles*, or None if there is none."""
+    """Return a conversation's last message with one of the given roles, or None if there is none."""
     for message in last_items(value, _MAX_MESSAGES) or ():
         get = getter(message)
         if is_role_and_text(message, roles) if get is None else role_of(get) in roles:

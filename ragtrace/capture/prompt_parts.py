@@ -98,9 +98,10 @@ def _with_short_end(text: str) -> str:
 
 
 def _question_label(text: str, context: re.Match[str]) -> re.Match[str] | None:
-    """Return the match of the question's label in a prompt: the first before the documents, or else the last of all.
+    """Find the question's label in a prompt, such as "Question:".
 
-    A document may hold questions and answers, too.
+    The first label before the documents is taken, or else the last label of all. A document may hold questions and
+    answers, too.
     """
     found = list(_QUESTION.finditer(text))
     before = [label for label in found if label.start() < context.start()]
@@ -108,7 +109,7 @@ def _question_label(text: str, context: re.Match[str]) -> re.Match[str] | None:
 
 
 def split_documents(text: str) -> tuple[Document, ...]:
-    """Return the documents, in order, in *text*: the section of a prompt that lists the documents."""
+    """Split the document section of a prompt into its documents."""
     tagged = [found.strip() for found in _tagged(text, _DOCUMENT_TAG)]
     if tagged:
         return _documents(tagged)

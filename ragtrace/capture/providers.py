@@ -94,7 +94,10 @@ def provider_of(value: object) -> str | None:
 
 
 def provider_among(values: Iterable[object]) -> str | None:
-    """Return the model provider of the clients among *values*: "" if not unique or not known, None without clients."""
+    """Return the model provider of the clients among *values*.
+
+    The result is "" if the provider is unknown or differs between clients, and None if there is no client.
+    """
     clients = (value for value in values if _is_client(value))
     found = {provider for client in clients if (provider := provider_of(client)) is not None}
     return None if not found else found.pop() if len(found) == 1 else _UNKNOWN
@@ -164,7 +167,7 @@ class ReferencedClients:
             return ()
 
     def _search(self, names: Sequence[str], fields: Mapping[str, object]) -> tuple[Client, ...]:
-        """Return the model clients among an object's attributes *names*, and remember which attributes hold one."""
+        """Return the model clients in the attributes *names* of an object, and remember the attributes with clients."""
         values = {name: fields[name] for name in names if name in fields}
         # An attribute that is None now may hold a client later.
         values = {name: value for name, value in values.items() if value is None or _is_client(value)}
@@ -258,7 +261,10 @@ def _of_address(address: str) -> str:
 
 
 def _provider_of_base_url(value: Any) -> str | None:
-    """Return the provider of an OpenAI-compatible client, or of its parts and streams, from the host of its URL."""
+    """Return the provider of an OpenAI-compatible client by the host of the client's URL.
+
+    Parts and streams of a client count as the client.
+    """
     for path in (("_base_url",), ("response", "_request", "url"), ("api_base",)):
         if (address := _field(value, *path)) is not None:
             return _of_host(address)

@@ -35,7 +35,7 @@ class Cost:
 
     @classmethod
     def from_report(cls, report: Judgement | JudgeError | Evaluation) -> Cost:
-        """Return the cost that *report* states, which is a judgement, a judge's error or an evaluation.
+        """Return the cost that a judgement, a judge's error or an evaluation states.
 
         A value that is no number counts as nothing. A judge of the user's may report anything.
         """
@@ -57,7 +57,7 @@ class Cost:
         return replace(total, cost_usd=None) if None in (self.cost_usd, other.cost_usd) else total
 
     def add_known(self, other: Cost) -> Cost:
-        """Return the sum of two costs, in which a price in dollars that is not known counts as nothing.
+        """Return the sum of two costs, counting an unknown price in dollars as nothing.
 
         The price of the sum is None if neither price is known.
         """
@@ -70,11 +70,11 @@ class Cost:
         )
 
     def set_on_judgement(self, judgement: Judgement) -> Judgement:
-        """Return a copy of *judgement*, the labels of a judge, with this cost in place of the cost that it stated."""
+        """Return a copy of *judgement* (a judge's labels) in which this cost replaces the stated cost."""
         return replace(judgement, **self._fields())
 
     def set_on_error(self, error: JudgeError) -> JudgeError:
-        """Return a copy of the judge's *error* with this cost in place of the cost that it stated."""
+        """Return a copy of the judge's *error* in which this cost replaces the stated cost."""
         return JudgeError(
             error.reason, error.detail, retry_after=error.retry_after, retryable=error.retryable, **self._fields()
         )
@@ -118,7 +118,7 @@ def record_cost(cost: Cost) -> None:
 
 
 def turn_tokens(judgement: Judgement) -> int:
-    """Return how many of the judge's input tokens were earlier turns of the conversation, or 0 if that is not known."""
+    """Return how many of a judge's input tokens were earlier conversation turns, or 0 if the number is unknown."""
     attributes: object = judgement.attributes  # a user's judge may have set attributes of any type
     return _count(cast("Mapping[str, object]", attributes).get(TURN_TOKENS)) if isinstance(attributes, Mapping) else 0
 

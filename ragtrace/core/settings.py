@@ -299,7 +299,7 @@ def _count_or_zero(value: _RawValue) -> int:
 
 
 def parse_flag(value: object, name: str) -> bool:
-    """Return the *value* that a user gave for the setting *name*, as True or False.
+    """Parse the *value* of the setting *name* as True or False.
 
     Raises:
         SettingsError: if it is neither true nor false.
@@ -308,7 +308,7 @@ def parse_flag(value: object, name: str) -> bool:
 
 
 def parse_rate(value: object, name: str) -> float:
-    """Return the *value* that a user gave for the setting *name*, as a probability from 0 to 1.
+    """Parse the *value* of the setting *name* as a probability from 0 to 1.
 
     Raises:
         SettingsError: if it is not a number in [0, 1].
@@ -325,7 +325,7 @@ def _rate(seen: _RawValue, name: str) -> float:
 
 
 def parse_amount(value: object, name: str) -> float:
-    """Return the *value* that a user gave for the setting *name*, as a number above 0.
+    """Parse the *value* of the setting *name* as a number above 0.
 
     Raises:
         SettingsError: if it is not a number above 0.

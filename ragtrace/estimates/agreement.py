@@ -34,7 +34,10 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Agreement of a judge's verdicts with human labels. A figure that the labels do not determine is None."""
+    """Agreement of a judge's verdicts with human labels.
+
+    A figure that the labels do not determine is None.
+    """
 
     n: int
     """Number of labelled calls."""
@@ -203,7 +206,10 @@ def recommend_threshold(
 
 
 def _best_threshold(calls: Sequence[tuple[bool, float, float, Hashable]], most_false_alarms: float | None) -> float:
-    """Return the threshold that best separates good from bad labelled calls, or of several the one nearest to 0.5."""
+    """Return the threshold that best separates good from bad labelled calls.
+
+    Of several such thresholds, the one nearest to 0.5 is returned.
+    """
     bad = sum(weight for label, _, weight, _ in calls if label)
     good = sum(weight for label, _, weight, _ in calls if not label)
     scores = sorted({score for _, score, _, _ in calls})

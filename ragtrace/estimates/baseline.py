@@ -355,7 +355,7 @@ class BaselineLearner:
         self._closed = self._unsaved = False
 
     def open_file(self, path: str, origin: str) -> None:
-        """Load the baseline file at *path*, through which processes then share the scored calls that they collect.
+        """Load the baseline file at *path*, in which processes share their collected scored calls.
 
         Raises:
             SettingsError: the file is no baseline, or cannot be read, or cannot be made.
@@ -519,7 +519,7 @@ class BaselineLearner:
             self._exchanging.release()
 
     def _adopt(self, known: Baseline, written: Mapping[BaselineKey, CollectedScores]) -> None:
-        """Use the baseline *known* from now on, and drop the collected calls in *written*, which *known* includes."""
+        """Replace the baseline by *known*, and drop the collected calls that *known* already includes."""
         with self._lock:
             self._known = known
             for key, parts in list(self._pending.items()):
@@ -528,7 +528,7 @@ class BaselineLearner:
                     del self._pending[key]
 
     def _learn_locally(self) -> None:
-        """Learn baselines without writing the file, from this process's calls and those last read from the file."""
+        """Learn baselines in memory from this process's calls and the calls last read from the file."""
         with self._lock:
             enough = {
                 key: CollectedScores.concat(parts) for key, parts in self._pending.items() if not self.missing(key)

@@ -1,4 +1,4 @@
-"""Calibration file: summaries of human labels about a judge, by which the judge's rates on other traffic are corrected.
+"""Calibration file: summaries of human labels, by which a judge's mean scores on other calls are corrected.
 
 A calibration belongs to one `CalibrationKey`. It holds sums over the labelled calls, each of which counts by its weight
 v, the inverse of the probability with which it was judged and labelled; y is the judge's score and z the label, both in
@@ -111,14 +111,14 @@ class JudgeCalibration:
 
     @property
     def unusable(self) -> str:
-        """Reason why the labels cannot correct any rate, or "" if they can."""
+        """Reason why the labels cannot correct the judge's mean score, or "" if they can."""
         if min(self.sums["wz"], self.sums["w"] - self.sums["wz"]) <= 1e-9 * self.sums["w"]:
             return ONE_KIND_LABELLED
         known = label_rates(self.sums, Floats())
         return UNINFORMATIVE if informedness(self.sums, known, Floats()) <= LEAST_INFORMATION else ""
 
     def judge_bound(self, bound: float, *, above: bool) -> float:
-        """Return the bound on the judge's mean score that corresponds to a *bound* on the rate by human labels.
+        """Convert a *bound* on the mean human label to a bound on the judge's mean score.
 
         It is the one-sided 95 % limit towards fewer alarms, because the labels know the judge's errors only so well.
 
@@ -134,7 +134,10 @@ class JudgeCalibration:
 
 @dataclass(frozen=True, slots=True)
 class LabelRates(Generic[Q]):
-    """Judge's mean score for each human label, with its variance, after adding one score of 0 and one of 1."""
+    """Judge's mean score for each human label, with its variance.
+
+    One imagined score of 0 and one of 1 are added to the scores of each label.
+    """
 
     labelled: Q
     """Mean score of the calls with the label 1."""
@@ -145,7 +148,10 @@ class LabelRates(Generic[Q]):
 
 
 def label_rates(sums: Mapping[str, Q], a: Arithmetic[Q]) -> LabelRates[Q]:
-    """Return the judge's mean score for each human label, from the `LABEL_SUMS` of labelled calls of both kinds."""
+    """Return the judge's mean score for each human label, from sums over the labelled calls.
+
+    The calls must include some of each label.
+    """
     rest = sums["w"] - sums["wz"]
     rates: list[Q] = []
     variances: list[Q] = []
@@ -165,7 +171,7 @@ def label_rates(sums: Mapping[str, Q], a: Arithmetic[Q]) -> LabelRates[Q]:
 
 
 def informedness(sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]) -> Q:
-    """Return the difference between the judge's mean scores of the two kinds of labelled calls (Youden's J).
+    """Return how much the judge's mean score differs between the two human labels (Youden's J).
 
     It is the lesser of the plain difference and of the difference with adjusted counts (*known*).
     """
@@ -177,7 +183,7 @@ def informedness(sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]) 
 def transported_bounds(
     judge: IntervalBounds[Q], sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]
 ) -> IntervalBounds[Q]:
-    """Return the rate by human labels that corresponds to the judge's mean score, with its 95 % interval.
+    """Convert the judge's mean score to the corresponding mean human label, with a 95 % interval.
 
     Args:
         judge: the judge's mean score with its interval.
@@ -194,7 +200,7 @@ def transported_bounds(
 
 
 def rogan_gladen_bounds(rate: Q, share: Q, variance: Q, known: LabelRates[Q], a: Arithmetic[Q]) -> IntervalBounds[Q]:
-    """Return a corrected *rate* with the 95 % interval of Lang and Reiczigel.
+    """Add the 95 % interval of Lang and Reiczigel to a mean score corrected by human labels.
 
     Args:
         rate: the corrected rate.
@@ -215,7 +221,10 @@ def rogan_gladen_bounds(rate: Q, share: Q, variance: Q, known: LabelRates[Q], a:
 
 
 def label_sums(calls: Iterable[tuple[float, float, float]]) -> dict[str, float]:
-    """Return the sums from which a rate is corrected, over labelled calls: each is (label, judge's score, weight)."""
+    """Return the sums over labelled calls from which a judge's mean score is corrected.
+
+    Each call is given as (label, judge's score, weight).
+    """
     found: dict[str, float] = {}
     for z, y, w in calls:
         v = w * w

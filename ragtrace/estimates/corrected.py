@@ -1,4 +1,4 @@
-"""Corrected rates: estimates of the rate that human labels would show on all calls, from a judge and some labels.
+"""Corrected rates: estimates of the mean human label over all calls, from a judge and some labels.
 
 **Three layers.** The screen scores every call (f), the judge scores a sample of the calls (y), a person labels a sample
 of the judged calls (z). A judged call has the weight v = 1/p1, a labelled one the weight w = 1/(p1 p2), with p1 and p2
@@ -53,7 +53,10 @@ SUMS: Final = tuple(power + product for power in POWERS for product in PRODUCTS)
 
 
 class Arrays:
-    """Arithmetic on numpy arrays for the formulas of estimates, with one array element per estimate."""
+    """Arithmetic on numpy arrays, to compute many estimates at once.
+
+    An array has one element for each estimate.
+    """
 
     def let(self, name: str, value: Any) -> Any:
         return value
@@ -87,7 +90,7 @@ class LabelledCall(NamedTuple):
 
 
 def label_columns(labels: Any, scores: Any, screens: Any, judged: Any, labelled: Any) -> dict[str, Any]:
-    """Return, by name, the terms of each labelled call whose sums over all labelled calls are the `SUMS`.
+    """Return the summands of the `SUMS` as named arrays with one element for each labelled call.
 
     Args:
         labels: the persons' labels, an array with one entry a call, as all other arguments.
@@ -112,7 +115,7 @@ def label_columns(labels: Any, scores: Any, screens: Any, judged: Any, labelled:
 def corrected_bounds(
     sums: Mapping[str, Any], judge: IntervalBounds[Any]
 ) -> tuple[IntervalBounds[Any], IntervalBounds[Any], Any]:
-    """Return the corrected rate, the rate by the labels alone, and the effective number of labels.
+    """Return the corrected mean of human labels, the mean by the labels alone, and the effective number of labels.
 
     Args:
         sums: `SUMS` by name, floats or arrays.
@@ -215,7 +218,7 @@ def _judge_mean(judged: Moments) -> IntervalBounds[float] | None:
 
 
 def rogan_gladen(*, marked: float, judged: float, found: float, bad: float, passed: float, good: float) -> Estimate:
-    """Estimate the true rate, with a 95 % interval, from a judge's rate and labels of other traffic.
+    """Estimate the true share of bad calls, with a 95 % interval, from a judge's verdicts and labels of other traffic.
 
     It assumes that the judge's sensitivity and specificity are the same there and here. Where labels of the same
     traffic exist, `corrected_rate` needs no such assumption.

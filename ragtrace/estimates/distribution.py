@@ -143,7 +143,7 @@ class Distribution:
 
 
 def _quantile(scores: Sequence[float], weights: Sequence[float]) -> tuple[float, float]:
-    """Return the 5 % quantile of weighted scores, and the share of scores equal to it that belong to the lowest 5 %."""
+    """Return the 5 % quantile of weighted scores, and the share of the scores at the quantile in the lowest 5 %."""
     wanted = QUANTILE * math.fsum(weights)
     ordered = sorted(zip(scores, weights, strict=True))
     below = 0.0

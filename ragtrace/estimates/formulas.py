@@ -322,7 +322,7 @@ def _sums_are_complete(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
 
 
 def _sums_of_oversampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> dict[str, Q]:
-    """Return sums over judged calls in which calls that were likelier to be judged have more weight (u)."""
+    """Return sums over the judged calls in which calls with a high probability of being judged count more (u)."""
     inverse = a.let("inverse", a.ratio(sums["ww"], known * sums["www"], unit * 0.0, 0.0))
 
     def sum_of_light(product: str) -> Q:
@@ -342,7 +342,7 @@ def _sums_of_oversampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic
 
 
 def _pseudo_counts(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q]:
-    """Return how many imagined calls (pseudo-observations, k) to add to a sample to make its interval wide enough.
+    """Return how many imagined calls (pseudo-observations) a sample needs for a wide enough interval.
 
     There are two numbers, for the targets `rate` and `traffic`. The better the screen's scores separate good from bad
     calls, the fewer are needed.
@@ -370,7 +370,10 @@ def _inverse_square(known: Q, distance: float, blind: float | None) -> Q:
 
 
 def _pseudo_count(close: Q, far: Q, most: float, a: Arithmetic[Q]) -> Q:
-    """Return how many imagined calls to add (k): fewer where the screen's scores separate good from bad calls."""
+    """Return how many imagined calls (pseudo-observations) to add to a sample.
+
+    The number is smaller where the screen's scores separate good from bad calls.
+    """
     # Where no score varies, both are rounding errors, and nothing is known about the screen.
     return a.maximum(most * a.ratio(close, close + far, close * 0.0 + _ROUNDING, 1.0), FLOOR)
 
@@ -424,7 +427,10 @@ def wilson_interval(
 def _screen_weight(
     sums: Mapping[str, Q], sample: _SampleStatistics[Q], a: Arithmetic[Q], *, tuned: bool
 ) -> tuple[Q, Q]:
-    """Return the weight L of the screen, which scores all calls, in the estimate, and the variance that L removes."""
+    """Return the weight of the screen's scores in the estimate, and the variance that this weight removes.
+
+    The screen scores all calls.
+    """
     t, f = sample.mean, sample.screen
     second = sums["wwyf"] - t * sums["wwf"] - f * sums["wwy"] + t * f * sums["ww"]
     c = a.let("shared", second - (sums["wyf"] - t * sums["wf"]))

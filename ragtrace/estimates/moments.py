@@ -238,7 +238,7 @@ class _SeriesSums:
         self.slices: deque[tuple[int, array[float]]] = deque(maxlen=round(KEPT_SECONDS / SLICE_SECONDS) + 1)
 
     def add(self, moments: Moments, slice_number: int) -> None:
-        """Add *moments* to the time slice with *slice_number*, the present one."""
+        """Add *moments* (sums of weights and scores) to the present time slice."""
         if not self.slices or self.slices[-1][0] != slice_number:
             self.all_but_newest = array("d", self.total())
             self.slices.append((slice_number, _zeros()))

@@ -57,7 +57,7 @@ class CallMessage(NamedTuple):
 
     @classmethod
     def of(cls, unscored: UnscoredCall) -> CallMessage:
-        """Create the queue message for *unscored*, a RAG call that is handed over to the fleet now."""
+        """Create the queue message that hands the RAG call *unscored* over to the fleet."""
         now = time()
         return cls(unscored, now, now + DEADLINE_SECONDS)
 
@@ -81,7 +81,7 @@ def write_message(message: CallMessage) -> str:
 
 
 def read_message(text: object) -> CallMessage:
-    """Decode the queue message in *text*, after validating every field against the schema.
+    """Decode a queue message from JSON *text*, after validating every field against the schema.
 
     Raises:
         MessageError: it is no message of a call, or one of another version.

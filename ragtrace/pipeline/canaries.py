@@ -168,7 +168,10 @@ class CanaryJudging:
                 await self._record(canaries, label, error=outcome == "disagree")
 
     async def _record(self, canaries: CanarySet, label: CanaryLabel, *, error: bool) -> None:
-        """Add a canary judgement to the monitor of its metric (in the history, if any), and report any change."""
+        """Add a canary judgement to the agreement monitor of a metric, and report drift or recovery.
+
+        If there is a history, the monitor in the history is updated.
+        """
         judged = partial(_add_judgement, label=label, error=error, draw=self._chance.random(), at=time())
         if self._store is None:
             update = judged(self._monitors[canaries.metric])
@@ -186,7 +189,7 @@ class CanaryJudging:
             self._alerting.report_drift(self._judge.id, canaries.metric, update.drift, latest, resolved=resolved)
 
     async def _load(self) -> None:
-        """Load the state of the agreement monitors from the history, where other processes store theirs, too."""
+        """Load the states of the agreement monitors from the history file, which several processes may share."""
         if self._store is None:
             return
         with guarded("canaries"):
@@ -273,7 +276,7 @@ class _Update(NamedTuple):
 
 
 def _add_judgement(monitor: AgreementMonitor, *, label: CanaryLabel, error: bool, draw: float, at: float) -> _Update:
-    """Add a canary judgement to *monitor*, as `AgreementMonitor.add` does, and return the change."""
+    """Add the judgement of a canary (a labelled call) to *monitor*, and return the update."""
     before = monitor.drift
     change = monitor.add(label, error=error, draw=draw, at=at)
     return _Update(monitor, change, monitor.drift or before)
@@ -282,7 +285,7 @@ def _add_judgement(monitor: AgreementMonitor, *, label: CanaryLabel, error: bool
 def _add_to_stored(
     judged: Callable[[AgreementMonitor], _Update], stored: Mapping[str, Any] | None
 ) -> tuple[Mapping[str, Any], _Update]:
-    """Add a canary judgement to the monitor with the state *stored*, and return the new state and the change."""
+    """Apply a canary judgement to a stored agreement monitor, and return the new stored state and the update."""
     update = judged(_monitor(stored))
     return update.monitor.encode(), update
 

@@ -59,7 +59,7 @@ class QueueFullError(RagtraceError):
 
 
 def check_broker_url(url: str, origin: str) -> str:
-    """Return *url* if it is the URL of a broker that a fleet can use.
+    """Check that a fleet can use the broker at *url*, and return the URL.
 
     The error message shows no credentials.
 
@@ -101,7 +101,7 @@ def is_redis(url: str) -> bool:
 
 
 def redis_risks(settings: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return those *settings* with which a Redis loses queued calls, each with what it means and what to do."""
+    """Return the Redis settings that can lose queued calls, each with an explanation and advice."""
     risks: list[tuple[str, str]] = []
     if settings.get("appendonly") == "no":
         lost = "calls that wait are lost when Redis restarts, with snapshots those since the last one"
@@ -383,7 +383,7 @@ class CallBroker:
                 transport.close()
 
     def detach(self) -> object:
-        """Detach and return the parent's connection in a forked child, so that the caller can keep it alive."""
+        """Detach the parent process's connection in a forked child, and return it for the caller to keep alive."""
         self._lock = threading.Lock()
         left, self._transport, self._app = self._transport, None, None
         return left

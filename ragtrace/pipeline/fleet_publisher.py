@@ -43,8 +43,7 @@ class _Publishing(NamedTuple):
 
 
 class FleetPublisher:
-    """Publisher of RAG calls to the queue of a fleet in batches, which learns for each call whether the broker stored
-    it.
+    """Publisher of RAG calls to the queue of a fleet, in batches and with a result for each call.
 
     While the broker is away it tries again, with a growing pause. It holds no more calls than the places of the
     background worker for calls that wait for a judge.
@@ -101,7 +100,10 @@ class FleetPublisher:
 
     @contextmanager
     def hurried(self) -> Generator[None, None, None]:
-        """Within the block, in which a flush or a shutdown waits, publish calls without waiting for more of them."""
+        """Publish calls without waiting for fuller batches, while a `with` block runs.
+
+        A flush or a shutdown waits in the block.
+        """
         with self._changed:
             self._n_waiting += 1
             self._changed.notify()

@@ -115,7 +115,9 @@ class RabbitTransport:
 
 
 class RedisTransport:
-    """Redis connection that puts a batch of messages into a list with one command, as far as there is room.
+    """Redis connection that adds a batch of messages to a list with one command.
+
+    Messages for which the list has no room are left out.
 
     Args:
         client: client of redis-py.
@@ -127,7 +129,7 @@ class RedisTransport:
         self._push: Any = client.register_script(_PUSH_SCRIPT)
 
     def send(self, queue: str, messages: Sequence[Outgoing], stored: dict[str, bool], most: int | None = None) -> None:
-        """Put as many messages into a queue as it has room for."""
+        """Put messages into a queue as long as the queue has room."""
         bodies = [_envelope(message, queue) for message in messages]
         pushed = int(self._push(keys=[self._prefix + queue], args=["" if most is None else most, *bodies]))
         stored.update((message.id, number < pushed) for number, message in enumerate(messages))
@@ -138,7 +140,7 @@ class RedisTransport:
 
 
 def _envelope(message: Outgoing, queue: str) -> str:
-    """Encode *message* in the form in which kombu stores it in Redis."""
+    """Encode *message* in kombu's message format for Redis."""
     return json.dumps(
         {
             "body": b64encode(message.body.encode()).decode(),

@@ -237,7 +237,10 @@ class HealthMonitor:
 
     @property
     def scored_lately(self) -> int:
-        """Number of calls with contexts and an answer that were scored in the last five minutes, at most 1,000."""
+        """Number of calls with contexts and an answer that were scored in the last five minutes.
+
+        At most 1,000 calls are remembered.
+        """
         since = self._clock() - LATELY_SECONDS
         return sum(at >= since for at in list(self._scored))
 

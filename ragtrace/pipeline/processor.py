@@ -72,7 +72,7 @@ _ITEM_BYTES: Final = 2_000
 
 @dataclass(slots=True, eq=False)
 class WorkItem:
-    """Item of the worker's queue: a finished step whose span is to be written, or a RAG call to be scored as well."""
+    """Item of the worker's queue: one finished step, or a whole RAG call to be scored."""
 
     step: Step
     builder: CallBuilder | None = None
@@ -136,8 +136,7 @@ class WorkItem:
         return tuple(claimed)
 
     def claim_deferred_steps(self) -> list[WorkItem]:
-        """Claim the steps of this RAG call whose spans were to be written with the root span, and return them as work
-        items.
+        """Claim the steps of this RAG call whose spans were deferred, and return them as work items.
 
         Every step is returned to one caller only.
         """
@@ -263,7 +262,7 @@ class CallProcessor:
         probability: float | None = None,
         detail: str = "",
     ) -> bool:
-        """Count the outcome of a RAG call at one evaluator unless it has one, and return whether it was counted.
+        """Count a RAG call's outcome at one evaluator, and return False if an outcome was counted before.
 
         Later outcomes are ignored.
         """
@@ -290,9 +289,10 @@ class CallProcessor:
     # --- the span ----------------------------------------------------------------------------------------------------
 
     def drop(self, work: WorkItem, reason: str = "") -> None:
-        """Count a RAG call as dropped, and end its span: with content only if the call was stored in the spool file.
+        """Count a RAG call as dropped, and end its span.
 
-        Of a step, the span is ended without content. A span that was written before is left as it is.
+        The span gets the call's texts only if the call was stored in the spool file. Of a step, the
+        span is ended without content. A span that was written before is left as it is.
 
         Args:
             work: the call or step.
@@ -500,7 +500,7 @@ class CallProcessor:
         return semconv.STATUS_DEFERRED
 
     def _end_without_scores(self, call: RagCall) -> tuple[Outcome, str] | None:
-        """Return the final outcome and reason of a RAG call that must not be scored, or None if it is to be scored."""
+        """Return the outcome and reason of a RAG call that is not to be scored, or None for other calls."""
         texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
         if FAILED in texts or FAILED in [turn.text for turn in call.turns or ()]:
             return "failed", "redaction"

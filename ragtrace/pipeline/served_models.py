@@ -46,7 +46,7 @@ class ServedModels:
             self.note(evaluation)
 
     def note(self, evaluation: Evaluation) -> None:
-        """Record the model that answered the judge request of an evaluation, and report one that is new."""
+        """Record the model that answered a judge request, and report a change of the model."""
         served = evaluation.served_model
         if not served or evaluation.cached:
             return

@@ -194,7 +194,7 @@ class SpanQueue(Protocol):
     """Interface of an export queue of spans, with its remaining capacity and its count of lost spans."""
 
     def count_lost_spans(self, count: int) -> bool:
-        """Add *count* to the number of lost spans, and return whether an exporter of ragtrace's own counts them."""
+        """Add *count* to the number of lost spans, and return whether there is an export queue."""
         ...
 
     def remaining_span_capacity(self) -> int:
@@ -203,7 +203,9 @@ class SpanQueue(Protocol):
 
 
 def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: SpanQueue, until: float) -> None:
-    """End the spans of the work *items* before a shutdown, and count as lost those for which time or room is lacking.
+    """End the spans of unfinished work items before a shutdown, and count the remaining spans as lost.
+
+    Spans remain if the time or the room in the export queue runs out.
 
     Args:
         items: the items, which are removed from the list; lost ones at once, so that the garbage collector need not
@@ -252,7 +254,7 @@ def _drop_first(items: list[WorkItem], count: int, export: SpanQueue) -> None:
 
 
 def _is_exported(item: WorkItem) -> bool:
-    """Return whether the span of a work item has not been written yet, and will be exported when it ends."""
+    """Return whether ending the span of a work item exports the span."""
     span = item.step.span
     if item.step.written or span is None:
         return False

@@ -24,8 +24,9 @@ _NO_CALLS: Final = 20
 
 
 class SpanCalls:
-    """Collector of RAG calls from the spans of other instrumentations, driven by the worker's periodic work and by
-    flushes.
+    """Collector of RAG calls from the spans of other instrumentations.
+
+    The worker's periodic work and flushes drive the collector.
 
     Args:
         submit: queues an assembled call to be scored.
@@ -56,7 +57,7 @@ class SpanCalls:
         clear_wake(wake)
 
     def collect(self, *, everything: bool = False) -> None:
-        """Read the queued spans, and submit the RAG calls that are complete to be scored.
+        """Read the queued spans, and submit the complete RAG calls for scoring.
 
         Args:
             everything: do not wait for more spans of the calls whose root has ended.
@@ -110,7 +111,9 @@ class SpanCalls:
             )
 
     def _count(self, dropped: int, assembler: CallAssembler) -> None:
-        """Count as faults the spans that were lost before they became part of a RAG call, and log the first loss.
+        """Count lost spans as faults, and log the first loss for each reason.
+
+        A lost span was dropped before it became part of a RAG call.
 
         Args:
             dropped: number of spans that did not fit into the queue.

@@ -60,7 +60,7 @@ class Spooling:
         self.reset()
 
     def reset(self) -> None:
-        """In a forked child, forget which spooled calls are claimed, because the claims are the parent's."""
+        """Forget the claimed calls of the spool file after a fork, because the claims belong to the parent process."""
         self._spool.reset()
         self._claiming = threading.Lock()
         self._is_confirming = self._closed = False
@@ -85,8 +85,7 @@ class Spooling:
 
     @contextmanager
     def claim(self, room: int, timeout: float = 0.0) -> Generator[list[ClaimedCall], None, None]:
-        """Claim unscored calls in the spool file for this process, and yield them to the `with` block, which queues
-        them.
+        """Claim unscored calls in the spool file, and yield them to a `with` block that queues them.
 
         The calls are queued inside the block because a shutdown waits for the end of the block before it releases the
         claims. So it releases no call that is about to be queued.
@@ -111,10 +110,9 @@ class Spooling:
 
     @property
     def is_scoring_suspect(self) -> bool:
-        """Whether this process is scoring a spooled call that was in progress at earlier crashes and may have caused
-        them.
+        """Whether this process is scoring a spooled call that may have caused earlier crashes.
 
-        Only one such call is taken at a time.
+        Such a call was in progress when earlier processes crashed. Only one such call is taken at a time.
         """
         return self._spool.has_suspect
 
@@ -152,7 +150,7 @@ class Spooling:
                 self._is_confirming = False
 
     def _confirm_delivery(self) -> None:
-        """Flush the telemetry, and if it delivers the scores of spooled calls, delete these calls."""
+        """Flush the telemetry, and delete the spooled calls whose scores were delivered."""
 
         def deliver() -> bool:
             began = monotonic()  # the clock of the outboxes; the scores of all calls in `_sent` have been queued by now
@@ -165,7 +163,7 @@ class Spooling:
         self._is_confirming = False
 
     def deliver_and_delete(self, deliver: Callable[[], bool]) -> bool:
-        """Run *deliver* and return its result.
+        """Export all telemetry by calling *deliver*, and return whether the export succeeded.
 
         If the result is True, delete the spooled calls whose scores were delivered.
 
@@ -223,7 +221,7 @@ class Spooling:
 
     @contextmanager
     def keep_open(self) -> Generator[None, None, None]:
-        """Keep the spool file open for the duration of a `with` block, so that several `add` are faster."""
+        """Keep the spool file open for the duration of a `with` block, to make repeated `add` calls faster."""
         with ExitStack() as opened:
             with suppress(Exception):
                 opened.enter_context(self._spool.keep_open())

@@ -86,11 +86,11 @@ class Throttle:
         self._pause = SHORTEST_PAUSE_SECONDS
 
     def begin_slice(self) -> None:
-        """Restart the current slice of work after the thread has slept for another reason."""
+        """Begin a new slice of work after the thread has slept outside the throttle."""
         self._slice_began = monotonic()
 
     def set_load(self, waiting: int) -> None:
-        """Set the length of the sleeps by the number of *waiting* items: the more wait, the shorter the sleeps."""
+        """Set the length of the thread's sleeps: the more items wait, the shorter the sleeps."""
         self._pause = max(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS * _FEW / max(_FEW, waiting))
 
     def yield_interpreter(self) -> None:
@@ -125,7 +125,10 @@ def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: flo
 def _resume_in_task(
     work: Coroutine[Any, Any, None], waits: object, in_context: Callable[..., object]
 ) -> Generator[object, Any, None]:
-    """Continue a partly run coroutine inside a task, where *waits* is the awaitable that the coroutine waits for."""
+    """Continue a partly run coroutine in an asyncio task.
+
+    *waits* is the awaitable that the coroutine waits for.
+    """
     while True:
         try:
             sent = yield waits
@@ -188,7 +191,7 @@ class AdmissionControl:
         return self._bytes + unweighed * self._typical > self._most_bytes
 
     def has_room_for_judging(self, unweighed: int) -> bool:
-        """Return whether an item of mean size would be admitted, and would later find a place to wait for a judge."""
+        """Return whether an item of mean size fits into the queue, now and while the item waits for a judge."""
         heavy = self._bytes + (unweighed + 1) * self._typical > self._most_bytes * _WAITING_SHARE
         return self._large + self._waiting < self._capacity and not heavy
 
@@ -221,7 +224,7 @@ class AdmissionControl:
         self._bytes += more
 
     def move_to_waiting(self, weight: int) -> bool:
-        """Move a large item of *weight* bytes to the places for items that wait for a judge.
+        """Move a large item from the queue's places to the places for items that wait for a judge.
 
         Returns:
             False if none of these places is free; the item then keeps its old place.
@@ -362,14 +365,18 @@ class Worker(Generic[T]):
 
     @property
     def has_room_for_judging(self) -> bool:
-        """Whether the queue has room for a large item, and for one that waits for a judge, as estimated without a
-        lock.
+        """Whether an item of mean size fits into the queue, now and while the item waits for a judge.
+
+        This is an estimate without a lock.
         """
         return self._admission.has_room_for_judging(len(self._items))
 
     @property
     def is_current_thread(self) -> bool:
-        """Whether the current thread is the worker's own thread, which must not wait for itself."""
+        """Whether the current thread is the worker's own thread.
+
+        That thread must not wait for itself.
+        """
         return threading.current_thread() is self._thread
 
     @property
@@ -403,7 +410,7 @@ class Worker(Generic[T]):
             return self._thread is not None or (not self._closed and self._start())
 
     def wait_idle(self, timeout: float, reserved: Callable[[int], float] = lambda _: 0.0) -> bool:
-        """Wait at most *timeout* seconds until every item has been handled, and return whether that is so.
+        """Wait at most *timeout* seconds for all items, and return whether every item has been handled.
 
         Args:
             timeout: seconds to wait.
@@ -428,7 +435,7 @@ class Worker(Generic[T]):
                 self._waiting -= 1
 
     def cut_short(self) -> None:
-        """Make a `stop` in progress wait no longer for items that are queued or being handled."""
+        """Make a `stop` in progress end without waiting for unfinished items."""
         self._is_cut_short = True
 
     def stop(self, timeout: float, grace: float = 0.1, reserved: Callable[[int], float] = lambda _: 0.0) -> list[T]:

@@ -135,7 +135,7 @@ class Conversations:
         return before, turns
 
     def _latest_of(self, before: tuple[Turn, ...], said: tuple[Turn, ...]) -> list[Turn]:
-        """Return the latest of the turns *before* and *said*, with long texts shortened in the middle."""
+        """Return the latest turns of a conversation, with long texts shortened in the middle."""
         latest = (*before, *said)[-self._latest :]
         return [Turn(turn.role, shorten(turn.text, MOST_CHARS)) for turn in latest]
 

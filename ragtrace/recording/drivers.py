@@ -51,7 +51,10 @@ def _drive_lazy(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwa
 
 
 def _drive_async(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a coroutine function that is wrapped in an object, such as a partial, in a coroutine of the same name."""
+    """Record the run of a coroutine function that is wrapped in an object, such as a partial.
+
+    The returned coroutine has the name of the wrapped function.
+    """
     driver: Any = _drive_coroutine(recorder, wrapped, args, kwargs)
     with suppress(Exception):  # a callable object may raise for any attribute
         name = getattr(wrapped, "__name__", None)
@@ -192,7 +195,7 @@ _FINISHED = frozenset(map(id, (str, bytes, list, tuple, dict, set, frozenset, in
 
 
 def settle(call: Invocation, result: Any) -> Any:
-    """Return the result of a decorated function and end the recording, or return a proxy that ends the recording later.
+    """Record and return the result of a decorated function, with a stream or awaitable wrapped in a recording proxy.
 
     A stream or an awaitable is returned as a proxy: its run is over when it has been read.
     """

@@ -1,4 +1,4 @@
-"""Recording of decorated function calls that return a stream or an awaitable and so outlast the return, or that raise.
+"""Recording of decorated function calls that return a stream or an awaitable, or raise an exception.
 
 Nothing here raises into the application: each call of the recorder is guarded, and if it cannot begin, the function
 runs untraced.
@@ -71,7 +71,7 @@ class Invocation:
             detach(self._token)
 
     def resumed(self) -> None:
-        """Note that the stream's reader asks for the next chunk, and add up the time that the reader took."""
+        """Note that a stream's reader asks for the next chunk, and add up the reader's own time."""
         if self._yielded is not None:
             self._wait += perf_counter() - self._yielded
             self._yielded = None
@@ -90,7 +90,7 @@ class Invocation:
             faults.record("stream piece", error)
 
     def take_provider(self, stream: object) -> None:
-        """Set the model provider from *stream*, the returned stream, if the type of the stream shows it."""
+        """Set the model provider that the type of the returned stream shows, if any."""
         self._recorder.take_provider(stream)
 
     def done(self, value: object) -> None:
@@ -138,7 +138,9 @@ class Invocation:
 
 @types.coroutine
 def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-    """Await the user's *awaitable* step by step, with the recording's context current only while the user's code runs.
+    """Await the user's *awaitable* step by step, in the OpenTelemetry context of the recording.
+
+    The context is current only while the user's code runs.
 
     An attach around an `await` would leave the context attached across suspensions, and fail to detach it when the
     coroutine is resumed elsewhere: another thread, another `contextvars.Context`.

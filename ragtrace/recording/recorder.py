@@ -64,7 +64,7 @@ def mark_forked() -> None:
 
 
 class StepSpec(NamedTuple):
-    """Specification of the steps of one function, block or component: options, and which argument holds what."""
+    """Specification of the steps of one function, block or component: options, and the meaning of the arguments."""
 
     kind: StepKind
     arguments: FunctionArguments
@@ -312,7 +312,7 @@ class StepRecorder:
             self._clients = clients.of_instance(instance)
 
     def take_provider(self, found: object) -> None:
-        """Set the model provider from *found*, a stream of a known library or its first chunk, if it shows one."""
+        """Set the model provider that a stream or its first chunk shows, if any."""
         if self.step.kind == "generate" and not self.step.provider:
             self.step.provider = provider_of(found) or self.step.provider
 

@@ -1,4 +1,7 @@
-"""Runtime of ragtrace in the current process, as built by `configure`, whose module is imported on first use."""
+"""Runtime of ragtrace in the current process, which `configure` builds.
+
+The module of `configure` is imported on first use.
+"""
 
 from ragtrace.runtime.current_runtime import current, switched_off
 

@@ -61,7 +61,10 @@ if TYPE_CHECKING:
 
 
 class _DefaultScreen:
-    """Type of the default value of `screen=`, which stands for the embedded judge, whereas None means "no screen"."""
+    """Type of the default value of `screen=`, which stands for the embedded judge.
+
+    None means "no screen".
+    """
 
 
 DEFAULT_SCREEN: Final = _DefaultScreen()
@@ -462,7 +465,7 @@ def shutdown(timeout: float = 10.0) -> bool:
 
 
 def _with_objects(settings: Settings, exporter: object, sampling: Sampling | None) -> Settings:
-    """Return a copy of *settings* that records where its sampling settings and its exporter came from."""
+    """Return a copy of *settings* with the origins of the sampling settings and of the exporter."""
     origins = {"sampling": settings.origins["sample_rate"] if sampling is None else "sampling="}
     if exporter is not None and not isinstance(exporter, str):
         origins["exporter object"] = type(exporter).__name__
@@ -495,7 +498,10 @@ def _check_providers(**providers: object) -> None:
 
 
 def _metric_names(metrics: object) -> object:
-    """Return the names of the metrics in a list, or any other value unchanged for the settings to validate."""
+    """Return the names of the metrics in a list, or any other value unchanged.
+
+    The settings validate the result.
+    """
     if isinstance(metrics, str) or not isinstance(metrics, Sequence):
         return metrics
     return [metric_name(metric) for metric in cast("Sequence[object]", metrics)]

@@ -24,7 +24,7 @@ _PACKAGES: Final = {
 
 
 def instrument(*frameworks: str) -> None:
-    """Record the RAG calls of *frameworks* as if the application's functions were decorated.
+    """Record the RAG calls of frameworks such as LangChain, without decorators in the application.
 
     ragtrace listens to the callbacks of a framework, which have the whole texts, whatever other instrumentations put
     on their spans. Decorated functions and the frameworks' runs inside one another are one call. Spans that other

@@ -360,7 +360,10 @@ class Runtime:
 
     @property
     def _may_defer(self) -> bool:
-        """Whether spans may be ended later than their steps, because a flush of spans waits for the worker."""
+        """Whether spans may be ended later than their steps.
+
+        This is so where a flush of spans waits for the worker.
+        """
         return self.telemetry.owned or bool(hold_processors())
 
     # --- on the worker's thread --------------------------------------------------------------------------------------
@@ -384,7 +387,7 @@ class Runtime:
             item.step.clear_texts()
 
     def remaining_capacity(self) -> int:
-        """Return how many queued items the worker may handle before checking the export queues for room again."""
+        """Return how many queued items the worker may handle before it must check the export queues for room."""
         return self.telemetry.remaining_capacity(held_span_count())
 
     def tick(self) -> None:

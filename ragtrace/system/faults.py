@@ -48,7 +48,7 @@ def printable(text: str, most: int = _LOGGED_CHARS) -> str:
 
 
 def log_safely(level: int, message: str, *args: object) -> None:
-    """Log *message* with its arguments, of which texts and exceptions are made safe for a log line. Never raises.
+    """Log a message after making its text and exception arguments safe for a log line. Never raises.
 
     A log handler or filter of the application that raises must not hurt the application through ragtrace.
     """

@@ -283,7 +283,7 @@ class SQLiteFile:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Generator[None, None, None]:
-    """Run a `with` block in one write transaction of *database*; an exception rolls it back."""
+    """Run a `with` block in one write transaction of *database*, which an exception rolls back."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,1 +1,1 @@
-"""Listeners in RAG frameworks, which record what the frameworks run as steps of RAG calls, without decorators."""
+"""Listeners that record the operations of RAG frameworks as steps of RAG calls, without decorators."""

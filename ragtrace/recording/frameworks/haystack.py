@@ -1,4 +1,4 @@
-"""Listener in Haystack: a proxy of the process's tracer that works with any tracer enabled by the application.
+"""Listener in Haystack: a proxy around Haystack's tracer that works with any tracer of the application.
 
 Haystack hands the inputs and outputs of each component to the span of its tracer, as objects; the span decides whether
 it keeps them. So ragtrace has them although the tracing of content is off for all other tracers. Checked with Haystack
@@ -47,7 +47,9 @@ _MOST_ITEMS: Final = 1_000
 
 
 class _ComponentRun:
-    """Run of a Haystack pipeline, component, agent or tool, which is recorded from the time when its inputs are known.
+    """Run of a Haystack pipeline, component, agent or tool.
+
+    The run is recorded from the time when its inputs are known.
 
     Args:
         operation: name of the operation.
@@ -65,14 +67,14 @@ class _ComponentRun:
         """Whether a component inside this topmost run has found documents."""
 
     def top(self) -> _ComponentRun:
-        """Return the outermost component run around this run, or the run itself if there is none around it."""
+        """Return the outermost run that encloses this run, or this run itself if none does."""
         run = self
         while run.parent is not None:
             run = run.parent
         return run
 
     def recorded(self) -> _ComponentRun | None:
-        """Return the innermost component run, this one or an enclosing one, whose recording has begun."""
+        """Return the innermost recorded run: this run, or a run that encloses it."""
         run: _ComponentRun | None = self
         while run is not None and not run.begun:
             run = run.parent
@@ -88,7 +90,9 @@ def _current_run() -> _ComponentRun | None:
 
 
 class HaystackRuns:
-    """Translation of Haystack's operations to component runs, by the operation's name and the component's class.
+    """Recorder of Haystack's traced operations, such as pipeline and component runs.
+
+    The operation's name and the component's class decide how an operation is recorded.
 
     Args:
         runs: the open runs, which are recorded.
@@ -175,7 +179,7 @@ class HaystackRuns:
             self._runs.fail(run, error)
 
     def _output(self, run: _ComponentRun) -> object:
-        """Return the output of the component run in the form in which it is recorded."""
+        """Convert the output of a Haystack run to what is recorded, such as an answer or documents."""
         get = getter(run.output)
         if run.operation in semconv.HAYSTACK_PIPELINE_SPANS or run.operation == semconv.HAYSTACK_AGENT_SPAN:
             found = find_answer(run.output)
@@ -215,8 +219,7 @@ def _label(data: object, names: tuple[str, ...]) -> str | None:
 
 
 class _ObservedSpan(Proxy):
-    """Transparent proxy of a span of the application's tracer, which passes inputs and outputs set on the span to the
-    listener.
+    """Transparent proxy of a tracer's span that passes the span's inputs and outputs to the listener.
 
     Args:
         span: the span.
@@ -230,7 +233,7 @@ class _ObservedSpan(Proxy):
 
     @property
     def observed_run(self) -> _ComponentRun:
-        """Component run that the span describes."""
+        """Haystack run that the span describes."""
         return self._self_run
 
     def set_tag(self, key: str, value: Any) -> None:
@@ -253,7 +256,7 @@ class _ListeningTracer(ProxyTracer):
     def trace(
         self, operation_name: str, tags: dict[str, Any] | None = None, parent_span: Any | None = None
     ) -> Generator[Any]:
-        """Trace an operation with the application's tracer, and record it as a component run."""
+        """Trace a Haystack operation with the application's tracer, and record the operation."""
         listener = _listener
         is_ours = type(parent_span) is _ObservedSpan
         inner = parent_span.__wrapped__ if parent_span is not None and is_ours else parent_span

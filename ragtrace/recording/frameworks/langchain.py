@@ -92,7 +92,10 @@ class Handler(BaseCallbackHandler):
             )
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
-        """End the recording of a workflow. The input of a streamed workflow is known only now."""
+        """End the recording of a workflow.
+
+        The input of a streamed workflow is known only now.
+        """
         if self.runs is not None:
             self.runs.end(run_id, outputs, inputs)
 

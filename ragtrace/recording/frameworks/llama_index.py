@@ -79,7 +79,10 @@ _MOST_STREAMS: Final = 10_000
 
 
 class _ModelCall:
-    """Model call of LlamaIndex: the outermost of its nested method calls, whose stream may outlast the return."""
+    """Model call of LlamaIndex: the outermost of several nested method calls.
+
+    Its stream may be read after the method has returned.
+    """
 
     __slots__ = ("given", "instance", "method", "reporting_id", "returned", "run_id")
 
@@ -93,7 +96,9 @@ class _ModelCall:
 
 
 class LlamaIndexRuns:
-    """Translation of LlamaIndex's spans to component runs, by the class and method of a span.
+    """Recorder of LlamaIndex's spans as runs of workflows, retrievers, models and tools.
+
+    The class and method of a span decide what is recorded.
 
     Args:
         runs: the open runs, which are recorded.
@@ -116,7 +121,7 @@ class LlamaIndexRuns:
         its end before the method returned; None if the method has returned."""
 
     def enter(self, span_id: str, parent_id: str | None, instance: object, arguments: dict[str, Any]) -> None:
-        """Begin the component run that a LlamaIndex span describes."""
+        """Begin the run that a LlamaIndex span describes, such as a retrieval or a model call."""
         while parent_id is not None and not self._runs.is_open(parent_id):
             parent_id = self._parents.get(parent_id)
         _add_bounded(self._parents, span_id, parent_id)
@@ -155,7 +160,7 @@ class LlamaIndexRuns:
         self._runs.begin(span_id, parent_id, kind, given, model=model if isinstance(model, str) else None)
 
     def _stream_around(self, instance: object, method: str, given: object) -> _ModelCall | None:
-        """Return the asynchronous model call whose stream reads the stream of this method call, or None.
+        """Return the asynchronous model call that reads the stream of this synchronous method call, or None.
 
         The default asynchronous methods of a model that cannot stream asynchronously read such a stream, and pass the
         prompt on unchanged.
@@ -234,7 +239,7 @@ class LlamaIndexRuns:
             end()
 
     def _output(self, span_id: str, result: object) -> object:
-        """Return the result of a component run.
+        """Return the output to record for a LlamaIndex run.
 
         For a response with sources, this is the answer and the sources that were retrieved.
 
@@ -252,7 +257,7 @@ class LlamaIndexRuns:
         return {"answer": answer, "documents": documents}
 
     def take(self, event: BaseEvent) -> None:
-        """Record the chunk or the end of a stream that *event* reports."""
+        """Record the chunk or the end of a model's stream, as reported by a LlamaIndex *event*."""
         span_id = event.span_id or ""
         if isinstance(event, StreamChatDeltaReceivedEvent):
             writing = self._writers.get(span_id)
@@ -334,7 +339,10 @@ def _tool_result(result: object) -> object:
 
 
 def _retrieved(sources: tuple[Document, ...], builder: CallBuilder) -> tuple[Document, ...] | None:
-    """Return those of *sources* that retrievers of the call returned, or None if the call's contexts show the same."""
+    """Return the sources of an answer that a retriever found, or None if the call's contexts already show them.
+
+    Without any retrieval step, all sources count.
+    """
     steps = [step.documents for step in builder.steps if step.kind == "retrieve" and step.documents is not None]
     known = {document.id for documents in steps for document in documents}
     found = tuple(document for document in sources if document.id in known) if steps else sources

@@ -167,9 +167,7 @@ def _error_of(error: object) -> BaseException | None:
 
 
 def _recorded_input_and_output(data: Any, kind: str) -> tuple[object, object]:
-    """Return the input and the output in *data*, the contents of an Agents SDK span, in the form in which they are
-    recorded.
-    """
+    """Return the input and output to record, from the contents *data* of an Agents SDK span."""
     if kind == "function":
         output = result_documents(data.output)
         return parse_json(data.input), data.output if output is None else output

@@ -1,4 +1,4 @@
-"""Recording of component runs that a framework reports by callbacks, as the steps of RAG calls.
+"""Recording of a framework's runs of workflows, retrievers, models and tools as steps of RAG calls.
 
 Nothing is attached to the OpenTelemetry context, because callbacks begin and end in different contexts where streams
 are read late or abandoned. The parent of a run is found by its id.
@@ -55,7 +55,10 @@ def framework_run(
     session_id: object = None,
     user_id: object = None,
 ) -> None:
-    """Do nothing: the function's signature only tells `FunctionArguments` the argument names of a component run."""
+    """Do nothing; the signature only declares the argument names of a framework's component run.
+
+    `FunctionArguments` reads the signature.
+    """
 
 
 class RunNeverEndedError(Exception):
@@ -92,7 +95,7 @@ class Run:
         """Streaming runs: this run once it streams and, on a topmost run, all runs inside that stream."""
 
     def top(self) -> Run:
-        """Return the outermost run around this run, or the run itself if there is none around it."""
+        """Return the outermost run that encloses this run, or this run itself if none does."""
         run = self
         while run.parent is not None:
             run = run.parent
@@ -109,10 +112,10 @@ _generating: ContextVar[Run | None] = ContextVar("ragtrace-generating", default=
 
 
 class FrameworkRuns:
-    """Component runs of one framework in progress.
+    """Open runs of one framework's components, such as retrievers and models.
 
-    Its workflows, retrievals, generations and tools are recorded as steps. Callbacks may come from any thread; those of
-    one run come one after the other. Nothing here raises.
+    The framework's workflows, retrievals, generations and tools are recorded as steps. Callbacks may come from any
+    thread; those of one run come one after the other. Nothing here raises.
 
     Args:
         framework: name of the framework, for log lines.
@@ -206,7 +209,10 @@ class FrameworkRuns:
                 _generating.set(run)
 
     def _new_run(self, kind: RunKind, parent: Run | None) -> Run:
-        """Create a component run, as an outermost one if *parent* is None or the RAG call of *parent* has ended."""
+        """Create a component run inside the run *parent*.
+
+        The run is an outermost one if *parent* is None or the RAG call of *parent* has ended.
+        """
         if parent is not None and not self._is_over(parent):
             if kind == "workflow":
                 kind = "other"  # a workflow inside another run is no step
@@ -220,7 +226,10 @@ class FrameworkRuns:
         return run
 
     def _is_over(self, parent: Run) -> bool:
-        """Return whether the RAG call of *parent* has ended, so that a run inside *parent* begins a new call."""
+        """Return whether the RAG call of the run *parent* has ended.
+
+        A run inside *parent* then begins a new call.
+        """
         top = parent.top()
         if top.outside is None:
             return False  # not recorded, and so is nothing inside
@@ -281,14 +290,17 @@ class FrameworkRuns:
             run.release()
 
     def _take(self, run_id: Hashable, value: object = None) -> Run | None:
-        """Remove and return an ended component run, with *value* added to its arguments, or None if it is unknown."""
+        """Remove and return an ended component run, or None if the run is unknown.
+
+        Arguments that were unknown when the run began are completed from *value*.
+        """
         run = self._runs.pop(run_id, None)
         if run is not None and run.recorder is not None and run.invocation is not None:
             self._complete_arguments(run, run.recorder, value)
         return run
 
     def stream(self, run_id: Hashable, response: object, output: object) -> None:
-        """End a component run when the stream in *response*, the returned object, has been read.
+        """End a component run when the stream that it returned has been read.
 
         Args:
             run_id: id of the run.
@@ -325,7 +337,10 @@ class FrameworkRuns:
             run.release()
 
     def _complete_arguments(self, run: Run, recorder: StepRecorder, value: object) -> None:
-        """Pass arguments that were unknown when the component *run* began to its *recorder*."""
+        """Pass the late arguments of a component run to the run's recorder.
+
+        These arguments were unknown when the run began.
+        """
         if run.kind != "workflow" and value is None:
             return
         query = run.arguments["query"] if value is None else _query_of(value)
@@ -396,7 +411,7 @@ class FrameworkRuns:
 
 
 def _abandon_streams(workflow: Run) -> bool:
-    """End the streams that are still open inside the ended run *workflow* as abandoned.
+    """Record the streams that are still open inside an ended workflow as abandoned.
 
     Returns:
         Whether there was one.
@@ -409,7 +424,7 @@ def _abandon_streams(workflow: Run) -> bool:
 
 
 def _inner_context(around: Context) -> Context:
-    """Return the current context if it belongs to a decorated function inside the run, else *around*."""
+    """Return the current context if a decorated function runs inside the framework's run, else *around*."""
     here = recording_context()
     inner, outer = current_recorder(here), current_recorder(around)
     if inner is not None and outer is not None and outer.step in inner.step.enclosing():
@@ -418,7 +433,10 @@ def _inner_context(around: Context) -> Context:
 
 
 def _query_of(value: object) -> str | None:
-    """Find the question in *value*. In a dictionary without a well-known field, the question is the only text."""
+    """Find the user's question in *value*, the input of a framework's run.
+
+    In a dictionary without a well-known field, the only text is the question.
+    """
     found = find_query(value)
     if found is None and type(value) is dict:
         fields = cast("dict[object, Any]", value)
@@ -433,7 +451,7 @@ _listeners: dict[str, tuple[FrameworkRuns, Callable[[], object]]] = {}
 
 
 def install(runs: FrameworkRuns, stop: Callable[[], object]) -> None:
-    """Register the listener of a framework, by which the component run in progress in that framework is found.
+    """Register the listener of a framework, so that the framework's run in progress can be found.
 
     Args:
         runs: the runs of the listener's framework.
