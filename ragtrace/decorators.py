@@ -91,7 +91,7 @@ def retrieve(
     rerank: bool | None = None,
     provider: str | None = None,
 ) -> Any:
-    """Record the documents that the decorated function returns as a retrieval.
+    """Record each call of the decorated function as a retrieval of the documents that it returns.
 
     Args:
         function: any function that returns (or yields) documents: texts, dicts, (document, score) tuples, or the
@@ -126,7 +126,7 @@ def tool(*, name: str | None = None, query: Where = None, result: Selector | Non
 def tool(
     function: Any = None, /, *, name: str | None = None, query: Where = None, result: Selector | None = None
 ) -> Any:
-    """Record the result of the decorated function, a tool called by an agent, as evidence for the agent's answer.
+    """Record the result of the decorated function, an agent's tool, as evidence for the agent's answer.
 
     A tool that retrieves documents by a decorated function counts once, with these documents.
 

@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def carry(function: Callable[P, R]) -> Callable[P, R]:
-    """Return *function* bound to the current RAG call, so that its calls in other threads belong to the same RAG call.
+    """Wrap a function so that it runs within the current RAG call on any thread.
 
     For `ThreadPoolExecutor` and other threads that do not copy the context. `asyncio.create_task`, `asyncio.to_thread`
     and OpenTelemetry's threading instrumentation carry the context themselves. The result may be called several times,

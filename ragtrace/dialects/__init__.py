@@ -1,1 +1,1 @@
-"""Span attribute conventions: each module writes a step, one run of a decorated function, in one of them."""
+"""Span attribute conventions, one module for each, in which the steps of RAG calls are written."""

@@ -1,4 +1,4 @@
-"""Attributes on the root span of a call from which Langfuse takes the name, input and output of a trace.
+"""Langfuse attributes of a RAG call's root span: name, input and output of the trace.
 
 Langfuse takes them from any span; without them it shows those of the trace's root span, which may be a web framework's.
 Source: langfuse.com/integrations/native/opentelemetry, "Property mapping".
@@ -16,13 +16,13 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add the step's workflow to *attributes* as the name of the Langfuse trace."""
+    """Add the workflow's name to the span attributes, as the name of the Langfuse trace."""
     if _is_root(step) and step.workflow:
         attributes[semconv.LANGFUSE_TRACE_NAME] = step.workflow
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
-    """Add query and answer of a call to *attributes* as input and output of the Langfuse trace."""
+    """Add query and answer of a RAG call to the span attributes, as input and output of the Langfuse trace."""
     if not _is_root(step):
         return
     if step.query is not None:

@@ -11,7 +11,7 @@ from ragtrace.dialects.otel_genai import Attributes, tool_result
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """Add the OpenInference span kind of *step* to *attributes*."""
+    """Add the OpenInference span kind of a step to the span attributes."""
     if step.kind == "retrieve":
         attributes[semconv.OI_KIND] = semconv.OI_RERANKER if step.rerank else semconv.OI_RETRIEVER
     elif step.kind == "tool":
@@ -23,7 +23,10 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add session, user, model and token counts of *step* to *attributes*, under their OpenInference names."""
+    """Add session, user, model and token counts of a step to the span attributes.
+
+    They get their OpenInference names.
+    """
     if step.conversation_id:
         attributes[semconv.OI_SESSION] = step.conversation_id
     if step.user_id:
@@ -47,7 +50,10 @@ def add_end(attributes: Attributes, step: Step) -> None:
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
-    """Add query, documents and answer of *step* to *attributes*, under their OpenInference names."""
+    """Add query, documents and answer of a step to the span attributes.
+
+    They get their OpenInference names.
+    """
     if step.query is not None:
         attributes[semconv.OI_INPUT] = step.query
     if step.kind == "tool":

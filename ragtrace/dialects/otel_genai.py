@@ -43,12 +43,18 @@ def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
 
 
 def provider_of(step: Step) -> str | None:
-    """Return the attribute `gen_ai.provider.name` for *step*, which an inference always has, or None."""
+    """Return the value of the attribute `gen_ai.provider.name` for *step*, or None.
+
+    A model call always has one, if need be that of an unknown provider.
+    """
     return step.provider or (semconv.PROVIDER_UNKNOWN if step.kind == "generate" else None)
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """Set those span attributes of *step* in *attributes* that are known at its start, so that samplers see them."""
+    """Add the attributes that are known when the span of a step starts.
+
+    Samplers see them.
+    """
     attributes[semconv.OPERATION_NAME] = OPERATIONS[step.kind]
     if step.kind == "trace" and step.name:
         attributes[semconv.WORKFLOW_NAME] = step.name
@@ -63,7 +69,7 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Set those span attributes of *step* in *attributes* that are known only at its end, except the texts."""
+    """Add the attributes that are known only when the span of a step ends, except the texts."""
     if step.conversation_id:
         attributes[semconv.CONVERSATION_ID] = step.conversation_id
     if step.kind == "retrieve" and step.top_k is not None:
@@ -98,7 +104,12 @@ def event_attributes(step: Step) -> dict[str, Any]:
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
-    """Add query, documents and answer of *step* to *attributes* as JSON strings, which backends read on spans."""
+    """Add query, documents and answer of a step to the span attributes, as JSON strings.
+
+    Backends read them on spans.
+
+    Backends read them on spans.
+    """
     _add_content(attributes, step, messages_json, documents_json)
 
 

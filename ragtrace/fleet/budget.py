@@ -129,7 +129,10 @@ class JudgeBudget:
 
     @property
     def seconds_closed(self) -> float:
-        """Seconds until the budget may allow another judge request, as far as known here, or 0."""
+        """Seconds until the budget may allow another judge request; 0 if it may now.
+
+        Only what this process knows is considered.
+        """
         return max(0.0, self._closed_until - self._clock())
 
     async def reserve(self, deadline: float) -> Reservation | float:
@@ -200,7 +203,7 @@ class JudgeBudget:
         return (RedisError, OSError, asyncio.TimeoutError)
 
     async def _seconds_paused(self) -> float:
-        """Return for how many seconds a Retry-After of the judge's server still lasts, or 0 if there is none."""
+        """Return the remaining seconds of the pause (Retry-After) that the judge's server has asked for, or 0."""
         if self._redis is not None and self._clock() - self._pause_checked >= _PAUSE_CHECK_SECONDS:
             milliseconds = max(0.0, float(await self._redis.pttl(self._pause_key)))
             self._pause_checked = self._clock()
@@ -208,7 +211,7 @@ class JudgeBudget:
         return max(0.0, self._paused_until - self._clock())
 
     async def _try_to_reserve(self) -> tuple[float, str]:
-        """Count one judge request in all budgets, if all of them allow another request.
+        """Reserve one judge request, if the budgets for requests, dollars and tokens allow it.
 
         Returns:
             Seconds after which to try again, 0 if the request was counted; and the reason for the wait.
@@ -295,13 +298,19 @@ class _Quota:
         self._balance += portions * self._portion
 
     def take(self) -> float:
-        """Subtract the expected cost of one judge request from the balance, and return it."""
+        """Subtract the expected cost of one judge request from the balance.
+
+        Return the expected cost.
+        """
         expected = self._expected
         self._balance -= expected
         return expected
 
     def settle(self, reserved: float, cost: float | None) -> None:
-        """Correct the balance by the difference of *reserved* and actual *cost*, which is None if not reported."""
+        """Correct the balance once the actual cost of a judge request is known.
+
+        *cost* is None if the judge has not reported it: then the reserved amount stays.
+        """
         self._costs.add(cost)
         if cost is not None:
             self._balance += reserved - cost

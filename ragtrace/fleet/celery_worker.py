@@ -87,8 +87,9 @@ class LoopPool(_pools.BasePool):  # type: ignore[misc]
         self._sender.setblocking(False)
 
     def register_with_event_loop(self, loop: Any) -> None:
-        """Make the consumer's event *loop* watch the socket that is written to when a signal arrives or a full pool has
-        room again.
+        """Make the event loop of Celery's consumer wake up on signals and when the pool has room again.
+
+        The loop watches a socket that is written to then.
 
         Otherwise SIGTERM, and on Redis the next call, would wait for up to a second.
         """
@@ -142,7 +143,7 @@ class LoopPool(_pools.BasePool):  # type: ignore[misc]
             self._end(callback, result)
 
     def _end(self, callback: Callable[..., object] | None, result: object) -> None:
-        """Have Celery acknowledge or reject the message of a task, as the *result* of the task says."""
+        """Let Celery acknowledge or reject a task's message, according to the task's result."""
         try:
             if callback is not None:
                 callback(result)
@@ -216,12 +217,15 @@ def _judge_call(message: str) -> None:
 
 
 def longest_hold(judge_timeout: float) -> float:
-    """Return the longest time in seconds for which a worker may hold a call that is not acknowledged."""
+    """Return the longest time in seconds that a worker may take to acknowledge a call."""
     return _HOLD_DEADLINES * judge_timeout + _DELIVERY_SECONDS
 
 
 def _warn_of_redis_risks(broker: CallBroker) -> None:
-    """Log the settings with which the broker's Redis loses queued calls; those that it does not show are no failure."""
+    """Log warnings about Redis settings with which the broker may lose queued calls.
+
+    A Redis that does not show its settings is no failure.
+    """
     with suppress(Exception):
         for seen, meaning in redis_risks(broker.redis_settings()):
             log_safely(logging.WARNING, "the broker has %s; %s", seen, meaning)

@@ -1,4 +1,4 @@
-"""Claims of RAG calls by the workers of a fleet, so that a call that is queued more than once is judged only once.
+"""Claims of workers on RAG calls, so that each call is judged only once.
 
 An application queues a call again when it does not know that the broker has it, and a broker delivers a message again
 when its worker is gone. A worker claims a call before it is judged, and confirms the claim when its scores are
@@ -48,7 +48,10 @@ _RELEASE_SCRIPT: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.ca
 
 
 def claim_id(span: SpanContext, evaluator: str, evaluator_version: str) -> str:
-    """Return the id under which workers claim the scoring of a RAG call by one evaluator, made from its root *span*."""
+    """Return the id of the claim to score a RAG call with one evaluator.
+
+    It is made from the call's root *span*.
+    """
     return score_id(span, "", evaluator, evaluator_version=evaluator_version)
 
 
@@ -70,7 +73,7 @@ class Claims(Protocol):
     """
 
     def claim_all(self, requests: Sequence[ClaimRequest], seconds: float) -> list[Claim]:
-        """Claim RAG calls, and return for each one whether that succeeded, or why not.
+        """Claim RAG calls, and return the outcome for each of them.
 
         Args:
             requests: the calls and their owners.
@@ -79,7 +82,7 @@ class Claims(Protocol):
         ...
 
     def holds(self, call: str, owner: str) -> bool:
-        """Return whether no other owner has claimed *call* since *owner* did."""
+        """Return True unless another owner has claimed the RAG call meanwhile."""
         ...
 
     def confirm(self, *calls: str) -> None:
@@ -147,19 +150,22 @@ class WorkerClaims:
         return outcomes
 
     def holds(self, span: SpanContext | None, owner: str) -> bool:
-        """Return whether no other delivery has claimed the call with the root span *span* since *owner* did."""
+        """Return True unless another delivery of the RAG call is known to have claimed it meanwhile."""
         if span is None:
             return True
         return self._ask(lambda store: store.holds(claim_id(span, *self._evaluator), owner)) is not False
 
     def confirm(self, *spans: SpanContext | None) -> None:
-        """Note that the scores of the RAG calls with the root spans *spans* are delivered."""
+        """Confirm the claims on RAG calls whose scores are delivered."""
         calls = [claim_id(span, *self._evaluator) for span in spans if span is not None]
         if calls:
             self._ask(lambda store: store.confirm(*calls))
 
     def release(self, span: SpanContext | None, owner: str) -> None:
-        """Release the claim of the message *owner* on a RAG call that is put back into the queue."""
+        """Release the claim on a RAG call that is put back into the queue.
+
+        *owner* is the delivery that has the claim.
+        """
         if span is not None:
             self._ask(lambda store: store.release(claim_id(span, *self._evaluator), owner))
 
@@ -179,7 +185,9 @@ class WorkerClaims:
 
 
 class RedisClaims:
-    """Store in Redis of which worker scores which RAG call, with one expiring key for each call.
+    """Store in Redis of the workers' claims on RAG calls.
+
+    Each call has one key, which expires.
 
     Args:
         url: of Redis.
@@ -194,7 +202,7 @@ class RedisClaims:
         )
 
     def claim_all(self, requests: Sequence[ClaimRequest], seconds: float) -> list[Claim]:
-        """Claim RAG calls, and return for each one whether that succeeded, or why not."""
+        """Claim RAG calls, and return the outcome for each of them."""
         milliseconds = max(1, int(seconds * 1000))
         with self._redis.pipeline(transaction=False) as pipe:
             for call, owner, takes_over in requests:
@@ -203,7 +211,7 @@ class RedisClaims:
         return [cast("Claim", state.decode()) for state in found]
 
     def holds(self, call: str, owner: str) -> bool:
-        """Return whether no other owner has claimed *call* since *owner* did."""
+        """Return True unless another owner has claimed the RAG call meanwhile."""
         return self._redis.get(self._prefix + call) in (None, owner.encode())
 
     def confirm(self, *calls: str) -> None:
@@ -272,7 +280,7 @@ class SqlClaims:
             self._insertion = skipping.returning(self._table.c.call_id)
 
     def claim_all(self, requests: Sequence[ClaimRequest], seconds: float) -> list[Claim]:
-        """Claim RAG calls, and return for each one whether that succeeded, or why not."""
+        """Claim RAG calls, and return the outcome for each of them."""
 
         def claim() -> list[Claim]:
             self._create()
@@ -298,7 +306,7 @@ class SqlClaims:
         return "done" if done else "held"
 
     def holds(self, call: str, owner: str) -> bool:
-        """Return whether no other owner has claimed *call* since *owner* did."""
+        """Return True unless another owner has claimed the RAG call meanwhile."""
         table = self._table
         others = self._sql.and_(table.c.call_id == call, self._sql.or_(table.c.owner != owner, table.c.done))
         query = self._sql.select(table.c.call_id).where(others)
@@ -327,7 +335,10 @@ class SqlClaims:
         self._engine.dispose()
 
     def _ask(self, ask: Callable[[], T]) -> T:
-        """Return the result of *ask*, which runs on another thread, or raise a `TimeoutError` when its time is over."""
+        """Run a database operation on another thread, and return its result.
+
+        Raise a `TimeoutError` if it takes too long.
+        """
         answer = self._threads.submit(ask)
         try:
             return answer.result(self._timeout)
@@ -347,7 +358,7 @@ class SqlClaims:
         self._exists = True
 
     def _insert(self, **values: object) -> bool:
-        """Insert a row, and return whether there was none of that call."""
+        """Insert a claim into the table, and return False if the call has one already."""
         with suppress(self._sql.exc.IntegrityError), self._engine.begin() as connection:
             inserted = connection.execute(self._insertion.values(values))
             return not inserted.returns_rows or inserted.first() is not None

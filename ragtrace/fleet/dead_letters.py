@@ -1,4 +1,4 @@
-"""State and dead letters of a fleet, as the commands `ragtrace fleet` show and change them."""
+"""State and dead letters of a fleet, for the `ragtrace fleet` commands."""
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ def _oldest_seconds(broker: CallBroker) -> float | None:
 
 
 def _body(message: bytes) -> bytes:
-    """Decode the message body in the envelope that kombu puts around a message in Redis, or return b"" if there is
-    none.
+    """Decode the body of a message that kombu has stored in Redis.
+
+    Return b"" if there is none.
     """
     try:
         envelope: Any = json.loads(message)

@@ -30,8 +30,7 @@ _BEARER: Final = "bearer "
 
 
 class Gateway:
-    """Gateway between the senders of spans and an upstream OTLP endpoint, which forwards each request, then
-    acknowledges it.
+    """OTLP gateway that forwards each export request to an upstream endpoint, then acknowledges it.
 
     A request is acknowledged after the upstream has accepted it; without an upstream, after its spans have been queued
     for scoring. Nothing is kept to be forwarded later: if the upstream is away, the sender is asked to try again.
@@ -70,7 +69,10 @@ class Gateway:
         return self.refuse(ExportResult("unauthenticated", "unauthenticated", "a valid bearer token is needed"))
 
     def refuse(self, result: ExportResult) -> ExportResult:
-        """Count an export request that is refused before its spans are read, and return *result*."""
+        """Count an export request that is refused before its spans are read.
+
+        Return *result* unchanged.
+        """
         self._requests["refused", result.reason] += 1
         return result
 

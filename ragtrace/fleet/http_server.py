@@ -30,7 +30,7 @@ _CODES: Final = {"invalid": 3, "unauthenticated": 16, "too_large": 8, "unsupport
 
 
 class HttpServer(uvicorn.Server):
-    """HTTP server of the gateway, which leaves the signals of the process to the gateway.
+    """HTTP server of the gateway, without signal handlers of its own.
 
     Args:
         gateway: takes the requests.

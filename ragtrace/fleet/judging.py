@@ -70,7 +70,10 @@ class ScoreDelivery:
         self._thread.start()
 
     async def wait(self, span: SpanContext | None = None) -> None:
-        """Wait until all scores sent so far are delivered, and the claim on the call *span* is confirmed."""
+        """Wait until all scores sent so far are delivered.
+
+        The claim on the call *span* is confirmed by then.
+        """
         loop = asyncio.get_running_loop()
         undelivered = _Undelivered(span, loop, loop.create_future())
         with self._changed:
@@ -88,7 +91,7 @@ class ScoreDelivery:
             await asyncio.to_thread(self._claims.confirm, span)
 
     def stop(self) -> None:
-        """Stop the thread after the deliveries that callers wait for."""
+        """Stop the delivery thread, after the deliveries that callers wait for."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -122,7 +125,7 @@ class ScoreDelivery:
 
 
 def _settle(batch: Sequence[_Undelivered], within: float) -> None:
-    """Wake the waiting calls of *batch*, whose scores are delivered, evenly over a number of seconds.
+    """Wake the coroutines that wait for the delivery of *batch*, spread over a number of seconds.
 
     Each call makes room for a new one. If all calls ended at once, the judge's answers would wait while as many new
     calls are read.
@@ -143,7 +146,7 @@ def _settle(batch: Sequence[_Undelivered], within: float) -> None:
 
 
 class GatheredClaims:
-    """Claims of the RAG calls that a worker gets at about the same time, made with one question to the store."""
+    """Claims of concurrent coroutines on RAG calls, combined into one request to the claim store."""
 
     def __init__(self, claims: WorkerClaims) -> None:
         self._claims = claims
@@ -151,7 +154,9 @@ class GatheredClaims:
         self._states: asyncio.Task[Sequence[ClaimOutcome]] | None = None
 
     async def claim(self, span: SpanContext | None, owner: str, takes_over: str) -> ClaimOutcome:
-        """Claim a RAG call as `WorkerClaims.claim_all` does, together with those of the other coroutines.
+        """Claim a RAG call, in one request with the claims of other coroutines.
+
+        The outcome is that of `WorkerClaims.claim_all`.
 
         Args:
             span: the root span of the call.
@@ -172,8 +177,9 @@ class GatheredClaims:
 
 
 class FleetJudge:
-    """Handler of the RAG calls in the queue, which has each call judged, then acknowledges it, publishes it again for
-    another try, or buries it as dead letter.
+    """Handler that has each queued RAG call judged, and then acknowledged, retried or dead-lettered.
+
+    A call that is tried again is published again.
 
     The application has sent the scores of its screen before; only the judge's are missing. The coroutines run on the
     event loop of the runtime, and leave what waits for a broker or a store to threads.
@@ -305,11 +311,11 @@ class FleetJudge:
             raise import_module("celery.exceptions").Reject("the broker is away", requeue=True) from None
 
     def _count_lost_worker(self, task_id: str) -> int:
-        """Count one more worker that ended while it had the message, and return the count.
+        """Count one more worker that ended while it had the message, and return the total.
 
-        It is 0 on RabbitMQ, where the rule is the broker's own: it counts deliveries, and moves a message over the
-        queue's `x-delivery-limit` to the dead letters (`make_queues`). Redis only knows that a message was delivered
-        before.
+        The total is 0 on RabbitMQ, where the rule is the broker's own: it counts deliveries, and moves a message over
+        the queue's `x-delivery-limit` to the dead letters (`make_queues`). Redis only knows that a message was
+        delivered before.
         """
         if not is_redis(self._broker.url):
             return 0
@@ -324,7 +330,9 @@ class FleetJudge:
 
 
 def defect_of(headers: Any, content_type: object, body: Any) -> str:
-    """Return why a delivered message is not a valid RAG call message, and must not reach Celery, or "" if it is valid.
+    """Return why a delivered message is not a valid RAG call message, or "" if it is valid.
+
+    An invalid message must not reach Celery.
 
     The Celery consumer asks before the message becomes a task, and so before `FleetJudge` sees the call.
     A message of a stranger could name another task, ask for a late start, or have further tasks started.

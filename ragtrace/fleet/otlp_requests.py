@@ -117,7 +117,7 @@ class _ShapeError(ValueError):
 
 
 def _valid_ids_of_protobuf(body: bytes) -> list[bool]:
-    """Return for each span in *body*, an OTLP request in protobuf, whether it has valid ids."""
+    """Return a bool for each span in an OTLP request in protobuf: whether its ids are valid."""
     request = ExportTraceServiceRequest.FromString(body)
     return [
         has_ids(span) for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans
@@ -125,7 +125,7 @@ def _valid_ids_of_protobuf(body: bytes) -> list[bool]:
 
 
 def _valid_ids_of_json(body: bytes) -> list[bool]:
-    """Return for each span in *body*, an OTLP request in JSON, whether it has valid ids."""
+    """Return a bool for each span in an OTLP request in JSON: whether its ids are valid."""
     document = json.loads(body)
     if not isinstance(document, dict):
         raise _ShapeError("not an object")
@@ -182,7 +182,7 @@ def json_to_protobuf(body: bytes) -> bytes:
 
 
 def partial_success(rejected: int, message: str, content: Content) -> bytes:
-    """Encode an OTLP response which says that *rejected* spans were not accepted, in the content type *content*."""
+    """Encode an OTLP partial-success response, which reports the number of rejected spans."""
     response = ExportTraceServiceResponse()
     response.partial_success.rejected_spans = rejected
     response.partial_success.error_message = message

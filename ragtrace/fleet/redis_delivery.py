@@ -69,8 +69,9 @@ if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 1 then redis.call('RPUSH', KEYS[2]
 
 
 class HeldCalls:
-    """Thread that renews this worker's hold on delivered calls in Redis every second, and requeues those of dead
-    workers.
+    """Thread that tells Redis every second which delivered calls this worker is still judging.
+
+    It also puts the calls of dead workers back into the queue.
 
     It does not depend on Celery's loop, which stands still while a worker ends or connects anew.
 
@@ -91,16 +92,16 @@ class HeldCalls:
         self._thread = threading.Thread(target=self._run, name="ragtrace-fleet-held", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that renews the delivered calls."""
+        """Start the thread that keeps delivered calls registered in Redis."""
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Stop the thread within *timeout* seconds, and put calls that are still held back into the queue."""
+        """Stop the thread within *timeout* seconds, and requeue the calls that this worker has not finished."""
         self._stopped.set()
         self._thread.join(timeout)
 
     def take(self, item: bytes, most: int) -> list[tuple[str, bytes]]:
-        """Take a message that Redis has moved out of the queue, and others after it, so that this worker holds them.
+        """Take messages from the Redis queue for this worker, beginning with *item*.
 
         Args:
             item: the moved message, as it is in Redis.
@@ -118,7 +119,7 @@ class HeldCalls:
         return deliveries
 
     def release(self, tag: str, *, put_back: bool = False) -> None:
-        """End the hold on a delivery, whose message is then deleted or put back into the queue within a second."""
+        """Release a delivery, so that its message is deleted or put back into the queue within a second."""
         with self._lock:
             if self._held.pop(tag, None) is not None:
                 (self._returned if put_back else self._released).add(tag)
@@ -190,7 +191,7 @@ class CallChannel(_redis.Channel):  # type: ignore[misc]
     _moves = False
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        """Ask Redis to move the next call from the queue to the list of calls in delivery to a worker."""
+        """Ask Redis to move the next call from the queue to the list of calls in delivery."""
         self._moves = self.active_queues == [CALLS]
         if not self._moves:  # another queue, for the replies of remote control
             channel: Any = super()
@@ -201,7 +202,7 @@ class CallChannel(_redis.Channel):  # type: ignore[misc]
         connection.send_command("BLMOVE", _WAITING, _MOVING, "RIGHT", "LEFT", timeout or self.brpop_timeout)
 
     def _brpop_read(self, **options: Any) -> bool:
-        """Deliver the call that Redis has moved out of the queue, and as many further ones as this worker may hold."""
+        """Deliver the call that Redis has moved out of the queue, and further ones if the worker has room."""
         if not self._moves:
             channel: Any = super()
             return bool(channel._brpop_read(**options))
@@ -223,7 +224,10 @@ class CallChannel(_redis.Channel):  # type: ignore[misc]
         return True
 
     def _read(self, item: bytes, tag: str) -> dict[str, Any]:
-        """Decode a Redis entry as a kombu message, with the raw text as its body if it cannot be decoded."""
+        """Decode a Redis entry as a kombu message.
+
+        If it cannot be decoded, its raw text becomes the body of the message.
+        """
         try:
             message: dict[str, Any] = json.loads(item)
             properties: dict[str, Any] = message["properties"]
@@ -245,7 +249,7 @@ class CallTransport(_redis.Transport):  # type: ignore[misc]
 
 
 def use_held_calls(held: HeldCalls) -> None:
-    """Configure the Celery worker to take calls from Redis through *held*."""
+    """Make Celery use `CallTransport` for Redis, with *held* as the record of delivered calls."""
     CallChannel.held = held
     path = f"{__name__}:{CallTransport.__name__}"
     _kombu.TRANSPORT_ALIASES.update(redis=path, rediss=path)

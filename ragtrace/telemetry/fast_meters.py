@@ -51,7 +51,7 @@ _ExemplarOf = tuple[float, int, int, int]
 
 
 def fast_meters_supported(environ: Mapping[str, str]) -> bool:
-    """Return whether fast instruments, in place of the SDK's, support the metric settings in *environ*.
+    """Return whether ragtrace's own metric instruments support the metric settings in *environ*.
 
     If not, the SDK's instruments must be used.
     """
@@ -132,7 +132,10 @@ class SumPoint:
 
 
 def _exemplar(value: float, context: Context | None) -> _ExemplarOf | None:
-    """Return *value* as a metric exemplar if the span of *context* is sampled, as the SDK's default filter does."""
+    """Return *value* as a metric exemplar, or None outside of a sampled span.
+
+    This is the rule of the SDK's default exemplar filter.
+    """
     # As the API's look-up, without the check of the span's class.
     span: Any = get_current_span() if context is None else context.get(SPAN_KEY)
     if span is None:
@@ -228,7 +231,9 @@ class MetricStore:
 
 
 class FastMeter:
-    """Meter that makes fast histograms and counters, and leaves observable instruments to an SDK *meter*.
+    """Meter whose histograms and counters cost less CPU than the SDK's.
+
+    Observable instruments are created by the SDK's *meter*.
 
     Args:
         store: keeps what the instruments record, for a `FastMetricReader` to export.
@@ -244,7 +249,7 @@ class FastMeter:
     def create_histogram(
         self, name: str, unit: str, description: str, *, explicit_bucket_boundaries_advisory: Sequence[float]
     ) -> FastInstrument[HistogramPoint]:
-        """Create a fast histogram with the given bucket bounds."""
+        """Create a histogram that costs less CPU than the SDK's, with the given bucket bounds."""
 
         def to_metric(points: list[Any]) -> Metric:
             return Metric(name, description, unit, Histogram(points, AggregationTemporality.CUMULATIVE))
@@ -254,7 +259,7 @@ class FastMeter:
         )
 
     def create_counter(self, name: str, unit: str, description: str) -> FastInstrument[SumPoint]:
-        """Create a fast counter, whose sum only goes up."""
+        """Create a counter that costs less CPU than the SDK's."""
 
         def to_metric(points: list[Any]) -> Metric:
             return Metric(name, description, unit, Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True))
@@ -263,7 +268,10 @@ class FastMeter:
 
 
 class FastMetricReader(PeriodicExportingMetricReader):
-    """Periodic metric reader that exports the metrics of fast instruments together with those of SDK instruments."""
+    """Periodic metric reader that exports ragtrace's own instruments together with the SDK's.
+
+    Ragtrace's own instruments (`FastInstrument`) record into a `MetricStore`.
+    """
 
     store: MetricStore | None = None
     """Metrics of the fast instruments; None until there are any."""
@@ -278,7 +286,7 @@ class FastMetricReader(PeriodicExportingMetricReader):
         super()._receive_metrics(metrics_data, timeout_millis=timeout_millis, **kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def _with_metrics(self, data: ResourceMetrics, added: list[Metric]) -> ResourceMetrics:
-        """Return the resource metrics *data* with the *added* metrics in ragtrace's instrumentation scope."""
+        """Return the SDK's metric data with additional metrics in ragtrace's instrumentation scope."""
         same = [each for each in data.scope_metrics if each.scope.name == self.scope.name]
         ours = same[0] if same else ScopeMetrics(self.scope, [], "")
         others = [each for each in data.scope_metrics if each is not ours]

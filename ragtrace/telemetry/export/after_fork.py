@@ -108,7 +108,10 @@ def _keep_parents_connections_open() -> None:
 
 
 def with_new_identity(resource: Resource) -> Resource:
-    """Return *resource* with a new `service.instance.id`, by which backends tell a forked child from its parent."""
+    """Return a copy of an OpenTelemetry resource with a new `service.instance.id`.
+
+    By this id, backends tell a forked child from its parent.
+    """
     from opentelemetry.sdk.resources import Resource as SdkResource
 
     return resource.merge(SdkResource({semconv.SERVICE_INSTANCE: str(uuid.uuid4())}))
@@ -212,8 +215,7 @@ class OwnMeters:
 
 
 class _SerialCollection:
-    """Replacement of a metric reader's `collect` method that runs only one collection at a time and never breaks one
-    off.
+    """Wrapper of a metric reader's `collect` method that prevents interrupted and concurrent collections.
 
     The SDK breaks a collection off between two instruments, and adds what it had read by then to what it reads the next
     time: a counter is exported with twice its value. And of two at a time, the older might be exported last.
@@ -238,7 +240,9 @@ class _SerialCollection:
 
 
 class SharedMeters:
-    """Meter provider for other libraries (`set_global=True`), whose instruments are created again in a forked child.
+    """Meter provider that other libraries use after `configure(set_global=True)`.
+
+    In a forked child, the libraries' metric instruments are created again.
 
     It has the interface of `opentelemetry.metrics.MeterProvider`.
 

@@ -1,4 +1,7 @@
-"""Bounded delivery queue for a receiver that may be slow or away: score API, alert notifier, history file, feedback."""
+"""Bounded queue that delivers items to a receiver in the background.
+
+The receiver may be slow or away: score API, alert notifier, history file, feedback.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ class Receiver(Protocol[T_contra]):
         ...
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* undelivered items as faults of ragtrace, and log a warning at the first loss for *reason*."""
+        """Report lost items: count them, and log a warning at the first loss for each reason."""
         ...
 
 
@@ -248,7 +251,9 @@ class Outbox(Generic[T]):
             self._dropped[reason] += 1
 
     def flush(self, timeout: float) -> bool:
-        """Deliver all queued items within *timeout* seconds, and delayed ones at once.
+        """Deliver all queued items within *timeout* seconds.
+
+        Items that wait for a retry are due at once, except during a pause that the receiver has asked for.
 
         Returns:
             False if the time was too short, or if items were lost since the last flush.
@@ -312,7 +317,7 @@ class Outbox(Generic[T]):
                 self._known.popitem(last=False)
 
     def _skip_pauses(self) -> None:
-        """Make all waiting items due now, but keep the pauses that the receiver has asked for."""
+        """Make delayed items due at once, except those that the receiver has asked to get later."""
         waiting = [entry for _, _, entry in sorted(self._queue)]
         self._queue.clear()
         for entry in waiting:
@@ -331,7 +336,7 @@ class Outbox(Generic[T]):
         return batch
 
     def _settle(self, entry: _Entry[T]) -> bool:
-        """Mark the queue entry *entry* as no longer pending, and return whether it was pending until now."""
+        """Mark a queue entry as settled (delivered or lost), and return whether it was still pending."""
         if entry.settled:
             return False
         entry.settled = True

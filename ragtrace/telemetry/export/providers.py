@@ -200,7 +200,10 @@ def _flush_metrics(flush: Callable[[float], object], timeout_millis: float) -> o
 def _add_own_hold_processor(
     provider: OwnTracerProvider, signals: Signals, settings: Settings, renewal: ChildRenewal, limit: int
 ) -> HoldProcessor | None:
-    """Add a `HoldProcessor` that exports spans to *provider*, and return it. Return None if no spans are exported."""
+    """Add a `HoldProcessor`, which delays the export of root spans, to ragtrace's tracer provider.
+
+    Return the processor, or None if no spans are exported.
+    """
     if signals.spans is None:
         return None
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
@@ -264,7 +267,7 @@ def _process_provider(kind: str) -> Any:
 
 
 def _set_global(providers: Mapping[str, Any]) -> None:
-    """Set the given providers, except None, as OpenTelemetry's global ones, which other libraries record to.
+    """Set the given providers as OpenTelemetry's global ones, to which other libraries record.
 
     A provider that is None is skipped.
     """

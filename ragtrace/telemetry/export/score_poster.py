@@ -157,7 +157,7 @@ class ScorePoster:
         return self.sink.most_at_once
 
     def send(self, batch: Sequence[ScoreRecord], timeout: float) -> Mapping[int, Refusal]:
-        """Post the scores of *batch* to the backend, and return the refused scores by position, with the reason.
+        """Post a batch of scores to the backend, and return the refusals by position in the batch.
 
         If the sink raises, or returns anything but refusals, all scores count as refused.
         """
@@ -176,7 +176,7 @@ class ScorePoster:
         return found
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* unposted scores as faults of ragtrace, and log a warning at the first loss for *reason*."""
+        """Report lost scores: count them, and log a warning at the first loss for each reason."""
         faults.warn_once(
             f"scores for {self.name}: {reason}",
             "a score could not be posted to %s (%s); it is in spans, events and metrics all the same. Every further "

@@ -110,12 +110,17 @@ class ExportQueueCounts:
 
     @property
     def stalled(self) -> bool:
-        """Whether the backend has failed to answer for so long that scoring no longer waits for room in the queue."""
+        """Whether an export has waited too long for the backend's answer.
+
+        Scoring then no longer waits for room in the export queue.
+        """
         since = self._unanswered_since
         return since is not None and self._clock() - since > self._patience
 
     def remaining_capacity(self, promised: int = 0) -> int:
-        """Return how many more spans or log records the export queue has room for, apart from its reserved places.
+        """Return how many more spans or log records the export queue has room for.
+
+        Reserved places are no room. While the backend does not answer, a full queue counts as empty.
 
         Args:
             promised: number of items that will be queued later, for which room is kept.
@@ -128,9 +133,9 @@ class ExportQueueCounts:
         return left
 
     def add(self, size: int = 0) -> bool:
-        """Count a span or log record of *size* bytes as queued, and return True.
+        """Count a span or log record of *size* bytes as queued, if the export queue has room.
 
-        If the queue is full or closed, count it as lost and return False.
+        Return True, or count the item as lost and return False if the queue is full or closed.
         """
         with self._lock:
             room = self._queued < self.limit and not self._closed
@@ -158,7 +163,7 @@ class ExportQueueCounts:
             self._unanswered_since = self._clock()
 
     def record_result(self, count: int, *, delivered: bool, why: str = "export failed") -> None:
-        """Count *count* spans or log records that were in flight as delivered, or as lost for the reason *why*."""
+        """Record the result of an export: count its spans or log records as delivered or lost."""
         with self._lock:
             counted, self._in_flight = min(count, self._in_flight), max(0, self._in_flight - count)
             self._bytes_in_flight *= self._in_flight > 0  # one batch at a time
@@ -215,7 +220,7 @@ class RetryingExporter:
         self._use(exporter)
 
     def replace(self, exporter: Any) -> None:
-        """Replace the wrapped exporter, inherited from the parent process, by *exporter* in a forked child."""
+        """Use a new exporter in a forked child, in place of the one inherited from the parent process."""
         _parents.append(self._exporter)
         self._use(exporter)
 
@@ -254,7 +259,7 @@ class RetryingExporter:
 
     @property
     def _refused(self) -> bool:
-        """Whether the backend refuses all spans (or all log records), if the wrapped exporter can tell."""
+        """Whether the wrapped exporter reports that the backend refuses all spans (or all log records)."""
         return getattr(self._exporter, "refused", None) is True
 
     def stop_retrying(self) -> None:
@@ -391,7 +396,10 @@ class Telemetry:
         return self.exporters[SPANS].queue.remaining_capacity() if SPANS in self.exporters else 0
 
     def count_lost_spans(self, count: int) -> bool:
-        """Count as lost *count* spans that will never be ended, and return whether there is an export queue."""
+        """Count spans that will never end as lost.
+
+        Return whether there is an export queue, which keeps the count.
+        """
         if SPANS in self.exporters:
             self.exporters[SPANS].queue.count_lost(count)
         return SPANS in self.exporters

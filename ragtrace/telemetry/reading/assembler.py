@@ -96,7 +96,7 @@ class _Trace:
 
 @dataclass(slots=True, eq=False)
 class _ModelCall:
-    """Record of a model call, by which the same call is recognised in the spans of another instrumentation."""
+    """Record of a model call, to recognise the same call in spans of another instrumentation."""
 
     span: SpanContext
     source: tuple[str, str]
@@ -113,7 +113,7 @@ class _ModelCall:
 
     @classmethod
     def of(cls, reading: SpanReading, at: float) -> _ModelCall:
-        """Create the identifying record of a model call from *reading*, the step read from its span."""
+        """Create a `_ModelCall` from a span that was read as a step of a RAG call."""
         span, step = reading.span, reading.step
         answer = hash(step.answer) if step.answer else None
         source, times = (span.scope, reading.convention), (span.start_ns, span.end_ns)
@@ -136,7 +136,9 @@ class _ModelCall:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Steps read from spans whose outermost spans have the same parent span.
+    """Group of RAG steps, read from spans, that lie below the same parent span.
+
+    It contains every step whose outermost enclosing step has this parent span.
 
     They wait for one another. When they are complete, they become one RAG call, several or none: two workflows of one
     request, say, are two calls (`_split_into_calls`).
@@ -163,7 +165,9 @@ class _Group:
     """Span ids of the topmost steps above the lost steps, or of the lost steps themselves."""
 
     def has_lost_step(self, tops: Collection[SpanReading]) -> bool:
-        """Return whether a step of the call with the outermost steps *tops* was lost, or may have been lost.
+        """Return whether a span of a RAG call was lost, or may have been lost.
+
+        *tops* are the outermost steps of the call.
 
         A lost step without any other above it may belong to each call of the group.
         """
@@ -276,7 +280,10 @@ class CallAssembler:
         return None if finished is None else self.add(finished)
 
     def add(self, span: FinishedSpan) -> SpanReading | None:
-        """Add the finished *span* to the buffer, and return the step read from it, or None if it is no step."""
+        """Add a finished span to the buffer, and return the RAG step read from it.
+
+        Return None for a span that is left out, such as one that is no step of a RAG call.
+        """
         span_id = span.context.span_id
         trace = self._trace(span.context.trace_id)
         trace.parents[span_id] = 0 if span.parent is None else span.parent.span_id
@@ -307,7 +314,10 @@ class CallAssembler:
         return reading
 
     def lose(self, span: LostSpan) -> None:
-        """Note that *span* has ended but its contents are lost, so that the RAG call it belongs to is incomplete."""
+        """Record that the contents of an ended span are lost.
+
+        The RAG call that the span belongs to is incomplete.
+        """
         span_id = span.context.span_id
         trace = self._trace(span.context.trace_id)
         trace.parents[span_id] = span.parent_id
@@ -332,7 +342,7 @@ class CallAssembler:
         return trace
 
     def take_left_out(self) -> list[SpanContext]:
-        """Return the ended spans that belong to no RAG call, as found since the previous call of this method."""
+        """Return the ended spans that belong to no RAG call, and forget them."""
         left_out, self._left_out = self._left_out, []
         return left_out
 
@@ -389,7 +399,7 @@ class CallAssembler:
         return calls
 
     def _groups(self, trace: _Trace) -> list[_Group]:
-        """Return the steps of *trace* in groups, in which the outermost steps have the same parent span.
+        """Group the steps of a trace by the parent span of their outermost steps.
 
         Spans of generative AI that have not ended are counted in the groups.
         """
@@ -442,7 +452,9 @@ class CallAssembler:
     def _waits_for_spans(
         self, trace: _Trace, group: _Group, lacking: list[_Group], now: float, *, everything: bool
     ) -> bool:
-        """Return whether *group* has to wait for missing parent spans, of its own steps or of steps at the same time.
+        """Return whether *group* has to wait for missing parent spans.
+
+        The spans may be missing above the group's own steps, or above other steps at the same time.
 
         If a parent has not come in after `parent_seconds`, the calls at the time of the steps below it are incomplete,
         unless the missing span is in another process than these steps: that process may export nothing.
@@ -502,8 +514,7 @@ class CallAssembler:
     def _prefer_own_spans(
         self, tops: list[SpanReading], readings: list[SpanReading]
     ) -> list[tuple[list[SpanReading], list[SpanReading]]]:
-        """Return the calls that ragtrace's own spans describe, without the same steps as recorded by another
-        instrumentation.
+        """Return the RAG calls that ragtrace itself recorded, without duplicates from other instrumentations.
 
         If ragtrace itself has recorded no workflow, the call is returned unchanged.
 
@@ -551,14 +562,16 @@ class CallAssembler:
             del self._model_calls[key]
 
     def _model_calls_of(self, readings: Iterable[SpanReading]) -> Iterator[_ModelCall]:
-        """Yield the records kept of the model calls among the steps *readings*, by which duplicates are recognised."""
+        """Yield the stored records of the model calls among some steps, to recognise duplicates."""
         for reading in readings:
             if reading.step.kind == "generate":
                 for key in _ModelCall.of(reading, 0.0).keys:
                     yield from (each for each in self._model_calls.get(key, ()) if each.span == reading.span.context)
 
     def _is_duplicate(self, readings: list[SpanReading]) -> bool:
-        """Return whether another call with the same model call was returned before, or has more detail.
+        """Return whether another RAG call with the same model call takes precedence.
+
+        A call takes precedence if it was returned before, or has more detail.
 
         Args:
             readings: the steps of the call, as read from its spans.
@@ -575,7 +588,10 @@ class CallAssembler:
         return False
 
     def _steps_around(self, span: SpanContext) -> list[SpanReading]:
-        """Return the buffered steps of the call that *span* will be part of, or an empty list if there are none."""
+        """Return the buffered steps of the RAG call that a span belongs to.
+
+        Return an empty list if there are none.
+        """
         trace = self._traces.get(span.trace_id)
         reading = None if trace is None else trace.readings.get(span.span_id)
         if trace is None or reading is None:
@@ -630,7 +646,9 @@ def _is_part_of_an_answer(top: SpanReading) -> bool:
 
 
 def _is_separate_call(inner: SpanReading | None, outer: SpanReading) -> bool:
-    """Return whether the workflow *inner* is a RAG call of its own, although its span lies below the workflow *outer*.
+    """Return whether a workflow below another workflow's span is a separate RAG call.
+
+    *inner* is the lower workflow, and *outer* the upper one.
 
     That is so if *inner* began after the end of *outer*, or if the instrumentation marks *inner* as a root.
 
@@ -666,10 +684,10 @@ def _intervals_overlap_or_touch(one: tuple[int, int], other: tuple[int, int]) ->
 
 
 def _missing_parent(trace: _Trace, group: _Group) -> Literal["local", "remote"] | None:
-    """Return where the lowest missing span above *group* was made: "local" is the process that made the span below it,
-    "remote" another one.
+    """Return whether the closest missing ancestor span of *group* is local or remote.
 
-    Return None if no span above the group is missing.
+    "local" is the process that made the span below it, "remote" another one. Return None if no ancestor span of the
+    group is missing.
     """
     below = group.tops[0].span.context.span_id if group.tops else group.parent
     for above in _ancestor_ids(trace, below):
@@ -718,7 +736,7 @@ def _split_into_calls(group: _Group) -> list[list[SpanReading]]:
 
 
 def _add_to_last_call(calls: list[list[SpanReading]], top: SpanReading) -> bool:
-    """Add the generation *top* to the last call if its prompt contains documents of that call.
+    """Add a generation to the last RAG call if the generation's prompt contains the call's documents.
 
     Return whether it was added.
     """
@@ -732,9 +750,7 @@ def _add_to_last_call(calls: list[list[SpanReading]], top: SpanReading) -> bool:
 
 
 def _assign_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading]]:
-    """Move each retrieval to the generation whose prompt contains its documents, where several generations ran at the
-    same time.
-    """
+    """Assign each retrieval to the concurrent generation whose prompt contains the retrieved documents."""
     answering = [call for call in calls if call[-1].step.kind == "generate"]
     found = [top for call in answering for top in call if top.step.kind in FINDING_KINDS]
     overlap = any(
@@ -758,7 +774,7 @@ def _assign_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading]]
 
 
 def _ran_concurrently(one: FinishedSpan, other: FinishedSpan) -> bool:
-    """Return whether one span began before the other had ended, and the other way round."""
+    """Return whether the time intervals of two spans overlap."""
     return _intervals_overlap((one.start_ns, one.end_ns), (other.start_ns, other.end_ns))
 
 
@@ -768,7 +784,7 @@ def _intervals_overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def _is_in_prompt(found: SpanReading, generation: SpanReading) -> bool:
-    """Return whether the prompt of *generation* contains the text of a document that the retrieval *found* returned."""
+    """Return whether a generation's prompt contains the text of a retrieved document."""
     prompt = _prompt_text(generation.step)
     return any(document.text[:_SEARCH_CHARS] in prompt for document in found.step.documents or () if document.text)
 
@@ -877,7 +893,9 @@ def _copy_nested_results(readings: list[SpanReading]) -> None:
 
 
 def _ended_before_retrieval(generation: Step, root: SpanReading, readings: list[SpanReading]) -> bool:
-    """Return whether *generation* ended before some documents were retrieved and so cannot be the final answer.
+    """Return whether *generation* ended before some documents of the RAG call were retrieved.
+
+    Such a generation cannot be the final answer.
 
     The model call that wrote the answer has no span here, such as that of a stream after its workflow has ended.
     """
@@ -909,8 +927,9 @@ def _drop_unused_documents(found: list[SpanReading], final: Step, readings: list
 
 
 def _prompts_behind(final: Step, found: list[SpanReading], readings: list[SpanReading]) -> str:
-    """Return the prompt of the *final* generation, preceded by the prompts of earlier model calls whose answers it
-    contains.
+    """Join the final generation's prompt with the prompts of earlier model calls that contributed to it.
+
+    An earlier model call has contributed if a later one of these prompts contains its answer.
 
     A synthesizer gives its first answer to the model together with further documents, to refine it; an agent is given
     what a tool's model wrote of the documents.
@@ -939,8 +958,9 @@ def _prompts_behind(final: Step, found: list[SpanReading], readings: list[SpanRe
 
 
 def _contains_answer(answer: str, step: Step, documents: list[str]) -> bool:
-    """Return whether the prompt of *step* contains the *answer* of another model call outside the text of
-    *documents*.
+    """Return whether the prompt of *step* contains the answer of another model call.
+
+    An answer that occurs only within the text of *documents* does not count.
     """
     answer, prompt = _one_line(answer), _one_line(_prompt_text(step))
     if answer not in prompt:
@@ -951,8 +971,9 @@ def _contains_answer(answer: str, step: Step, documents: list[str]) -> bool:
 
 
 def _drop_agent_results(found: list[SpanReading], readings: list[SpanReading]) -> None:
-    """Drop the result of a tool that is only the answer of a model, if the tool also contains steps that returned
-    documents.
+    """Drop the result of a tool that ran an agent, if steps inside the tool returned documents.
+
+    Such a result is only the answer of the agent's model.
     """
     generations = [each for each in readings if each.step.kind == "generate"]
     around = {id(outer) for each in generations for outer in each.step.enclosing()}
@@ -983,7 +1004,9 @@ def _offset_in_prompt(prompt: str, document: Document) -> int:
 
 
 def _total_usage(readings: list[SpanReading]) -> Usage:
-    """Return the total token counts of the model calls in a RAG call, from the instrumentation with the most tokens.
+    """Return the total token counts of a RAG call's model calls.
+
+    If several instrumentations have recorded them, the total with the most input tokens is taken.
 
     Two instrumentations would count the same calls twice, and so would a model call inside another one.
 
@@ -1016,7 +1039,7 @@ def _may_be_final_answer(reading: SpanReading) -> bool:
 
 
 def _ended_before_unanswered_workflow(generation: SpanReading, readings: list[SpanReading]) -> bool:
-    """Return whether *generation* ended before a workflow with documents began that shows no answer.
+    """Return whether *generation* ended before the start of a workflow that has documents but no answer.
 
     Such a generation may have ranked the documents, while the answer is a stream without a span in the call.
     """

@@ -57,7 +57,7 @@ class FinishedSpan:
 
 @dataclass(slots=True, eq=False)
 class SpanReading:
-    """One step of a RAG call, as read from a finished span, and what the span did not contain."""
+    """Step of a RAG call, as read from a finished span."""
 
     span: FinishedSpan
     step: Step
@@ -102,8 +102,9 @@ def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
 
 
 def error_type_of(attributes: Attributes, events: tuple[tuple[str, Attributes], ...], *, failed: bool) -> str | None:
-    """Return the exception type that the *attributes* and *events* of a failed span show, or None if the span did not
-    fail.
+    """Return the exception type of a failed span, from the span's attributes and events.
+
+    Return None if the span did not fail.
 
     Args:
         failed: whether the status of the span is an error.

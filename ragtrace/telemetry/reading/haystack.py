@@ -45,8 +45,9 @@ _MOST_COMPONENTS: Final = 100
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Read a step of a RAG call from *span*, or return None if it does not follow the conventions of Haystack's
-    tracer.
+    """Read a step of a RAG call from a span of Haystack's tracer.
+
+    Return None if the span does not follow the tracer's conventions, or describes no step.
     """
     if span.name not in semconv.HAYSTACK_SPANS:
         return None
@@ -126,7 +127,7 @@ def _document(record: object) -> Document | None:
 
 
 def _read_generation(reading: SpanReading, given: object, returned: object) -> SpanReading:
-    """Set the prompt and the reply of a Haystack generator in *reading*, and return *reading*."""
+    """Read a model call's prompt and reply from the span of a Haystack generator."""
     step = reading.step
     get = getter(given)
     prompt = None if get is None else get("prompt") if get("messages") is None else get("messages")

@@ -152,7 +152,7 @@ class SpanIntake:
             self._dropped.append(None)
 
     def _begin_step(self, span: ReadableSpan, outer: Step, builder: CallBuilder) -> None:
-        """Add a step for the started *span* to the call of the decorated function that it runs in."""
+        """Add a step for a started span to the RAG call of the surrounding decorated function."""
         if len(builder.steps) >= _MOST_STEPS:
             faults.warn_once(
                 "spans not evaluated: too many in one call",
@@ -240,7 +240,7 @@ class SpanIntake:
 
 
 class _DeferredSpan:
-    """Ended span inside a decorated function, which is read in the background to complete its step of the call."""
+    """Ended span inside a decorated function, to be read later as a step of its RAG call."""
 
     __slots__ = ("_span", "_step")
 
@@ -249,7 +249,7 @@ class _DeferredSpan:
         self._step = step
 
     def read(self) -> None:
-        """Copy what the span describes into its step.
+        """Read the span, and copy its contents into the step of the RAG call.
 
         If the span describes no step of a RAG call, mark the step as not ended.
         """
@@ -278,13 +278,19 @@ _wake: Callable[[], object] | None = None
 
 
 def set_wake(wake: Callable[[], object]) -> None:
-    """Let all span queues accept spans, and call *wake*, which starts the background thread, at the first span."""
+    """Let all span queues accept spans.
+
+    The first span calls *wake*, which starts the background thread.
+    """
     global _wake
     _wake = wake
 
 
 def clear_wake(wake: Callable[[], object]) -> None:
-    """Let all span queues refuse spans, unless a function other than *wake* has been set since."""
+    """Let all span queues refuse spans.
+
+    Nothing happens if a function other than *wake* has been set since.
+    """
     global _wake
     if _wake == wake:
         _wake = None

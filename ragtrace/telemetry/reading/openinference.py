@@ -42,7 +42,10 @@ _FINAL_RESULT: Final = "final_result"
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Read a step of a RAG call from *span*, or return None if it does not follow the OpenInference conventions."""
+    """Read a step of a RAG call from a span that follows the OpenInference conventions.
+
+    Return None if the span does not follow them, or describes no step.
+    """
     kind = text_of(span.attributes.get(semconv.OI_KIND))
     reader = None if kind is None else _READERS.get(_kind(span, kind.upper()))
     if reader is None or _has_other_convention(span):
@@ -51,8 +54,7 @@ def read(span: FinishedSpan) -> SpanReading | None:
 
 
 def _has_other_convention(span: FinishedSpan) -> bool:
-    """Return whether *span* was created by ragtrace or Pydantic AI and has the attributes of their own conventions,
-    too.
+    """Return whether *span* also has attributes in the conventions of ragtrace or Pydantic AI.
 
     Their own attributes say more than those that OpenInference's span processor adds to the spans of Pydantic AI.
     """
@@ -132,10 +134,10 @@ def _read_retrieval(span: FinishedSpan) -> SpanReading | None:
 
 
 def _numbered_documents(reading: SpanReading, prefix: str) -> tuple[Document, ...] | None:
-    """Return the documents in the span attributes `<prefix>.<index>.document.*`, and count those without a text in
-    *reading*.
+    """Return the documents in the numbered span attributes `<prefix>.<index>.document.*`.
 
-    Return None if there are no such attributes, or no document has a text.
+    Documents without a text are left out, and counted in *reading*. Return None if there are no such attributes, or no
+    document has a text.
     """
     span = reading.span
     records: list[dict[str, Any]] = []
@@ -180,7 +182,7 @@ def _returned_documents(reading: SpanReading) -> tuple[Document, ...] | None:
 
 
 def _with_ids(span: FinishedSpan, documents: tuple[Document, ...]) -> tuple[Document, ...]:
-    """Return *documents* with their ids, which LangChain's instrumentation writes only into the output attribute."""
+    """Return retrieved documents with their ids, taken from the output attribute of LangChain's instrumentation."""
     found = find_documents(flatten(parse_json(span.text(semconv.OI_OUTPUT))))
     same = found is not None and [each.text for each in found] == [each.text for each in documents]
     return documents if found is None or not same else found
@@ -343,7 +345,10 @@ def _prompt_texts(span: FinishedSpan) -> list[str]:
 
 
 def _read_facts(reading: SpanReading, facts: Answer, response_id: str | None) -> None:
-    """Set model, tokens and settings of a model call from span attributes, else from *facts* in its output."""
+    """Read model, tokens and settings of a model call from span attributes or the call's output.
+
+    Attributes take precedence over *facts*, which come from the output.
+    """
     span, step = reading.span, reading.step
     parameters = _parsed(span, semconv.OI_INVOCATION_PARAMETERS)
     settings: Mapping[str, Any] = cast("dict[str, Any]", parameters) if isinstance(parameters, dict) else {}
@@ -390,7 +395,7 @@ def _response_id_in(shown: Any) -> str | None:
 
 
 def _read_written(reading: SpanReading, written: list[_ChatMessage], facts: Answer | None) -> None:
-    """Set the answer from the messages that a model wrote, and add the results of tools that the model provider ran."""
+    """Read the answer and provider-side tool results from the messages that a model wrote."""
     step = reading.step
     results = [message.text for message in written if message.role == "tool" and message.text is not None]
     said = [message for message in written if message.role != "tool" and (message.text is not None or message.calls)]
@@ -436,7 +441,7 @@ def _read_completion(reading: SpanReading, facts: Answer | None) -> None:
 
 
 def _begin(span: FinishedSpan, kind: StepKind) -> SpanReading:
-    """Create the reading of *span* as a step of *kind*, with session id and user id."""
+    """Create a step of a RAG call from an OpenInference span, with session id and user id."""
     step = new_step(span, kind)
     metadata = _parsed(span, semconv.OI_METADATA)
     known: Mapping[str, Any] = cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}

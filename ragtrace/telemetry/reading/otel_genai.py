@@ -60,8 +60,9 @@ _MOST_FINISH_REASONS: Final = 128
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Read a step of a RAG call from *span*, or return None if it does not follow the OpenTelemetry GenAI
-    conventions.
+    """Read a step of a RAG call from a span that follows the OpenTelemetry GenAI conventions.
+
+    Return None if the span does not follow them, or describes no step.
     """
     kind = _kind(span.attributes)
     if kind is None:
@@ -364,7 +365,7 @@ def _old_texts(span: FinishedSpan, event: str, name: str, role: str) -> list[Rea
 
 
 def _content(span: FinishedSpan, name: str) -> object:
-    """Return the attribute *name* of *span*, or else of the span event with the inference details."""
+    """Return an attribute of a span, or else of the span's event with the inference details."""
     value = span.attributes.get(name)
     if value is None and span.events:
         details = (attributes for event, attributes in reversed(span.events) if event == semconv.EVENT_DETAILS)

@@ -154,7 +154,10 @@ class OtlpJsonReader:
         """Number of attributes left out so far because the value is not an OTLP value."""
 
     def spans_in(self, line: int, document: Any, depth: int = 0) -> Iterator[FinishedSpan | UnreadableSpan]:
-        """Yield the spans in the JSON *document* of line number *line*, nested in *depth* wrapping objects."""
+        """Yield the spans in a JSON document of a span file, also from lists and wrapping objects.
+
+        *line* is the document's line number, *depth* the number of objects around it.
+        """
         if isinstance(document, list):
             for each in cast("list[object]", document):
                 yield from self.spans_in(line, each, depth)
@@ -385,7 +388,9 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Return *value* if it is a list, or an empty list if it is null, which protobuf's JSON may write instead.
+    """Return *value* if it is a list, or an empty list if it is null.
+
+    Protobuf's JSON may write null in place of an empty list.
 
     Raises:
         ValueError: it is neither.
@@ -398,13 +403,17 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _context(trace_id: int, span_id: int, *, is_remote: bool = False) -> SpanContext:
-    """Return the span context of an exported span, with the sampled flag set, as not every exporter writes the flag."""
+    """Return the span context of an exported span, with the sampled flag set.
+
+    Not every exporter writes the flag.
+    """
     return SpanContext(trace_id, span_id, is_remote=is_remote, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
 def _id(value: Any, n_bytes: int, name: str) -> int:
-    """Parse an id of *n_bytes* bytes in hexadecimal (OTLP JSON, perhaps with 0x or as a UUID) or base64 (protobuf's
-    JSON).
+    """Parse a trace id or span id of *n_bytes* bytes, in hexadecimal or base64.
+
+    OTLP JSON has hexadecimal ids (perhaps with 0x or as a UUID), protobuf's JSON base64.
 
     Raises:
         ValueError: it is neither, or zero.
@@ -492,7 +501,10 @@ def _text(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return the beginning of *value* for an error message, with only the keys of an object, to show no content."""
+    """Describe a JSON value for an error message, without the texts in it.
+
+    Of an object the first keys are shown, of a list or string only the length.
+    """
     if isinstance(value, dict):
         return f"an object with {', '.join(list(map(repr, cast('dict[str, Any]', value)))[:5]) or 'no keys'}"
     if isinstance(value, (str, list)):

@@ -29,7 +29,10 @@ _MAX_EVENTS: Final = 1_000
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Read a step of a RAG call from *span*, or return None if it does not follow the conventions of Pydantic AI."""
+    """Read a step of a RAG call from a span of Pydantic AI.
+
+    Return None if the span does not follow the conventions of Pydantic AI, or describes no step.
+    """
     attributes = span.attributes
     is_run = semconv.PYDANTIC_MESSAGES in attributes or semconv.PYDANTIC_MESSAGE_EVENTS in attributes
     if not is_run and span.scope not in semconv.PYDANTIC_SCOPES:

@@ -21,7 +21,10 @@ _READERS: Final[tuple[Reader, ...]] = (
 
 
 def read_span(span: FinishedSpan) -> SpanReading | None:
-    """Read a step of a RAG call from *span*, or return None if it describes no step. Never raises."""
+    """Read a step of a RAG call from a finished span, whatever convention it follows.
+
+    Return None if the span describes no step. Never raises.
+    """
     for read in _READERS:
         try:
             reading = read(span)

@@ -162,7 +162,7 @@ def given_documents(given: Any) -> tuple[Document, ...] | None:
 
 
 def without_echo(returned: Any, given: Any, query: str | None) -> Any:
-    """Return the fields that a workflow has added to its state, without the arguments that the state repeats."""
+    """Return the result of a workflow without the fields that only repeat its arguments."""
     record = cast("dict[str, Any]", returned)
     if not isinstance(returned, dict) or "role" in returned or "type" in returned:
         return record

@@ -29,7 +29,10 @@ class SpanContents:
         self._contents: OrderedDict[tuple[int, int], Mapping[str, Any]] = OrderedDict()
 
     def keep(self, span: SpanContext, contents: Mapping[str, Any]) -> None:
-        """Store *contents*, messages by attribute name, for *span* until the span is read."""
+        """Store the messages of a span until the span is read.
+
+        *contents* are the messages by attribute name.
+        """
         with self._lock:
             self._contents[span.trace_id, span.span_id] = contents
             lost = len(self._contents) > _MOST_SPANS

@@ -48,7 +48,10 @@ _USER: Final = ("user_id",)
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
-    """Read a step of a RAG call from *span*, or return None if the span does not follow OpenLLMetry's conventions."""
+    """Read a step of a RAG call from a span that follows OpenLLMetry's conventions.
+
+    Return None if the span does not follow them, or describes no step.
+    """
     attributes = span.attributes
     if not any(mark in attributes for mark in _MARKS):
         return None
@@ -264,7 +267,7 @@ def _passage(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _begin(span: FinishedSpan, kind: StepKind) -> SpanReading:
-    """Create the reading of *span* as a step of *kind*, with model, tokens, session id and user id."""
+    """Create a step of a RAG call from an OpenLLMetry span, with model, tokens, session and user."""
     step = new_step(span, kind)
     otel_genai.add_facts(span, step)
     step.conversation_id = step.conversation_id or _association(span, _SESSION)
@@ -301,7 +304,7 @@ def _value(span: FinishedSpan, name: str) -> Any:
 
 
 def _mark_cut(reading: SpanReading, *names: str) -> None:
-    """Record in *reading* whether one of the attributes *names* was truncated."""
+    """Mark a step as truncated if one of the given span attributes was cut off."""
     span = reading.span
     reading.is_cut = reading.is_cut or any(otel_genai.is_cut(span, span.attributes.get(name)) for name in names)
 

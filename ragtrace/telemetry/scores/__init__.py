@@ -1,1 +1,4 @@
-"""Scores of calls as span attributes, evaluation events and metrics, and on extra spans if they come too late."""
+"""Export of a RAG call's scores as span attributes, evaluation events and metrics.
+
+Scores that come too late for their span are exported on an extra span.
+"""

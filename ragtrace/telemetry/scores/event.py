@@ -35,7 +35,9 @@ Attributes = dict[str, "Detail"]
 def emit_events(
     logger: Logger, evaluation: Evaluation, call: RagCall, response_id: str | None, context: Context
 ) -> None:
-    """Emit one evaluation event for each result, unless the logger takes no events.
+    """Emit one `gen_ai.evaluation.result` event for each metric of a scored RAG call.
+
+    Nothing is emitted if the logger does not accept such events.
 
     Args:
         context: holds the span context of the scored span, with its trace flags and state.
@@ -83,7 +85,10 @@ def emit_events(
 
 
 def accepts_events(logger: Logger, context: Context) -> bool:
-    """Return whether *logger* takes evaluation events, which it does not without a logs SDK."""
+    """Return whether *logger* accepts evaluation events.
+
+    Without a logs SDK it accepts none.
+    """
     # Loggers before SDK 1.45 have no `enabled`: they take every event.
     enabled = getattr(logger, "enabled", None)
     return enabled is None or bool(

@@ -91,7 +91,7 @@ class FeedbackSender:
         return refused
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* lost feedback items as faults, and log a warning at the first loss for *reason*."""
+        """Report lost user feedback: count it, and log a warning at the first loss for each reason."""
         faults.warn_once(
             f"feedback: {reason}",
             "feedback was lost (%s); every further loss is counted in ragtrace.stats().faults",
@@ -130,7 +130,9 @@ class FeedbackSender:
 
 
 def emit_feedback(logger: Logger, feedback: Feedback, context: Context) -> None:
-    """Emit *feedback* as an evaluation event with a human evaluator, unless the logger takes no events.
+    """Emit user feedback as an evaluation event with a human evaluator.
+
+    Nothing is emitted if the logger does not accept such events.
 
     Args:
         context: holds the span context of the call's root span.

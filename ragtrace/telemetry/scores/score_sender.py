@@ -72,7 +72,10 @@ class ScoreSender:
         self._early = frozenset(map(id, early))
 
     def request_hold(self, root: Step) -> list[HoldProcessor]:
-        """Ask all hold processors to keep a call's root span back from export, and return the processors."""
+        """Ask every `HoldProcessor` to delay the export of a RAG call's root span.
+
+        Return the processors that were asked.
+        """
         context = root.span_context
         asked = hold_processors() if context is not None and context.trace_flags.sampled else []
         for hold in asked:
@@ -80,7 +83,7 @@ class ScoreSender:
         return asked
 
     def find_holder(self, root: Step, asked: Sequence[HoldProcessor]) -> HoldProcessor | None:
-        """Return the hold processor that keeps the ended root span *root* back from export, or None.
+        """Return the `HoldProcessor` that keeps an ended root span back from export, or None.
 
         Args:
             asked: the processors that `request_hold` returned.
@@ -96,8 +99,9 @@ class ScoreSender:
         hold: HoldProcessor | None,
         decision: SamplingDecision | None,
     ) -> int:
-        """Send the scores of the evaluators that see every call to events, metrics and observers, before the judge is
-        asked.
+        """Send the early scores of a RAG call, before the judge is asked.
+
+        They come from the evaluators that see every call, and go to events, metrics and observers.
 
         *hold* notes them, too: it exports the call's span with them if the judge takes too long.
 
@@ -317,9 +321,9 @@ def _identity(evaluation: Evaluation) -> str:
 
 
 def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
-    """Return the claims that the documents of an answer do not support, as JSON, worst first, or None without claims.
+    """Return the unsupported claims of an answer as JSON, worst first.
 
-    The list has a limited length.
+    Return None if no metric has claims. The list has a limited length.
 
     Items: text, start, end (offsets in the answer), support, score, unsupported (ranges), chunks (ranks from 0), quote.
     """

@@ -89,8 +89,9 @@ def _new_record(limits: SpanLimits, name: str, attributes: Attributes) -> SpanRe
 
 
 def bounded_list(items: Sequence[T], most: int | None, dropped: int = 0) -> Sequence[T]:
-    """Return *items* (span events or links) as a `BoundedList`, which keeps the last *most* and counts the dropped
-    ones.
+    """Return span events or links as a `BoundedList` of limited length.
+
+    The last *most* items are kept, and the others counted as dropped.
 
     Args:
         most: largest number of items; None: there is no limit.
@@ -368,7 +369,9 @@ def _merge_attributes(first: Mapping[str, AnyValue], more: Mapping[str, AnyValue
 
 
 class FastTracer:
-    """Tracer whose spans cost less than the SDK's, with the ids, sampler, limits and resource of a tracer provider.
+    """Tracer whose spans cost less CPU than the SDK's.
+
+    It uses the ids, sampler, limits and resource of a tracer provider.
 
     Args:
         provider: ragtrace's own provider, or a `UserProvider`.
@@ -406,7 +409,10 @@ class FastTracer:
 
     @property
     def usable(self) -> bool:
-        """Whether fast spans can be used now, which requires that no span processor reads spans when they start."""
+        """Whether this tracer can create spans now in place of the SDK.
+
+        It can while no span processor reads spans when they start.
+        """
         return self._provider.sees_ends_only
 
     def accepts_unchanged(self, attributes: Mapping[str, AnyValue]) -> bool:

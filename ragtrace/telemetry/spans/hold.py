@@ -128,7 +128,10 @@ class HoldProcessor(SpanProcessor):
         return True
 
     def release_with_status(self, span_id: int, status: str) -> bool:
-        """Export the kept-back span *span_id* with interim scores and *status*, and return whether there was one."""
+        """Export a kept-back span with its interim scores and an evaluation status.
+
+        Return whether there was such a span. A span that is not known to be a call's root is exported unchanged.
+        """
         with self._lock:
             interim = self._interim_scores.get(span_id, {})
             is_root = span_id not in self._unconfirmed
@@ -232,13 +235,16 @@ def hold_processors() -> list[HoldProcessor]:
 
 
 def set_before_flush(before_flush: Callable[[float], bool]) -> None:
-    """Make all hold processors call *before_flush*, which finishes scoring, before each flush."""
+    """Make every `HoldProcessor` call *before_flush* before each flush.
+
+    The callback finishes the scoring of calls.
+    """
     for hold in hold_processors():
         hold.before_flush = before_flush
 
 
 def clear_before_flush(before_flush: Callable[[float], bool]) -> None:
-    """Stop all hold processors from calling *before_flush* before each flush."""
+    """Stop every `HoldProcessor` from calling *before_flush* before each flush."""
     for hold in hold_processors():
         if hold.before_flush == before_flush:
             hold.before_flush = None
@@ -255,7 +261,10 @@ def _unregister(entry: ref[HoldProcessor]) -> None:
 
 
 def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
-    """Return a copy of the ended *span* with *scores* as additional attributes, beyond any attribute limit."""
+    """Return a copy of an ended span with scores as additional attributes.
+
+    No attribute limit applies to the scores.
+    """
     clean = BoundedAttributes(attributes=scores, immutable=False)  # a user's metric may put anything into a label
     attributes: Any = {**(span.attributes or {}), **clean}
     if span.dropped_attributes:

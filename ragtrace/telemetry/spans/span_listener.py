@@ -44,7 +44,7 @@ _listeners: WeakKeyDictionary[Any, SpanListener] = WeakKeyDictionary()
 
 
 def listen(provider: object, *, apart_from: HoldProcessor | None = None) -> bool:
-    """Have the RAG calls in the spans of *provider* scored.
+    """Let ragtrace score the RAG calls in the spans of *provider*.
 
     Return False if the provider takes no span processors.
 

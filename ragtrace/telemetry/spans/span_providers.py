@@ -1,5 +1,4 @@
-"""Tracer providers of ragtrace and of users, and their properties that matter for fast spans: limits, processors,
-sampler.
+"""Tracer providers of ragtrace and of users, with their span limits, processors and samplers.
 
 The SDK keeps limits and processors of a user's provider in private attributes. They are found by their types: a release
 that keeps them elsewhere, or calls processors in new ways, only has the effect that the SDK makes the spans.
@@ -42,7 +41,10 @@ _RATIO: Final = re.compile(r"TraceIdRatioBased\{[^{}]*\}")
 
 
 class OwnTracerProvider(TracerProvider):
-    """Tracer provider of ragtrace, which knows its limits and whether all of its span processors are ragtrace's."""
+    """Tracer provider of ragtrace, with its own span limits.
+
+    It also knows whether all of its span processors are ragtrace's.
+    """
 
     def __init__(self, resource: Resource) -> None:
         # A carrier has seven attributes for each score, and OpenInference three for each document. Beyond the limit of
@@ -133,7 +135,10 @@ def sees_ends_only(processor: object) -> bool:
 
 
 def _only_name(attributes: Mapping[str, object], kind: type) -> str | None:
-    """Return the name of the only attribute with a value of the type *kind*, or None if there is not exactly one."""
+    """Return the name of the only attribute with a value of type *kind*.
+
+    Return None if there is not exactly one.
+    """
     names = [name for name, value in attributes.items() if type(value) is kind]
     return names[0] if len(names) == 1 else None
 

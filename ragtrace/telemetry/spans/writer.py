@@ -66,7 +66,7 @@ class SpanWriter:
 
     @property
     def fast(self) -> FastTracer | None:
-        """Tracer for fast spans, whose name and attributes are not needed at the start.
+        """Tracer for spans that start without name and attributes, to save time.
 
         None if the SDK creates the spans.
         """
@@ -157,7 +157,9 @@ class SpanWriter:
 
 
 def restore_attributes(span: Span, first: Mapping[str, str | bool | int | float | Sequence[str]]) -> None:
-    """Set the *first* attributes of *span* again if the SDK has dropped any, and count the dropped ones.
+    """Restore the first attributes of a span after the SDK has dropped some.
+
+    The dropped attributes are counted.
 
     Of too many attributes the SDK silently drops the oldest: those that say of which kind the span is.
     """
