@@ -55,7 +55,7 @@ class _Bet(NamedTuple):
 
     @classmethod
     def on(cls, usual: float, raised: float) -> _Bet:
-        """Create the bet whose stake grows fastest if the error rate rises from *usual* to *raised*."""
+        """Create the bet that detects a rise of the judge's error rate from *usual* to *raised* soonest."""
         return cls(usual, raised / usual, (1.0 - raised) / (1.0 - usual))
 
 

@@ -643,9 +643,9 @@ def describe(value: object) -> str:
 
 
 def unreadable_class(value: object) -> str | None:
-    """Return the class name of *value* if it can be read only by running code of an unknown class, else None.
+    """Return the class name of a value whose fields cannot be read without running its own code, else None.
 
-    It is the class of *value* or of its first item.
+    It is the class of *value*, or of the first item of a list or tuple.
     """
     kind = type(value)
     items: Any = value if kind is list or kind is tuple else ()

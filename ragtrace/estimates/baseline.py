@@ -528,7 +528,7 @@ class BaselineLearner:
                     del self._pending[key]
 
     def _learn_locally(self) -> None:
-        """Learn baselines in memory from this process's calls and the calls last read from the file."""
+        """Update the baselines in memory, from the calls of this process and those last read from the baseline file."""
         with self._lock:
             enough = {
                 key: CollectedScores.concat(parts) for key, parts in self._pending.items() if not self.missing(key)

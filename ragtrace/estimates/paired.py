@@ -45,7 +45,7 @@ class PairedDifference(NamedTuple):
 
 
 def least_pairs(confidence: float = CONFIDENCE) -> int:
-    """Return the smallest number of pairs for which an interval of that *confidence* is finite."""
+    """Return the least number of score pairs for which the confidence interval of their mean difference is finite."""
     return math.ceil(-math.log2((1.0 - confidence) / 2.0))
 
 

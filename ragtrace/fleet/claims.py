@@ -131,7 +131,7 @@ class WorkerClaims:
         """Numbers of calls by the outcome of claiming them; `unknown`: the store did not answer."""
 
     def claim_all(self, wanted: Sequence[tuple[SpanContext | None, str, str]]) -> Sequence[Claim | Literal["unknown"]]:
-        """Claim RAG calls, and count the outcomes.
+        """Claim RAG calls for this worker, so that no other worker judges them, and count the outcomes.
 
         Args:
             wanted: for each call its root span, the id of its delivery (owner), and the beginning of the ids of owners

@@ -172,7 +172,7 @@ class AdmissionControl:
 
     @property
     def bytes(self) -> float:
-        """Total size in bytes of the admitted items that have been measured."""
+        """Total size of the queued items in bytes, without items whose size is not known yet."""
         return self._bytes
 
     def full(self, unweighed: int) -> bool:

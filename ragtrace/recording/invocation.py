@@ -138,9 +138,9 @@ class Invocation:
 
 @types.coroutine
 def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-    """Await the user's *awaitable* step by step, in the OpenTelemetry context of the recording.
+    """Run the coroutine of a recorded function with its span as the current span, and return the coroutine's result.
 
-    The context is current only while the user's code runs.
+    The span is current only while the user's code runs, not while the coroutine is suspended.
 
     An attach around an `await` would leave the context attached across suspensions, and fail to detach it when the
     coroutine is resumed elsewhere: another thread, another `contextvars.Context`.

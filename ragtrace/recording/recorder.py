@@ -398,7 +398,10 @@ class StepRecorder:
             self._runtime.head_dropped(self.step.workflow)
 
     def _keep_arguments(self) -> None:
-        """Keep immutable arguments to be extracted later, and extract the arguments at once if any is mutable."""
+        """Keep the function's arguments, to read query and documents from them in the background.
+
+        If any is mutable, they are read at once.
+        """
         spec, step = self._spec, self.step
         if spec.provider is not None:
             step.provider = spec.provider

@@ -127,7 +127,7 @@ def _groups_by_name(columns: CallColumns, positions: NDArray[np.int64]) -> Itera
 
 
 def _groups_by_content(bodies: Sequence[Mapping[str, Any]]) -> Iterator[_Group]:
-    """Yield groups of calls by the retrieved chunks and by the words of the query."""
+    """Yield groups of calls with the same retrieved chunk, then groups of calls with the same word in the query."""
     contexts: list[Sequence[Mapping[str, Any]] | None] = [body.get("contexts") for body in bodies]
     yield _Group("retrieval", "nothing was retrieved", np.array([each is not None and not each for each in contexts]))
     scores = [[c["score"] for c in each or () if isinstance(c.get("score"), (int, float))] for each in contexts]

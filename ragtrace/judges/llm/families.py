@@ -1,4 +1,4 @@
-"""Further LLM requests for labels that some metrics need: key facts, claims, questions, intentions and ratings."""
+"""Families of labels that only some metrics need, each by LLM requests of its own: key facts, claims, questions ..."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def read_tool(reading: SpanReading, arguments_name: str, result_name: str) -> No
 
 
 def _read_contexts(reading: SpanReading) -> None:
-    """Set the documents that the span of a workflow or generation lists as its contexts."""
+    """Read the documents that the span of a workflow or generation lists as its contexts into the step."""
     found = _content(reading.span, semconv.CONTEXTS)
     # Older releases of ragtrace wrote them under the name that is defined for retrievals.
     found = _content(reading.span, semconv.RETRIEVAL_DOCUMENTS) if found is None else found

@@ -37,7 +37,7 @@ def parse_repr(text: str) -> Any:
 
 
 def _source(text: str) -> str:
-    """Return *text* with every `<...>` replaced by the literal inside it, or by None.
+    """Return the text of a `repr` with each `<Name: literal>` replaced by its literal, and other `<...>` by None.
 
     Raises:
         ValueError: if *text* holds anything but literals, containers and calls, or is nested too deeply for the parser.
