@@ -17,7 +17,7 @@ from ragtrace.system.faults import faults
 from ragtrace.system.forks import call_in_child
 
 NEVER_RULE: Final = "never_rule"
-"""Reason of a sampling decision by a `never` rule, whose calls are never judged and thus in no estimate."""
+"""Reason of a sampling decision by a `never` rule, whose calls are in no estimate of a judge's metric."""
 ALWAYS_RULE: Final = "always_rule"
 """Reason of a sampling decision by an `always` rule, whose calls are always judged and thus a separate stratum."""
 _SCALE: Final = (0.0, 1.0)
@@ -49,8 +49,8 @@ class Moments:
     without weights, `r` (rule) calls that were judged because of an `always` rule. `n`, `f` and `ff` are over all
     calls, judged or not.
 
-    The sums from `c` to `www` decide how wide the interval is and how much the screen counts; older versions did not
-    record them, so they may be 0.
+    The sums from `c` to `www` decide how wide the interval is and how much the screen counts. Older versions did
+    not record the sums from `c` on, so these may be 0.
 
     Plain float sums: after a billion calls their relative rounding error is below 1e-7 at worst and near 1e-12 in
     practice, against intervals whose relative width is above 1e-5; metrics backends are no more precise.
@@ -263,8 +263,8 @@ class RunningMoments:
     exported, and `ragtrace.history` keeps the scores of single calls. A forked child begins at 0.
 
     A metric of the judge is estimated from the judge's scores, with the screen's score of the same metric, if there is
-    one, as its f. Any other metric is estimated from the screen's scores, all of which are known (p = 1, f = 0). Calls
-    that match a `never` rule are left out.
+    one, as its f. Any other metric is estimated from the screen's scores, all of which are known (p = 1, f = 0).
+    Estimates of the judge's metrics leave out the calls that match a `never` rule.
 
     Where a screen has the metric, n counts the calls that the screen has scored. A judged call that it could not score
     has the weight of any other, and as its f the mean f of the calls scored so far. This shifts no estimate, as f

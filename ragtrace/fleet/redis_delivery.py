@@ -50,7 +50,8 @@ for i, item in ipairs(items) do
 end
 return items
 """
-# A message that goes back says so in a key of its own, which a decoder of JSON may find twice.
+# A message whose worker is gone goes back with the key "redelivered" in front. One that goes back again has the key
+# twice, which decoders of JSON accept.
 _RENEWAL_SCRIPT: Final = """
 local now = redis.call('TIME')
 now = now[1] + now[2] / 1000000
@@ -63,6 +64,7 @@ for _, tag in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[1])
 end
 return redis.call('LRANGE', KEYS[4], 0, -1)
 """
+# A message that no worker has noted yet goes back as it is.
 _PUT_BACK_SCRIPT: Final = """
 if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 1 then redis.call('RPUSH', KEYS[2], ARGV[1]) end
 """

@@ -1,9 +1,10 @@
 """The spool file: a bounded SQLite file of unscored RAG calls, kept until a process has scored them.
 
-Several processes may share the file, and each call is scored at least once. A call is in the file from the end of the
-process that did not score it until another process has delivered its scores. To score it, a process claims its row for
-a lease, which it renews while it works, and deletes the row afterwards. A process that is killed in between leaves the
-row behind: the call is scored, and its scores are sent, a second time under the same score ids.
+Several processes may share the file, and each call is scored at least once. A call is in the file from the time at
+which its process could not have it scored until a process, mostly another one, has delivered its scores. To score it, a
+process claims its row for a lease, which it renews while it works, and deletes the row afterwards. A process that is
+killed in between leaves the row behind: the call is scored, and its scores are sent, a second time under the same score
+ids.
 
 Each operation opens the file and closes it again, so that nothing is carried through a fork or from thread to thread.
 Every operation may raise `sqlite3.Error`: the file is locked for too long, full, damaged or gone.

@@ -103,7 +103,7 @@ class WorkItem:
 
     @classmethod
     def from_spooled(cls, claimed: ClaimedCall) -> WorkItem:
-        """Create a work item for a RAG call that another process has left unscored in the spool file."""
+        """Create a work item for a RAG call that was left unscored in the spool file, mostly by another process."""
         work = cls.from_unscored(claimed.unscored)
         work.spool_row = claimed.number
         return work

@@ -446,7 +446,7 @@ class StepRecorder:
         else:
             self._kept_result = kept
 
-    # --- reading of what was kept, mostly on the background thread (`DeferredReading`) --------------------------------
+    # --- reading of what was kept, mostly on the background thread ----------------------------------------------------
 
     def clear(self) -> None:
         """Drop the recorded arguments, result and stream without reading them."""
