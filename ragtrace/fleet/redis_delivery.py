@@ -34,10 +34,11 @@ _HELD: Final = f"{REDIS_PREFIX}held"
 _MESSAGES: Final = f"{REDIS_PREFIX}held_messages"
 """Key of the hash with the message of each held delivery, as taken from the queue."""
 # The scripts use the time of Redis, as the clocks of the workers may differ.
+# Beside the moved message, this script takes at most a sixteenth of the queue, so that workers share a short queue.
 _TAKE_SCRIPT: Final = """
 if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 0 then return {} end
 local items = {ARGV[1]}
-for i = 3, #ARGV do
+for i = 3, math.min(#ARGV, 2 + math.floor(redis.call('LLEN', KEYS[2]) / 16)) do
     local item = redis.call('RPOP', KEYS[2])
     if not item then break end
     items[i - 1] = item
