@@ -65,8 +65,6 @@ class OpenAIServer:
         self.n_connections = 0
         """Number of connections that clients have made so far."""
         self._chats = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="model server", daemon=True)
         self._connections: set[asyncio.Task[None]] = set()
         self.port = 0
 
@@ -86,6 +84,9 @@ class OpenAIServer:
         return len(self.chats)
 
     def __enter__(self) -> OpenAIServer:
+        # Opened here and not in the constructor: a server that is never entered would leave the loop's sockets open.
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="model server", daemon=True)
         self._thread.start()
         self._server = self._run(asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1024))
         self.port = self._server.sockets[0].getsockname()[1]

@@ -45,10 +45,15 @@ class Hook:
 
             def log_message(self, *_: object) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._handler = Handler
+
+    @property
+    def url(self) -> str:
+        """Address of the server, once it is entered."""
+        return f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Hook:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
         return self

@@ -93,8 +93,6 @@ class JudgeServer:
         """Every request, in the order of arrival."""
         self.in_flight = 0
         self.most_in_flight = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="judge server", daemon=True)
         self._connections: set[asyncio.Task[None]] = set()
         self.port = 0
 
@@ -104,6 +102,9 @@ class JudgeServer:
         return f"http://127.0.0.1:{self.port}/judge"
 
     def __enter__(self) -> JudgeServer:
+        # Opened here and not in the constructor: a server that is never entered would leave the loop's sockets open.
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="judge server", daemon=True)
         self._thread.start()
         self._server = self._run(asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1024))
         self.port = self._server.sockets[0].getsockname()[1]

@@ -120,6 +120,11 @@ def postgres_server() -> Iterator[Postgres]:
 
 
 def _program(name: str) -> str:
-    """Return the path of a program of the newest PostgreSQL, which Debian puts beside PATH."""
+    """Return the path of a program of the newest PostgreSQL.
+
+    Debian puts the servers beside PATH and `pg_lsclusters`, which lists them, on it.
+    """
+    if shutil.which("pg_lsclusters") is None:
+        return require(name)
     found = sorted(_DEBIAN.glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3].partition(".")[0]))
     return str(found[-1]) if found else require(name)

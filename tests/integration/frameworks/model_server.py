@@ -63,11 +63,7 @@ class ModelServer:
         class Handler(_Handler):
             model = server
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), name="model server", daemon=True
-        )
+        self._handler = Handler
 
     @property
     def url(self) -> str:
@@ -75,6 +71,11 @@ class ModelServer:
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def __enter__(self) -> ModelServer:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), name="model server", daemon=True
+        )
         self._thread.start()
         return self
 
