@@ -29,7 +29,7 @@ class Estimate:
     """Lower end of the 95 % interval; None: there is no estimate."""
     high: float | None
     n: int
-    """Number of calls that could have been judged; of a fleet, whose workers see no other calls, of judged calls."""
+    """Number of calls that could have been judged, whether they were judged or not."""
     effective_n: float
     """Number of judged calls of equal weight that would give the same precision, at most the number judged."""
     method: Method

@@ -58,8 +58,8 @@ class Moments:
 
     n: float = 0.0
     """Number of calls that could have been judged, whether they were judged or not. Where a screen has the metric,
-    calls that the screen has not scored are left out. In the workers of a fleet, which see no other calls, the number
-    of judged calls."""
+    calls that the screen has not scored are left out. The workers of a fleet learn the number of calls that were not
+    judged from the messages of the judged ones."""
     f: float = 0.0
     """Sum of the screen's scores over the calls that `n` counts; 0 where no screen has the metric."""
     ff: float = 0.0
@@ -335,6 +335,16 @@ class RunningMoments:
                     )
                 sums = self._sums.setdefault(series, _SeriesSums())
             sums.add(moments, self._slice_number(0.0))
+
+    def add_unjudged(self, unjudged: Mapping[str, int]) -> None:
+        """Add calls that another process has not had judged to the sums of each of the judge's metrics.
+
+        Args:
+            unjudged: number of calls by workflow.
+        """
+        for metric in self.assignment.judged:
+            for workflow, number in unjudged.items():
+                self.add(SeriesKey(metric, self.assignment.judge or "", workflow), Moments(float(number)))
 
     def _mean_screen(self, series: SeriesKey) -> float:
         """Return the mean of the screen's scores so far under the key *series*, or 0 if there are none."""

@@ -263,6 +263,8 @@ class FleetJudge:
         if judged.status == "taken_over":  # the other delivery sends the scores, and confirms the claim
             return
         if judged.status == "scored":
+            # Of a call that becomes a dead letter the numbers stay in the message, until it is judged after all.
+            self._runtime.moments.add_unjudged(message.unjudged)
             await self.delivery.wait(span)
             return
         # Without the claim, the call can be judged again by any worker.

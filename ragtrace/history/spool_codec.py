@@ -22,6 +22,8 @@ class UnscoredCall(NamedTuple):
     response_id: str | None = None
     probability: float | None = None
     """Inclusion probability with which the judge was to see the call; None: the sampler had not decided yet."""
+    reason: str = ""
+    """Reason of the sampling decision behind the probability; empty: not known, or there was no decision yet."""
 
     @property
     def identity(self) -> str:
@@ -64,6 +66,7 @@ def encode(unscored: UnscoredCall) -> str:
         "open": unscored.pending_evaluators,
         "response_id": unscored.response_id,
         "probability": unscored.probability,
+        "reason": unscored.reason,
     }
     return json.dumps(record)
 
@@ -85,7 +88,9 @@ def decode(text: str) -> UnscoredCall:
     found = {name: value for name, value in record["call"].items() if name in _OF_A_CALL}
     found |= {name: read(found[name]) for name, read in _READERS.items() if name in found}
     call = RagCall(**found, span=_span_from_record(record["span"]))
-    return UnscoredCall(call, tuple(record["open"]), record["response_id"], record["probability"])
+    # Calls that an older version wrote have no reason.
+    reason = record.get("reason", "")
+    return UnscoredCall(call, tuple(record["open"]), record["response_id"], record["probability"], reason)
 
 
 def _span_record(span: SpanContext | None) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from time import time
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
 from opentelemetry.trace import SpanContext
@@ -54,6 +54,9 @@ class CallMessage(NamedTuple):
     """Seconds since the epoch after which the call is not judged any more."""
     tries: int = 0
     """Number of failed attempts to judge the call."""
+    unjudged: Mapping[str, int] = MappingProxyType({})
+    """Number of calls by workflow that the application did not hand over, since the last message that had such numbers.
+    Estimates of all calls need them: a worker sees the sampled calls only."""
 
     @classmethod
     def of(cls, unscored: UnscoredCall) -> CallMessage:
@@ -73,6 +76,7 @@ def write_message(message: CallMessage) -> str:
         "published": message.published,
         "deadline": message.deadline,
         "tries": message.tries,
+        **({"unjudged": dict(message.unjudged)} if message.unjudged else {}),
     }
     text = f"{json.dumps(head)[:-1]}, {encode(message.unscored)[1:]}"  # one object: the call is encoded once
     if len(text) > MOST_BYTES:
@@ -107,7 +111,8 @@ def read_message(text: object) -> CallMessage:
     except (ValueError, TypeError, KeyError) as error:
         raise MessageError("malformed", f"the call cannot be read: {type(error).__name__}") from error
     envelope = cast("dict[str, Any]", record)
-    return CallMessage(unscored, envelope["published"], envelope["deadline"], envelope["tries"])
+    unjudged = MappingProxyType(envelope.get("unjudged", {}))
+    return CallMessage(unscored, envelope["published"], envelope["deadline"], envelope["tries"], unjudged)
 
 
 def _seen(version: object) -> str:
@@ -120,11 +125,14 @@ def _check_envelope(record: Mapping[str, object]) -> None:
         "deadline": _is_time,
         "tries": lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1_000,
         "probability": _is_probability,
+        "reason": lambda value: isinstance(value, str),
+        "unjudged": _is_counts,
         "response_id": lambda value: value is None or isinstance(value, str),
         "open": lambda value: isinstance(value, list),
         "span": _is_span,
         "call": lambda value: isinstance(value, dict),
     }
+    record = {"reason": "", "unjudged": {}, **record}  # messages of older versions have none
     for name, check in checks.items():
         if name not in record or not check(record[name]):
             raise MessageError("malformed", f"{name} is missing or wrong")
@@ -140,6 +148,14 @@ def _is_time(value: object) -> bool:
 
 def _is_probability(value: object) -> bool:
     return _is_number(value) and 0 < cast("float", value) <= 1
+
+
+def _is_counts(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    counts = cast("dict[str, object]", value)
+    valid = (_is_integer(count) and 0 <= cast("int", count) < 1e12 for count in counts.values())
+    return len(counts) <= _MOST_ITEMS and all(valid)
 
 
 def _is_span(value: object) -> bool:

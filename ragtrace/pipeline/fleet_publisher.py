@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
+from ragtrace.estimates.moments import MOST_SERIES, OTHER
 from ragtrace.pipeline.call_message import MessageError
 from ragtrace.pipeline.fleet_broker import CallBroker
 from ragtrace.pipeline.queue_watch import QueueWatch
@@ -63,6 +64,8 @@ class FleetPublisher:
         _parents_connections.append(self.broker.detach())
         self._changed = threading.Condition()
         self._queue: deque[_Publishing] = deque()
+        self._unjudged: Counter[str] = Counter()
+        """Number of calls by workflow that were not handed over, and that no message says yet."""
         self._closed = False
         self._away_since: float | None = None
         self._n_waiting = 0
@@ -98,6 +101,14 @@ class FleetPublisher:
                 self._changed.notify()
         return await publishing.done
 
+    def count_unjudged(self, workflow: str) -> None:
+        """Count a RAG call that could have been judged and is not handed over, for estimates by the workers.
+
+        The next message takes the number along.
+        """
+        with self._changed:
+            self._unjudged[workflow if workflow in self._unjudged or len(self._unjudged) < MOST_SERIES else OTHER] += 1
+
     @contextmanager
     def hurried(self) -> Generator[None, None, None]:
         """Publish calls without waiting for fuller batches, while a `with` block runs.
@@ -131,7 +142,7 @@ class FleetPublisher:
             if published:
                 pause, self._away_since = _FIRST_PAUSE_SECONDS, None
             _settle(published, "published")
-            _settle([each for each, error in ends if isinstance(error, MessageError)], "too_large")
+            self._end([each for each, error in ends if isinstance(error, MessageError)], "too_large")
             left = [(each, error) for each, error in ends if error is not None and not isinstance(error, MessageError)]
             if left:
                 self._put_back([each for each, _ in left], left[0][1])
@@ -155,7 +166,20 @@ class FleetPublisher:
                 return None
             self._next_batch = monotonic() + _BATCH_SECONDS
             taken = [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
-        return [each for each in taken if not each.done.cancelled()]
+            batch = [each for each in taken if not each.done.cancelled()]
+            # A message that is put back keeps its numbers: the broker may have stored one that it did not confirm, and
+            # numbers that another message takes along would count twice.
+            if batch and self._unjudged and not batch[0].message.unjudged:
+                message = batch[0].message._replace(unjudged=dict(self._unjudged))
+                batch[0], self._unjudged = batch[0]._replace(message=message), Counter()
+        return batch
+
+    def _end(self, publishings: Sequence[_Publishing], result: Publication) -> None:
+        """Set the outcome of calls whose messages are dropped, and keep the numbers of calls in these messages."""
+        with self._changed:
+            for each in publishings:
+                self._unjudged.update(each.message.unjudged)
+        _settle(publishings, result)
 
     def _put_back(self, publishings: Sequence[_Publishing], error: Exception) -> None:
         """Put calls that the broker has not stored back to the front of the queue.
@@ -176,7 +200,7 @@ class FleetPublisher:
                 return
             left, self._queue = self._queue, deque()
             self._queue.extend(each for each in left if not each.spoolable)
-        _settle([each for each in left if each.spoolable], "away")
+        self._end([each for each in left if each.spoolable], "away")
 
 
 def _settle(publishings: Sequence[_Publishing], result: Publication) -> None:

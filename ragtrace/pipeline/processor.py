@@ -29,6 +29,7 @@ from ragtrace.core import semconv
 from ragtrace.core.ledger import FLEET, Ledger, Outcome
 from ragtrace.core.step import CallBuilder, Step
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
+from ragtrace.estimates.moments import NEVER_RULE
 from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, evaluate
 from ragtrace.pipeline.health import MOST_OUTCOMES, RecentOutcomes, failure_detail, unscored_metrics
@@ -91,6 +92,8 @@ class WorkItem:
     """Built and redacted call; None until the processor has built it."""
     probability: float | None = None
     """Probability with which the call is sampled for the judge, from 0 to 1; None until the sampler has decided."""
+    sampling_reason: str = ""
+    """Reason of the sampler's decision, for instance `always_rule`; empty until it has decided, or where not known."""
     published: bool = False
     """Whether the call has been published to the queue of a fleet, whose workers judge it (outcome `handed_over`)."""
     spool_row: int | None = None
@@ -121,6 +124,7 @@ class WorkItem:
             pending_evaluators=set(unscored.pending_evaluators),
             call=unscored.call,
             probability=unscored.probability,
+            sampling_reason=unscored.reason,
         )
 
     def claim_pending_evaluators(self) -> tuple[str, ...]:
@@ -465,7 +469,7 @@ class CallProcessor:
             evaluations: list[Evaluation] = []
             self._count_evaluation(work, evaluation, evaluations)
             with guarded("attaching scores"):
-                self._score_sender.send(work.step, call, evaluations, None)
+                self._score_sender.send(work.step, call, evaluations, None, decision=_decision_elsewhere(unscored))
             return JudgedCall("scored" if evaluation.error is None else "failed", evaluation.error or "")
         except asyncio.CancelledError:
             self.count_pending_as(work, "handed_over", "shutdown")
@@ -541,27 +545,30 @@ class CallProcessor:
         if work.probability is None:
             decision = self._sampler.decide(call, screened)
         else:  # decided before the call went into the spool
-            decision = SamplingDecision(True, work.probability, "sampled")
+            decision = SamplingDecision(True, work.probability, work.sampling_reason or "sampled")
         if not decision.included:
             self.count_outcome(work, self._judge_id, "sampled_out", decision.reason, probability=decision.probability)
+            if decision.reason != NEVER_RULE:
+                self._tell_fleet_of_unjudged(call)
             return decision
         # A call from the spool file keeps its slot of the queue's capacity: it was only claimed because there was room.
         if work.spool_row is None and not self._worker.move_to_waiting():
             self._drop_as_queue_full(work, self._judge_id, decision)
+            self._tell_fleet_of_unjudged(call)
             return decision
-        work.probability = decision.probability
+        work.probability, work.sampling_reason = decision.probability, decision.reason
         if work.spool_row is None:
             work.n_sent_early = self._score_sender.send_early_scores(work.step, call, evaluations, holding, decision)
         judge = self._evaluators.judge
         if judge is None:
-            await self._publish_or_spool(work, call, decision.probability)
+            await self._publish_or_spool(work, call, decision)
             return decision
         judged = await evaluate(judge, call, decision.probability, count_attempt)
         self._sampler.record_cost(judged.cost_usd)
         self._count_evaluation(work, judged, evaluations)
         return decision
 
-    async def _publish_or_spool(self, work: WorkItem, call: RagCall, probability: float) -> None:
+    async def _publish_or_spool(self, work: WorkItem, call: RagCall, decision: SamplingDecision) -> None:
         """Publish a sampled RAG call to the queue of the fleet.
 
         While the broker cannot be reached, store the call in the spool file, if there is one.
@@ -571,7 +578,8 @@ class CallProcessor:
 
         if self._publisher is None:
             return
-        unscored = UnscoredCall(call, (FLEET,), work.step.response_id, probability)
+        probability = decision.probability
+        unscored = UnscoredCall(call, (FLEET,), work.step.response_id, probability, decision.reason)
         spoolable = self._spooling is not None and work.spool_row is None
         result = await self._publisher.publish(CallMessage.of(unscored), spoolable=spoolable)
         if result == "away" and self._spooling is not None:
@@ -586,6 +594,7 @@ class CallProcessor:
         if result == "published":
             work.published = self.count_outcome(work, FLEET, "handed_over", probability=probability)
             return
+        self._publisher.count_unjudged(call.workflow)
         work.dropped = result  # "too_large"
         self.count_outcome(work, FLEET, "dropped", work.dropped, probability=probability)
         faults.warn_once(
@@ -593,6 +602,11 @@ class CallProcessor:
             "the texts of a call are too large for the queue of the fleet (4 MiB), and it is counted as dropped "
             "(too_large) in ragtrace.stats(), as every further one is. Lower max_chars=",
         )
+
+    def _tell_fleet_of_unjudged(self, call: RagCall) -> None:
+        """Have the next message to the fleet say that *call* happened, and that it is not judged."""
+        if self._publisher is not None:
+            self._publisher.count_unjudged(call.workflow)
 
     def _drop_as_queue_full(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
         """Count a sampled RAG call as dropped instead of judging it, because too many calls wait for the judge."""
@@ -685,7 +699,9 @@ class CallProcessor:
                     if call is not None:
                         works.append(work)
                         step = work.step
-                        calls.append(UnscoredCall(call, claimed[work], step.response_id, work.probability))
+                        calls.append(
+                            UnscoredCall(call, claimed[work], step.response_id, work.probability, work.sampling_reason)
+                        )
                 stored = spooling.add(calls, until + _STORE_GRACE_SECONDS - monotonic())
                 ends.update((work, ("dropped", "spooled")) for work, is_in in zip(works, stored, strict=True) if is_in)
                 if monotonic() > until - _STORE_SECONDS:
@@ -706,6 +722,13 @@ class CallProcessor:
         except Exception as error:
             faults.record("spool", error)
             return None, ("dropped", "not_spooled")
+
+
+def _decision_elsewhere(unscored: UnscoredCall) -> SamplingDecision | None:
+    """Return the sampling decision that another process made for a RAG call, or None if its reason is not known."""
+    if unscored.probability is None or not unscored.reason:
+        return None
+    return SamplingDecision(True, unscored.probability, unscored.reason)
 
 
 def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation]) -> str:
