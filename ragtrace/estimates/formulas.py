@@ -52,10 +52,16 @@ were not judged are its only error; and while n > w, V is at least S2 SPARSE W /
 
 **Calls that an `always` rule had judged** (r of them, each of weight 1) are a stratum of their own, because they say
 nothing about calls that were sampled. Everything above is computed from the sums without theirs, which gives t' and g'.
-With a = ry / r, their share h = r / w, and a Wilson interval for a as above (W = k = 1; no error for the traffic),
+The other calls are n - r in number, judged or not, so the share of the ruled calls in the traffic is known: h = r / n.
+With a = ry / r and a Wilson interval for a as above (W = k = 1; no error for the traffic),
     mean h a + (1 - h) g',  arms^2 = (h arm_a)^2 + ((1 - h) arm_g')^2 + Z^2 (a - t')^2 var(h)
-(square-and-add), where var(h) = (h (1 - h))^2 (ww' - w') / w'^2 by sampling, plus h (1 - h) / w for the rate behind the
-traffic. Where no other call was judged there is one stratum.
+(square-and-add), where var(h) = h (1 - h) / n for the rate behind the traffic, and 0 for the traffic itself. Where the
+calls that were not judged are not counted (n is not above c), the number of other calls is estimated by w' = w - r:
+then h = r / w, and var(h) is h (1 - h) / w for the rate, plus (h (1 - h))^2 (ww' - w') / w'^2 by sampling.
+Where no other call was judged although there are some (n above c = r), nothing is known about these: their mean may be
+anything from 0 to 1. The value is a, as if they were like the judged calls, and the interval ends where they all have
+the score 0, and where they all have the score 1:
+    low h a - arm(a),  high h a + (1 - h) + arm(1 - a),  arm(x)^2 = (h arm_a)^2 + Z^2 x^2 var(h).
 
 **Sources.** Hajek 1971 (weighted mean); Wilson 1927 and Newcombe 1998 (score interval with continuity correction); Fay
 and Feuer 1997, Statistics in Medicine 16:791 (an added observation of high weight in intervals for weighted sums);
@@ -97,7 +103,7 @@ _NOTHING: Final = 1e-9
 _WHOLE: Final = 1.001
 """Tolerance, as a factor, of the inequalities that show whether a sum was recorded."""
 _RULED_ONLY: Final = 1e-6
-"""Share of the weight below which sampled calls are rounding error: an `always` rule had all calls judged."""
+"""Share of the weight below which sampled calls are rounding error: an `always` rule had all judged calls judged."""
 _PRODUCTS: Final = ("", "y", "f", "yy", "yf", "ff")
 _ROUNDING: Final = 1e-30
 """Value below which a product of several variances counts as 0, as it is rounding error."""
@@ -176,6 +182,22 @@ class IntervalBounds(Generic[Q]):
 
 
 @dataclass(frozen=True, slots=True)
+class _Strata(Generic[Q]):
+    """Sums over two parts of the traffic: calls that an `always` rule had judged, and all other calls."""
+
+    ruled: Mapping[str, Q]
+    """Sums over the ruled calls (fields from `r` on, without the `r`); all 0 where there is one stratum."""
+    rest: Mapping[str, Q]
+    """Sums over the other calls; over all calls where there is one stratum, or where no other call was judged."""
+    number: Q
+    """Number of the other calls, judged or not."""
+    counted: Q
+    """1 if that number is known, 0 if it is estimated from the weights of the judged calls."""
+    blind: Q
+    """1 if there are other calls and none of them was judged, else 0."""
+
+
+@dataclass(frozen=True, slots=True)
 class _SampleStatistics(Generic[Q]):
     """Statistics of the judged calls from which the confidence interval of a mean score is computed."""
 
@@ -208,7 +230,8 @@ def interval_bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, tar
         method: `weighted`, `fixed` or `tuned`: how the screen's scores are used.
         target: what the mean is of: `rate` or `traffic`.
     """
-    ruled, rest = _strata(sums, a)
+    strata = _split_by_rule(sums, a)
+    rest, seen = strata.rest, 1.0 - strata.blind
     sample = _sample_statistics(rest, a)
     low, high = wilson_interval(sample.mean, sample.effective, a, "plain")
     if method == "weighted":
@@ -218,69 +241,74 @@ def interval_bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, tar
     scale = _interval_scale(rest, sample, saved, a, tuned=method != "fixed", rate=target == "rate")
     # Without a sampled call that the screen has scored, there is no correction.
     correction = a.ratio(rest["f"] - rest["n"] * sample.screen, rest["n"], rest["n"] * 0.0, 0.0)
-    value = a.let("rest_value", _clamped(sample.mean + weight * correction, a))
+    value = a.let("rest_value", _clamped(sample.mean + seen * weight * correction, a))
     below, above = sample.mean - low, high - sample.mean
     if method == "fixed":
         below = above = a.maximum(below, above)
-    below = a.let("rest_below", value - _clamped(value - scale * below, a))
-    above = a.let("rest_above", _clamped(value + scale * above, a) - value)
-    return _combine_strata(
-        sums, ruled, rest, sample.mean, IntervalBounds(value, below, above, weight), a, rate=target == "rate"
-    )
+    below = a.let("rest_below", value - seen * _clamped(value - scale * below, a))
+    above = a.let("rest_above", strata.blind + seen * _clamped(value + scale * above, a) - value)
+    other = IntervalBounds(value, below, above, seen * weight)
+    return _combine_strata(strata, sample.mean, other, a, rate=target == "rate")
 
 
-def _strata(sums: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[dict[str, Q], dict[str, Q]]:
+def _split_by_rule(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Strata[Q]:
     """Split sums over calls into two strata: calls that an `always` sampling rule selected, and all other calls."""
-    other = sums["w"] - sums["r"]
-    both = a.let("strata", a.ratio(other, other, sums["w"] * _RULED_ONLY, 0.0))
-    ruled = {name: a.let(f"ruled_r{name}", both * sums[f"r{name}"]) for name in _PRODUCTS}
-    rest = {name: sums[name] - ruled[product] for name, product in (("n", ""), ("f", "f"), ("ff", "ff"))}
+    w, r, n = sums["w"], sums["r"], sums["n"]
+    weight = w - r
+    judged = a.let("rest_judged", a.ratio(weight, weight, w * _RULED_ONLY, 0.0))
+    counted = a.let("counted", a.ratio(n, n, sums["c"] * _WHOLE, 0.0))
+    # With no ruled call at all, `judged` is 1: there are two strata, of which one is empty.
+    split = a.maximum(judged, counted)
+    ruled = {name: a.let(f"ruled_r{name}", split * sums[f"r{name}"]) for name in _PRODUCTS}
+    taken = {name: judged * value for name, value in ruled.items()}
+    rest = {name: sums[name] - taken[product] for name, product in (("n", ""), ("f", "f"), ("ff", "ff"))}
     for product in _PRODUCTS:
         for power in ("w", "ww", "c"):
-            rest[power + product] = sums[power + product] - ruled[product]
-    rest["www"] = sums["www"] - ruled[""]
+            rest[power + product] = sums[power + product] - taken[product]
+    rest["www"] = sums["www"] - taken[""]
     # Older versions that record no c record no r either, so only rounding can make a difference negative.
-    return ruled, {name: a.let(f"rest_{name}", a.maximum(value, 0.0)) for name, value in rest.items()}
+    rest = {name: a.let(f"rest_{name}", a.maximum(value, 0.0)) for name, value in rest.items()}
+    number = a.let("others", a.maximum(counted * (n - ruled[""]) + (1.0 - counted) * rest["w"], 0.0))
+    return _Strata(ruled, rest, number, counted, a.let("blind", split - judged))
 
 
 def _combine_strata(
-    sums: Mapping[str, Q],
-    ruled: Mapping[str, Q],
-    rest: Mapping[str, Q],
-    plain: Q,
-    other: IntervalBounds[Q],
-    a: Arithmetic[Q],
-    *,
-    rate: bool,
+    strata: _Strata[Q], plain: Q, other: IntervalBounds[Q], a: Arithmetic[Q], *, rate: bool
 ) -> IntervalBounds[Q]:
-    """Combine the estimates of two strata into one: calls that an `always` rule selected, and sampled calls.
+    """Combine the estimates of two strata into one: calls that an `always` rule selected, and other calls.
 
     Args:
-        sums: the sums over all calls.
-        ruled: the sums over the calls that an `always` rule had judged.
-        rest: the sums over the sampled calls.
-        plain: weighted mean score of the sampled calls.
-        other: estimate of the sampled calls; its `low` and `high` are distances from its value.
+        strata: the sums over the calls of each stratum.
+        plain: weighted mean score of the judged calls of the second stratum.
+        other: estimate of the second stratum; its `low` and `high` are distances from its value.
         rate: whether the estimate is of the rate behind the traffic, rather than of the traffic itself.
     """
-    share = a.let("ruled", ruled[""] / sums["w"])
+    ruled, rest, blind = strata.ruled, strata.rest, strata.blind
+    number = ruled[""] + strata.number
+    share = a.let("ruled", ruled[""] / number)
     rest_share = 1.0 - share
-    mean = a.let("ruled_mean", a.ratio(ruled["y"], ruled[""], sums["w"] * 0.0, 0.0))
+    mean = a.let("ruled_mean", a.ratio(ruled["y"], ruled[""], number * 0.0, 0.0))
     apart = mean - plain
-    spread = share * share * rest_share * rest_share * a.maximum(rest["ww"] - rest["w"], 0.0) / (rest["w"] * rest["w"])
-    below = above = sums["w"] * 0.0
+    varies = a.maximum(rest["ww"] - rest["w"], 0.0) / (rest["w"] * rest["w"])
+    spread = (1.0 - strata.counted) * share * share * rest_share * rest_share * varies
+    below = above = number * 0.0
     if rate:
-        spread = spread + share * rest_share / sums["w"]
+        spread = spread + share * rest_share / number
         centre = a.let("ruled_centre", (ruled["y"] + PSEUDO) / (ruled[""] + 2.0 * PSEUDO))
         about = ruled["yy"] - 2.0 * centre * ruled["y"] + centre * centre * ruled[""]
-        number = a.maximum(ruled[""], 1.0) * (ruled[""] + 2.0 * PSEUDO)
-        effective = centre * (1.0 - centre) * number / (about + _pseudo_spread(centre, ruled[""] * 0.0 + PSEUDO))
+        size = a.maximum(ruled[""], 1.0) * (ruled[""] + 2.0 * PSEUDO)
+        effective = centre * (1.0 - centre) * size / (about + _pseudo_spread(centre, ruled[""] * 0.0 + PSEUDO))
         low, high = wilson_interval(mean, a.let("ruled_effective", effective), a, "ruled")
         below, above = share * (mean - low), share * (high - mean)
-    between = a.let("between", (Z * Z) * apart * apart * spread)
     value = a.let("value", share * mean + rest_share * other.value)
-    below = a.sqrt(below * below + rest_share * rest_share * other.low * other.low + between)
-    above = a.sqrt(above * above + rest_share * rest_share * other.high * other.high + between)
+    ends = []
+    for name, ruled_arm, arm in (("below", below, other.low), ("above", above, other.high)):
+        # The mean of calls of which none was judged is bounded, not random: its distance is added, not its square.
+        bound, rest_arm = blind * rest_share * arm, (1.0 - blind) * rest_share * arm
+        distance = a.maximum(apart * apart, blind * arm * arm)
+        between = a.let(f"between_{name}", (Z * Z) * distance * spread)
+        ends.append(bound + a.sqrt(ruled_arm * ruled_arm + rest_arm * rest_arm + between))
+    below, above = ends
     return IntervalBounds(
         value, a.let("low", _clamped(value - below, a)), a.let("high", _clamped(value + above, a)), other.weight
     )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ragtrace.estimates import Method, Moments, Target, estimate_mean, judged_moments, unjudged_moments
-from tests.support.populations import Cell, Replicates, interval, simulate, tried
+from tests.support.populations import Cell, Replicates, RuledTraffic, interval, simulate, simulate_ruled, tried
 
 REPLICATES = 2000
 SEED = 314159
@@ -65,6 +65,14 @@ FEW = [
     for p, correlation, boost in ((0.01, 0.0, 1.0), (0.2, 0.9, 1.0), (0.05, 0.4, 3.0), (0.01, 0.0, 10.0))
 ]
 
+RULED = [
+    RuledTraffic(calls, always, ruled_rate, rate, p)
+    for calls, always in ((20, 0.6), (50, 0.1), (200, 0.6), (1000, 0.3), (5000, 0.02), (5000, 0.6))
+    for ruled_rate, rate in ((0.2, 0.002), (0.002, 0.2), (0.05, 0.05))
+    for p in (0.0, 0.002, 0.02, 0.1)
+]
+"""The rule has calls judged that are worse or better than the others, of which few or none are judged."""
+
 NAMES = ["alike", "suspicious", "smooth", "graded", "hidden"]
 
 
@@ -108,6 +116,30 @@ def test_intervals_cover_the_traffic_that_happened(method: Method) -> None:
     for cell in (*ALIKE, *SUSPICIOUS, *HIDDEN, *ALWAYS, *FEW):
         found = tried(simulated(cell), method, "traffic")
         assert found.coverage >= (0.93 - SLACK if found.ordinary else 0.90), (cell, found)
+
+
+@pytest.mark.parametrize("target", ["rate", "traffic"])
+@pytest.mark.parametrize("method", ["weighted", "fixed", "tuned"])
+def test_intervals_cover_what_a_rule_does_not_show(method: Method, target: Target) -> None:
+    """In 94 % of the replicates where ten or more bad judged calls of each part are expected, in 92 % of any cell."""
+    for number, cell in enumerate(RULED):
+        drawn = simulate_ruled(cell, SEED + number, REPLICATES)
+        _, low, high = interval(drawn, method, target)
+        truth = drawn.rate if target == "rate" else drawn.traffic
+        coverage = float(((low <= truth + 1e-12) & (truth <= high + 1e-12)).mean())
+        assert coverage >= (0.94 if cell.ordinary else 0.92) - SLACK, (cell, coverage)
+
+
+@pytest.mark.parametrize("method", ["weighted", "fixed", "tuned"])
+def test_a_short_window_is_hardly_ever_above_five_percent_where_two_percent_are_bad(method: Method) -> None:
+    """At most .5 % of windows of 20 to 50 calls, whatever share of the bad calls the rule has judged."""
+    for calls in (20, 30, 50):
+        for always, ruled_rate in ((0.02, 1.0), (0.05, 0.3), (0.1, 0.2), (0.1, 0.02), (0.6, 0.03)):
+            rate = max(0.0, 0.02 - always * ruled_rate) / (1.0 - always)
+            for p in (0.0, 0.02, 0.05):
+                drawn = simulate_ruled(RuledTraffic(calls, always, ruled_rate, rate, p), SEED, 10_000)
+                _, low, _ = interval(drawn, method, "rate")
+                assert float((low > 0.05).mean()) <= 0.005, (calls, always, ruled_rate, p)
 
 
 def test_intervals_cover_where_a_third_of_the_calls_are_always_judged() -> None:

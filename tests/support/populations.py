@@ -182,6 +182,54 @@ def simulate(cell: Cell, seed: int, replicates: int) -> Replicates:
     )
 
 
+@dataclass(frozen=True)
+class RuledTraffic:
+    """Traffic of which an `always` rule has a part judged; the bad calls of the two parts are not alike in number.
+
+    Attributes:
+        calls: number of calls.
+        always: share of the calls that the rule has judged.
+        ruled_rate: rate of bad calls among them.
+        rate: rate of bad calls among the others.
+        p: inclusion probability of the others; 0: none of them is judged.
+    """
+
+    calls: int
+    always: float
+    ruled_rate: float
+    rate: float
+    p: float
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether ten or more bad calls are expected among the judged ones of each part."""
+        ruled, others = self.calls * self.always, self.calls * (1.0 - self.always) * self.p
+        return min(ruled * self.ruled_rate, others * self.rate) >= 10.0
+
+
+def simulate_ruled(cell: RuledTraffic, seed: int, replicates: int) -> Replicates:
+    """Draw *replicates* times the traffic of *cell* and the sample of it that is judged; there is no screen."""
+    chance = np.random.default_rng(seed)
+    ruled = chance.binomial(cell.calls, cell.always, replicates)
+    bad_ruled, bad = chance.binomial(ruled, cell.ruled_rate), chance.binomial(cell.calls - ruled, cell.rate)
+    judged_bad = chance.binomial(bad, cell.p)
+    judged = judged_bad + chance.binomial(cell.calls - ruled - bad, cell.p)
+    weight = 1.0 / cell.p if cell.p else 1.0
+    none = np.zeros(replicates)
+    sums: dict[str, Array] = {"n": np.full(replicates, float(cell.calls)), "f": none, "ff": none}
+    for name, of_rule, of_others in (("", ruled, judged), ("y", bad_ruled, judged_bad), ("yy", bad_ruled, judged_bad)):
+        sums[f"r{name}"] = of_rule.astype(np.float64)
+        for letter, factor in (("c", 1.0), ("w", weight), ("ww", weight**2)):
+            sums[f"{letter}{name}"] = of_rule + factor * of_others
+    sums["www"] = ruled + weight**3 * judged
+    sums |= {letter + name: none for letter in ("w", "ww", "c", "r") for name in ("f", "yf", "ff")}
+    rate = cell.always * cell.ruled_rate + (1.0 - cell.always) * cell.rate
+    found = float((judged_bad + bad_ruled).mean())
+    return Replicates(
+        sums, rate, (bad_ruled + bad) / cell.calls, 0.0, 0.0, found, float((judged + ruled).mean()) - found, 0.0
+    )
+
+
 def _correlation(share: Array, y: Array, f: Array) -> float:
     off_y, off_f = y - float((share * y).sum()), f - float((share * f).sum())
     both = float((share * off_y * off_y).sum()) * float((share * off_f * off_f).sum())

@@ -563,6 +563,25 @@ def test_calls_of_an_always_rule_say_nothing_of_the_others() -> None:
     assert both.high >= alone.high * 200 / 300
 
 
+@pytest.mark.parametrize("method", ["weighted", "fixed", "tuned"])
+def test_calls_that_nobody_judged_may_be_all_good_or_all_bad(method: Method) -> None:
+    """A rule has half of the calls judged, a fifth of which are bad; of the other half none is judged."""
+    ruled = sum((judged_moments(float(n < 20), 1.0, seen=1.0, ruled=True) for n in range(100)), Moments())
+    moments = ruled + sum((unjudged_moments() for _ in range(100)), Moments())
+    assert ends(estimate_mean(moments, method=method, of="traffic")) == pytest.approx((0.1, 0.2, 0.6))
+    low, _, high = ends(estimate_mean(moments, method=method))
+    assert low < 0.1
+    assert high > 0.6
+
+
+def test_the_share_of_a_rule_is_counted_and_not_estimated() -> None:
+    """One call of 66 is judged, with a weight of 50: the 98 calls of the rule are 98 of 164 all the same."""
+    ruled = sum((judged_moments(float(n < 39), 1.0, seen=1.0, ruled=True) for n in range(98)), Moments())
+    others = sum((unjudged_moments() for _ in range(65)), Moments())
+    found = estimate_mean(ruled + others + judged_moments(0.0, 0.02, seen=1.0))
+    assert found.value == pytest.approx(39 / 164)
+
+
 def test_only_calls_of_an_always_rule_are_one_group() -> None:
     """Where nothing was sampled the estimate is of what was judged, as ever."""
     found = [
