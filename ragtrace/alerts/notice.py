@@ -219,7 +219,8 @@ class Notice:
             for statement in example.not_in_chunks:
                 yield f"  with words not in the chunks: “{statement}”"
         if self.problem == "spiking" and firing:
-            condition = "where bad answers come in no long bursts"
+            answers = "bad answers" if self.metric in _VERDICTS else "answers with low scores"
+            condition = f"where {answers} come in no long bursts"
             over = f"over all baselines of this size, {condition}" if self.baseline else condition
             calls = f"{self.mean_calls_between_false_alarms:,.0f}"
             yield f"false alarms: at most one in {calls} scored calls in the mean, {over}"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.estimates import Estimate, difference, estimate_mean
 from ragtrace.history.reading import CallColumns, HistoryReader
 from ragtrace.judges.lexical.words import ENGLISH
@@ -232,7 +233,13 @@ def _defects(
     bodies: Sequence[Mapping[str, Any]],
     relevance: ScoreSeries | None,
 ) -> Iterator[Defect]:
-    """Yield the kinds of defects in the bad calls, each with its share of the bad calls."""
+    """Yield the kinds of defects in the bad calls, each with its share of the bad calls.
+
+    Only a judge that labels statements finds bad calls. A score that compares words (`consistency`) has no limit
+    between good and bad: flawless answers have statements with words that no chunk has.
+    """
+    if series.metric not in STATEMENT_METRICS:
+        return
     badness = 1.0 - series.score if series.higher_is_better else series.score
     bad = badness >= BAD
     if not bad.any():

@@ -65,7 +65,7 @@ def _lines(report: Report) -> Iterator[str]:
         head = ("From", "Estimate (95% interval)", "Scored")
         yield from _table(Table(f"{wording.metric_title(item.metric)} over time", head, points))
     if report.problems:
-        yield "## The worst answers\n"
+        yield f"## {wording.worst_answers_title(report)}\n"
         yield f"Bold words are {wording.marks_legend(report)}.\n"
     for number, answer in enumerate(report.problems, start=1):
         yield from _worst_answer(number, answer)

@@ -151,7 +151,7 @@ def grouping_tables(report: Report) -> list[Table]:
         for each in found.defects
     ]
     tables = [
-        Table(f"{title}: what the bad calls share", head, worse, more),
+        Table(f"{title}: what the {wording.low_calls_phrase(found.metric)} share", head, worse, more),
         Table(f"{title}: what is wrong with the bad calls", ("Defect", "Share of the bad calls", "Scored"), defects),
     ]
     return [table for table in tables if table.rows]

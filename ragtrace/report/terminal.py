@@ -79,7 +79,7 @@ def _report_parts(report: Report) -> Iterator[RenderableType]:
         yield from _table(table)
     if report.problems:
         yield ""
-        yield _text(f"The worst answers; [[words]] are {wording.marks_legend(report)}", "bold")
+        yield _text(f"{wording.worst_answers_title(report)}; [[words]] are {wording.marks_legend(report)}", "bold")
     for number, answer in enumerate(report.problems, start=1):
         yield from _worst_answer(number, answer)
     for table in closing_tables(report):

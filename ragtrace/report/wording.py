@@ -448,6 +448,26 @@ def split_answer_at_marks(answer: WorstAnswer) -> list[tuple[str, bool]]:
     return [(replace_control_characters(piece), marked) for piece, marked in pieces]
 
 
+def has_verdict(metric: str) -> bool:
+    """Return whether a score of *metric* says of a single answer that it is good or bad.
+
+    `consistency` does not: it compares words, on a scale that belongs to the application.
+    """
+    return metric != "consistency"
+
+
+def low_calls_phrase(metric: str) -> str:
+    """Return a phrase for the calls with the worst scores of *metric*, without a verdict if the metric gives none."""
+    return "bad calls" if has_verdict(metric) else "calls with the lowest scores"
+
+
+def worst_answers_title(report: Report) -> str:
+    """Return the heading of the list of the worst answers, without a verdict where their metric gives none."""
+    if all(has_verdict(answer.metric) for answer in report.problems):
+        return "The worst answers"
+    return "The answers that agree least with their chunks"
+
+
 def marks_legend(report: Report) -> str:
     """Return the text that explains why words of the worst answers are marked."""
     compared = {answer.compared for answer in report.problems if answer.marks}
@@ -470,6 +490,7 @@ def answer_details(answer: WorstAnswer) -> list[str]:
         *([f"release {display_name(answer.release)}"] if answer.release else []),
         display_name(answer.evaluator),
         *([f"trace {replace_control_characters(answer.trace_id)}"] if answer.trace_id else []),
-        *([f"the same question and answer in {answer.repeats} of the {answer.among:,} worst calls"]
+        *([f"the same question and answer in {answer.repeats} of the {answer.among:,} "
+           f"{'worst calls' if has_verdict(answer.metric) else low_calls_phrase(answer.metric)}"]
           if answer.repeats > 1 else []),
     ]  # fmt: skip

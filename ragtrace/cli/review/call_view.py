@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.history.labels import Label, Review
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.review_queue import ReviewQueue, Verdict
@@ -16,6 +17,11 @@ from ragtrace.report.wording import merge_ranges, split_at_marks
 _SUPPORT: Final = {
     "supported": "supported", "partial": "supported in part", "not_found": "in no chunk", "contradicted": "contradicted"
 }  # fmt: skip
+_COMPARED_WORDS: Final = {
+    "supported": "its words are in the chunks", "partial": "has words that are in no chunk",
+    "not_found": "has words that are in no chunk", "contradicted": "has words that are in no chunk",
+}  # fmt: skip
+"""What an evaluator that only compares words says about a statement: no verdict."""
 _WORST_FIRST: Final = ("contradicted", "not_found", "partial", "supported")
 
 
@@ -126,10 +132,11 @@ def read_call(
     contexts: Sequence[Mapping[str, Any]] | None = body.get("contexts")
     conversation = body.get("conversation_id")
     earlier = queue.earlier_bodies(number, str(conversation)) if conversation else []
+    in_words = _SUPPORT if review.metric in STATEMENT_METRICS else _COMPARED_WORDS
     statements: list[Statement] = []
     for start, end in statement_ranges(answer):
         pieces, label = _pieces(answer, start, end, marks), given.get((start, end), "")
-        statements.append(Statement(start, end, pieces, label, _worst_verdict(claims, start, end)))
+        statements.append(Statement(start, end, pieces, label, _worst_verdict(claims, start, end, in_words)))
     at, workflow, model = queue.described(number)
     return CallView(
         identity=review.identity,
@@ -165,7 +172,7 @@ def _pieces(answer: str, start: int, end: int, marks: Sequence[tuple[int, int]])
     return split_at_marks(answer[start:end], own, end - start)
 
 
-def _worst_verdict(claims: Sequence[Mapping[str, Any]], start: int, end: int) -> str:
+def _worst_verdict(claims: Sequence[Mapping[str, Any]], start: int, end: int, in_words: Mapping[str, str]) -> str:
     """Return the judge's worst verdict on the claims in a statement as a phrase, or "" if there is none."""
     said = {claim.get("support") for claim in claims if claim["start"] < end and claim["end"] > start}
-    return next((_SUPPORT[each] for each in _WORST_FIRST if each in said), "")
+    return next((in_words[each] for each in _WORST_FIRST if each in said), "")

@@ -1,0 +1,117 @@
+"""Words of reports and pages: a comparison of words is never worded as a verdict."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import ragtrace
+from ragtrace.cli.review.call_view import read_call
+from ragtrace.history.labels import Review
+from ragtrace.history.reading import HistoryReader
+from ragtrace.history.review_queue import ReviewQueue
+from ragtrace.report.analysis import build_report
+from ragtrace.report.html_page import render_html
+from ragtrace.report.json_csv import to_csv, to_json
+from ragtrace.report.markdown import render_markdown
+from ragtrace.report.model import Period, Report
+from ragtrace.report.terminal import render_terminal
+from ragtrace.testing import Captured
+from tests.support.browser import Parsed
+from tests.support.kits import dashboard
+from tests.support.watched import watch
+
+VERDICT: Final = re.compile(
+    r"\b(bad|invented|contradict\w*|overstated|hallucinated|pass(es|ed)?|fail(s|ed)?)\b", re.IGNORECASE
+)
+CHUNK: Final = "Worn shoes may be returned within 14 days of delivery; refunds are paid to the card used."
+APPROVED: Final = (
+    "You have two weeks to send footwear back once it has been on the street.",
+    "The money goes back to your account.",
+    "Worn shoes may be returned within 14 days of delivery.",
+)
+"""Correct answers, of which two share hardly a word with the chunk."""
+STYLE: Final = re.compile(r"<style>.*?</style>", re.DOTALL)
+COST_TABLE: Final = re.compile(r"What judging cost.*", re.DOTALL)
+"""Last part of a report, which says how many requests of an evaluator failed."""
+
+
+@pytest.fixture
+def captured(path: Path) -> Captured:
+    """What is exported of a history of approved answers that the embedded judge alone has scored."""
+    captured = watch(store=str(path), evidence=True)
+    for number in range(30):
+        with ragtrace.call("How long can I return worn shoes?") as call:
+            call.retrieved([CHUNK])
+            call.answered(APPROVED[number % 3])
+    assert ragtrace.flush()
+    return captured
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.db"
+
+
+@pytest.fixture
+def report(path: Path, captured: Captured) -> Report:
+    now = time.time()
+    return build_report(str(path), Period(now - 3600.0, now + 60.0))
+
+
+def test_a_report_gives_no_verdict_on_a_comparison_of_words(report: Report) -> None:
+    """No form of it calls an answer bad, or what is wrong with it, though two thirds have low scores."""
+    assert report.grouping is not None
+    assert report.headline is not None
+    assert report.headline.overall is not None
+    assert (report.headline.overall.value or 1.0) < 0.6
+    forms = {
+        "terminal": COST_TABLE.sub("", render_terminal(report)),
+        "markdown": COST_TABLE.sub("", render_markdown(report)),
+        "html": COST_TABLE.sub("", Parsed(STYLE.sub("", render_html(report))).text),
+        "json": to_json(report).replace('"failed"', ""),
+        "csv": to_csv(report),
+    }
+    assert {name: VERDICT.findall(text) for name, text in forms.items() if VERDICT.search(text)} == {}
+    assert "The answers that agree least with their chunks" in forms["markdown"]
+
+
+def test_spans_and_events_give_no_verdict_on_a_comparison_of_words(captured: Captured) -> None:
+    """Neither an attribute of the root span nor an event of `consistency` says more than the score."""
+    said = [
+        f"{name} {value!r}"
+        for span in captured.spans
+        for name, value in (span.attributes or {}).items()
+        if "consistency" in name or "unsupported" in name
+    ]
+    said += [text for event in captured.events if "consistency" in (text := str(event.log_record.attributes))]
+    assert len(said) >= 60
+    assert [text for text in said if VERDICT.search(text)] == []
+
+
+def test_the_labelling_page_gives_no_verdict_on_a_comparison_of_words(path: Path, captured: Captured) -> None:
+    """It says of a sentence which words are in the chunks, and not whether they support it."""
+    ragtrace.shutdown()
+    with closing(HistoryReader(str(path))) as reader:
+        number = int(reader.columns(0.0, time.time() + 60.0, None).number[0])
+    review = Review(b"0" * 24, "consistency", "ada")
+    view = read_call(str(path), ReviewQueue(str(path)), number, review, (), is_blind=False)
+    said = [each.judged for each in view.statements] + [explanation for _, explanation in view.verdicts]
+    assert "has words that are in no chunk" in said
+    assert [text for text in said if VERDICT.search(text) or "supported" in text] == []
+
+
+def test_a_panel_of_consistency_gives_no_verdict() -> None:
+    """Titles and descriptions of the dashboard's panels about `consistency` alone."""
+    about = [
+        f"{panel.get('title', '')} {panel.get('description', '')}"
+        for panel in dashboard()["panels"]
+        if panel.get("title", "").startswith("Consistency")
+    ]
+    assert about
+    assert [text for text in about if VERDICT.search(text)] == []
