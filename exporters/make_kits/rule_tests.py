@@ -54,7 +54,7 @@ def recorded() -> Test:
             judge, known = interval_bounds(sums, steps, "tuned", "rate"), label_rates(_LABELLED, corrected)
             informedness(_LABELLED, known, corrected)
             transported_bounds(judge, _LABELLED, known, corrected)
-            steps.named |= {**sums, "judged": sums["w"]}
+            steps.named |= {**sums, "judged": sums["w"], "calls": sums["n"]}
             corrected.named |= {**_LABELLED, "judge": judge.value, "usable": 0.0}
             for name, each in ((window, steps), (f"{window}_corrected", corrected)):
                 expected += [(f"ragtrace:{name}:{step}", workflow, value) for step, value in each.named.items()]

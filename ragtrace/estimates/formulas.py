@@ -301,14 +301,16 @@ def _combine_strata(
         low, high = wilson_interval(mean, a.let("ruled_effective", effective), a, "ruled")
         below, above = share * (mean - low), share * (high - mean)
     value = a.let("value", share * mean + rest_share * other.value)
-    ends = []
-    for name, ruled_arm, arm in (("below", below, other.low), ("above", above, other.high)):
+
+    def distance(name: str, ruled_arm: Q, arm: Q) -> Q:
         # The mean of calls of which none was judged is bounded, not random: its distance is added, not its square.
         bound, rest_arm = blind * rest_share * arm, (1.0 - blind) * rest_share * arm
-        distance = a.maximum(apart * apart, blind * arm * arm)
-        between = a.let(f"between_{name}", (Z * Z) * distance * spread)
-        ends.append(bound + a.sqrt(ruled_arm * ruled_arm + rest_arm * rest_arm + between))
-    below, above = ends
+        squared = a.maximum(apart * apart, blind * arm * arm)
+        between = a.let(f"between_{name}", (Z * Z) * squared * spread)
+        return bound + a.sqrt(ruled_arm * ruled_arm + rest_arm * rest_arm + between)
+
+    below = distance("below", below, other.low)
+    above = distance("above", above, other.high)
     return IntervalBounds(
         value, a.let("low", _clamped(value - below, a)), a.let("high", _clamped(value + above, a)), other.weight
     )

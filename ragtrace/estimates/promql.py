@@ -169,6 +169,7 @@ def recording_rules(
     # A window without judged calls has no series, rather than NaN.
     judged = dict(sums)
     judged["w"] = steps.let("judged", Expression(f"{sums['w'].text} > 0"))
+    judged["n"] = steps.let("calls", sums["n"] + judged["w"] * 0.0)
     interval_bounds(judged, steps, method, of)
     return steps.rules
 
