@@ -163,28 +163,36 @@ _STATES: Final = (
 _CODE: Final = {name: number for number, (name, _) in enumerate(_STATES, start=1)}
 
 
+def _headline(matchers: str, end: str) -> str:
+    """Return the expression of an estimate, corrected by human labels where a calibration holds: value, low or high."""
+    return f"ragtrace:${{window}}_corrected:{end}{{{matchers}}} or ragtrace:${{window}}:{end}{{{matchers}}}"
+
+
 def estimates_now() -> Panel:
     """Return the table of the current estimates."""
     value = f"ragtrace:${{window}}:value{{{_SHOWN}}}"
+    corrected = f"ragtrace:${{window}}_corrected:value{{{_SHOWN}}}"
     counted = (
         f"round(sum by ({rules.BY}) (increase({rules.SCORES}{{{_SHOWN}}}[${{window}}]))) and on ({rules.BY}) {value}"
     )
     objective = f"sum by ({rules.BY}) (0 * {value}) + on ({rules.METRIC}) group_left () ({rules.MOST} or {rules.LEAST})"
     columns = {
-        "estimate": f"sum by ({rules.BY}) ({value})",
-        "95 % low": f"sum by ({rules.BY}) (ragtrace:${{window}}:low{{{_SHOWN}}})",
-        "95 % high": f"sum by ({rules.BY}) (ragtrace:${{window}}:high{{{_SHOWN}}})",
-        "corrected": f"sum by ({rules.BY}) (ragtrace:${{window}}_corrected:value{{{_SHOWN}}})",
+        "estimate": f"sum by ({rules.BY}) ({_headline(_SHOWN, 'value')})",
+        "95 % low": f"sum by ({rules.BY}) ({_headline(_SHOWN, 'low')})",
+        "95 % high": f"sum by ({rules.BY}) ({_headline(_SHOWN, 'high')})",
+        "before correction": f"sum by ({rules.BY}) ({value} and {corrected})",
         "objective": objective,
         "scored calls": counted,
     }
     panel = table.Panel().title("Now: last $window, with 95 % intervals").datasource(SOURCE).span(14).height(6)
     panel = panel.description(
-        "Estimates for all calls of the window. The true value is between low and high in 95 of 100 cases. objective: "
-        "the upper limit of hallucinated and answered_without_context, the lower limit of faithfulness. corrected: the "
-        "rate that human labels would show, where the application has a calibration that holds. scored "
-        "calls: the number of scores behind the estimate; calls without a verdict are not counted. Empty: nothing "
-        "was scored in this window."
+        "Estimates of the long-run rate behind all calls of the window. before correction: the rate as the judge sees "
+        "it, where the application has a calibration that holds; estimate, low and high are then the rate that human "
+        "labels would show. Where that column is empty, all three are the judge's own view, errors of the judge "
+        "included. In 95 of 100 windows low and high enclose the rate in question, if calls are independent of each "
+        "other. objective: the upper limit of hallucinated and answered_without_context, the lower limit of "
+        "faithfulness. scored calls: the number of scores behind the estimate; calls without a verdict are not counted. "
+        "Empty: nothing was scored in this window."
     ).no_value("nothing scored")
     values = [f"Value #{chr(65 + number)}" for number in range(len(columns))]
     names = dict(zip(values, columns, strict=True))
@@ -205,19 +213,18 @@ def _with_interval(
     metric: str, title: str, description: str, objective: str, *, compared_with: str = "objective"
 ) -> Panel:
     """Return a mean with its band, and what it is compared with as a dashed line; the newest figures in the legend."""
-    estimate = f'ragtrace:${{window}}:{{}}{{{HERE}, {rules.METRIC}="{metric}"}}'
+    matchers = f'{HERE}, {rules.METRIC}="{metric}"'
+    of_judge = f"ragtrace:${{window}}:value{{{matchers}}} and ragtrace:${{window}}_corrected:value{{{matchers}}}"
     panel = lines(
         title,
         f"{description} Every point covers the last $window, so a change needs $window to show in full. Shaded: a spike, by "
-        "the Prometheus rules or by the application's own alert. corrected by labels: the rate that human labels would show, with its interval.",
-        query(estimate.replace("{}", "value"), "mean"),
-        query(estimate.replace("{}", "low"), "95 % low", ref="B"),
-        query(estimate.replace("{}", "high"), "95 % high", ref="C"),
+        "the Prometheus rules or by the application's own alert. Where a calibration holds, mean and band are the rate "
+        "that human labels would show, and before correction is the judge's own; elsewhere they are the judge's own.",
+        query(_headline(matchers, "value"), "mean"),
+        query(_headline(matchers, "low"), "95 % low", ref="B"),
+        query(_headline(matchers, "high"), "95 % high", ref="C"),
         query(objective, compared_with, ref="D"),
-        *(
-            query(estimate.replace("}:{}", f"}}_corrected:{end}"), f"corrected by labels: {end}", ref=ref)
-            for end, ref in (("value", "E"), ("low", "F"), ("high", "G"))
-        ),
+        query(of_judge, "before correction", ref="E"),
         unit="percentunit",
     ).legend(legend("lastNotNull"))
     band = {"custom__lineWidth": 0, "color": fixed("blue")}

@@ -12,7 +12,7 @@ import numpy as np
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import STATEMENT_METRICS
-from ragtrace.estimates import Baseline
+from ragtrace.estimates import Baseline, Estimate
 from ragtrace.history.reading import CallColumns, CallTexts, HistoryReader
 from ragtrace.report.calibration import corrected_rates
 from ragtrace.report.comparison import (
@@ -150,7 +150,13 @@ def build_report(
         rollouts=_rollouts(columns, chosen),
         grouping=grouping,
         feedback=feedback,
+        rate=None if headline is None else headline_rate(headline),
     )
+
+
+def headline_rate(item: MetricReport) -> Estimate | None:
+    """Return the rate of the metric *item* that a report begins with: corrected by human labels, where these hold."""
+    return item.corrected.estimate if item.corrected is not None and item.corrected.holds else item.overall
 
 
 def _metric_report(

@@ -32,7 +32,7 @@ from ragtrace.estimates.corrected import LabelledCall, corrected_rate
 from ragtrace.history.labels import Label, LabelStore, Pick
 from ragtrace.history.reading import HistoryReader
 from ragtrace.judges.llm.prompts import prompt_hash_of
-from ragtrace.report.model import CorrectedRate
+from ragtrace.report.model import UNRELIABLE, CorrectedRate
 from ragtrace.report.series import ScoreSeries, score_series
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class ReviewerAgreement:
         """Explanation why the labels may be unreliable, or "" if the reviewers agree well."""
         if self.is_unreliable:
             return (
-                f"UNRELIABLE: reviewers differ in {self.differing} of {self.compared} calls (Krippendorff's alpha "
+                f"{UNRELIABLE}: reviewers differ in {self.differing} of {self.compared} calls (Krippendorff's alpha "
                 f"{self.alpha:.2f}, below {LEAST_ALPHA:g})"
             )
         if self.compared or not self.reviewers:

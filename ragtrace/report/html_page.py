@@ -96,11 +96,12 @@ def _key_figures(report: Report) -> list[tuple[str, str, str]]:
         name = name[:1].upper() + name[1:] if " " in name else name
         return name, wording.format_share(estimate.value), wording.format_interval(estimate) + more
 
+    corrected = [] if report.rate is None or not report.rate.corrected else [figure("Corrected by labels", report.rate)]
     if row and groups and row.change:
         difference = "Difference", wording.format_points(row.change.value), wording.format_change_interval(row.change)
         figures = [figure(groups.after, row.after), figure(groups.before, row.before), difference]
     else:
-        figures = [figure("This time", item.overall)]
+        figures = [figure("By the judge" if corrected else "This time", item.overall)]
     if report.recent is not None and report.recent.after.value is not None:
         figures.append(
             figure(f"The last {wording.format_length(report.period.end - report.recent.since)}", report.recent.after)
@@ -108,7 +109,7 @@ def _key_figures(report: Report) -> list[tuple[str, str, str]]:
     if report.latest is not None:
         more = f", {report.latest.judged:,} calls scored"
         figures.append(figure(wording.latest_label(report), report.latest.estimate, more))
-    return figures
+    return corrected + figures
 
 
 def _legend(report: Report) -> str:

@@ -20,6 +20,8 @@ ComparisonKind: TypeAlias = Literal["periods", "releases", "models"]
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _WIDTHS: Final = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
 MOST_POINTS: Final = 48
+UNRELIABLE: Final = "UNRELIABLE"
+"""First word of a doubt about labels that reviewers do not agree on: such labels correct no headline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,11 @@ class CorrectedRate:
     """Number of labelled calls that the estimate rests on."""
     doubt: str = ""
     """Reason why the labels may be wrong; empty if several reviewers agree well."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the corrected rate can stand for the rate: it is known, not stale, and the reviewers agree."""
+        return self.estimate.value is not None and not self.estimate.stale and not self.doubt.startswith(UNRELIABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +339,9 @@ class Report:
     """Common properties of the bad calls of the headline metric; None if no call was judged."""
     feedback: tuple[FeedbackSummary, ...] = ()
     """Summaries of the users' feedback, one for each feedback name."""
+    rate: Estimate | None = None
+    """Rate at the top of the report: the headline metric as corrected by human labels (`corrected` says by which
+    method), or, where no labels hold, as its evaluator gave it; None: there is no headline."""
 
     @property
     def changes(self) -> bool:

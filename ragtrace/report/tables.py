@@ -29,7 +29,9 @@ def metrics_table(report: Report) -> Table:
             for item in report.measured
             if item.overall
         ]
-        return Table("Estimates", ("Metric", "Estimate (95% interval)"), rows)
+        return Table(
+            "Estimates", ("Metric", "Estimate (95% interval)"), rows, wording.INTERVALS_SENTENCE if rows else ""
+        )
     changes = [
         (
             wording.metric_by_evaluator(row),
@@ -39,7 +41,8 @@ def metrics_table(report: Report) -> Table:
         )
         for row in groups.rows
     ]
-    return Table("What changed", ("Metric", groups.before, groups.after, "Difference (95% interval)"), changes)
+    head = ("Metric", groups.before, groups.after, "Difference (95% interval)")
+    return Table("What changed", head, changes, wording.INTERVALS_SENTENCE)
 
 
 def corrected_table(report: Report) -> Table:
@@ -58,7 +61,7 @@ def corrected_table(report: Report) -> Table:
         if item.overall is not None and item.corrected is not None
     ]
     head = ("Metric", "By the judge", "Corrected (95% interval)", "Labels")
-    return Table("Corrected by human labels", head, rows, wording.CORRECTED_SENTENCE if rows else "")
+    return Table("Corrected by human labels", head, rows, wording.corrected_sentence(report) if rows else "")
 
 
 def feedback_table(report: Report) -> Table:

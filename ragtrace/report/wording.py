@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final, Literal, TypeAlias
 
+from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.estimates import Estimate
 from ragtrace.report.model import (
     BreakdownRow,
@@ -73,9 +74,17 @@ _BAD_CALLS: Final = {
     "citation_recall": "a part of it is not supported by what it cites",
 }
 """Condition, by metric, under which a person is to label a call as bad."""
-CORRECTED_SENTENCE: Final = (
+INTERVALS_SENTENCE: Final = (
+    "Intervals are of the long-run rate, of which these calls are a sample, and take the calls as independent: where "
+    "the same questions come again and again, they are too narrow."
+)
+_CORRECTED_HOLDS: Final = (
     "Human labels of some of the calls correct the judge's figures. Trust the corrected ones: their intervals count "
     "the judge's errors, too, but no errors of the labels."
+)
+_CORRECTED_DOUBTED: Final = (
+    "Do not rely on a corrected figure whose labels are called stale or unreliable: there the judge's own figure "
+    "stands at the top, and nobody knows how far it is from the truth."
 )
 FEEDBACK_SENTENCE: Final = (
     "Users choose which answers they rate, so these figures describe the rated calls alone: they are no estimates for "
@@ -90,6 +99,8 @@ DECISIONS: Final = {
     "budget": "not seen: the budget was spent",
 }
 # The joiners U+200C and U+200D stay: Persian, Hindi and emoji are written with them.
+_WIDEST_FOR_A_NUMBER: Final = 0.5
+"""Width of a 95 % interval, as a share, above which a headline gives no number: hardly anything is known."""
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e0fff]"
 )
@@ -113,6 +124,20 @@ def verdict(report: Report) -> Verdict:
     if item is None or item.overall is None or item.overall.value is None:
         detail = "no call was judged in this time" if report.calls else "no calls were kept in this time"
         return Verdict("Nothing to tell yet", detail, "quiet")
+    found = _judge_verdict(report, item)
+    if report.rate is None or not report.rate.corrected or item.corrected is None:
+        return found
+    name, labels = metric_title(item.metric), f"{item.corrected.labels:,} labelled calls"
+    own = f"by the judge alone it is {format_estimate(item.overall)}"
+    title = f"{name} is {format_rate(report.rate)}"
+    detail = f"corrected by {labels}, 95% interval {format_interval(report.rate)}; {own}"
+    # A change is that of the judge's rate, as labels are too few to tell a change.
+    changed = "" if found.tone == "quiet" else f". By the judge: {found.title}, {found.detail}"
+    return Verdict(title, detail + changed, found.tone)
+
+
+def _judge_verdict(report: Report, item: MetricReport) -> Verdict:
+    """Return the summary of a report's main metric as its evaluator gave the scores, without human labels."""
     compared = _comparison_verdict(report, item)
     if report.recent is None or compared.tone != "quiet" or report.recent.change.direction == "unclear":
         return compared
@@ -136,10 +161,10 @@ def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
     name, row, groups = metric_title(item.metric), report.compared(item), report.comparison
     if groups is None or row is None or row.change is None:
         why = "" if row is None or groups is None else f"; no comparison with {groups.before}: {row.reason}"
-        value = None if item.overall is None else item.overall.value
-        return Verdict(
-            f"{name} is {format_share(value)}", f"95% interval {format_interval(item.overall)}{why}", "quiet"
-        )
+        own = f"{name} by the judge" if item.metric in STATEMENT_METRICS else name
+        uncorrected = "" if item.corrected is None else f"; not corrected: {correction_basis(item.corrected)}"
+        interval = f"95% interval {format_interval(item.overall)}, {judged_calls_phrase(item)}"
+        return Verdict(f"{own} is {format_rate(item.overall)}", f"{interval}{uncorrected}{why}", "quiet")
     moved = (
         f"from {format_share(row.before.value)} ({groups.before}) to {format_share(row.after.value)} ({groups.after})"
     )
@@ -201,6 +226,15 @@ def format_share(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{100 * value:.2f}%" if 0 < value < _TWO_DECIMALS_BELOW else f"{100 * value:.1f}%"
+
+
+def format_rate(estimate: Estimate | None) -> str:
+    """Format an estimated share for a headline, as its two ends where the interval is too wide for a single number."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return "-"
+    if estimate.high - estimate.low > _WIDEST_FOR_A_NUMBER:
+        return f"between {format_share(estimate.low)} and {format_share(estimate.high)}"
+    return format_share(estimate.value)
 
 
 def format_interval(estimate: Estimate | None) -> str:
@@ -288,6 +322,14 @@ def correction_basis(corrected: CorrectedRate) -> str:
     labels = f"{corrected.labels:,} labelled {which}" if corrected.labels else "none"
     stale = f"STALE: {corrected.estimate.stale}" if corrected.estimate.stale else ""
     return "; ".join(filter(None, (labels, stale, corrected.doubt)))
+
+
+def corrected_sentence(report: Report) -> str:
+    """Return the sentences that say which of the corrected figures of a report to trust."""
+    corrected = [item.corrected for item in report.measured if item.corrected is not None]
+    holds = [_CORRECTED_HOLDS] if any(each.holds for each in corrected) else []
+    doubted = [] if all(each.holds for each in corrected) else [_CORRECTED_DOUBTED]
+    return " ".join(holds + doubted)
 
 
 def judged_calls_phrase(item: MetricReport) -> str:

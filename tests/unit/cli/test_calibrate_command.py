@@ -269,6 +269,35 @@ def test_a_report_shows_the_corrected_rate_beside_the_judges(
         assert ("150 labels" if form == "csv" else "150 labelled") in text
 
 
+def test_the_headline_is_the_corrected_rate_where_labels_hold(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rate at the top of a report is the judge's, and said to be, until labels correct it."""
+    own = re.compile(r"Hallucination rate by the judge is (\d+\.\d)%")
+    corrected = re.compile(r"Hallucination rate is (\d+\.\d)%.{0,200}corrected by 150 labelled calls", re.DOTALL)
+
+    def shown(form: str) -> str:
+        capsys.readouterr()
+        assert run("report", history, "--format", form) == OK
+        text = " ".join(capsys.readouterr().out.split()).replace("\\", "")
+        return re.sub(r"<[^>]*>", "", text)
+
+    for form in ("markdown", "html", "terminal"):
+        assert own.search(shown(form)), form
+    rate = json.loads(shown("json"))["rate"]
+    assert (rate["corrected"], rate["value"]) == ("", report_of(history, capsys)["overall"]["value"])
+
+    run("calibrate", "pick", history, "-n", 150, "--seed", 1)
+    label_all(history, tmp_path / "labels.jsonl")
+    found = report_of(history, capsys)["corrected"]["estimate"]
+    for form in ("markdown", "html", "terminal"):
+        match = corrected.search(shown(form))
+        assert match, form
+        assert float(match[1]) == pytest.approx(100 * found["value"], abs=0.051), form
+        assert not own.search(shown(form))
+    assert json.loads(shown("json"))["rate"] == found
+
+
 def test_a_report_without_labels_of_its_time_uses_those_of_all_times(
     history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -427,7 +456,9 @@ def test_labels_that_may_be_wrong_are_not_trusted_silently(
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "By the labels of sam alone" in page
     assert f"Agreement, without {found['divided']} divided calls" in page
-    assert shown.count("UNRELIABLE") == 2
+    assert shown.count("UNRELIABLE") == 3  # in the headline, in the table of corrected rates, and by fit
+    assert re.search(r"Hallucination rate by the judge is \d", shown)
+    assert "Trust" not in shown
 
 
 def test_what_is_missing_is_said(history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

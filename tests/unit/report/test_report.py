@@ -499,9 +499,17 @@ def test_headline_is_the_hallucination_rate(path: Path) -> None:
     found = build_report(str(path), TODAY)
     assert found.headline is not None
     assert found.headline.metric == "hallucinated"
-    assert wording.verdict(found).title.startswith("Hallucination rate is ")
+    assert wording.verdict(found).title.startswith("Hallucination rate by the judge is ")
     assert [problem.metric for problem in found.problems] == ["hallucination"]
     assert found.problems[0].score == 1.0
+
+
+def test_one_judged_call_gives_no_number(path: Path) -> None:
+    """A headline gives the ends of the interval where hardly anything is known."""
+    offered = [with_results(each, "judge", hallucinated=0.0) for each in calls(1, NOW - DAY, Simulated(0.2, 1.0))]
+    fill(path, offered, replace(SOURCE, judged=("faithfulness", "hallucinated")))
+    title = wording.verdict(build_report(str(path), TODAY)).title
+    assert re.fullmatch(r"Hallucination rate by the judge is between 0\.0% and [5-9]\d\.\d%", title), title
 
 
 def test_answers_without_context_have_a_line(path: Path) -> None:
