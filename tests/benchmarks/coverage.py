@@ -1,10 +1,14 @@
 """How often the 95 % intervals of the estimates cover, and how wide they are, over simulated traffic.
 
     python -m tests.benchmarks.coverage [--replicates 2000] [--again 20000] [--seed 1] [--kind shifted] [--always]
+    python -m tests.benchmarks.coverage --ruled [--replicates 2000] [--seed 1]
 
 Prints one line a kind of population, method and target, and below it every cell that misses a bound, worst first:
 93 % coverage and a mean width of at most 1.5 times the oracle's where ten or more bad and ten or more good judged calls
 are expected, 90 % elsewhere. The oracle is the normal interval with the true standard deviation of the weighted mean.
+
+With `--ruled`: traffic of which an `always` rule has a part judged, while of the rest few calls or none are judged, and
+windows of 20 to 50 calls.
 
 The lowest of thousands of coverages is low by chance: over 2,000 replicates they vary by 0.6 %. So a cell that is near
 its bound is simulated once more, on another seed with more replicates, and that is what is reported.
@@ -19,7 +23,17 @@ from itertools import product
 from typing import Final, get_args
 
 from ragtrace.estimates.formulas import Method, Target
-from tests.support.populations import Cell, Kind, Replicates, Result, simulate, tried
+from tests.support.populations import (
+    Cell,
+    Kind,
+    Replicates,
+    Result,
+    RuledTraffic,
+    interval,
+    simulate,
+    simulate_ruled,
+    tried,
+)
 
 RATES: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
 PROBABILITIES: Final = (0.01, 0.1, 0.2, 0.5, 1.0)
@@ -29,6 +43,19 @@ DESIGNS: Final = ((1.0, 0.1), (3.0, 0.1), (10.0, 0.05), (10.0, 0.2))
 """How many times as often suspicious calls are judged, and their share of the traffic."""
 ALWAYS: Final = (0.1, 0.3, 0.6)
 """Shares of the traffic that an `always` rule has judged, in a grid of their own."""
+RULED_RATES: Final = (0.002, 0.01, 0.05, 0.2)
+RULED_GRID: Final = tuple(
+    product((20, 50, 100, 500, 2000, 5000), (0.02, *ALWAYS), RULED_RATES, RULED_RATES, (0.0, 0.005, 0.02, 0.05, 0.1))
+)
+"""Calls, the share that a rule has judged, the rates of bad calls among these and the others, and their probability."""
+WINDOWS: Final = tuple(
+    product(
+        (20, 30, 40, 50),
+        ((0.02, 0.4, 0.0123), (0.05, 0.3, 0.0053), (0.1, 0.1, 0.0111), (0.1, 0.2, 0), (0.02, 1, 0), (0.6, 0.03, 0.005)),
+        (0.005, 0.02, 0.05, 0.1),
+    )
+)
+"""Calls, (ruled share, its rate, the others' rate), which make a true rate of 2 %, and the others' probability."""
 METHODS: Final[tuple[Method, ...]] = get_args(Method)
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
 
@@ -121,6 +148,27 @@ def _lines(cell: Cell, replicates: Replicates) -> list[Line]:
     return [Line(cell, tried(replicates, m, t), replicates.correlation) for m, t in product(METHODS, TARGETS)]
 
 
+def report_ruled(seed: int, replicates: int) -> None:
+    """Print a table row for each share of the traffic that a rule has judged, and a line on short windows."""
+    print("| always | cells x methods x targets | lowest coverage: ordinary | others | below .94 |")
+    print("|--:|--:|--:|--:|--:|")
+    for share in (0.02, *ALWAYS):
+        cells = [RuledTraffic(*cell) for cell in RULED_GRID if cell[1] == share]
+        found: dict[bool, list[float]] = {True: [], False: []}
+        for number, cell in enumerate(cells):
+            drawn = simulate_ruled(cell, seed * 1_000_003 + number, replicates)
+            found[cell.ordinary] += [tried(drawn, *each).coverage for each in product(METHODS, TARGETS)]
+        count, below = sum(map(len, found.values())), sum(c < 0.94 for c in found[True] + found[False])
+        lowest = [f"{min(each):.3f}" if each else "none" for each in found.values()]
+        print(f"| {share:.0%} | {count:,} | {lowest[0]} | {lowest[1]} | {below} |")
+    worst = 0.0
+    for number, (calls, (share, rate, others), p) in enumerate(WINDOWS):
+        cell = RuledTraffic(calls, share, rate, others, p)
+        drawn = simulate_ruled(cell, seed * 2_000_003 + number, 10 * replicates)
+        worst = max(worst, *(float((interval(drawn, method, "rate")[1] > 0.05).mean()) for method in METHODS))
+    print(f"windows of 20 to 50 calls at a rate of 2 % wholly above 5 %: at most {worst:.2%} of a cell's")
+
+
 def main() -> None:
     """Simulate the grid."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -129,8 +177,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kind", choices=get_args(Kind), action="append")
     parser.add_argument("--always", action="store_true", help="the grid in which a rule has calls judged always")
+    parser.add_argument("--ruled", action="store_true", help="traffic of which a rule has a part judged, little else")
     parser.add_argument("--worst", type=int, default=5)
     asked = parser.parse_args()
+    if asked.ruled:
+        report_ruled(asked.seed, asked.replicates)
+        return
     for kind in asked.kind or get_args(Kind):
         found: dict[tuple[Method, Target], list[Line]] = {(m, t): [] for m in METHODS for t in TARGETS}
         for number, cell in enumerate((ruled if asked.always else cells)(kind)):
