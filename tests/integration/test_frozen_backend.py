@@ -143,7 +143,7 @@ def test_a_shutdown_before_the_collector_is_back_says_what_is_lost(collector: Se
         calls = len(traffic(0.5))
         began = perf_counter()
         assert not ragtrace.shutdown(1.0)
-        assert perf_counter() - began < 2.0
+        assert perf_counter() - began < ARRIVAL_S / 2  # the collector is frozen for as long as the block lasts
     assert lost("spans") == 3 * calls
     assert lost("events") == EVENTS * calls
     assert ragtrace.stats().pending == 0

@@ -251,7 +251,7 @@ def test_flush_keeps_to_its_time_when_the_judge_hangs() -> None:
     assert judge.begun.wait(WAIT_S)
     began = perf_counter()
     assert not ragtrace.flush(0.2)
-    assert perf_counter() - began < 2.0
+    assert perf_counter() - began < WAIT_S / 2
     assert eventually(lambda: bool(captured.roots()))
     assert (captured.root().attributes or {})[STATUS] == "timeout"
     assert "ragtrace.eval.consistency.score" in (captured.root().attributes or {})
@@ -286,7 +286,7 @@ def test_shutdown_says_what_was_lost(caplog: pytest.LogCaptureFixture) -> None:
     assert judge.begun.wait(WAIT_S)
     began = perf_counter()
     assert not ragtrace.shutdown(0.2)
-    assert perf_counter() - began < 3.0
+    assert perf_counter() - began < WAIT_S / 2
     tally = ragtrace.stats().evaluators["waiting"]
     assert (tally.offered, tally.dropped, tally.pending) == (3, {"shutdown": 3}, 0)
     assert ragtrace.stats().evaluators["embedded"].scored == 3

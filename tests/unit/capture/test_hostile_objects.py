@@ -6,7 +6,7 @@ import asyncio
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
-from time import perf_counter
+from time import thread_time
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -222,10 +222,10 @@ def test_an_awkward_text_costs_no_span(text: str) -> None:
 
 
 def cost(act: Callable[[], object]) -> tuple[float, int]:
-    """Seconds that *act* takes, and bytes at the peak of it beyond what there was."""
-    began = perf_counter()
+    """CPU seconds that *act* takes of the caller, and bytes at the peak of it beyond what there was."""
+    began = thread_time()
     act()
-    seconds = perf_counter() - began
+    seconds = thread_time() - began
     tracemalloc.start()
     act()
     ragtrace.flush(WAIT_S)
@@ -261,9 +261,9 @@ def test_fifty_megabytes_in_small_pieces_cost_the_application_little() -> None:
 
     captured = watch()
     ask("warm up")
-    began = perf_counter()
+    began = thread_time()
     assert sum(len(part) for part in stream("where?")) == HUGE
-    assert perf_counter() - began < 5.0
+    assert thread_time() - began < 5.0
     assert ragtrace.flush(WAIT_S)
     assert len(str(attributes(captured.roots()[-1])["gen_ai.output.messages"])) < 30_000
 
@@ -272,9 +272,9 @@ def test_a_hundred_thousand_documents_cost_the_application_little() -> None:
     """A retriever that returns a whole table."""
     watch(screen=FakeJudge(GOOD))
     documents = [f"document {number}" for number in range(100_000)]
-    began = perf_counter()
+    began = thread_time()
     assert look_up("where?", documents) is documents
-    assert perf_counter() - began < 2.0
+    assert thread_time() - began < 2.0
     assert ragtrace.flush(WAIT_S)
 
 

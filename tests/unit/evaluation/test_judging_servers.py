@@ -140,7 +140,6 @@ def test_a_burst_longer_than_a_calls_time_is_judged_whole(serve: Callable[..., J
     assert monotonic() - began > 0.9
 
 
-@pytest.mark.timing
 def test_a_server_that_came_back_is_asked_again(serve: Callable[..., JudgeServer]) -> None:
     """An open circuit closes after a probe; what came in between has failed at once."""
     server = serve(lambda request: FAILED if request.number < 10 else labels())
@@ -153,10 +152,10 @@ def test_a_server_that_came_back_is_asked_again(serve: Callable[..., JudgeServer
         failed = await asyncio.gather(*(judge_client.ask(call) for call in calls[:10]), return_exceptions=True)
         assert all(isinstance(outcome, JudgeError) for outcome in failed)
         assert judge_client.state == "open"
-        began = monotonic()
+        asked = len(server.requests)
         with pytest.raises(JudgeError, match="circuit is open"):
             await judge_client.ask(calls[10])
-        assert monotonic() - began < 0.5
+        assert len(server.requests) == asked
         clock[0] += 5.0
         assert isinstance(await judge_client.ask(calls[11]), Judgement)
         assert judge_client.state == "closed"
@@ -186,7 +185,7 @@ def test_a_shutdown_while_a_judge_is_waited_for_loses_nothing_silently(serve: Ca
         ask(f"question {n}")
     began = monotonic()
     assert not ragtrace.shutdown(0.3)
-    assert monotonic() - began < 2.0
+    assert monotonic() - began < WAIT_S / 2  # the server says to wait for 20 s
     stats = ragtrace.stats()
     assert (stats.dropped, stats.pending) == ({"shutdown": CALLS}, 0)
     assert stats.faults.keys() <= {"dropped: shutdown"}  # on a busy machine spans are not written in this time, either

@@ -43,11 +43,14 @@ def test_it_does_not_sleep_within_a_slice() -> None:
     throttle = Throttle(lambda: False)
     throttle.set_load(1)
     throttle.begin_slice()
-    began = monotonic()
-    for _ in range(10):
-        throttle.begin_slice()
-        throttle.yield_interpreter()
-    assert monotonic() - began < 10 * LONGEST_PAUSE_SECONDS
+    tries: list[float] = []
+    for _ in range(5):  # the machine may stand still for longer than ten pauses
+        began = monotonic()
+        for _ in range(10):
+            throttle.begin_slice()
+            throttle.yield_interpreter()
+        tries.append(monotonic() - began)
+    assert min(tries) < 10 * LONGEST_PAUSE_SECONDS
 
 
 @pytest.mark.timing

@@ -144,7 +144,7 @@ def test_waiting_ends_with_its_time(make: Make) -> None:
     assert hanging.begun.wait(WAIT_S)
     began = monotonic()
     assert not worker.wait_idle(0.05)
-    assert monotonic() - began < 1.0
+    assert monotonic() - began < WAIT_S / 2
 
 
 def test_stop_gives_back_what_was_not_done(make: Make) -> None:
@@ -232,7 +232,7 @@ def test_stopping_a_worker_that_never_started_is_quick(make: Make) -> None:
     began = monotonic()
     assert worker.stop(WAIT_S) == []
     assert worker.stop(WAIT_S) == []
-    assert monotonic() - began < 1.0
+    assert monotonic() - began < WAIT_S / 2
     assert not worker.offer(1)
 
 

@@ -108,7 +108,7 @@ def test_a_judge_that_blocks_its_thread_blocks_nothing_else() -> None:
     assert ask("and then?") == ANSWER
     began = perf_counter()
     assert not ragtrace.flush(1.0)
-    assert perf_counter() - began < 3.0
+    assert perf_counter() - began < WAIT_S / 2
     assert eventually(lambda: bool(captured.roots()))
     assert attributes(captured.roots()[0])[STATUS] == "timeout"
     assert not ragtrace.shutdown(0.2)
@@ -203,7 +203,7 @@ def test_an_exporter_that_hangs_hurts_nobody(immediate: bool) -> None:
     assert exporter.entered.is_set()
     assert ask("where?") == ANSWER
     assert not ragtrace.shutdown(0.3)
-    assert perf_counter() - began < 6.0
+    assert perf_counter() - began < WAIT_S
     exporter.release.set()
 
 

@@ -69,7 +69,7 @@ def test_an_action_that_hangs_is_left_behind() -> None:
     release = threading.Event()
     began = perf_counter()
     assert not run_bounded(lambda: release.wait(WAIT_S), monotonic() + 0.05)
-    assert perf_counter() - began < 2.0
+    assert perf_counter() - began < WAIT_S / 2
     release.set()
     assert all(thread.daemon for thread in threading.enumerate() if thread.name == "ragtrace-flush")
 
@@ -93,7 +93,7 @@ def test_all_providers_are_flushed_within_one_time_limit() -> None:
     telemetry = Telemetry(trace.NoOpTracer(), metrics.NoOpMeter("x"), None, flushes=flushes)
     began = perf_counter()
     assert not telemetry.flush(0.1)
-    assert perf_counter() - began < 2.0
+    assert perf_counter() - began < WAIT_S / 2
     assert asked.wait(WAIT_S)
     release.set()
 
