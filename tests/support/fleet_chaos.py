@@ -343,7 +343,7 @@ class Audit:
     @property
     def counted_again(self) -> int:
         """Scores that are in the sums of more than one worker: of one that was killed before it confirmed the call."""
-        return self.moments["n"] - len(self.scores)
+        return self.moments["c"] - len(self.scores)
 
     def statements(self) -> dict[str, bool]:
         """Return each statement of the identity over the fleet, and whether it holds."""

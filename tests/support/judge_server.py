@@ -93,7 +93,7 @@ class JudgeServer:
         """Every request, in the order of arrival."""
         self.in_flight = 0
         self.most_in_flight = 0
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.port = 0
 
     @property
@@ -122,24 +122,28 @@ class JudgeServer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)
 
     async def _close(self) -> None:
+        """End every connection, also one that was accepted a moment ago and whose task has not begun."""
         self._server.close()
-        for task in list(self._connections):
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task, writer in self._connections.items():
+                writer.transport.abort()
+                task.cancel()
+            await asyncio.wait(others, timeout=0.01)
+        await asyncio.sleep(0)  # the loop closes the sockets of aborted connections in its next turn
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        self._connections[task] = writer
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
                 while await self._exchange(reader, writer):
                     pass
         finally:
-            self._connections.discard(task)
             writer.close()
             with suppress(Exception, asyncio.CancelledError):
                 await writer.wait_closed()
+            del self._connections[task]
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its reply; False if the connection is to be closed."""

@@ -99,7 +99,8 @@ def test_whatever_the_server_does_each_call_is_settled_once(
 ) -> None:
     """Scored, or failed with the reason; and no more is asked than makes sense."""
     server = serve(*replies)
-    watch_judge(HttpJudge(server.url), judge_timeout=1.0)
+    # Only where it is the point: on a busy machine an answer may take longer than a second.
+    watch_judge(HttpJudge(server.url), judge_timeout=1.0 if reason == "timeout" else WAIT_S)
     stats = settled()
     assert (stats.scored, stats.failed) == ((CALLS, {}) if not reason else (0, {reason: CALLS}))
     assert stats.faults == {}
