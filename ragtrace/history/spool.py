@@ -17,7 +17,7 @@ import platform
 import sqlite3
 import uuid
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic, time
 from typing import Final
@@ -119,36 +119,53 @@ class Spool:
             database.execute("SELECT 1 FROM calls LIMIT 1").fetchone()
             yield
 
-    def add(self, calls: Sequence[UnscoredCall], timeout: float = 5.0) -> list[bool]:
+    def add(
+        self,
+        calls: Sequence[UnscoredCall],
+        timeout: float = 5.0,
+        commit: Callable[[Sequence[bool]], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> list[bool]:
         """Store unscored RAG calls in the spool file, and return for each call whether it was stored.
 
         A call is not stored if the file is full, or if the call has no span that its scores could be linked to.
+
+        Args:
+            calls: the calls.
+            timeout: seconds; after them no commit begins.
+            commit: returns a context manager that is entered just before the commit, and left just after it; given
+                for each call whether it will be stored. If entering it raises, nothing is stored.
 
         Raises:
             sqlite3.OperationalError: *timeout* seconds were not enough; nothing is stored then.
         """
         deadline = monotonic() + timeout
-        with self._writing(timeout) as database:
-            held = _contents(database)
-            count, size = held.calls, held.bytes
-            stored: list[bool] = []
-            rows: list[str] = []
-            for call in calls:
-                body = encode(call)
-                fits = call.identity != "" and count < self._most_calls and size + len(body) <= self._most_bytes
-                if fits:
-                    rows += (call.identity, body)
-                    count, size = count + 1, size + len(body)
-                stored.append(fits)
-            # Few statements, as each one releases the GIL and may then wait until other threads give it back.
-            for start in range(0, len(rows), 2 * _ROWS_AT_ONCE):
-                some = rows[start : start + 2 * _ROWS_AT_ONCE]
-                marks = ", ".join(["(?, ?)"] * (len(some) // 2))
-                database.execute(f"INSERT OR REPLACE INTO calls (identity, body) VALUES {marks}", some)
-            if monotonic() > deadline:  # by now the caller has counted the calls as dropped
+        with self._connection(timeout) as database, ExitStack() as committing, transaction(database):
+            stored = self._insert(database, calls)
+            if monotonic() > deadline:
                 raise sqlite3.OperationalError(
                     f"{sum(stored)} calls could not be stored within {timeout:g} s; give shutdown more time"
                 )
+            committing.enter_context(commit(stored))
+        return stored
+
+    def _insert(self, database: sqlite3.Connection, calls: Sequence[UnscoredCall]) -> list[bool]:
+        """Insert the calls for which there is room, and return for each call whether it was inserted."""
+        held = _contents(database)
+        count, size = held.calls, held.bytes
+        stored: list[bool] = []
+        rows: list[str] = []
+        for call in calls:
+            body = encode(call)
+            fits = call.identity != "" and count < self._most_calls and size + len(body) <= self._most_bytes
+            if fits:
+                rows += (call.identity, body)
+                count, size = count + 1, size + len(body)
+            stored.append(fits)
+        # Few statements, as each one releases the GIL and may then wait until other threads give it back.
+        for start in range(0, len(rows), 2 * _ROWS_AT_ONCE):
+            some = rows[start : start + 2 * _ROWS_AT_ONCE]
+            marks = ", ".join(["(?, ?)"] * (len(some) // 2))
+            database.execute(f"INSERT OR REPLACE INTO calls (identity, body) VALUES {marks}", some)
         return stored
 
     def claim(self, limit: int, timeout: float = 0.2) -> list[ClaimedCall]:

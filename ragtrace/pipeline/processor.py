@@ -11,7 +11,7 @@ to it. Scores of a call whose span is not held go onto an extra, linked span.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.worker import Worker
 from ragtrace.recording.conversations import Conversations, needs_turns
 from ragtrace.system.faults import faults, guarded
-from ragtrace.system.threads import run_bounded
+from ragtrace.system.threads import run_bounded, start_in_thread
 from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace.telemetry.scores.score_sender import ScoreSender
@@ -63,6 +63,8 @@ _STORE_SECONDS: Final = 0.005
 """Typical time for writing a batch of calls to the spool file."""
 _STORE_GRACE_SECONDS: Final = 0.02
 """Extra time for a batch that is being written at the deadline, for which the shutdown waits `AT_LEAST_SECONDS`."""
+_COMMIT_SECONDS: Final = 0.5
+"""Longest time for which a shutdown waits for a commit to the spool file that is in progress at the deadline."""
 _ENCODE_SECONDS: Final = 0.000_1
 """Typical time for encoding a call as JSON."""
 
@@ -101,6 +103,8 @@ class WorkItem:
 
     A call that this process stored in the file has the reason "spooled" in `dropped` instead.
     """
+    is_spooled: bool = False
+    """Whether this process has stored the call in the spool file."""
     job: Callable[[], Awaitable[None]] | None = None
     """Coroutine function to call on the worker's event loop instead of processing a step; None for steps and calls."""
 
@@ -583,9 +587,9 @@ class CallProcessor:
         spoolable = self._spooling is not None and work.spool_row is None
         result = await self._publisher.publish(CallMessage.of(unscored), spoolable=spoolable)
         if result == "away" and self._spooling is not None:
-            loop, add = asyncio.get_running_loop(), self._spooling.add
-            (stored,) = await loop.run_in_executor(None, partial(add, [unscored], _SPOOL_SECONDS))
-            if stored:
+            add = partial(self._spooling.add, [work], [unscored], _SPOOL_SECONDS)
+            await asyncio.get_running_loop().run_in_executor(None, add)
+            if work.is_spooled:
                 work.dropped = "spooled"
                 self.count_outcome(work, FLEET, "dropped", work.dropped, probability=probability)
                 return
@@ -645,26 +649,47 @@ class CallProcessor:
         # From here on, scores that the worker may still finish for these calls are neither counted nor sent.
         works = [*works, *self.interrupted]
         claimed = {work: names for work in dict.fromkeys(works) if (names := work.claim_pending_evaluators())}
-        lost = "shutdown" if self._spooling is None else "not_spooled"
         ends: dict[WorkItem, tuple[Outcome, str]] = {}
+        undecided: set[object] = set()
         for work in claimed:
-            work.dropped = work.dropped or ("spooled" if self._spooling is not None else lost)
-        if self._spooling is not None and claimed:
+            work.dropped = work.dropped or ("spooled" if self._spooling is not None else "shutdown")
+        if (spooling := self._spooling) is not None:
             until = budget.until_stored()
-            store = partial(self._store, self._spooling, claimed, ends, until)
-            run_bounded(store, until + AT_LEAST_SECONDS)  # a user's redaction or a disk may hang
+            store = partial(self._store, spooling, claimed, ends, until)
+            if claimed:
+                run_bounded(store, until + AT_LEAST_SECONDS)  # a user's redaction or a disk may hang
+            undecided.update(spooling.commits.close(_COMMIT_SECONDS))
+        later = {work: names for work, names in claimed.items() if work in undecided}
+        self._count_unscored({work: names for work, names in claimed.items() if work not in later}, ends)
+        if later and spooling is not None:  # a disk does not answer; these calls are pending until it does
+            close, count = partial(spooling.commits.close, None), partial(self._count_unscored, later, ends)
+            start_in_thread(lambda: (close(), count()))
+
+    def _count_unscored(
+        self, claimed: Mapping[WorkItem, tuple[str, ...]], ends: Mapping[WorkItem, tuple[Outcome, str]]
+    ) -> None:
+        """Count the outcomes of RAG calls that a shutdown has left unscored.
+
+        Args:
+            claimed: the calls, each with the ids of the evaluators that have not scored it.
+            ends: outcomes and reasons of calls that were handled but not stored in the spool file.
+        """
+        lost = "shutdown" if self._spooling is None else "not_spooled"
         counts: Counter[tuple[str, str, Outcome, str]] = Counter()
+        last: deque[tuple[WorkItem, tuple[Outcome, str]]] = deque(maxlen=MOST_OUTCOMES)
         for work, names in claimed.items():
             # A call that was read from the spool file is still in it.
-            outcome, reason = ends.get(work, ("dropped", lost if work.spool_row is None else "spooled"))
+            is_in_file = work.is_spooled or work.spool_row is not None
+            end: tuple[Outcome, str] = ("dropped", "spooled") if is_in_file else ends.get(work, ("dropped", lost))
+            outcome, reason = end
             work.dropped = reason if outcome == "dropped" else work.dropped
             counts.update((name, work.step.workflow, outcome, reason) for name in names)
+            last.append((work, end))
         # One entry for all calls with the same workflow and outcome, as there may be thousands, and little time.
         for (name, workflow, outcome, reason), calls in counts.items():
             self._ledger.count_finished(name, workflow, outcome, reason, calls=calls)
-        for work, names in list(claimed.items())[-MOST_OUTCOMES:]:
-            outcome, reason = ends.get(work, ("dropped", work.dropped))
-            for name in names:
+        for work, (outcome, reason) in last:
+            for name in claimed[work]:
                 self._outcomes.add(work.step.span_context, work.step.workflow, name, outcome, reason)
 
     def _store(
@@ -679,12 +704,12 @@ class CallProcessor:
         Args:
             spooling: the spool.
             claimed: the calls, each with the ids of the evaluators that have not scored it.
-            ends: filled with the outcome and reason of every call that was handled.
+            ends: filled with the outcome and reason of every call that was handled, for the case that it is not stored.
             until: monotonic seconds.
         """
         from ragtrace.history.spool_codec import UnscoredCall  # only where there is a spool
 
-        left = [work for work in claimed if work.spool_row is None][::-1]
+        left = [work for work in claimed if work.spool_row is None and not work.is_spooled][::-1]
         with spooling.keep_open():
             while left:
                 works: list[WorkItem] = []
@@ -702,8 +727,7 @@ class CallProcessor:
                         calls.append(
                             UnscoredCall(call, claimed[work], step.response_id, work.probability, work.sampling_reason)
                         )
-                stored = spooling.add(calls, until + _STORE_GRACE_SECONDS - monotonic())
-                ends.update((work, ("dropped", "spooled")) for work, is_in in zip(works, stored, strict=True) if is_in)
+                spooling.add(works, calls, until + _STORE_GRACE_SECONDS - monotonic())
                 if monotonic() > until - _STORE_SECONDS:
                     return
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ragtrace.pipeline.shutdown import file_timeout
 from ragtrace.system.faults import faults, guarded
@@ -38,6 +39,69 @@ _CLAIM_SECONDS: Final = 0.2
 """Least time for which a claim of calls waits for other writers of the file."""
 
 
+class Storable(Protocol):
+    """Interface of an item whose unscored call may be stored in the spool file."""
+
+    is_spooled: bool
+    """Whether this process has stored the call in the spool file."""
+
+
+class CommitsClosedError(Exception):
+    """Raised instead of a commit to the spool file after a shutdown has begun to count what is in the file."""
+
+
+class CommitGate:
+    """Gate through which every commit of calls to the spool file passes.
+
+    A call must be counted as spooled if and only if it is in the file, but a thread that stores calls may be stopped
+    for long just before its commit, or just after it. So a shutdown closes the gate before it counts: then no commit
+    begins any more, and for each call it is known whether the call is in the file.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._closed = False
+        self._in_progress: list[Sequence[Storable]] = []
+
+    @contextmanager
+    def commit(self, items: Sequence[Storable], stored: Sequence[bool]) -> Generator[None, None, None]:
+        """Commit calls in a `with` block, and then mark the items of the stored calls, unless the block raises.
+
+        Args:
+            items: the items of the calls.
+            stored: for each of them, whether the commit stores its call.
+
+        Raises:
+            CommitsClosedError: the gate is closed.
+        """
+        with self._changed:
+            if self._closed:
+                raise CommitsClosedError(f"{sum(stored)} calls could not be stored in time; give shutdown more time")
+            self._in_progress.append(items)
+        try:
+            yield
+            for item, is_in in zip(items, stored, strict=True):
+                item.is_spooled = item.is_spooled or is_in
+        finally:
+            with self._changed:
+                self._in_progress.remove(items)
+                self._changed.notify_all()
+
+    def close(self, timeout: float | None) -> Sequence[Storable]:
+        """Close the gate, and wait for the commits in progress to end.
+
+        Args:
+            timeout: seconds to wait; None: without a limit.
+
+        Returns:
+            The items of which it is not known whether their calls are in the file, as a commit is still in progress.
+        """
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._in_progress, timeout)
+            return [item for items in self._in_progress for item in items]
+
+
 class Spooling:
     """Access of a runtime to its spool file, the file of unscored RAG calls.
 
@@ -62,6 +126,7 @@ class Spooling:
     def reset(self) -> None:
         """Forget the claimed calls of the spool file after a fork, because the claims belong to the parent process."""
         self._spool.reset()
+        self.commits = CommitGate()
         self._claiming = threading.Lock()
         self._is_confirming = self._closed = False
         # Row numbers of claimed calls. The worker's thread adds to the first two sets; a confirming thread, a flush or
@@ -227,10 +292,7 @@ class Spooling:
                 opened.enter_context(self._spool.keep_open())
             yield
 
-    def add(self, calls: Sequence[UnscoredCall], timeout: float) -> list[bool]:
-        """Store unscored calls in the spool file, and return for each call whether it was stored."""
-        try:
-            return self._spool.add(calls, timeout)
-        except Exception as error:
-            faults.record("spool", error)
-            return [False] * len(calls)
+    def add(self, items: Sequence[Storable], calls: Sequence[UnscoredCall], timeout: float) -> None:
+        """Store unscored calls in the spool file, and mark the items of those that were stored (`is_spooled`)."""
+        with guarded("spool"):
+            self._spool.add(calls, timeout, partial(self.commits.commit, items))

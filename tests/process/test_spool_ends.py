@@ -155,6 +155,49 @@ def test_a_shutdown_without_any_time_loses_nothing(path: str, sending: HttpRecei
     assert len(scores(sending)) == 5
 
 
+@pytest.mark.parametrize(
+    ("timeout", "late_s", "until"),
+    [
+        pytest.param(2.0, 0.2, "counted", id="until_all_is_counted"),
+        pytest.param(2.0, 0.2, "soon", id="within_the_shutdown"),
+        pytest.param(4.0, 0.8, "returned", id="beyond_the_shutdown"),
+    ],
+)
+def test_calls_whose_commit_outlasts_the_deadline_are_spooled_only_if_they_are_in_the_file(
+    path: str, timeout: float, late_s: float, until: str
+) -> None:
+    """Another program writes, so that storing begins late, and one reads, for which a commit waits without a log."""
+    Spool(path).prepare("test")
+    storing, screen = threading.Event(), WaitingJudge(name="screen", blocking=True)
+    watch(screen=screen, spool=path, redact=ragtrace.Redact(function=lambda text: (storing.set(), text)[1]))
+    ask("question 0?")
+    assert screen.begun.wait(WAIT_S)
+    storing.clear()
+    for number in range(1, 4):
+        ask(f"question {number}?")
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer, closing(sqlite3.connect(path)) as reader:
+        assert writer.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM calls").fetchone()
+        writer.execute("BEGIN IMMEDIATE")
+        shutdown = threading.Thread(target=ragtrace.shutdown, args=(timeout,))
+        shutdown.start()
+        assert storing.wait(WAIT_S)
+        threading.Event().wait(late_s)
+        writer.execute("ROLLBACK")
+        if until == "counted":
+            wait_until(lambda: ragtrace.stats().pending == 0, WAIT_S, "every call is accounted for")
+        else:
+            shutdown.join(0.3 if until == "soon" else WAIT_S)
+        reader.execute("ROLLBACK")
+    shutdown.join(WAIT_S)
+    screen.open()
+    wait_until(lambda: ragtrace.stats().pending == 0, WAIT_S, "every call is accounted for")
+    dropped = ragtrace.stats().dropped
+    assert sum(dropped.values()) == ragtrace.stats().offered == 4
+    assert Spool(path).contents().calls == dropped.get("spooled", 0)
+
+
 @pytest.mark.timing
 def test_what_the_spool_cannot_take_in_time_is_lost_and_not_stored_later(path: str) -> None:
     """The accounts say so, at the end of the shutdown and for good."""
