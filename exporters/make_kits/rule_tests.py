@@ -15,7 +15,9 @@ Test = dict[str, Any]
 _Scenario = tuple[list[Test], ...]
 """Input series, and lists of checks of what the rules make of them."""
 _TIMING: Final = rules.Timing()
-_LABELLED: Final = label_sums([(1.0, 1.0, 2.0), (1.0, 0.0, 2.0), (0.0, 1.0, 1.0), (0.0, 0.0, 9.0)])
+_LABELLED: Final = label_sums(
+    [(1.0, 1.0, 2.0), (1.0, 0.0, 2.0), (0.0, 1.0, 1.0), (0.0, 0.0, 9.0)], [(1.0, 0.25), (0.0, 0.5)]
+)
 _BOT: Final = f'{rules.JOB}="bot"'
 """Label of the service in a scenario, which `alert_tests` replaces by the scenario's name."""
 _JUDGE: Final = f'{_BOT}, {rules.METRIC}="hallucinated", {rules.EVALUATOR}="judge"'
@@ -53,7 +55,7 @@ def recorded() -> Test:
             steps, corrected = RecordedFloats(), RecordedFloats()
             judge, known = interval_bounds(sums, steps, "tuned", "rate"), label_rates(_LABELLED, corrected)
             informedness(_LABELLED, known, corrected)
-            transported_bounds(judge, _LABELLED, known, corrected)
+            transported_bounds(judge, _LABELLED, corrected)
             steps.named |= {**sums, "judged": sums["w"], "calls": sums["n"]}
             corrected.named |= {**_LABELLED, "judge": judge.value, "usable": 0.0}
             for name, each in ((window, steps), (f"{window}_corrected", corrected)):

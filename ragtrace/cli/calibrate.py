@@ -38,7 +38,8 @@ examples:
 keys of the JSON object:
   pick  metric, evaluator, judged (calls to choose from), picked, without_texts (picked calls without stored texts)
   fit   metric, evaluator, key (of the calibration file), higher_is_better, stale (what the newest calls have
-        differently: judge, or version of the metric), picked, labelled, unsure,
+        differently: judge, or version of the metric), picked, labelled, unsure (calls, which the intervals count as
+        good and as bad),
         elsewhere (labels that count nowhere: their call was not picked, or its scores are deleted), reviewers,
         between_reviewers (compared: calls with several labels, differing, alpha: Krippendorff's), alpha (the same),
         doubt (why the labels may be wrong; empty: reviewers agree), by_reviewer (value, low, high: rate of bad calls by
@@ -167,7 +168,7 @@ def _record(found: Calibration) -> dict[str, Any]:
     from ragtrace.history.labels import call_of_identity
 
     record = asdict(found)
-    del record["points"]
+    del record["points"], record["unsure_points"]
     record |= {"key": found.key._asdict(), "threshold": None, "score_threshold": found.score_threshold}
     if found.threshold is not None:
         record["threshold"] = {"badness": found.threshold.value, "error": _agreement_record(found.threshold.error)}
@@ -216,6 +217,8 @@ def _lines(found: Calibration) -> list[str]:
         lines.append(f"  {found.between_reviewers.doubt}")
     if found.between_reviewers.is_unreliable:
         lines.append("  the corrected rate counts the mean of their labels, errors included: settle these calls first")
+    if found.about_unsure:
+        lines.append(f"  {found.about_unsure}")
     if found.labelled and found.labelled + found.unsure < found.picked:
         missing = found.picked - found.labelled - found.unsure
         lines.append(f"  {missing} picked calls have no label: the rates hold if these are like the others")

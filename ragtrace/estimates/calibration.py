@@ -5,12 +5,18 @@ v, the inverse of the probability with which it was judged and labelled; y is th
 the direction of the metric:
     w, wz, wy, wzy     sums of the weights and of their products with labels and scores
     ww, wwz, wwzz      sums of the squared weights and of their products with labels
+    uw, uwy, uww, uwwy as w, wy, ww and wwy, but over the calls that the reviewers are unsure about
 
 **Corrected rate.** The judge's mean score is s = wzy / wz over the calls whose label is 1 and q = (wy - wzy) / (w - wz)
 over the others (sensitivity, and 1 - specificity, where the scores are 0 and 1). A mean score Y of the judge elsewhere
 becomes (Y - q) / (s - q). It holds where s and q are the same there; labels of that very traffic need no such
 assumption: `corrected_rate`. The interval counts the labels by their effective numbers (wz)^2 / wwzz and
 (w - wz)^2 / (ww - 2 wwz + wwzz).
+
+**Unsure labels.** The corrected rate falls as s or q rises. Whichever of the unsure calls are bad, s and q are at most
+what they are with a further weight uwy of the score 1, and at least what they are with a further weight uw - uwy of the
+score 0, on either side. So the interval begins where it begins at the highest s and q, and ends where it ends at the
+lowest. Where good and bad calls may have the same mean score then, that end is 0 or 1.
 
 Source: Rogan and Gladen 1978, American Journal of Epidemiology 107:71; Lang and Reiczigel 2014, Preventive Veterinary
 Medicine 113:13 (the interval, with adjusted counts).
@@ -33,7 +39,10 @@ from ragtrace.estimates.formulas import Arithmetic, Floats, IntervalBounds, Q, Z
 from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.faults import faults
 
-LABEL_SUMS: Final[tuple[str, ...]] = ("w", "wz", "wy", "wzy", "ww", "wwz", "wwzz")
+_DECIDED_SUMS: Final = ("w", "wz", "wy", "wzy", "ww", "wwz", "wwzz")
+UNSURE_SUMS: Final = ("uw", "uwy", "uww", "uwwy")
+"""Names of the sums over the calls that reviewers are unsure about; calibrations of older versions lack them."""
+LABEL_SUMS: Final[tuple[str, ...]] = (*_DECIDED_SUMS, *UNSURE_SUMS)
 """Names of the sums over labelled calls, which are the values of `semconv.MOMENT` in exported metrics."""
 UNINFORMATIVE: Final = "judge_uninformative"
 """Reason for a missing estimate: the judge marks good calls as bad about as often as bad ones."""
@@ -104,7 +113,7 @@ class JudgeCalibration:
             missing = missing_estimate(reason, judge.method, judge.of, metric=judge.metric, workflow=judge.workflow)
             return replace(missing, n=judge.n, evaluator=judge.evaluator, corrected="rogan_gladen", stale=stale)
         bounds = IntervalBounds(judge.value, judge.low, judge.high, judge.weight)
-        found = transported_bounds(bounds, self.sums, label_rates(self.sums, Floats()), Floats())
+        found = transported_bounds(bounds, self.sums, Floats())
         return replace(
             judge, value=found.value, low=found.low, high=found.high, corrected="rogan_gladen", stale=stale
         )  # fmt: skip
@@ -120,13 +129,14 @@ class JudgeCalibration:
     def judge_bound(self, bound: float, *, above: bool) -> float:
         """Convert a *bound* on the mean human label to a bound on the judge's mean score.
 
-        It is the one-sided 95 % limit towards fewer alarms, because the labels know the judge's errors only so well.
+        It is the one-sided 95 % limit towards fewer alarms, because the labels know the judge's errors only so well,
+        whatever the unsure ones may be.
 
         Args:
             bound: rate by human labels, in (0, 1).
             above: whether rates above it are wanted; else those below it.
         """
-        known = label_rates(self.sums, Floats())
+        known = unsure_rates(self.sums, Floats(), highest=above)
         value = known.otherwise + bound * (known.labelled - known.otherwise)
         error = 1.6449 * math.sqrt(bound**2 * known.of_labelled + (1.0 - bound) ** 2 * known.of_otherwise)
         return min(1.0 - 1e-6, max(1e-6, value + error if above else value - error))
@@ -150,23 +160,49 @@ class LabelRates(Generic[Q]):
 def label_rates(sums: Mapping[str, Q], a: Arithmetic[Q]) -> LabelRates[Q]:
     """Return the judge's mean score for each human label, from sums over the labelled calls.
 
-    The calls must include some of each label.
+    The calls must include some of each label. Calls with an unsure label do not count.
     """
-    rest = sums["w"] - sums["wz"]
+    nothing = sums["w"] * 0.0
+    return _rates_with(sums, a, "", nothing, nothing, nothing)
+
+
+def unsure_rates(sums: Mapping[str, Q], a: Arithmetic[Q], *, highest: bool) -> LabelRates[Q]:
+    """Return the judge's mean score for each human label as high, or low, as unsure labels let it be.
+
+    Args:
+        sums: `LABEL_SUMS` by name, of labelled calls of both kinds.
+        a: arithmetic that computes with them.
+        highest: whether the highest mean scores are wanted; else the lowest.
+    """
+    if highest:
+        return _rates_with(sums, a, "highest_", sums["uwy"], sums["uwy"], sums["uwwy"])
+    return _rates_with(
+        sums, a, "lowest_", sums["uw"] - sums["uwy"], sums["uwy"] * 0.0, sums["uww"] - sums["uwwy"]
+    )  # fmt: skip
+
+
+def _rates_with(sums: Mapping[str, Q], a: Arithmetic[Q], prefix: str, weight: Q, score: Q, squares: Q) -> LabelRates[Q]:
+    """Return the judge's mean score for each human label, where further calls count for both labels.
+
+    Args:
+        sums: `LABEL_SUMS` by name.
+        a: arithmetic that computes with them.
+        prefix: prefix of the names of the steps.
+        weight: sum of the weights of the further calls.
+        score: sum of the products of their weights and the judge's scores.
+        squares: sum of their squared weights.
+    """
     rates: list[Q] = []
     variances: list[Q] = []
-    for name, number, hits in (
-        ("labelled", sums["wz"] * sums["wz"] / sums["wwzz"], sums["wzy"] / sums["wz"]),
-        (
-            "otherwise",
-            rest * rest / (sums["ww"] - 2.0 * sums["wwz"] + sums["wwzz"]),
-            (sums["wy"] - sums["wzy"]) / rest,
-        ),
+    for name, of_label, of_score, of_square in (
+        ("labelled", sums["wz"], sums["wzy"], sums["wwzz"]),
+        ("otherwise", sums["w"] - sums["wz"], sums["wy"] - sums["wzy"], sums["ww"] - 2.0 * sums["wwz"] + sums["wwzz"]),
     ):
-        count = a.let(f"{name}_count", number)
-        rate = a.let(f"{name}_rate", (count * hits + 1.0) / (count + 2.0))
+        total = of_label + weight
+        count = a.let(f"{prefix}{name}_count", total * total / (of_square + squares))
+        rate = a.let(f"{prefix}{name}_rate", (count * ((of_score + score) / total) + 1.0) / (count + 2.0))
         rates.append(rate)
-        variances.append(a.let(f"{name}_variance", rate * (1.0 - rate) / (count + 2.0)))
+        variances.append(a.let(f"{prefix}{name}_variance", rate * (1.0 - rate) / (count + 2.0)))
     return LabelRates(*rates, *variances)
 
 
@@ -180,23 +216,31 @@ def informedness(sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]) 
     return a.let("informedness", a.minimum(plain, known.labelled - known.otherwise))
 
 
-def transported_bounds(
-    judge: IntervalBounds[Q], sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]
-) -> IntervalBounds[Q]:
+def transported_bounds(judge: IntervalBounds[Q], sums: Mapping[str, Q], a: Arithmetic[Q]) -> IntervalBounds[Q]:
     """Convert the judge's mean score to the corresponding mean human label, with a 95 % interval.
 
     Args:
         judge: the judge's mean score with its interval.
         sums: `LABEL_SUMS` by name, of labelled calls of both kinds, with an `informedness` above 0.
-        known: the judge's mean score by label, of the same calls.
         a: arithmetic that computes with them.
     """
     rest = sums["w"] - sums["wz"]
     otherwise = a.let("otherwise", (sums["wy"] - sums["wzy"]) / rest)
     rate = (judge.value - otherwise) / (sums["wzy"] / sums["wz"] - otherwise)
-    middle = (judge.low + judge.high) * 0.5
+    middle = a.let("middle", (judge.low + judge.high) * 0.5)
     half = (judge.high - judge.low) * (0.5 / Z)
-    return rogan_gladen_bounds(rate, middle, half * half, known, a)
+    variance = a.let("judge_variance", half * half)
+    least = judge.value * 0.0 + LEAST_INFORMATION
+    ends: list[Q] = []
+    for name, sign, unknown in (("highest", -1.0, 0.0), ("lowest", 1.0, 1.0)):
+        known = unsure_rates(sums, a, highest=name == "highest")
+        informed = a.let(f"{name}_informed", known.labelled - known.otherwise)
+        # Where unsure labels may hide that the judge tells nothing, the rate may be anything.
+        told = a.let(f"{name}_told", a.ratio(informed, informed, least, 0.0))
+        end = _rogan_gladen_end(sign, middle, variance, known, a.maximum(informed, least), a, f"{name}_")
+        ends.append(told * end + (1.0 - told) * unknown)
+    low, high = ends
+    return _clamped_bounds(rate, low, high, a)
 
 
 def rogan_gladen_bounds(rate: Q, share: Q, variance: Q, known: LabelRates[Q], a: Arithmetic[Q]) -> IntervalBounds[Q]:
@@ -210,27 +254,57 @@ def rogan_gladen_bounds(rate: Q, share: Q, variance: Q, known: LabelRates[Q], a:
         a: arithmetic that computes with them.
     """
     informed = known.labelled - known.otherwise
-    centre = a.let("centre", (share - known.otherwise) / informed)
+    low, high = (_rogan_gladen_end(sign, share, variance, known, informed, a, "") for sign in (-1.0, 1.0))
+    return _clamped_bounds(rate, low, high, a)
+
+
+def _rogan_gladen_end(
+    sign: float, share: Q, variance: Q, known: LabelRates[Q], informed: Q, a: Arithmetic[Q], prefix: str
+) -> Q:
+    """Return one end of the 95 % interval of Lang and Reiczigel, which may be outside of 0 to 1.
+
+    Args:
+        sign: -1 for the low end, 1 for the high end.
+        share: the judge's mean score, adjusted as for a Wilson interval.
+        variance: its variance.
+        known: the judge's mean score by label.
+        informed: how much these two differ.
+        a: arithmetic that computes with them.
+        prefix: prefix of the names of the steps.
+    """
+    centre = a.let(f"{prefix}centre", (share - known.otherwise) / informed)
     shift = (2.0 * Z * Z) * (centre * known.of_labelled - (1.0 - centre) * known.of_otherwise)
     spread = variance + (1.0 - centre) * (1.0 - centre) * known.of_otherwise + centre * centre * known.of_labelled
-    half = a.let("half", Z * a.sqrt(spread) / informed)
+    half = a.let(f"{prefix}half", Z * a.sqrt(spread) / informed)
+    return a.let(f"{prefix}end", centre + shift + sign * half)
+
+
+def _clamped_bounds(rate: Q, low: Q, high: Q, a: Arithmetic[Q]) -> IntervalBounds[Q]:
+    """Return a corrected rate and the ends of its interval, limited to 0 to 1, with the rate in the interval."""
     value = a.let("value", a.minimum(a.maximum(rate, 0.0), 1.0))
-    low = a.let("low", a.minimum(a.maximum(centre + shift - half, 0.0), value))
-    high = a.let("high", a.maximum(a.minimum(centre + shift + half, 1.0), value))
+    low = a.let("low", a.minimum(a.maximum(low, 0.0), value))
+    high = a.let("high", a.maximum(a.minimum(high, 1.0), value))
     return IntervalBounds(value, low, high, value * 0.0)
 
 
-def label_sums(calls: Iterable[tuple[float, float, float]]) -> dict[str, float]:
-    """Return the sums over labelled calls from which a judge's mean score is corrected.
+def label_sums(
+    calls: Iterable[tuple[float, float, float]], unsure: Iterable[tuple[float, float]] = ()
+) -> dict[str, float]:
+    """Return the sums over labelled calls from which a judge's mean score is corrected, by the names in `LABEL_SUMS`.
 
-    Each call is given as (label, judge's score, weight).
+    Args:
+        calls: (label, judge's score, weight) of each call with a label.
+        unsure: (judge's score, weight) of each call that the reviewers are unsure about.
     """
-    found: dict[str, float] = {}
+    found = dict[str, float].fromkeys(LABEL_SUMS, 0.0)
     for z, y, w in calls:
         v = w * w
-        for name, value in zip(LABEL_SUMS, (w, w * z, w * y, w * z * y, v, v * z, v * z * z), strict=True):
-            found[name] = found.get(name, 0.0) + value
-    return found or dict[str, float].fromkeys(LABEL_SUMS, 0.0)
+        for name, value in zip(_DECIDED_SUMS, (w, w * z, w * y, w * z * y, v, v * z, v * z * z), strict=True):
+            found[name] += value
+    for y, w in unsure:
+        for name, value in zip(UNSURE_SUMS, (w, w * y, w * w, w * w * y), strict=True):
+            found[name] += value
+    return found
 
 
 def read_calibrations(path: str | os.PathLike[str]) -> tuple[JudgeCalibration, ...]:
@@ -282,7 +356,8 @@ def _decode(text: str) -> tuple[JudgeCalibration, ...]:
 def _calibration(record: Mapping[str, Any]) -> JudgeCalibration:
     key = CalibrationKey(*(_checked(record, name, str) for name in CalibrationKey._fields))
     given = record["sums"]
-    sums = {name: _checked(given, name, float) for name in LABEL_SUMS}
+    older = dict.fromkeys(UNSURE_SUMS, 0.0)
+    sums = {name: _checked({**older, **given}, name, float) for name in LABEL_SUMS}
     # By the Cauchy-Schwarz inequality, real calls with z and y in [0, 1] cannot have sums beyond these limits.
     slack = 1e-9 * max(1.0, sums["w"])
     fitting = (
@@ -292,6 +367,8 @@ def _calibration(record: Mapping[str, Any]) -> JudgeCalibration:
         and max(sums["wz"], sums["wy"]) <= sums["w"] + slack
         and sums["wwzz"] <= sums["wwz"] * (1 + 1e-9)
         and sums["wwz"] <= sums["ww"] * (1 + 1e-9)
+        and sums["uwy"] <= sums["uw"] * (1 + 1e-9)
+        and sums["uwwy"] <= sums["uww"] * (1 + 1e-9)
     )
     threshold = record["threshold"]
     if not fitting or not all(0.0 <= value < math.inf for value in sums.values()):

@@ -23,9 +23,14 @@ imagined labels of the mean weight are added to it, with which the judge disagre
 agrees by chance do not make it perfect. The variance V that results is never more than S2, so the corrected interval
 is never wider than that of the labels alone: its arms are scaled by the root of V / S2.
 
+**Unsure labels.** A picked call that its reviewers are unsure about is good or bad, and whether they can tell depends
+on which. The value leaves such calls out, as if they were like the others. The interval begins where it begins when all
+of them are good, and ends where it ends when all are bad (worst-case bounds); it contains the interval without them.
+
 **Sources.** Angelopoulos et al. 2023, arXiv:2301.09633, and Angelopoulos, Duchi and Zrnic 2023, arXiv:2311.01453
 (prediction-powered mean, tuned weight); Sarndal, Swensson and Wretman 1992, "Model Assisted Survey Sampling", chapter 9
-(two-phase sampling); `formulas` for the interval. Confirmed by simulation: `tests/benchmarks/corrected_rate.py`.
+(two-phase sampling); Horowitz and Manski 2000, Journal of the American Statistical Association 95:77 (bounds where
+outcomes are missing); `formulas` for the interval. Confirmed by simulation: `tests/benchmarks/corrected_rate.py`.
 """
 
 from __future__ import annotations
@@ -77,8 +82,8 @@ class Arrays:
 class LabelledCall(NamedTuple):
     """Call that a judge has scored and a person has labelled, with the sampling probabilities of both steps."""
 
-    label: float
-    """Label by a person, in [0, 1]: 1 where the counted property holds."""
+    label: float | None
+    """Label by a person, in [0, 1]: 1 where the counted property holds; None: the person is unsure."""
     score: float
     """Score by the judge for the same property, in [0, 1]."""
     judged: float = 1.0
@@ -171,42 +176,61 @@ def corrected_rate(
     """Estimate the mean of human labels over all calls, with a 95 % interval, from a judge and a sample of labels.
 
     Args:
-        labels: the labelled calls, drawn from the judged calls of the same traffic with the probabilities they carry.
+        labels: the labelled calls, drawn from the judged calls of the same traffic with the probabilities they carry,
+            those that the reviewers are unsure about among them.
         judged: the judge's `Moments` of that traffic; None: the labels alone are used.
         metric: name of the metric.
         workflow: name of the workflow; None: all.
         evaluator: id of the judge.
 
     Returns:
-        The estimate, whose interval is never wider than that of the labels alone; its value is None, with a reason, if
-        there are no labels.
+        The estimate. If no label is unsure, its interval is never wider than that of the labels alone; else it also
+        contains what the unsure ones may be. Its value is None, with a reason, if there are no other labels.
 
     Raises:
         SettingsError: a label, a score or a probability is outside its range.
 
     Source: the text at the top of this module.
     """
-    if not labels:
+    if all(each.label is None for each in labels):
         return missing_estimate(NOTHING_LABELLED, "tuned", "rate", metric=metric, workflow=workflow)
+    # A label that is None becomes NaN.
     columns = np.array(labels, dtype=float).T
-    label, score, probability, chosen, screen = columns
-    within = (columns >= 0.0).all() and (columns <= 1.0).all() and (probability * chosen > 0.0).all()
+    sure = np.array([each.label is not None for each in labels])
+    numbers = np.where(sure, columns, np.vstack((np.zeros(len(sure)), columns[1:])))
+    probability, chosen = numbers[2:4]
+    within = (numbers >= 0.0).all() and (numbers <= 1.0).all() and (probability * chosen > 0.0).all()
     if not within:
         raise SettingsError(
             "labels, scores and the screen's scores must be in [0, 1] and probabilities in (0, 1], got other numbers; "
-            "leave out calls that a reviewer is unsure about"
+            "the label of a call that a reviewer is unsure about is None"
         )
-    terms = label_columns(label, score, screen, probability, chosen)
-    sums = {name: np.float64(term.sum()) for name, term in terms.items()}
     judge = None if judged is None else _judge_mean(judged)
-    corrected, alone, effective = corrected_bounds(sums, judge or IntervalBounds(0.0, 0.0, 1.0, 0.0))
+    best, effective = _mean_label(columns[:, sure], judge)
+    low, high = best.low, best.high
+    if not sure.all():
+        good, bad = (np.vstack((np.where(sure, columns[0], filled), columns[1:])) for filled in (0.0, 1.0))
+        low, high = min(low, _mean_label(good, judge)[0].low), max(high, _mean_label(bad, judge)[0].high)
     known = judge is not None
-    best = corrected if known else alone
     return Estimate(
-        float(best.value), float(best.low), float(best.high), round(judged.n) if judged is not None else len(labels),
+        float(best.value), float(low), float(high), round(judged.n) if judged is not None else int(sure.sum()),
         float(effective), "tuned" if known else "weighted", "rate", float(best.weight), metric, workflow, evaluator,
         corrected="labels",
     )  # fmt: skip
+
+
+def _mean_label(columns: Any, judge: IntervalBounds[float] | None) -> tuple[IntervalBounds[Any], Any]:
+    """Return the mean label over the traffic with its interval, and the effective number of labels.
+
+    Args:
+        columns: (5, n) array of the fields of n labelled calls, each with a label.
+        judge: mean score of the judge over the traffic; None: the labels alone are used.
+    """
+    label, score, probability, chosen, screen = columns
+    terms = label_columns(label, score, screen, probability, chosen)
+    sums = {name: np.float64(term.sum()) for name, term in terms.items()}
+    corrected, alone, effective = corrected_bounds(sums, judge or IntervalBounds(0.0, 0.0, 1.0, 0.0))
+    return alone if judge is None else corrected, effective
 
 
 def _judge_mean(judged: Moments) -> IntervalBounds[float] | None:

@@ -15,6 +15,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.estimates.calibration import (
     LABEL_SUMS,
     LEAST_INFORMATION,
+    UNSURE_SUMS,
     informedness,
     label_rates,
     transported_bounds,
@@ -190,16 +191,16 @@ def corrected_rules(name: str, *, labels: Sequence[str] = LABELS) -> list[Record
     estimated = RECORD.format(name, "value")
     judge = steps.let("judge", Expression(f"({estimated} unless on ({on}) ({CALIBRATION_HOLDS} == 0))"))
     moment = prometheus_name(semconv.MOMENT)
-    sums = {
-        each: steps.let(
-            each,
-            judge * 0.0 + Expression(f'on ({on}) group_left () avg by ({on}) ({LABEL_MOMENT}{{{moment}="{each}"}})'),
-        )
-        for each in LABEL_SUMS
-    }
+    sums: dict[str, Expression] = {}
+    for each in LABEL_SUMS:
+        found = f'on ({on}) group_left () avg by ({on}) ({LABEL_MOMENT}{{{moment}="{each}"}})'
+        given = judge * 0.0 + Expression(found)
+        # Processes of older versions do not export the sums over unsure labels.
+        missing = f" or {judge.text} * 0.0" if each in UNSURE_SUMS else ""
+        sums[each] = steps.let(each, Expression(given.text + missing))
     known = label_rates(sums, steps)
     informed = informedness(sums, known, steps)
     usable = steps.let("usable", Expression(f"(({informed.text} > {LEAST_INFORMATION!r}) * 0.0)"))
     value, low, high = (usable + Expression(RECORD.format(name, end)) for end in ("value", "low", "high"))
-    transported_bounds(IntervalBounds(value, low, high, usable), sums, known, steps)
+    transported_bounds(IntervalBounds(value, low, high, usable), sums, steps)
     return steps.rules

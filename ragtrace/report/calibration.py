@@ -275,7 +275,7 @@ class Calibration:
     labelled: int
     """Number of picked calls with a label of good or bad."""
     unsure: int
-    """Number of picked calls with labels of `unsure` alone."""
+    """Number of picked calls with labels of `unsure` alone; the intervals contain what these may be, good or bad."""
     elsewhere: int
     """Number of labels that count nowhere: the call was not picked, or the history does not hold the call's scores."""
     divided: int
@@ -291,6 +291,8 @@ class Calibration:
     threshold: Threshold | None
     """Recommended threshold of badness; None for too few bad or good labels."""
     points: tuple[LabelledPoint, ...]
+    unsure_points: tuple[tuple[float, float], ...]
+    """Badness and weight, as in `LabelledPoint`, of each call that counts in `unsure`."""
     disagreements: tuple[Disagreement, ...]
     """Disagreements, the largest difference first, and of equal ones the one that stands for the most calls first."""
 
@@ -309,6 +311,17 @@ class Calibration:
             return None
         return 1.0 - self.threshold.value if self.higher_is_better else self.threshold.value
 
+    @property
+    def about_unsure(self) -> str:
+        """Explanation of what calls that the reviewers are unsure about do to the rates, or "" if there are none."""
+        if not self.unsure:
+            return ""
+        calls = "1 picked call is" if self.unsure == 1 else f"{self.unsure} picked calls are"
+        return (
+            f"{calls} labelled unsure: the rates leave such calls out, and the intervals contain the rates with all of "
+            "them good and with all of them bad"
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibration to the file at *path*, keeping the calibrations of other metrics and judges in the
         file.
@@ -319,7 +332,8 @@ class Calibration:
         """
         if not self.points:
             raise SettingsError("no picked call is labelled yet, so there is nothing to save; label the picked calls")
-        up, sums = self.higher_is_better, _label_sums(self.points, self.higher_is_better)
+        up = self.higher_is_better
+        sums = _label_sums(self.points, self.unsure_points, up)
         write_calibration(path, JudgeCalibration(self.key, time(), self.labelled, up, self.score_threshold, sums))
 
 
@@ -331,7 +345,11 @@ class _RatedCalls(NamedTuple):
 
     given: Mapping[int, Sequence[Label]]
     calls: Mapping[int, LabelledCall]
-    """Calls with a label other than unsure, by position, with scores and labels converted to badness."""
+    """Labelled calls by position, with scores and labels converted to badness; unsure calls have the label None."""
+    points: Mapping[int, LabelledPoint]
+    """Those with a label other than unsure, by position."""
+    unsure: Mapping[int, tuple[float, float]]
+    """Badness and weight of those with labels of unsure alone, by position."""
     elsewhere: int
     """Number of labels of calls that were not picked, or not judged."""
 
@@ -339,7 +357,7 @@ class _RatedCalls(NamedTuple):
 def _rated_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Label]) -> _RatedCalls:
     """Return the calls picked for labelling that have human labels.
 
-    Where reviewers differ, the mean of their labels counts.
+    Where reviewers differ, the mean of their labels counts. A label of unsure counts only where no reviewer decided.
     """
     series = calls.series
     chance = {pick.identity: pick.probability for pick in picks}
@@ -352,15 +370,19 @@ def _rated_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Lab
         else:
             elsewhere += 1
     rated: dict[int, LabelledCall] = {}
+    points: dict[int, LabelledPoint] = {}
+    unsure: dict[int, tuple[float, float]] = {}
     for at, mine in given.items():
         sure = [float(label.label == "bad") for label in mine if label.label != "unsure"]
-        if sure:
-            badness, screen = (float(np.clip(scores[at], 0.0, 1.0)) for scores in (series.score, series.screen_score))
-            chosen = chance[mine[0].identity]
-            rated[at] = LabelledCall(
-                math.fsum(sure) / len(sure), badness, 1.0 / float(series.weight[at]), chosen, screen
-            )
-    return _RatedCalls(given, rated, elsewhere)
+        badness, screen = (float(np.clip(scores[at], 0.0, 1.0)) for scores in (series.score, series.screen_score))
+        judged, chosen = 1.0 / float(series.weight[at]), chance[mine[0].identity]
+        mean, weight = math.fsum(sure) / len(sure) if sure else None, 1.0 / (judged * chosen)
+        rated[at] = LabelledCall(mean, badness, judged, chosen, screen)
+        if mean is None:
+            unsure[at] = badness, weight
+        else:
+            points[at] = LabelledPoint(badness, mean, weight)
+    return _RatedCalls(given, rated, points, unsure, elsewhere)
 
 
 def _between_reviewers(given: Iterable[Sequence[Label]]) -> ReviewerAgreement:
@@ -373,10 +395,6 @@ def _between_reviewers(given: Iterable[Sequence[Label]]) -> ReviewerAgreement:
         sum(len({label.label for label in mine}) > 1 for mine in several),
         krippendorff_alpha([label.label for label in mine] for mine in sure),
     )
-
-
-def _point(call: LabelledCall) -> LabelledPoint:
-    return LabelledPoint(call.score, call.label, 1.0 / (call.judged * call.labelled))
 
 
 def corrected_rates(
@@ -429,28 +447,30 @@ def _corrected_rate(
     metric, evaluator = series.metric, series.evaluator
     calls = judged_calls(columns, identities, metric, evaluator)
     all_rated = _rated_calls(calls, picks_among(calls, picks), labels)
-    rated = {at: call for at, call in all_rated.calls.items() if chosen[at]}
+    rated = [at for at in all_rated.points if chosen[at]]
+    unsure = [at for at in all_rated.unsure if chosen[at]]
     served = reader.served_models(evaluator)
     if len(rated) >= FEWEST_LABELS:
         (moments,) = calls.series.moments(np.where(chosen & calls.known, 0, -1), 1)
-        estimate = corrected_rate(list(rated.values()), moments, metric=metric, evaluator=evaluator)
+        mine = [all_rated.calls[at] for at in (*rated, *unsure)]
+        estimate = corrected_rate(mine, moments, metric=metric, evaluator=evaluator)
         if series.higher_is_better:
             estimate = _complement(estimate)
         doubt = _between_reviewers(all_rated.given[at] for at in rated).doubt
-        return CorrectedRate(replace(estimate, stale=_validity(calls, list(rated), served)[1]), len(rated), doubt)
+        estimate = replace(estimate, stale=_validity(calls, rated, served)[1])
+        return CorrectedRate(estimate, len(rated), doubt, len(unsure))
     everything = judged_calls(reader.columns(0.0, math.inf), identities, metric, evaluator)
     all_rated = _rated_calls(everything, picks_among(everything, picks), labels)
-    rated = dict(all_rated.calls)
-    key, stale = _validity(everything, list(rated), served)
-    points = list(map(_point, rated.values()))
+    points, up = all_rated.points, series.higher_is_better
+    key, stale = _validity(everything, points, served)
     known = JudgeCalibration(
-        key, 0.0, len(rated), series.higher_is_better, None, _label_sums(points, series.higher_is_better)
+        key, 0.0, len(points), up, None, _label_sums(points.values(), all_rated.unsure.values(), up)
     )
     if not points:
         none = missing_estimate(NOT_CALIBRATED, "tuned", "rate", metric=metric)
         return CorrectedRate(replace(none, evaluator=evaluator), 0)
     doubt = _between_reviewers(all_rated.given.values()).doubt
-    return CorrectedRate(known.correct(series.estimate(chosen), stale), len(rated), doubt)
+    return CorrectedRate(known.correct(series.estimate(chosen), stale), len(points), doubt, len(all_rated.unsure))
 
 
 def _complement(estimate: Estimate) -> Estimate:
@@ -460,16 +480,17 @@ def _complement(estimate: Estimate) -> Estimate:
     return replace(estimate, value=1.0 - estimate.value, low=1.0 - estimate.high, high=1.0 - estimate.low)
 
 
-def _label_sums(points: Iterable[LabelledPoint], higher_is_better: bool) -> dict[str, float]:
+def _label_sums(
+    points: Iterable[LabelledPoint], unsure: Iterable[tuple[float, float]], higher_is_better: bool
+) -> dict[str, float]:
     """Return weighted sums of human labels and judge scores over the labelled calls, by the names in `LABEL_SUMS`.
 
     With a metric whose higher scores are better, 1 stands for good, with any other metric for bad.
     """
+    up = higher_is_better
     return label_sums(
-        (1.0 - each.label, 1.0 - each.badness, each.weight)
-        if higher_is_better
-        else (each.label, each.badness, each.weight)
-        for each in points
+        ((1.0 - z, 1.0 - badness, weight) if up else (z, badness, weight) for badness, z, weight in points),
+        ((1.0 - badness if up else badness, weight) for badness, weight in unsure),
     )
 
 
@@ -505,10 +526,9 @@ def fit(
     compared: list[tuple[bool, bool, float]] = []
     positions: list[int] = []
     """Position, among the judged calls, of each call in `compared`."""
-    for at, call in rated.calls.items():
-        point = _point(call)
-        if call.label != BAD:
-            compared.append((call.label > BAD, call.score >= BAD, point.weight))
+    for at, point in rated.points.items():
+        if point.label != BAD:
+            compared.append((point.label > BAD, point.badness >= BAD, point.weight))
             positions.append(at)
             identity = calls.identity[at]
             if compared[-1][0] != compared[-1][1] and identity is not None:
@@ -528,6 +548,7 @@ def fit(
         )
     key, stale = _validity(calls, rated.given, history.served_models(evaluator))
     reviewers = tuple(sorted({label.reviewer for mine in rated.given.values() for label in mine}))
+    labelled = list(rated.calls.values())
     alone = {name: [label for label in labels if label.reviewer == name] for name in reviewers}
     return Calibration(
         metric=metric,
@@ -536,10 +557,10 @@ def fit(
         stale=stale,
         key=key,
         higher_is_better=series.higher_is_better,
-        labelled=len(rated.calls),
-        unsure=len(rated.given) - len(rated.calls),
+        labelled=len(rated.points),
+        unsure=len(rated.unsure),
         elsewhere=rated.elsewhere,
-        divided=len(rated.calls) - len(compared),
+        divided=len(rated.points) - len(compared),
         reviewers=reviewers,
         between_reviewers=_between_reviewers(rated.given.values()),
         by_reviewer={
@@ -550,10 +571,11 @@ def fit(
         },
         agreement=agreement(*(list(column) for column in zip(*compared, strict=True))) if compared else None,
         judge=estimate_mean(moments, metric=metric, evaluator=evaluator),
-        labels=corrected_rate(list(rated.calls.values()), metric=metric, evaluator=evaluator),
-        corrected=corrected_rate(list(rated.calls.values()), moments, metric=metric, evaluator=evaluator),
+        labels=corrected_rate(labelled, metric=metric, evaluator=evaluator),
+        corrected=corrected_rate(labelled, moments, metric=metric, evaluator=evaluator),
         threshold=threshold,
-        points=tuple(map(_point, rated.calls.values())),
+        points=tuple(rated.points.values()),
+        unsure_points=tuple(rated.unsure.values()),
         disagreements=tuple(sorted(differing, key=lambda each: (-abs(each.badness - each.label), -each.weight))),
     )
 

@@ -64,7 +64,8 @@ def _metric_rows(item: MetricReport, report: Report) -> Iterator[dict[str, objec
     if item.overall is not None:
         yield {"part": "all", **key, **period, "scored": item.judged, **_estimate(item.overall)}
     if item.corrected is not None:
-        known = f"{item.corrected.labels} labels", item.corrected.estimate.stale, item.corrected.doubt
+        unsure = f"{item.corrected.unsure} unsure" if item.corrected.unsure else ""
+        known = f"{item.corrected.labels} labels", unsure, item.corrected.estimate.stale, item.corrected.doubt
         basis = "; ".join(filter(None, known))
         corrected = _estimate(item.corrected.estimate)
         yield {"part": "corrected", **key, **period, **corrected, "note": f"{basis} {corrected['note']}".strip()}

@@ -110,6 +110,8 @@ class CorrectedRate:
     """Number of labelled calls that the estimate rests on."""
     doubt: str = ""
     """Reason why the labels may be wrong; empty if several reviewers agree well."""
+    unsure: int = 0
+    """Number of further calls that the reviewers are unsure about; the interval contains what these may be."""
 
     @property
     def holds(self) -> bool:

@@ -320,8 +320,9 @@ def correction_basis(corrected: CorrectedRate) -> str:
     """Return a sentence that says which human labels correct a rate, and why they may be stale."""
     which = "calls of this time" if corrected.estimate.corrected == "labels" else "calls of all times"
     labels = f"{corrected.labels:,} labelled {which}" if corrected.labels else "none"
+    unsure = f"{corrected.unsure:,} unsure, which the interval counts both ways" if corrected.unsure else ""
     stale = f"STALE: {corrected.estimate.stale}" if corrected.estimate.stale else ""
-    return "; ".join(filter(None, (labels, stale, corrected.doubt)))
+    return "; ".join(filter(None, (labels, unsure, stale, corrected.doubt)))
 
 
 def corrected_sentence(report: Report) -> str:

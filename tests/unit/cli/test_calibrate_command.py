@@ -461,6 +461,87 @@ def test_labels_that_may_be_wrong_are_not_trusted_silently(
     assert "Trust" not in shown
 
 
+def label_with_doubts(history: Path, file: Path) -> int:
+    """Label picked calls, a third of the bad ones and a tenth of the good ones as unsure; return how many these are."""
+    rows, seen = exported(history, file), {"bad": 0, "good": 0}
+    for row in rows:
+        row["label"], row["reviewer"] = "bad" if row["answer"] == BAD_ANSWER else "good", "ada"
+        seen[row["label"]] += 1
+        if seen[row["label"]] % (3 if row["label"] == "bad" else 10) == 0:
+            row["label"] = "unsure"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert run("labels", "import", history, file) == OK
+    return sum(row["label"] == "unsure" for row in rows)
+
+
+def test_unsure_labels_count_both_ways(history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The interval contains the rates with all of them good and with all bad; every form says how many there are."""
+    run("calibrate", "pick", history, "-n", 150, "--seed", 1)
+    file = tmp_path / "labels.jsonl"
+    unsure = label_with_doubts(history, file)
+    found, calibration = json.loads(text_of_fit(history, capsys, "--json")), calibrate(history)
+    assert found["unsure"] == len(calibration.unsure_points) == unsure > 10
+    assert found["labelled"] == 150 - unsure
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    for filled in ("good", "bad"):
+        copy, decided = tmp_path / f"{filled}.db", tmp_path / f"{filled}.jsonl"
+        copy.write_bytes(history.read_bytes())
+        lines = ({**row, "label": filled if row["label"] == "unsure" else row["label"]} for row in rows)
+        decided.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        assert run("labels", "import", copy, decided) == OK
+        whole = json.loads(text_of_fit(copy, capsys, "--json"))
+        assert whole["unsure"] == 0
+        for name in ("labels", "corrected"):
+            assert found[name]["low"] <= whole[name]["low"] < whole[name]["high"] <= found[name]["high"]
+    said = f"{unsure} picked calls are labelled unsure: the rates leave such calls out, and the intervals contain"
+    page = tmp_path / "page.html"
+    assert said in text_of_fit(history, capsys, "--report", page)
+    assert said in page.read_text(encoding="utf-8")
+    corrected = report_of(history, capsys)["corrected"]
+    assert (corrected["unsure"], corrected["labels"]) == (unsure, 150 - unsure)
+    assert corrected["estimate"]["high"] == pytest.approx(found["corrected"]["high"])
+    for form in ("markdown", "html", "csv"):
+        capsys.readouterr()
+        assert run("report", history, "--format", form) == OK
+        assert f"{unsure} unsure" in capsys.readouterr().out
+
+
+def test_a_calibration_file_holds_what_unsure_labels_may_be(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It gives other traffic wider intervals; a file of an older release, which lacks these sums, is read."""
+    run("calibrate", "pick", history, "-n", 150, "--seed", 1)
+    unsure, file = label_with_doubts(history, tmp_path / "labels.jsonl"), tmp_path / "calibration.json"
+    assert run("calibrate", "fit", history, "--out", file) == OK
+    capsys.readouterr()
+    (entry,) = read_calibrations(file)
+    assert entry.labels == 150 - unsure
+    assert entry.sums["uw"] > unsure
+    record = json.loads(file.read_text(encoding="utf-8"))
+    sums = record["calibrations"][0]["sums"]
+    record["calibrations"][0]["sums"] = {name: value for name, value in sums.items() if not name.startswith("u")}
+    file.write_text(json.dumps(record), encoding="utf-8")
+    (older,) = read_calibrations(file)
+    judge = calibrate(history).judge
+    (now, before) = (each.correct(judge) for each in (entry, older))
+    assert now.value == before.value
+    assert (now.high or 0.0) - (now.low or 0.0) > (before.high or 0.0) - (before.low or 0.0) + 0.1
+
+
+def test_a_second_reviewer_decides_unsure_calls(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A call that any reviewer labels good or bad is no longer unsure."""
+    run("calibrate", "pick", history, "-n", 150, "--seed", 1)
+    label_with_doubts(history, tmp_path / "ada.jsonl")
+    label_all(history, tmp_path / "bob.jsonl", reviewer="bob")
+    found = json.loads(text_of_fit(history, capsys, "--json"))
+    assert (found["labelled"], found["unsure"]) == (150, 0)
+    assert "unsure" not in text_of_fit(history, capsys)
+    alone = found["by_reviewer"]
+    assert alone["ada"]["low"] < alone["bob"]["low"] < alone["bob"]["high"] < alone["ada"]["high"]
+
+
 def test_what_is_missing_is_said(history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No pick, no label, no such metric, no history, no file."""
     assert run("calibrate", "fit", history) == USAGE

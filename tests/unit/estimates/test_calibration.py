@@ -18,7 +18,7 @@ from ragtrace.estimates import (
     judged_moments,
     recommend_threshold,
 )
-from ragtrace.estimates.calibration import LABEL_SUMS, label_rates, label_sums, transported_bounds
+from ragtrace.estimates.calibration import LABEL_SUMS, label_sums, transported_bounds
 from ragtrace.estimates.corrected import Arrays, rogan_gladen
 from ragtrace.estimates.formulas import IntervalBounds, wilson_interval
 from ragtrace.estimates.moments import Moments
@@ -82,7 +82,7 @@ def test_the_corrected_interval_covers_the_rate_of_other_traffic(rate: float) ->
     marked = chance.binomial(600, rate * sensitivity + (1 - rate) * (1 - specificity), size=size) / 600
     low, high = wilson_interval(marked, np.full(size, 600.0), Arrays())
     judge = IntervalBounds(marked, low, high, marked)
-    found = transported_bounds(judge, sums, label_rates(sums, Arrays()), Arrays())
+    found = transported_bounds(judge, sums, Arrays())
     assert np.mean((found.low <= rate) & (rate <= found.high)) >= 0.93
 
 
