@@ -195,6 +195,7 @@ def _agreement_record(agreement: Agreement) -> dict[str, Any]:
 
 
 def _lines(found: Calibration) -> list[str]:
+    from ragtrace.core.text import format_plainly
     from ragtrace.history.labels import call_of_identity
     from ragtrace.system.faults import printable
 
@@ -229,22 +230,22 @@ def _lines(found: Calibration) -> list[str]:
         lines += [
             f"agreement of judge and labels in {each.n} calls"
             + (f", without {found.divided} on which reviewers are divided" if found.divided else ""),
-            f"  the same           {each.agree}; the best constant verdict: {each.constant:.3g}",
+            f"  the same           {each.agree}; the best constant verdict: {each.constant:.3f}",
             f"  Cohen's kappa      {each.kappa or 'unknown: all the same'}",
             f"  sensitivity        {each.sensitivity or 'unknown: no call is labelled bad'}",
             f"  specificity        {each.specificity or 'unknown: no call is labelled good'}",
         ]
-    if found.threshold is not None:
-        error = found.threshold.error
+    if found.threshold is not None and found.score_threshold is not None:
+        error, score = found.threshold.error, format_plainly(found.score_threshold, 3)
         side = "at most" if found.higher_is_better else "at least"
         lines += [
-            f"threshold that the labels recommend: bad with a score of {side} {found.score_threshold:.3g}",
+            f"threshold that the labels recommend: bad with a score of {side} {score}",
             f"  sensitivity        {error.sensitivity}, on questions that did not choose it (cross-fitted)",
             f"  specificity        {error.specificity}",
         ]
     if len(found.reviewers) > 1:
         between = found.between_reviewers
-        alpha = "unknown: all labels are the same" if found.alpha is None else f"{found.alpha:.3g}"
+        alpha = "unknown: all labels are the same" if found.alpha is None else f"{round(found.alpha, 3) + 0.0:.3f}"
         if between.compared:
             lines.append(
                 f"  between reviewers  Krippendorff's alpha {alpha}; they differ in {between.differing} of "

@@ -1,7 +1,8 @@
-"""Conversion of text to valid UTF-8, detection of repeated texts, and patterns that are compiled at their first use."""
+"""Conversion of text to valid UTF-8, repeated texts, numbers as text, and patterns compiled at their first use."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,21 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def format_plainly(value: float, digits: int) -> str:
+    """Format a number with about *digits* significant digits, and never in scientific notation.
+
+    All digits before the decimal point are kept. Less than 1e-12 is rounding error, and becomes 0. A number that is not
+    finite is formatted as `str` does.
+    """
+    if not math.isfinite(value):
+        return str(value)
+    value = round(value, 12) + 0.0
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    decimals = max(0, digits - 1 - exponent)
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
 def first_ranks(texts: Iterable[str]) -> dict[int, int]:

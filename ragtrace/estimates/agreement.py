@@ -29,7 +29,9 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+        # Adding 0.0 turns -0.0 into 0.0.
+        value, low, high = (f"{round(each, 3) + 0.0:.3f}" for each in self)
+        return f"{value} [{low}, {high}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ def _kappa(calls: Sequence[tuple[bool, bool, float]]) -> Interval | None:
     if 1.0 - chance < _NOTHING:
         return None
     kappa = (observed - chance) / (1.0 - chance)
+    kappa = kappa if abs(kappa) > _NOTHING else 0.0
     spread = sum(cell[kind, kind] * (1.0 - (row[kind] + column[kind]) * (1.0 - kappa)) ** 2 for kind in both)
     spread += (1.0 - kappa) ** 2 * sum(cell[kind, not kind] * (column[kind] + row[not kind]) ** 2 for kind in both)
     spread -= (kappa - chance * (1.0 - kappa)) ** 2

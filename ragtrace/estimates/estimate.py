@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.text import format_plainly
 from ragtrace.core.types import html_table
 from ragtrace.estimates.formulas import Floats, Method, Target, interval_bounds
 from ragtrace.estimates.moments import NAMES, Moments
@@ -55,7 +56,8 @@ class Estimate:
         stale = f" (stale calibration: {self.stale})" if self.stale else ""
         if self.value is None or self.low is None or self.high is None:
             return f"{name}unknown ({self.reason}){stale}"
-        return f"{name}{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]{stale}"
+        value, low, high = (format_plainly(each, 4) for each in (self.value, self.low, self.high))
+        return f"{name}{value} [{low}, {high}]{stale}"
 
     def _repr_html_(self) -> str:
         """Return the estimate as an HTML table of one row, for notebooks."""

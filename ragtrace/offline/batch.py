@@ -11,6 +11,7 @@ from typing import Final, overload
 
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.text import format_plainly
 from ragtrace.core.types import Evaluation, Judge, Metric, Plain, RagCall, Result, Score, html_table
 from ragtrace.core.unscored_reasons import status_of
 from ragtrace.evaluation.metric_selection import check_type, embedded_judge, metrics_for
@@ -123,7 +124,7 @@ class Evaluations(Sequence[EvaluatedCall]):
 
     def __repr__(self) -> str:
         means = (
-            f"{each.metric} {'-' if each.mean is None else f'{each.mean:.4g}'} ({each.scored} scored)"
+            f"{each.metric} {'-' if each.mean is None else format_plainly(each.mean, 4)} ({each.scored} scored)"
             for each in self.summary.metrics.values()
         )
         return f"<Evaluations of {len(self)} calls: {', '.join(means) or 'no metric'}>"
@@ -131,7 +132,10 @@ class Evaluations(Sequence[EvaluatedCall]):
     def _repr_html_(self) -> str:
         """Return an HTML table of the metrics and their means, which notebooks display."""
         means = self.summary.metrics.values()
-        rows = [(each.metric, "-" if each.mean is None else f"{each.mean:.4g}", str(each.scored)) for each in means]
+        rows = [
+            (each.metric, "-" if each.mean is None else format_plainly(each.mean, 4), str(each.scored))
+            for each in means
+        ]
         return html_table(("metric", "mean", f"scored of {len(self)}"), rows)
 
     def __len__(self) -> int:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from ragtrace.core.labels import STATEMENT_METRICS
+from ragtrace.core.text import format_plainly
 from ragtrace.estimates import Estimate, difference, estimate_mean
 from ragtrace.history.reading import CallColumns, HistoryReader
 from ragtrace.judges.lexical.words import ENGLISH
@@ -135,7 +136,7 @@ def _groups_by_content(bodies: Sequence[Mapping[str, Any]]) -> Iterator[_Group]:
     best = np.array([max(each, default=math.nan) for each in scores], dtype=np.float64)
     if (~np.isnan(best)).sum() >= 4 * _FEWEST:
         quarter = float(np.nanquantile(best, 0.25))
-        yield _Group("retrieval", f"best retrieval score at most {quarter:.3g}", best <= quarter)
+        yield _Group("retrieval", f"best retrieval score at most {format_plainly(quarter, 3)}", best <= quarter)
     chunks = [{_chunk_name(each) for each in of_call or () if each.get("text")} for of_call in contexts]
     yield from _groups_by_element("chunk", chunks)
     words = [

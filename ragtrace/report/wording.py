@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.labels import STATEMENT_METRICS
+from ragtrace.core.text import format_plainly
 from ragtrace.estimates import Estimate
 from ragtrace.report.model import (
     BreakdownRow,
@@ -370,7 +371,7 @@ def format_length(seconds: float) -> str:
     """Format a length of time in the largest unit that fits, such as days or hours."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length or (unit == "hours" and seconds >= length):
-            return f"{seconds / length:.3g} {unit if seconds != length else 'hour'}"
+            return f"{format_plainly(seconds / length, 3)} {unit if seconds != length else 'hour'}"
     return "second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
 
 
@@ -410,7 +411,7 @@ def join_names(names: tuple[str, ...], most: int = 4) -> str:
 
 def format_number(value: float) -> str:
     """Format a score of any range with about three significant digits."""
-    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return format_plainly(value, 3) if abs(value) < 999.5 else f"{value:,.0f}"
 
 
 def reason_in_words(code: str) -> str:
@@ -436,12 +437,12 @@ def format_cost(spent: EvaluatorCost) -> str:
 
 def format_score(answer: WorstAnswer) -> str:
     """Format the metric name and the score of one of the worst answers."""
-    return f"{metric_title(answer.metric)} {100 * answer.score:.3g}%"
+    return f"{metric_title(answer.metric)} {format_plainly(100 * answer.score, 3)}%"
 
 
 def format_duration(seconds: float) -> str:
     """Format a duration in seconds, or in milliseconds if it is below one second."""
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{format_plainly(1000 * seconds, 3)} ms"
 
 
 # --- texts of calls ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.estimates import agreement, krippendorff_alpha
+from ragtrace.estimates import Interval, agreement, krippendorff_alpha
 
 # Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", sections A, B and C.
 TWO_BINARY = ("0100000010", "1110010000")
@@ -120,3 +120,19 @@ def test_wrong_weights_are_an_error(weights: list[float]) -> None:
     """Too few, zero or infinite."""
     with pytest.raises(SettingsError, match="weights"):
         agreement([True, False], [True, True], weights)
+
+
+@pytest.mark.parametrize(("weight", "times"), [(0.1, 3), (0.3, 5), (1 / 3, 4), (0.7, 3)])
+def test_agreement_by_chance_is_a_kappa_of_zero(weight: float, times: int) -> None:
+    """Not a rounding error such as 2.22e-16, which nobody can read."""
+    labels, verdicts = [True, True] + [False] * 2 * times, [True, False] + [True, False] * times
+    found = agreement(labels, verdicts, [weight] * len(labels)).kappa
+    assert found is not None
+    assert found.value == 0.0
+    assert str(found).startswith("0.000 [-0.")
+
+
+def test_figures_of_agreement_are_never_in_scientific_notation() -> None:
+    """Three decimals, also of the smallest."""
+    assert str(Interval(-2.82e-15, -0.0002, 0.000061)) == "0.000 [0.000, 0.000]"
+    assert str(Interval(1.0, 0.9996, 1.0)) == "1.000 [1.000, 1.000]"
