@@ -22,7 +22,10 @@ COLUMNS: Final = (
 
 def to_json(report: Report) -> str:
     """Render the whole report as one JSON object in ASCII. Times are in seconds since the epoch."""
-    return json.dumps({"version": 1, **asdict(report)}, allow_nan=False) + "\n"
+    record = asdict(report)
+    for item, shown in zip(report.measured, record["measured"], strict=True):
+        shown["unscored_shares"] = dict(item.unscored_shares)
+    return json.dumps({"version": 1, **record}, allow_nan=False) + "\n"
 
 
 def to_csv(report: Report) -> str:
@@ -83,7 +86,8 @@ def _metric_rows(item: MetricReport, report: Report) -> Iterator[dict[str, objec
         for name, value in quantiles.items():
             yield {"part": "quantile", **key, "name": name, **period, "scored": box.n, "estimate": value}
     for reason, count in item.unscored.items():
-        yield {"part": "unscored", **key, "name": reason, **period, "calls": count}
+        share = item.unscored_shares[reason]
+        yield {"part": "unscored", **key, "name": reason, **period, "calls": count, "estimate": share}
 
 
 def _group_rows(found: Grouping) -> Iterator[dict[str, object]]:

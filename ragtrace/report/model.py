@@ -140,6 +140,12 @@ class MetricReport:
     corrected: CorrectedRate | None = None
     """Overall rate as corrected by human labels; None if the metric has no labels."""
 
+    @property
+    def unscored_shares(self) -> Mapping[str, float]:
+        """Share of the calls without a score by reason, of all calls that the evaluator looked at for the metric."""
+        seen = self.judged + sum(self.unscored.values())
+        return {reason: count / seen for reason, count in self.unscored.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class MetricComparison:

@@ -172,9 +172,9 @@ def closing_tables(report: Report) -> list[Table]:
         if (box := item.box) is not None
     ]
     unscored = [
-        (wording.metric_by_evaluator(item), wording.reason_in_words(reason), f"{count:,}")
+        (wording.metric_by_evaluator(item), reason, f"{count:,}", wording.format_share(share))
         for item in report.measured
-        for reason, count in item.unscored.items()
+        for reason, count, share in wording.unscored_rows(item)
     ]
     costs = [
         (
@@ -187,7 +187,7 @@ def closing_tables(report: Report) -> list[Table]:
     quantiles = ("Metric", "5%", "25%", "Median", "75%", "95%", "Mean", "Scores")
     tables = [
         Table("How the scores are spread", quantiles, spread),
-        Table("Not scored", ("Metric", "Reason", "Calls"), unscored),
+        Table("Not scored", ("Metric", "Reason", "Calls", "Share"), unscored, wording.UNSCORED_SENTENCE),
         Table(
             "What judging cost", ("Evaluator", "Calls", "Failed", "Requests", "Tokens in", "Tokens out", "Cost"), costs
         ),

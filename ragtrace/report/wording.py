@@ -99,6 +99,10 @@ DECISIONS: Final = {
     "never_rule": "not seen: by a rule",
     "budget": "not seen: the budget was spent",
 }
+UNSCORED_SENTENCE: Final = (
+    "These count in no figure above: nothing is known about a call without a score. Shares are of the calls that the "
+    "evaluator looked at for the metric."
+)
 # The joiners U+200C and U+200D stay: Persian, Hindi and emoji are written with them.
 _WIDEST_FOR_A_NUMBER: Final = 0.5
 """Width of a 95 % interval, as a share, above which a headline gives no number: hardly anything is known."""
@@ -417,6 +421,17 @@ def format_number(value: float) -> str:
 def reason_in_words(code: str) -> str:
     """Convert the code of the reason for a missing score to words."""
     return replace_control_characters(code).replace("_", " ")
+
+
+def unscored_rows(item: MetricReport) -> list[tuple[str, int, float]]:
+    """Return, for each reason why calls have no score, the reason in words, the number of calls and their share.
+
+    Where there are several reasons, the first row is about all of them.
+    """
+    shares = item.unscored_shares
+    rows = [(reason_in_words(reason), count, shares[reason]) for reason, count in item.unscored.items()]
+    together = [("all reasons", sum(item.unscored.values()), sum(shares.values()))] if len(rows) > 1 else []
+    return together + rows
 
 
 def sampling_decisions(report: Report) -> str:

@@ -21,7 +21,7 @@ import ragtrace
 from ragtrace.cli import main
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.feedback import Feedback
-from ragtrace.core.types import Result, Score
+from ragtrace.core.types import Result, Score, Unscored
 from ragtrace.estimates import Moments, difference, estimate_mean, judged_moments, unjudged_moments
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import QueuedCall
@@ -392,6 +392,39 @@ def test_unscored_metric_has_its_reasons(path: Path) -> None:
     found = build_report(str(path), TODAY)
     (item,) = [m for m in found.measured if m.metric == "citation_recall" and m.evaluator == "judge@2"]
     assert (item.overall, item.box, item.unscored) == (None, None, {"no_citations": 20})
+
+
+def test_every_form_tells_the_share_of_unscored_calls_by_reason(path: Path) -> None:
+    """And that of all reasons together, of the calls that the evaluator looked at."""
+    rng, offered = random.Random(1), calls(40, NOW - DAY, Simulated(probability=1.0))
+    for number, reason in enumerate(["no_claims"] * 6 + ["abstained"] * 2):
+        one = made(NOW - 10 - number, Simulated(probability=1.0), rng)
+        evaluations = [
+            replace(each, results={name: Unscored(reason, name, "1") for name in each.results}) if at else each
+            for at, each in enumerate(one.evaluations)
+        ]
+        offered.append(replace(one, evaluations=tuple(evaluations)))
+    fill(path, offered)
+    found = build_report(str(path), TODAY)
+    (item,) = [m for m in found.measured if m.metric == "hallucination" and m.evaluator == "judge@2"]
+    assert item.unscored_shares == {"no_claims": 6 / 48, "abstained": 2 / 48}
+    (shown,) = [
+        m
+        for m in json.loads(to_json(found))["measured"]
+        if (m["metric"], m["evaluator"]) == ("hallucination", "judge@2")
+    ]
+    assert shown["unscored_shares"] == item.unscored_shares
+    expected = {"all reasons": ("8", "16.7%"), "no claims": ("6", "12.5%"), "abstained": ("2", "4.2%")}
+    lines = [" ".join(re.split(r"[\s|]+", line)) for line in render_markdown(found).splitlines()]
+    lines += [" ".join(line.split()) for line in render_terminal(found).splitlines()]
+    for reason, (count, share) in expected.items():
+        assert sum(f"{reason} {count} {share}" in line for line in lines) == 2
+        cells = f'data-label="Reason">{reason}</td><td class="n" data-label="Calls">{count}</td>'
+        assert f'{cells}<td class="n" data-label="Share">{share}</td>' in render_html(found)
+    rows = [row for row in csv.DictReader(StringIO(to_csv(found))) if row["part"] == "unscored"]
+    assert {row["name"]: float(row["estimate"]) for row in rows if row["metric"] == "hallucination"} == pytest.approx(
+        item.unscored_shares
+    )
 
 
 def test_spread_weights_each_score(path: Path) -> None:
