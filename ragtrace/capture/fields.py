@@ -336,11 +336,15 @@ def _object_proxy() -> Any:
 
 
 def holds_stream(value: object) -> bool:
-    """Return whether *value* is a response with a generator in its field `response_gen`, as in LlamaIndex."""
+    """Return whether *value* is a response with a stream in its field `response_gen`, as in LlamaIndex.
+
+    Other instrumentations replace the generator there by a proxy or by an iterator of their own.
+    """
     shape = shape_of(type(value))
     fields = _own_dict(value, shape) if shape.kind == "object" else None
-    inner = None if fields is None else fields.get("response_gen")
-    return type(inner) is GeneratorType or type(inner) is AsyncGeneratorType
+    inner = unwrap_proxies(None if fields is None else fields.get("response_gen"))
+    kind = type(inner)
+    return kind is GeneratorType or kind is AsyncGeneratorType or bool(shape_of(kind).stream)
 
 
 def is_late(value: object) -> bool:

@@ -34,7 +34,7 @@ class Invocation:
 
     __slots__ = (
         "_first", "_is_over", "_last", "_recorder", "_token", "_wait", "_wait_before_last", "_yielded", "current",
-        "is_stream", "result",
+        "is_stream", "on_end", "result",
     )  # fmt: skip
 
     def __init__(self, recorder: StepRecorder) -> None:
@@ -52,6 +52,8 @@ class Invocation:
         """Whether the function returned a stream, whose pieces are recorded."""
         self.result: object = None
         """Object that contains the stream and is recorded when the stream ends; None if there is no such object."""
+        self.on_end: Callable[[], object] | None = None
+        """Function that is called once when the recording ends; None: no function."""
         self._token: Any = None
 
     def begin(self) -> None:
@@ -127,6 +129,8 @@ class Invocation:
             )
             result = self.result if value is None else value
             self._recorder.end(result, error, timing=timing, abandoned=abandoned, streamed=self.is_stream)
+            if self.on_end is not None:
+                self.on_end()
         except Exception as fault:
             faults.record("end", fault)
 

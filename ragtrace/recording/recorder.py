@@ -505,10 +505,17 @@ class StepRecorder:
             return
         returned = None if value is None else find_answer(value)
         streamed = None if self._stream is None else self._stream.answer()
+        is_unread = step.abandoned and self._stream is None
+        if is_unread and returned is not None and returned.text == "":
+            returned.text = None  # nobody has read the stream, so that the answer is not known to be empty
         if value is not None or self._stream is not None:
-            step.answer_found = returned is not None or streamed is not None
+            # A response that has documents but neither words nor tool calls holds a stream that was not recorded.
+            step.answer_found = any(
+                found is not None and (found.text is not None or found.tool_calls > 0) for found in (returned, streamed)
+            )
         elif step.kind == "generate":
-            step.answer_found = True  # a generation that returned None: an empty answer, not one that was not found
+            # A generation that returned None: an empty answer, not one that was not found.
+            step.answer_found = not is_unread
         for found in (returned, streamed):  # the streamed text last: it is the answer, the object may have the sources
             if found is None:
                 continue
@@ -528,7 +535,7 @@ class StepRecorder:
             others = () if self.call_builder is None else self.call_builder.steps
             is_missing = value is not None and step.answer is None and bool(others)
             is_missing = is_missing and all(each.kind != "generate" for each in others)
-        if is_missing and step.error is None:
+        if is_missing and step.error is None and not is_unread:
             warn_not_found("answer", spec.arguments.function_name, value)
 
 

@@ -120,10 +120,15 @@ class LlamaIndexRuns:
         """Entry for each streaming chat engine, by run id: the function that ends the run, if the stream was read to
         its end before the method returned; None if the method has returned."""
 
+    def open_run(self, span_id: str | None) -> str | None:
+        """Return the id of the innermost open run that is, or encloses, the LlamaIndex span *span_id*, or None."""
+        while span_id is not None and not self._runs.is_open(span_id):
+            span_id = self._parents.get(span_id)
+        return span_id
+
     def enter(self, span_id: str, parent_id: str | None, instance: object, arguments: dict[str, Any]) -> None:
         """Begin the run that a LlamaIndex span describes, such as a retrieval or a model call."""
-        while parent_id is not None and not self._runs.is_open(parent_id):
-            parent_id = self._parents.get(parent_id)
+        parent_id = self.open_run(parent_id)
         _add_bounded(self._parents, span_id, parent_id)
         method = span_id[:-_ID_CHARS].rpartition(".")[2]
         begin = self._runs.begin
@@ -431,7 +436,11 @@ def start(runtime: Callable[[], RecordingRuntime | None]) -> tuple[FrameworkRuns
     Returns:
         The runs that are listened to, and a function that stops the listener.
     """
-    runs = FrameworkRuns("llama_index", runtime, active_span_id.get, frozenset(semconv.LLAMA_INDEX_SCOPES))
+
+    def current_run_id() -> str | None:
+        return listener.open_run(active_span_id.get())
+
+    runs = FrameworkRuns("llama_index", runtime, current_run_id, frozenset(semconv.LLAMA_INDEX_SCOPES))
     listener = LlamaIndexRuns(runs)
     spans, events = _SpanHandler(listener), _EventHandler(listener)
     dispatcher: Any = get_dispatcher()

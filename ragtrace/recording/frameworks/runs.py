@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from contextvars import ContextVar
+from functools import partial
 from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
@@ -311,9 +312,19 @@ class FrameworkRuns:
             run = self._take(run_id)
             if run is None:
                 return
-            if (invocation := run.invocation) is not None:
-                settle(invocation, response)
-                invocation.result = output
+            invocation, run.invocation = run.invocation, None  # only the stream keeps it: it ends where that is dropped
+            if invocation is None:
+                run.release()
+                return
+            # Another instrumentation reads the stream in a context of its own, where only ids tell what is inside.
+            self._runs[run_id] = run
+            invocation.on_end = partial(self._forget, run_id)
+            settle(invocation, response)
+            invocation.result = output
+
+    def _forget(self, run_id: Hashable) -> None:
+        """Remove a component run whose recording has ended by itself."""
+        if (run := self._runs.pop(run_id, None)) is not None:
             run.release()
 
     def fail(self, run_id: Hashable, error: BaseException, value: object = None) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -106,6 +107,47 @@ def test_a_response_that_nobody_reads_has_no_answer() -> None:
     gc.collect()
     assert ragtrace.flush()
     assert answers(captured) == [None]
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A response whose stream cannot be replaced."""
+
+    response_gen: Iterator[str]
+    source_nodes: tuple[dict[str, str], ...] = ({"text": "The tower is 330 metres tall."},)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("decorator", [ragtrace.trace, ragtrace.generate], ids=["trace", "generate"])
+def test_a_stream_that_cannot_be_followed_is_no_answer_that_declines(decorator: Any) -> None:
+    """No metric has a number, as the text was not captured."""
+
+    @decorator
+    def ask(message: str) -> Sealed:
+        return Sealed(iter(["It is ", "330 metres tall."]))
+
+    captured = watch(screen=FakeJudge(GOOD), metrics=["answered", "consistency"])
+    assert "".join(ask("How high is the tower?").response_gen) == "It is 330 metres tall."
+    assert ragtrace.flush()
+    (root,) = captured.roots()
+    found = dict(root.attributes or {})
+    assert found["ragtrace.eval.answered.reason"] == found["ragtrace.eval.consistency.reason"] == "answer_not_captured"
+    assert "ragtrace.eval.answered.score" not in found
+
+
+@ragtrace.generate
+def speak(message: str) -> Iterator[str]:
+    return (word for word in message.split())
+
+
+def test_a_returned_stream_that_nobody_reads_is_no_answer_that_declines() -> None:
+    """Nor is it a fault that it had no text."""
+    captured = watch(screen=FakeJudge(GOOD), metrics=["answered"])
+    speak("How high is the tower?")
+    gc.collect()
+    assert ragtrace.flush()
+    assert dict(captured.root().attributes or {})["ragtrace.eval.answered.reason"] == "answer_not_captured"
+    assert ragtrace.stats().faults == {}
 
 
 def test_a_finished_response_comes_back_as_it_is() -> None:
