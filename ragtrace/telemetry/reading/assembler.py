@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -308,7 +308,7 @@ class CallAssembler:
         trace.readings[span_id], trace.seen[span_id] = reading, self._clock()
         self._account(trace, reading, 1)
         if reading.step.kind == "generate":
-            self._remember(reading)
+            self._remember(_ModelCall.of(reading, self._clock()))
         while self._spans > self._most_spans or self._bytes > self._most_bytes:
             self._evict()
         return reading
@@ -505,6 +505,8 @@ class CallAssembler:
             call = build_call(tops, readings)
             if call is None:
                 self._leave_out("no_call", readings)
+            elif self._is_known_failure(call):
+                self._leave_out("duplicates", readings)
             else:
                 calls.append(call)
                 for model_call in self._model_calls_of(readings):
@@ -540,11 +542,9 @@ class CallAssembler:
 
     # --- the same model call, seen by two instrumentations ------------------------------------------------------------
 
-    def _remember(self, reading: SpanReading) -> None:
-        now = self._clock()
-        model_call = _ModelCall.of(reading, now)
+    def _remember(self, model_call: _ModelCall) -> None:
         for key in model_call.keys:
-            kept = [each for each in self._model_calls.pop(key, ()) if now - each.at <= _KEPT_SECONDS]
+            kept = [each for each in self._model_calls.pop(key, ()) if model_call.at - each.at <= _KEPT_SECONDS]
             self._model_calls[key] = [*kept[-_MOST_EQUAL:], model_call]
         while len(self._model_calls) > _MOST_REMEMBERED:
             self._model_calls.popitem(last=False)
@@ -585,6 +585,26 @@ class CallAssembler:
                         continue
                     if other.is_in_call or _detail_counts(self._steps_around(other.span)) > richness:
                         return True
+        return False
+
+    def _is_known_failure(self, call: AssembledCall) -> bool:
+        """Return whether *call* failed without an answer and was returned before, from another instrumentation's spans.
+
+        There is no answer by which to recognise it: the two have the same question at the same time.
+        """
+        step = call.builder.root
+        has_answer = any(
+            each.step.answer for each in call.readings if each.step is step or each.step.kind == "generate"
+        )
+        if step.error is None or step.query is None or has_answer:
+            return False
+        root = next(each for each in call.readings if each.step is step)
+        failure = replace(
+            _ModelCall.of(root, self._clock()), response_id=None, answer=hash((step.query, None)), is_in_call=True
+        )
+        if any(failure.is_same_call(other) for key in failure.keys for other in self._model_calls.get(key, ())):
+            return True
+        self._remember(failure)
         return False
 
     def _steps_around(self, span: SpanContext) -> list[SpanReading]:
@@ -811,8 +831,8 @@ def _detail_counts(readings: list[SpanReading]) -> tuple[int, int, int]:
 def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> AssembledCall | None:
     """Build a RAG call from steps that were read from spans, or return None if the steps form no RAG call.
 
-    Steps without an answer and a generation form no call, and nor does a model call outside any workflow that has no
-    documents.
+    Steps without an answer and a generation form no call, unless the workflow around them failed, and nor does a model
+    call outside any workflow that has no documents.
 
     Args:
         tops: the outermost steps, in the order in which they began: one workflow, or a generation and what belongs to
@@ -826,7 +846,7 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
         root = next((top for top in reversed(tops) if top in generations), None)
     if root is not None and not root.step.answer:
         generations = [each for each in generations if not _ended_before_unanswered_workflow(each, readings)]
-    if root is None or not (generations or root.step.answer is not None):
+    if root is None or not (generations or root.step.answer is not None or _failed_on_the_way(root, readings)):
         return None
     step = root.step
     answering = {id(each) for each in generations}
@@ -859,6 +879,18 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
     _drop_unused_documents(found, final, readings)
     _drop_agent_results(found, readings)
     return AssembledCall(CallBuilder(step, [step, *steps]), tuple(readings))
+
+
+def _failed_on_the_way(root: SpanReading, readings: list[SpanReading]) -> bool:
+    """Return whether the workflow *root* failed after a retrieval, a tool or a model call had begun in it.
+
+    It is a RAG call of which there is no answer. A workflow in which nothing of that kind began may be anything.
+    """
+    return (
+        root.step.kind == "trace"
+        and root.step.error is not None
+        and any(each.step.kind != "trace" for each in readings)
+    )
 
 
 def _copy_nested_results(readings: list[SpanReading]) -> None:

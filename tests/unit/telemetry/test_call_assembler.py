@@ -375,6 +375,42 @@ def test_two_instrumentations_of_the_whole_application_give_one_call() -> None:
     assert texts(call) == WHOLE
 
 
+def failed(spans: Sequence[FinishedSpan]) -> list[FinishedSpan]:
+    """The same spans of operations that raised a LookupError."""
+    return [replace(each, error_type="LookupError") for each in spans]
+
+
+def unfinished(trace: int, scope: str = "openinference.instrumentation.langchain") -> list[FinishedSpan]:
+    """A request whose retriever raised: neither documents nor an answer."""
+    root = span("CHAIN", (0, 30), trace=trace, scope=scope, input__value=QUERY)
+    return failed([span("RETRIEVER", (10, 30), root, scope=scope, input__value=QUERY), root])
+
+
+def test_a_workflow_whose_retriever_failed_is_a_call_that_failed() -> None:
+    """With its question, and an answer that was not captured."""
+    assembler = CallAssembler()
+    for each in unfinished(1):
+        assembler.add(each)
+    (call,) = assembler.take_complete(everything=True)
+    built = call.builder.build()
+    assert texts(call) == (QUERY, None, None)
+    assert (built.error, built.answer_captured, assembler.counts["no_call"]) == ("LookupError", False, 0)
+
+
+def test_a_workflow_that_failed_in_two_instrumentations_is_one_call() -> None:
+    """The same question at the same time; two requests that one instrumentation shows are two calls."""
+    two = assembled([*unfinished(1), *unfinished(2, scope="opentelemetry.instrumentation.langchain")])
+    assert len(two) == 1
+    assert len(assembled([*unfinished(1), *unfinished(2)])) == 2
+
+
+def test_a_workflow_that_failed_before_its_first_step_is_no_call() -> None:
+    """It may be anything; and nor is a workflow that caught the error of its retriever and has no answer."""
+    root = span("CHAIN", (0, 30), input__value=QUERY)
+    assert assembled(failed([root])) == []
+    assert assembled([*failed([span("RETRIEVER", (10, 30), root)]), root]) == []
+
+
 def test_equal_answers_at_different_times_are_two_calls() -> None:
     """The same question asked twice is two requests."""
     root = chain((200, 300), trace=2, scope="opentelemetry.instrumentation.langchain")

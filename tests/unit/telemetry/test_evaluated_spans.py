@@ -54,6 +54,14 @@ class Watched:
                 span.set_attribute("llm.output_messages.0.message.content", answer)
             root.set_attribute("output.value", answer)
 
+    def fail(self) -> None:
+        """One request whose retriever raises."""
+        with self.tracer.start_as_current_span("chain") as root:
+            root.set_attributes({KIND: "CHAIN", "input.value": QUERY})
+            with self.tracer.start_as_current_span("retriever") as span:
+                span.set_attributes({KIND: "RETRIEVER", "input.value": QUERY})
+                raise LookupError("no index")
+
 
 @pytest.fixture
 def watched() -> Generator[Watched, None, None]:
@@ -82,6 +90,17 @@ def test_the_scores_are_on_the_root_span_before_it_leaves(watched: Watched) -> N
     assert (scores["ragtrace.eval.faithfulness.score"], scores["ragtrace.context_source"]) == (1.0, "retriever")
     assert watched.scores("llm") == watched.scores("retriever") == {}
     assert ragtrace.stats().evaluators["fake"].scored == 1
+
+
+def test_a_call_whose_retriever_fails_is_counted_as_failed(watched: Watched) -> None:
+    """As one of a decorated application is; its root span says so, and nothing is judged."""
+    judge = configure(watched)
+    with pytest.raises(LookupError):
+        watched.fail()
+    assert ragtrace.flush()
+    tally = ragtrace.stats().evaluators["fake"]
+    assert (tally.offered, dict(tally.sampled_out), judge.calls) == (1, {"call_failed": 1}, [])
+    assert watched.scores("chain") == {"ragtrace.eval.status": "call_failed"}
 
 
 def test_each_configuration_starts_its_own_background(watched: Watched) -> None:
