@@ -350,6 +350,15 @@ class CallAssembler:
         self.counts[why] += len(readings)
         self._left_out += [reading.span.context for reading in readings]
 
+    def _leave_out_without_call(self, readings: list[SpanReading]) -> None:
+        """Leave out the steps of a group without a RAG call.
+
+        Where ragtrace's own calls are not assembled, its own steps are those of calls that were submitted otherwise.
+        """
+        recorded = [] if self._include_own else [each for each in readings if each.span.scope == semconv.SCOPE]
+        self._left_out += [reading.span.context for reading in recorded]
+        self._leave_out("no_call", [each for each in readings if each not in recorded])
+
     def _account(self, trace: _Trace, reading: SpanReading, sign: int) -> None:
         size = _SPAN_BYTES + reading.step.text_bytes() + reading.span.text_bytes
         trace.bytes += sign * size
@@ -504,7 +513,7 @@ class CallAssembler:
                 continue
             call = build_call(tops, readings)
             if call is None:
-                self._leave_out("no_call", readings)
+                self._leave_out_without_call(readings)
             elif self._is_known_failure(call):
                 self._leave_out("duplicates", readings)
             else:

@@ -229,6 +229,29 @@ def test_a_decorated_retrieval_inside_another_instrumentations_call_is_part_of_i
     assert [document.text for document in call.contexts or ()] == [PASSAGE]
 
 
+def test_steps_of_decorated_calls_are_not_told_as_spans_without_a_call(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All of them are scored, and nothing is missing."""
+    judge = configure(watched)
+
+    @ragtrace.retrieve
+    def search(question: str) -> list[str]:
+        return [PASSAGE]
+
+    @ragtrace.trace
+    def handle(question: str) -> str:
+        search(question)
+        return ANSWER
+
+    for number in range(30):
+        handle(f"How tall is tower number {number}?")
+    assert ragtrace.flush()
+    assert ragtrace.flush()
+    assert len(judge.calls) == 30
+    assert caplog.records == []
+
+
 def test_a_thousand_traces_at_a_time_are_a_thousand_calls(watched: Watched) -> None:
     """Each with its own texts; what the hold cannot keep leaves without scores, and is scored all the same."""
     judge = configure(watched)
