@@ -25,7 +25,7 @@ from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
-from ragtrace.estimates import BaselineKey, Calibrations, Distribution, MetricAssignment
+from ragtrace.estimates import Adjustment, BaselineKey, Calibrations, Distribution, MetricAssignment
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.export.outbox import Outbox
 
@@ -147,6 +147,8 @@ class Alerting:
     Args:
         logger: OpenTelemetry logger that gets an event for each notification; None: there are no events.
         baseline: returns the distribution of the earlier scores of a key; None: not known (yet).
+        adjustment: returns the usual effects of documents and lengths on these scores; None: not known (yet), so that
+            the baseline is provisional.
         calibrations: calibrations of the metrics, for alerts on corrected rates.
         release: `service.version` of the application.
 
@@ -163,13 +165,15 @@ class Alerting:
         logger: Logger | None = None,
         *,
         baseline: Callable[[BaselineKey], Distribution | None] = lambda key: None,
+        adjustment: Callable[[BaselineKey], Adjustment | None] = lambda key: None,
         calibrations: Calibrations | None = None,
         release: str = "",
         clock: Callable[[], float] = monotonic,
         wall: Callable[[], float] = time,
     ) -> None:
         check_alerts(alerts, assignment)
-        self._settings, self._baseline, self._clock, self._wall = settings, baseline, clock, wall
+        self._settings, self._clock, self._wall = settings, clock, wall
+        self._baseline, self._adjustment = baseline, adjustment
         self._calibrations = calibrations or Calibrations()
         self._host, self._release = socket.gethostname(), release
         common: tuple[Notifier, ...] = (LogNotifier(), *(() if logger is None else (EventNotifier(logger),)))
@@ -261,7 +265,8 @@ class Alerting:
         service, evaluator_id = self._settings.service, watched.evaluator
         scope = AlertScope(service, workflow, model, evaluator_id, watched.judged, self._host, self._release)
         return self._evaluators.setdefault(
-            key, AlertEvaluator(alert, scope, self._settings, self._baseline, self._calibrations.current)
+            key,
+            AlertEvaluator(alert, scope, self._settings, self._baseline, self._adjustment, self._calibrations.current),
         )
 
     def _send(self, watched: _WatchedAlert, notices: Iterable[Notice]) -> None:

@@ -30,6 +30,10 @@ expected score is then always the bound. The statistic counts batches, so B is d
 that the rest of a batch cannot prevent, whatever its scores, is raised at once. As the unfinished batch then counts as
 a whole one, the threshold is higher by 1.
 
+**Gate.** Where the bound comes from a baseline, an alarm also waits until scores have been worse than the bound by more
+than the baseline itself has shown (`estimates/adjustment.py`). Evidence goes on to grow meanwhile; the gate can only
+delay an alarm.
+
 **Sampling.** Suspicious calls may be judged with a higher probability than others. A call that was judged with
 probability p counts only by the share c / p: its score and the score expected of it are multiplied with that share. c
 is the smallest probability that any call could have had at that moment. As c is known before the call, the factor is in
@@ -47,6 +51,8 @@ from __future__ import annotations
 
 from collections import deque
 from typing import Final
+
+from ragtrace.estimates.adjustment import Excess
 
 FRACTIONS: Final = (0.03, 0.1, 0.3, 0.7)
 """Raised mean scores that are tested for with single calls, as fractions of the way from the bound to 1."""
@@ -154,10 +160,13 @@ class Detector:
         mean_calls: least number of scored calls between two false alarms, in the mean.
         batch: number of scored calls whose mean counts as one observation, 1 or more.
         head_start: evidence at the start, as a share of *mean_calls*.
+        gate: excess of the scores over the bound that an alarm waits for (see `Excess`).
     """
 
-    def __init__(self, bound: float, mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> None:
-        self.bound, self.mean_calls, self.batch = bound, mean_calls, batch
+    def __init__(
+        self, bound: float, mean_calls: float, batch: int = 1, head_start: float = HEAD_START, gate: float = 0.0
+    ) -> None:
+        self.bound, self.mean_calls, self.batch, self._gate = bound, mean_calls, batch, gate
         self.threshold = alarm_threshold(mean_calls, batch, head_start)
         """Evidence at which an alarm is raised."""
         self._alternatives = raised_means(bound, batch)
@@ -179,6 +188,7 @@ class Detector:
         """Most that a bet on each alternative, begun at any one call, has won so far, in multiples of the stake."""
         self._since = [0] * len(self._alternatives)
         """Number of calls before each bet in `_best` was begun, the likeliest moment at which a rise began."""
+        self._excess = Excess(self.bound)
         self._begin_batch()
 
     def _begin_batch(self) -> None:
@@ -205,13 +215,14 @@ class Detector:
         if not repeated:
             self._total += share * score
             self._counted += share
+            self._excess.add(score, share)
         # Evidence that this batch has at least: its calls still to come are given the score 0 and the full share 1.
         rest = self.batch - self._place
         gained = (self._total - (self._counted + rest) * self._expected) / self.batch
         factors = [1.0 + bet * gained for bet in self._bets]
         sums = [min(_OVERFLOW, (total + 1.0) * factor) for total, factor in zip(self._sums, factors, strict=True)]
         evidence = sum(weight * total for weight, total in zip(self._weights, sums, strict=True))
-        alarm = evidence >= self.threshold
+        alarm = evidence >= self.threshold and self._excess.value >= self._gate
         if self._place == self.batch or alarm:
             self._end_batch(sums, factors)
         return alarm

@@ -23,11 +23,14 @@ from ragtrace.alerts.detector import HEAD_START, Detector
 from ragtrace.alerts.notice import Example, Notice, Problem, hash_of, trace_id_hex
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.estimates import (
+    Adjustment,
     BaselineKey,
+    CallTraits,
     Distribution,
     Estimate,
     JudgeCalibration,
     Moments,
+    baseline_bound,
     estimate_mean,
     judged_moments,
 )
@@ -53,17 +56,6 @@ _KEPT_EXAMPLES: Final = 50
 _SHOWN_EXAMPLES: Final = 3
 _FEWEST_BEFORE: Final = 20
 """Least number of scored calls before a spike for which a notification states the earlier mean."""
-_BASELINE_Z: Final = 0.25
-"""Margin between a baseline's mean and the bound made of it, in standard errors of that mean.
-
-A baseline is the mean of some hundred calls, so half of all baselines are better than the true mean: with no margin,
-the alerts of that half would all fire sooner or later although nothing has changed. With a large margin, a real change
-is detected late. A quarter was chosen by simulation: 10,000 calls between two false alarms were asked for, each run was
-stopped after 30,000 calls at the latest, and runs took more than 10,000 in the mean, for scores of several shapes (none
-of them a labelled set; for those see `tests/benchmarks/baseline_alerts.py`).
-"""
-_EDGE: Final = 1e-6
-"""Distance of a bound made of a baseline from 0 and 1, where the detector's bets would be infinite."""
 
 
 class SpikeState:
@@ -217,9 +209,11 @@ class AlertEvaluator:
         scope: AlertScope,
         settings: Settings,
         baseline: Callable[[BaselineKey], Distribution | None],
+        adjustment: Callable[[BaselineKey], Adjustment | None],
         calibration: Callable[[str], JudgeCalibration | None] = lambda metric: None,
     ) -> None:
-        self._alert, self._scope, self._settings, self._find_baseline = alert, scope, settings, baseline
+        self._alert, self._scope, self._settings = alert, scope, settings
+        self._find_baseline, self._find_adjustment = baseline, adjustment
         self._find_calibration = calibration
         self._calibration: JudgeCalibration | None = None
         self._spike: SpikeState | None = None
@@ -227,6 +221,8 @@ class AlertEvaluator:
         self._score_bound = 0.0
         """Bound on the mean of the scores that are watched; meaningless without `_spike`."""
         self._baseline: Distribution | None = None
+        self._adjustment: Adjustment | None = None
+        """Effects that are subtracted from the watched scores; None: the baseline is provisional, or there is none."""
         self._data = ScoreAvailability(alert.window)
         self._n_scored = self._n_notices = 0
         self._latest: deque[_ScoredCall] = deque(maxlen=_KEPT_CALLS)
@@ -246,6 +242,17 @@ class AlertEvaluator:
         if known is not None and not isinstance(self._alert.bound, str):
             self._set_bound(known.judge_bound(self._alert.bound, above=self._alert.direction == "above"))
 
+    def _compare_with_baseline(self, evaluator: str) -> None:
+        """Set the bound from the baseline of the scores of *evaluator* (`id@version`), as far as that is learned."""
+        key = BaselineKey(self._scope.workflow or "", self._alert.metric, evaluator)
+        self._adjustment = self._find_adjustment(key)
+        found = self._find_baseline(key) if self._adjustment is None else self._adjustment.distribution
+        if found is not None and found is not self._baseline:
+            self._baseline = found
+            if self._adjustment is not None:
+                self._latest.clear()  # scores before the adjustment cannot be compared with those after it
+            self._set_bound(baseline_bound(found, self._alert.direction))
+
     def _set_bound(self, score_bound: float) -> None:
         """Begin to compare the mean of the watched scores with *score_bound*, without evidence.
 
@@ -254,7 +261,9 @@ class AlertEvaluator:
         alert, self._score_bound = self._alert, score_bound
         badness_bound = alert.badness(score_bound)
         head_start = 0.0 if alert.against_baseline else HEAD_START
-        detector = Detector(badness_bound, alert.mean_calls_between_false_alarms, alert.calls_in_batch, head_start)
+        gate = 0.0 if self._adjustment is None else self._adjustment.gate(alert.direction)
+        mean_calls = alert.mean_calls_between_false_alarms
+        detector = Detector(badness_bound, mean_calls, alert.calls_in_batch, head_start, gate)
         recovery_calls = alert.calls_to_recover(badness_bound)
         condition: Condition = "spiking" if "spiking" in self._open else "ok"
         self._spike = SpikeState(
@@ -278,18 +287,16 @@ class AlertEvaluator:
             return self.take_due_notices(now, trace_id_hex(call))
         if self._alert.corrected:
             self._calibrate()
-        elif self._spike is None:
-            key = BaselineKey(
-                self._scope.workflow or "", self._alert.metric, f"{evaluation.evaluator}@{evaluation.version}"
-            )
-            self._baseline = self._find_baseline(key)
-            if self._baseline is not None:
-                self._set_bound(baseline_bound(self._baseline, self._alert.direction))
+        elif self._alert.against_baseline and self._adjustment is None:
+            self._compare_with_baseline(f"{evaluation.evaluator}@{evaluation.version}")
         self._n_scored += 1
         self._data.add(now.monotonic, scored=True, failed=False)
-        self._latest.append(_ScoredCall(min(1.0, max(0.0, result.value)), evaluation.probability, now.epoch))
+        score = min(1.0, max(0.0, result.value))
+        if self._adjustment is not None:
+            score = self._adjustment.adjust(score, CallTraits.of(call))
+        self._latest.append(_ScoredCall(score, evaluation.probability, now.epoch))
         if self._spike is not None:
-            badness = self._alert.badness(result.value)
+            badness = self._alert.badness(score)
             if badness > self._spike.detector.bound:
                 texts, url = self._settings.capture_content != "NO_CONTENT", self._settings.trace_url
                 example = Example.from_call(call, evaluation, result, now.epoch, show_texts=texts, url=url)
@@ -388,6 +395,7 @@ class AlertEvaluator:
             trace_id=trace,
             before=opened.before,
             baseline=self._baseline,
+            provisional=self._baseline is not None and self._adjustment is None,
             worst=() if resolved or problem != "spiking" else tuple(worst[:_SHOWN_EXAMPLES]),
             **scope._asdict(),
         )
@@ -416,16 +424,3 @@ class AlertEvaluator:
             total, method="weighted", metric=self._alert.metric, workflow=scope.workflow, evaluator=scope.evaluator
         )
         return found if self._calibration is None else self._calibration.correct(found)
-
-
-def baseline_bound(baseline: Distribution, direction: Literal["above", "below"]) -> float:
-    """Return the bound on the mean score for an alert that compares with a baseline of earlier scores.
-
-    It is in (0, 1): a confidence limit of the baseline's mean, and at least what the mean would be with one more call
-    that is as bad as can be. A baseline without any bad call does not say that there never is one.
-    """
-    n, worst = baseline.effective_n, 1.0 if direction == "above" else 0.0
-    one_more = (n * baseline.mean + worst) / (n + 1.0)
-    limit = baseline.mean_bound(_BASELINE_Z, "upper" if direction == "above" else "lower")
-    found = max(limit, one_more) if direction == "above" else min(limit, one_more)
-    return min(1.0 - _EDGE, max(_EDGE, found))

@@ -164,6 +164,8 @@ class Notice:
     """Mean score before a spike, or agreement before a judge's drift; with a baseline, its mean. None: not known."""
     baseline: Distribution | None = None
     """Baseline that `bound` was computed from; None: the user gave the bound."""
+    provisional: bool = False
+    """Whether the baseline is provisional: too few calls for the usual effects of documents and lengths."""
     part_of: str | None = None
     """Name of the alert that has already notified of the same event; this notification then goes to the log alone."""
     canary_label: str = ""
@@ -202,7 +204,10 @@ class Notice:
         if known is not None and self.problem == "spiking":
             of = f" of release {', '.join(known.versions)}" if known.versions else ""
             until = f", until {_utc(known.until)}" if known.until else ""
-            yield f"baseline: {known.n} calls{of}{until}; alarm {self.direction} {self.bound:.3f}"
+            what = "provisional baseline" if self.provisional else "baseline"
+            yield f"{what}: {known.n:,} calls{of}{until}; alarm {self.direction} {self.bound:.3f}"
+            if not self.provisional:
+                yield "scores are compared with what answers on such documents and lengths of contexts usually get"
         release, host = self.release and f"release {self.release}", self.host and f"host {self.host}"
         yield ", ".join(part for part in (f"since {_utc(self.since)}", release, host) if part)
         if self.part_of is not None:
@@ -221,9 +226,21 @@ class Notice:
         if self.problem == "spiking" and firing:
             answers = "bad answers" if self.metric in _VERDICTS else "answers with low scores"
             condition = f"where {answers} come in no long bursts"
-            over = f"over all baselines of this size, {condition}" if self.baseline else condition
             calls = f"{self.mean_calls_between_false_alarms:,.0f}"
-            yield f"false alarms: at most one in {calls} scored calls in the mean, {over}"
+            promise = f"false alarms: at most one in {calls} scored calls in the mean"
+            if self.baseline is None:
+                yield f"{promise}, {condition}"
+            elif self.provisional:
+                yield (
+                    f"{promise}, over all baselines of this size, {condition} and the mix of topics stays the same. "
+                    f"The baseline is provisional: {self.baseline.n:,} calls do not tell how scores depend on topics"
+                )
+            else:
+                yield (
+                    f"{promise}, while the mix of topics varies as it did in the {self.baseline.n:,} calls of the "
+                    "baseline. New topics, or a mix that changes more slowly than the baseline is long, can raise this "
+                    "alarm without worse answers"
+                )
         if self.problem == "judge_drift" and firing:
             calls = f"{self.mean_calls_between_false_alarms:,.0f}"
             yield f"false alarms: at most one in {calls} canary judgements in the mean, while the judge does not change"

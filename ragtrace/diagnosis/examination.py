@@ -284,7 +284,9 @@ def _baselines(learner: BaselineLearner) -> tuple[BaselineStatus, ...]:
             *key,
             calls,
             known is not None,
-            f"{calls:,} of {needed:,} calls so far" if known is None else known.describe(now),
+            f"{calls:,} of {needed:,} calls so far"
+            if known is None
+            else ", ".join(filter(None, [known.describe(now), learner.provisional(key)])),
         )
         for key, known, calls in learner.progress()
     )

@@ -1,5 +1,6 @@
 """Estimates of mean scores from a sample of the calls, with 95 % intervals, and baselines of score distributions."""
 
+from ragtrace.estimates.adjustment import ADJUSTED_CALLS, Adjustment, CallTraits, baseline_bound
 from ragtrace.estimates.agreement import (
     Agreement,
     Interval,
@@ -41,11 +42,14 @@ from ragtrace.estimates.moments import (
 )
 
 __all__ = [
+    "ADJUSTED_CALLS",
+    "Adjustment",
     "Agreement",
     "Baseline",
     "BaselineKey",
     "BaselineLearner",
     "CALLS",
+    "CallTraits",
     "CalibrationKey",
     "Calibrations",
     "CollectedScores",
@@ -66,6 +70,7 @@ __all__ = [
     "Target",
     "Threshold",
     "agreement",
+    "baseline_bound",
     "difference",
     "estimate_mean",
     "find_calibration",

@@ -2,6 +2,10 @@
 
 The scale of a lexical score depends on the application: the same score can be good in one and bad in another. Such a
 score can tell whether answers have become worse, and for that comparison the earlier scores must be known.
+
+A distribution is learned from 500 calls. Of metrics that alerts compare with it, learning goes on to 2,000 calls, which
+tell how scores depend on documents and on the length of contexts (`estimates/adjustment.py`); until then the baseline
+is provisional. Neither changes once it was learned.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Evaluation, RagCall, Score
+from ragtrace.estimates.adjustment import ADJUSTED_CALLS, Adjustment, CallTraits
 from ragtrace.estimates.distribution import Distribution
 from ragtrace.estimates.moments import MetricAssignment
 from ragtrace.system.atomic_file import write_atomically
@@ -33,7 +38,8 @@ from ragtrace.system.threads import run_bounded
 CALLS: Final = 500
 """Default number of scored calls from which a baseline is learned."""
 MOST_KEYS: Final = 200
-"""Largest number of baselines that a process learns; each takes about 20 kB of memory."""
+"""Largest number of baselines that a process learns. While one is learned it takes about 20 kB of memory with 500 calls
+and half a megabyte with 2,000, and afterwards at most 200 kB."""
 EXCHANGE_SECONDS: Final = 30.0
 """Seconds between two writes of a learning process to the shared file, so at most the calls that a kill loses."""
 _AT_EXIT_SECONDS: Final = 2.0
@@ -70,9 +76,22 @@ class CollectedScores:
     since: float = math.inf
     until: float = 0.0
     versions: tuple[str, ...] = ()
+    times: tuple[float, ...] = ()
+    """Time of each call, in seconds since the epoch; empty, as `documents` and `lengths`, in files of versions of
+    ragtrace that did not keep them."""
+    documents: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = ()
 
     @classmethod
-    def single(cls, score: float, probability: float, question: str | None, at: float, version: str) -> CollectedScores:
+    def single(
+        cls,
+        score: float,
+        probability: float,
+        question: str | None,
+        at: float,
+        version: str,
+        traits: CallTraits | None = None,
+    ) -> CollectedScores:
         """Create a collection of scored calls that consists of one call.
 
         Args:
@@ -81,6 +100,7 @@ class CollectedScores:
             question: question of the call; None: not known.
             at: time of the call, in seconds since the epoch.
             version: `service.version` of the application; empty: not known.
+            traits: document and length of the contexts; None: not known.
         """
         # 24 bits tell the questions of a baseline apart (but one pair in 130 baselines) without giving them away: the
         # file may be kept where the questions must not be.
@@ -89,7 +109,9 @@ class CollectedScores:
         else:
             digest = blake2b(question.encode("utf-8", "surrogatepass"), digest_size=3).digest()
         versions = (version,) if version else ()
-        return cls((score,), (1.0 / probability,), (int.from_bytes(digest, "big"),), at, at, versions)
+        known = (at, traits.document, traits.length) if traits is not None else ()
+        of_call = tuple((each,) for each in known) or ((), (), ())
+        return cls((score,), (1.0 / probability,), (int.from_bytes(digest, "big"),), at, at, versions, *of_call)
 
     @classmethod
     def concat(cls, parts: Iterable[CollectedScores]) -> CollectedScores:
@@ -102,6 +124,9 @@ class CollectedScores:
             min((part.since for part in parts), default=math.inf),
             max((part.until for part in parts), default=0.0),
             tuple(sorted({version for part in parts for version in part.versions})),
+            tuple(at for part in parts for at in part.times),
+            tuple(document for part in parts for document in part.documents),
+            tuple(length for part in parts for length in part.lengths),
         )
 
     def __add__(self, other: CollectedScores) -> CollectedScores:
@@ -115,6 +140,25 @@ class CollectedScores:
         scores, weights, questions = (each[:count] for each in (self.scores, self.weights, self.questions))
         times = {"since": self.since, "until": self.until}
         return Distribution.of(scores, weights=weights, questions=questions, versions=self.versions, **times)
+
+    @property
+    def has_traits(self) -> bool:
+        """Whether the time, the document and the length of every call are known."""
+        return len(self.times) == len(self.documents) == len(self.lengths) == len(self.scores)
+
+    def adjustment_of_first(self, count: int) -> Adjustment:
+        """Return what the first *count* calls of the collection tell about documents and lengths."""
+        # In the order of the calls: each process adds its calls to the file in blocks.
+        order = sorted(range(count), key=self.times.__getitem__)
+        return Adjustment.learn(
+            [self.scores[at] for at in order],
+            [CallTraits(self.documents[at], self.lengths[at]) for at in order],
+            weights=[self.weights[at] for at in order],
+            questions=[self.questions[at] for at in order],
+            versions=self.versions,
+            since=self.since,
+            until=self.until,
+        )
 
 
 def _no_entries() -> Mapping[BaselineKey, Any]:
@@ -132,6 +176,8 @@ class Baseline:
     distributions: Mapping[BaselineKey, Distribution] = field(default_factory=_no_entries)
     learning: Mapping[BaselineKey, CollectedScores] = field(default_factory=_no_entries, repr=False)
     """Scored calls collected so far for baselines that need more calls, by key."""
+    adjustments: Mapping[BaselineKey, Adjustment] = field(default_factory=_no_entries, repr=False)
+    """Effects of documents and lengths, by key; a distribution without one is provisional for an alert."""
 
     @classmethod
     def of(
@@ -174,9 +220,11 @@ class Baseline:
         """Encode the baseline as JSON text, with one line for each workflow, metric and evaluator."""
         known = [json.dumps({**key._asdict(), **asdict(each)}) for key, each in sorted(self.distributions.items())]
         begun = [json.dumps({**key._asdict(), **asdict(each)}) for key, each in sorted(self.learning.items())]
-        lists = (",".join(f"\n{record}" for record in records) for records in (known, begun))
+        adjusted = [json.dumps({**key._asdict(), **asdict(each)}) for key, each in sorted(self.adjustments.items())]
+        lists = (",".join(f"\n{record}" for record in records) for records in (known, begun, adjusted))
+        # The version stays: earlier versions of ragtrace read what they know, and leave out the rest.
         head = f'"format": "{_FORMAT}",\n"version": {_VERSION}'
-        return '{{\n{},\n"distributions": [{}],\n"learning": [{}]\n}}\n'.format(head, *lists)
+        return '{{\n{},\n"distributions": [{}],\n"learning": [{}],\n"adjustments": [{}]\n}}\n'.format(head, *lists)
 
     @classmethod
     def decode(cls, text: str) -> Baseline:
@@ -195,9 +243,10 @@ class Baseline:
         try:
             known = {_key(each): _distribution(each) for each in record["distributions"]}
             begun = {_key(each): _collected_scores(each) for each in record["learning"]}
+            adjusted = {_key(each): _adjustment(each) for each in record.get("adjustments", ())}
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"it is damaged ({type(error).__name__}: {error})") from error
-        return cls(known, begun)
+        return cls(known, begun, adjusted)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Baseline:
@@ -284,12 +333,30 @@ def _collected_scores(record: Mapping[str, Any]) -> CollectedScores:
         _number(record["since"], 0.0, math.inf),
         _number(record["until"], 0.0, math.inf),
         tuple(map(str, record["versions"])),
+        tuple(_number(at, 0.0, math.inf) for at in record.get("times", ())),
+        tuple(int(_number(document, 0, 2.0**32)) for document in record.get("documents", ())),
+        tuple(int(_number(length, 0, math.inf)) for length in record.get("lengths", ())),
     )
     if not 0 < len(found.scores) == len(found.weights) == len(found.questions):
         raise ValueError(
             "it is damaged (the calls are incomplete: scores, weights and questions differ in number, or are none)"
         )
     return found
+
+
+def _adjustment(record: Mapping[str, Any]) -> Adjustment:
+    lengths = tuple(_number(each, 0.0, math.inf) for each in record["lengths"])
+    effects = tuple(_number(each, -1.0, 1.0) for each in record["length_effects"])
+    if list(lengths) != sorted(lengths) or len(effects) != len(lengths) + 1:
+        raise ValueError("it is damaged (lengths and their effects do not fit each other)")
+    return Adjustment(
+        _distribution(record["distribution"]),
+        lengths,
+        effects,
+        {int(document): _number(effect, -1.0, 1.0) for document, effect in record["document_effects"].items()},
+        _number(record["gate_below"], 0.0, math.inf),
+        _number(record["gate_above"], 0.0, math.inf),
+    )
 
 
 def _number(value: object, least: float, most: float) -> float:
@@ -334,10 +401,19 @@ class BaselineLearner:
         known: the baselines that are known from the start.
         calls: number of calls that a baseline is learned from.
         clock: seconds since the epoch.
+        adjusted: metrics that alerts compare with their baselines, for which learning goes on to `ADJUSTED_CALLS`.
     """
 
-    def __init__(self, known: Baseline | None = None, *, calls: int = CALLS, clock: Callable[[], float] = time) -> None:
+    def __init__(
+        self,
+        known: Baseline | None = None,
+        *,
+        calls: int = CALLS,
+        clock: Callable[[], float] = time,
+        adjusted: Iterable[str] = (),
+    ) -> None:
         self._known, self.calls, self._clock = known or Baseline(), calls, clock
+        self._adjusted, self._adjusted_calls = frozenset(adjusted), max(calls, ADJUSTED_CALLS)
         self._path = self._version = ""
         self._assignment = MetricAssignment()
         self._said: set[tuple[str, str]] = set()
@@ -386,21 +462,31 @@ class BaselineLearner:
 
         The file is read and written on another thread.
         """
-        assigned = self._assignment
+        assigned, traits = self._assignment, None
         wanted = {assigned.screen: assigned.screened, assigned.judge: assigned.judged}
         for evaluation in evaluations:
             identity = f"{evaluation.evaluator}@{evaluation.version}"
             for metric in wanted.get(evaluation.evaluator, frozenset()) - NOT_LEARNED:
                 result = evaluation.results.get(metric)
                 key = BaselineKey(call.workflow, metric, identity)
-                if isinstance(result, Score) and key not in self._known.distributions:
-                    self.add(key, result.value, evaluation.probability, call.query)
+                if isinstance(result, Score) and not self._is_complete(key):
+                    if metric in self._adjusted:
+                        traits = traits or CallTraits.of(call)
+                    known = traits if metric in self._adjusted else None
+                    self.add(key, result.value, evaluation.probability, call.query, known)
 
-    def add(self, key: BaselineKey, score: float, probability: float, question: str | None) -> None:
+    def add(
+        self,
+        key: BaselineKey,
+        score: float,
+        probability: float,
+        question: str | None,
+        traits: CallTraits | None = None,
+    ) -> None:
         """Add one score to the calls that are collected to learn the baseline of *key*."""
         is_new = False
         one = CollectedScores.single(
-            min(1.0, max(0.0, score)), probability, question or None, self._clock(), self._version
+            min(1.0, max(0.0, score)), probability, question or None, self._clock(), self._version, traits
         )
         with self._lock:
             if key not in self._pending and key not in self._known.learning:
@@ -413,7 +499,8 @@ class BaselineLearner:
                     )
                     return
                 is_new = True
-            if len(self._pending[key]) >= self.calls:  # the file could not be written for that long: a disk hangs
+            # More than enough: the file could not be written for that long, as when a disk hangs.
+            if len(self._pending[key]) >= self._wanted(key):
                 return
             self._pending[key].append(one)
             enough = not self.missing(key)
@@ -428,10 +515,36 @@ class BaselineLearner:
         """Return the score distribution of *key*, or None if its baseline is not learned yet."""
         return self._known.distributions.get(key)
 
+    def find_adjustment(self, key: BaselineKey) -> Adjustment | None:
+        """Return the effects of documents and lengths on the scores of *key*, or None if they are not learned yet."""
+        return self._known.adjustments.get(key)
+
+    def provisional(self, key: BaselineKey) -> str:
+        """Return why the baseline of *key* is provisional for an alert, or "" if it is not, or no alert uses it."""
+        known, wanted = self._known, self._wanted(key)
+        if key.metric not in self._adjusted or key in known.adjustments:
+            return ""
+        if self._is_complete(key):
+            return f"provisional: its calls were not kept, so remove the file to learn it from {wanted:,} calls"
+        return f"provisional: {wanted - self.missing(key):,} of {wanted:,} calls so far"
+
+    def _wanted(self, key: BaselineKey) -> int:
+        """Return from how many calls the baseline of *key* is learned, for an alert or without one."""
+        return self._adjusted_calls if key.metric in self._adjusted else self.calls
+
     def missing(self, key: BaselineKey) -> int:
-        """Return how many more scored calls are needed to learn the baseline of *key*, as far as this process knows."""
+        """Return how many more scored calls are needed for the next step of learning the baseline of *key*.
+
+        That is its distribution and, if that is known, the effects of documents and lengths.
+        """
         with self._lock:
-            return max(0, self.calls - len(self._known.learning.get(key, ())) - len(self._pending.get(key, ())))
+            wanted = self._adjusted_calls if key in self._known.distributions else self.calls
+            return max(0, wanted - len(self._known.learning.get(key, ())) - len(self._pending.get(key, ())))
+
+    def _is_complete(self, key: BaselineKey) -> bool:
+        """Return whether nothing more is to be learned for *key*."""
+        known = self._known
+        return key in known.distributions and key not in known.learning
 
     def progress(self) -> list[tuple[BaselineKey, Distribution | None, int]]:
         """Return for each baseline its key, its distribution if learned, and its number of calls, sorted by key.
@@ -505,7 +618,7 @@ class BaselineLearner:
                     seen = {key: CollectedScores.concat(parts) for key, parts in self._pending.items()}
                 with exclusive_lock(self._path):
                     theirs = Baseline.load(self._path) if os.path.exists(self._path) else Baseline()
-                    both = add_collected_scores(merge_baselines(theirs, self._known, complete=True), seen, self.calls)
+                    both = self._with(merge_baselines(theirs, self._known, complete=True), seen)
                     if both != theirs:
                         both.write(self._path)
                 self._adopt(both, seen)
@@ -524,7 +637,7 @@ class BaselineLearner:
             self._known = known
             for key, parts in list(self._pending.items()):
                 del parts[: len(written.get(key, ()))]
-                if not parts or self.find(key):
+                if not parts or self._is_complete(key):
                     del self._pending[key]
 
     def _learn_locally(self) -> None:
@@ -533,32 +646,51 @@ class BaselineLearner:
             enough = {
                 key: CollectedScores.concat(parts) for key, parts in self._pending.items() if not self.missing(key)
             }
-            self._adopt(add_collected_scores(self._known, enough, self.calls), enough)
+            self._adopt(self._with(self._known, enough), enough)
             self._unsaved = bool(enough) or self._unsaved
+
+    def _with(self, baseline: Baseline, seen: Mapping[BaselineKey, CollectedScores]) -> Baseline:
+        return add_collected_scores(baseline, seen, self.calls, adjusted=self._adjusted)
 
 
 def merge_baselines(first: Baseline, second: Baseline, *, complete: bool = False) -> Baseline:
     """Return the union of two baselines, in which an entry of *first* replaces an entry of *second* with the same key.
 
     Args:
-        complete: whether to leave out entries of *second* that are still being learned.
+        complete: whether to leave out entries of *second* without a distribution.
     """
     known = {**second.distributions, **first.distributions}
-    begun = {**({} if complete else second.learning), **first.learning}
-    return Baseline(known, {key: calls for key, calls in begun.items() if key not in known})
+    adjusted = {**second.adjustments, **first.adjustments}
+    begun = dict(first.learning)
+    for key, calls in second.learning.items():
+        if key not in begun and key not in first.distributions and (key in second.distributions or not complete):
+            begun[key] = calls
+    return Baseline(known, {key: calls for key, calls in begun.items() if key not in adjusted}, adjusted)
 
 
-def add_collected_scores(baseline: Baseline, seen: Mapping[BaselineKey, CollectedScores], calls: int) -> Baseline:
+def add_collected_scores(
+    baseline: Baseline,
+    seen: Mapping[BaselineKey, CollectedScores],
+    calls: int,
+    *,
+    adjusted: frozenset[str] = frozenset(),
+) -> Baseline:
     """Return *baseline* with the scored calls in *seen* added to the entries that are still being learned.
 
     Args:
-        calls: number of calls with which an entry is complete: its distribution is computed from the first of them.
+        calls: number of calls from whose first ones a distribution is computed.
+        adjusted: metrics of which further calls are collected, until there is an adjustment.
     """
-    known, begun = dict(baseline.distributions), dict(baseline.learning)
+    known, begun, effects = dict(baseline.distributions), dict(baseline.learning), dict(baseline.adjustments)
     for key, more in seen.items():
-        if key in known:
+        if key in known and key not in begun:
             continue
-        begun[key] = begun.get(key, CollectedScores()) + more
-        if len(begun[key]) >= calls:
-            known[key] = begun.pop(key).distribution_of_first(calls)
-    return Baseline(known, begun)
+        begun[key] = mine = begun.get(key, CollectedScores()) + more
+        if len(mine) >= calls and key not in known:
+            known[key] = mine.distribution_of_first(calls)
+        wanted = max(calls, ADJUSTED_CALLS)
+        if key in known and not (key.metric in adjusted and mine.has_traits):
+            del begun[key]
+        elif len(mine) >= wanted:
+            effects[key] = begun.pop(key).adjustment_of_first(wanted)
+    return Baseline(known, begun, effects)

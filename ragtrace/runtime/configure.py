@@ -226,7 +226,10 @@ def configure(
         _check_fleet(settings, judge)
     wanted_by_sampling = () if judge is None and not settings.fleet else sampling_metrics(sampling)
     watched = _alerts(alerts)
-    learner = BaselineLearner(baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls)
+    compared = {alert.metric for alert in watched if alert.against_baseline}
+    learner = BaselineLearner(
+        baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls, adjusted=compared
+    )
     evaluators = _evaluators(
         settings, screen, judge, extra, wanted_by_sampling, [alert.metric for alert in watched], learner
     )
@@ -310,6 +313,7 @@ def _runtime(
             settings,
             telemetry.logger,
             baseline=learner.find,
+            adjustment=learner.find_adjustment,
             calibrations=calibrations,
             release=version,
         )

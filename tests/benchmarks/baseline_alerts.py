@@ -21,8 +21,7 @@ from typing import Final
 import numpy as np
 
 from ragtrace.alerts import Alert
-from ragtrace.alerts.evaluator import baseline_bound
-from ragtrace.estimates import Distribution
+from ragtrace.estimates import Distribution, baseline_bound
 from tests.benchmarks.accuracy import judge_all
 from tests.support.alarms import Draw, Floats, run_lengths
 

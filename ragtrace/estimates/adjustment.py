@@ -1,0 +1,281 @@
+"""Adjustment of scores for what a call was about, so that another mix of topics is not taken for worse answers.
+
+Answers on some documents get lower scores than answers on others, and so do answers from longer contexts. Where the mix
+of topics changes with the hour, the mean score changes with it, though no answer is worse. An alert that compares with
+a baseline therefore watches scores from which the usual effects of the call's contexts are subtracted, and does not let
+a fall count that the baseline itself has shown.
+
+**Effects.** With m the mean score of the baseline's calls, the residual of a call is r = score - m. First, calls are
+divided into eight groups of equal size by the length of their contexts; then, on what the first effect leaves, by the
+best-ranked document. The effect of a group k with n_k calls is
+    e_k = sum(r - mean r) / (n_k + w / b),
+where w is the variance within the groups and b the variance between them by analysis of variance. It is shrunk to 0
+where the group has few calls; with b <= 0 all effects are 0. Within the baseline, the effect of a call's group is that
+of the group's other calls, (sum - own) / (n_k - 1 + w / b), as a call must not explain itself. The watched score is
+    c' = clip(score - e_length - e_document, 0, 1).
+
+**Bound.** Calls that follow each other are alike, so the mean of the baseline is less exact than its number of calls
+says: with f = max(1, B var(means of blocks of B calls) / var(c')), the largest over several lengths B, the baseline
+counts as its effective number of calls divided by f.
+
+**Gate.** The sum W = max(0, W + badness - bound - 0.01) from 0 rises while scores are bad. An alarm waits until W is
+twice the largest value that it has when the baseline itself is replayed. The gate can only delay an alarm.
+
+Sources: Robinson 1991, Statistical Science 6:15 (shrunken effects); Searle, Casella and McCulloch 1992, section 3.6
+(variance components of unbalanced data); Page 1954 (the cumulative sum). The factors 2 and 0.01 are our own, and were
+chosen by simulation (`tests/benchmarks/README.md`).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import pairwise
+from statistics import fmean, pvariance, variance
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from ragtrace.core.types import RagCall
+from ragtrace.estimates.distribution import Distribution
+
+Direction: TypeAlias = Literal["above", "below"]
+
+ADJUSTED_CALLS: Final = 2_000
+"""Number of scored calls from which the effects of documents and lengths are learned."""
+LENGTH_GROUPS: Final = 8
+MOST_DOCUMENTS: Final = 2_000
+"""Largest number of documents whose effects are known: the most frequent ones."""
+FEWEST_CALLS: Final = 5
+"""Calls below which a document has no effect: a few bad answers in a row would be taken for a difficult document."""
+ALLOWANCE: Final = 0.01
+"""Amount by which a score must be worse than the bound to add to the excess (W)."""
+_GATE_FACTOR: Final = 2.0
+_BLOCKS: Final = (10, 30, 100, 300, 1_000)
+_FEWEST_BLOCKS: Final = 5
+_REPEATED_WITHIN: Final = 10
+_DOCUMENT_BYTES: Final = 4
+_BASELINE_Z: Final = 0.25
+"""Margin between a baseline's mean and the bound made of it, in standard errors of that mean.
+
+A baseline is the mean of some hundred calls, so half of all baselines are better than the true mean: with no margin,
+the alerts of that half would all fire sooner or later although nothing has changed. With a large margin, a real change
+is detected late. A quarter was chosen by simulation: 10,000 calls between two false alarms were asked for, each run was
+stopped after 30,000 calls at the latest, and runs took more than 10,000 in the mean, for scores of several shapes (none
+of them a labelled set; for those see `tests/benchmarks/baseline_alerts.py`).
+"""
+_EDGE: Final = 1e-6
+"""Distance of a bound made of a baseline from 0 and 1, where the detector's bets would be infinite."""
+
+
+class CallTraits(NamedTuple):
+    """Properties of a call on which its usual score depends: its best-ranked document, and how long contexts are."""
+
+    document: int
+    """Hash of the best-ranked document, or of the question where there is none; below 2^32."""
+    length: int
+    """Number of characters of all contexts."""
+
+    @classmethod
+    def of(cls, call: RagCall) -> CallTraits:
+        """Return the traits of *call*. The document is known by its id, else by its text."""
+        contexts = call.contexts or ()
+        best = contexts[0] if contexts else None
+        name = call.query or "" if best is None else best.id or best.text
+        digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_DOCUMENT_BYTES).digest()
+        return cls(int.from_bytes(digest, "big"), sum(len(each.text) for each in contexts))
+
+
+class Excess:
+    """Running sum by which scores are worse than a bound, as the gate of an alert counts it."""
+
+    def __init__(self, bound: float) -> None:
+        self._least = bound + ALLOWANCE
+        self.value = 0.0
+
+    def add(self, badness: float, share: float = 1.0) -> None:
+        """Add a call with *badness* from 0 (good) to 1, which counts by *share* in (0, 1]."""
+        self.value = max(0.0, self.value + share * (badness - self._least))
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """Usual effects of documents and lengths on a score, and the baseline of the scores that are adjusted for them."""
+
+    distribution: Distribution
+    """Distribution of the adjusted scores of the baseline; its `effective_n` counts that calls in a row are alike."""
+    lengths: tuple[float, ...]
+    """Numbers of characters at which the next group of lengths begins."""
+    length_effects: tuple[float, ...]
+    """Effect of each group of lengths: one more than `lengths`."""
+    document_effects: Mapping[int, float]
+    """Effects by document (see `CallTraits`); of other documents it is 0."""
+    gate_below: float
+    """Excess of low scores below which an alert raises no alarm."""
+    gate_above: float
+    """Excess of high scores below which an alert raises no alarm."""
+
+    @classmethod
+    def learn(
+        cls,
+        scores: Sequence[float],
+        traits: Sequence[CallTraits],
+        *,
+        weights: Sequence[float],
+        questions: Sequence[Hashable],
+        versions: Sequence[str] = (),
+        since: float = 0.0,
+        until: float = 0.0,
+    ) -> Adjustment:
+        """Learn the effects from the calls of a baseline, in the order in which the calls happened.
+
+        Args:
+            scores: scores of the calls, in [0, 1].
+            traits: document and length of each.
+            weights: number of calls of the traffic that each stands for (1 / inclusion probability).
+            questions: question of each call, or anything that is equal for equal questions.
+            versions: `service.version` of the releases that gave the answers.
+            since: time of the first call, in seconds since the epoch.
+            until: time of the last call.
+        """
+        mean = fmean(scores)
+        lengths = _edges([each.length for each in traits])
+        by_length = _Effects([score - mean for score in scores], [bisect_right(lengths, t.length) for t in traits])
+        left = [score - mean - effect for score, effect in zip(scores, by_length.of_calls, strict=True)]
+        by_document = _Effects(left, [each.document for each in traits], FEWEST_CALLS)
+        adjusted = [
+            _clip(score - first - second)
+            for score, first, second in zip(scores, by_length.left_out, by_document.left_out, strict=True)
+        ]
+        found = Distribution.of(
+            adjusted, weights=weights, questions=questions, versions=versions, since=since, until=until
+        )
+        found = replace(found, effective_n=max(1.0, found.effective_n / block_factor(adjusted)))
+        shares = [weight / max(weights) for weight in weights]
+        gates: list[float] = []
+        for direction in ("below", "above"):
+            bound = baseline_bound(found, direction)
+            badness = adjusted if direction == "above" else [1.0 - score for score in adjusted]
+            largest = _largest_excess(badness, bound if direction == "above" else 1.0 - bound, shares, questions)
+            gates.append(_GATE_FACTOR * largest)
+        effects = by_document.most_frequent(MOST_DOCUMENTS)
+        return cls(found, lengths, tuple(map(by_length.of, range(len(lengths) + 1))), effects, *gates)
+
+    def adjust(self, score: float, traits: CallTraits) -> float:
+        """Return *score* without the usual effects of the call's document and length, in [0, 1]."""
+        length = self.length_effects[bisect_right(self.lengths, traits.length)]
+        return _clip(score - length - self.document_effects.get(traits.document, 0.0))
+
+    def gate(self, direction: Direction) -> float:
+        """Return the excess that an alert on this side of its bound must reach before it raises an alarm."""
+        return self.gate_above if direction == "above" else self.gate_below
+
+
+class _Effects:
+    """Shrunken effects of groups on a residual.
+
+    Args:
+        residuals: residual of each call.
+        groups: group of each call.
+        fewest: calls below which a group has no effect.
+    """
+
+    def __init__(self, residuals: Sequence[float], groups: Sequence[int], fewest: int = 1) -> None:
+        self._fewest = fewest
+        mean = fmean(residuals)
+        centred = [each - mean for each in residuals]
+        members: defaultdict[int, list[float]] = defaultdict(list)
+        for group, each in zip(groups, centred, strict=True):
+            members[group].append(each)
+        self._counts = {group: len(mine) for group, mine in members.items()}
+        self._sums = {group: math.fsum(mine) for group, mine in members.items()}
+        self._prior = _shrinkage(list(members.values()))
+        """Number of calls without an effect that each group is mixed with (w / b)."""
+        self.of_calls = [self.of(group) for group in groups]
+        """Effect of the group of each call."""
+        self.left_out = [
+            self._effect(self._sums[group] - own, self._counts[group] - 1)
+            for group, own in zip(groups, centred, strict=True)
+        ]
+        """The same from the other calls of the group."""
+
+    def of(self, group: int) -> float:
+        """Return the effect of *group*, which is 0 for one without calls."""
+        return self._effect(self._sums.get(group, 0.0), self._counts.get(group, 0))
+
+    def most_frequent(self, count: int) -> dict[int, float]:
+        """Return the effects of the *count* groups with the most calls, as far as they are not 0."""
+        chosen = sorted(self._counts, key=lambda group: (-self._counts[group], group))[:count]
+        return {group: effect for group in chosen if (effect := self.of(group))}
+
+    def _effect(self, total: float, count: int) -> float:
+        return total / (count + self._prior) if count >= self._fewest and self._prior < math.inf else 0.0
+
+
+def _shrinkage(groups: Sequence[Sequence[float]]) -> float:
+    """Return the variance within groups by the variance between them; infinite if nothing is between them."""
+    count, total = len(groups), sum(map(len, groups))
+    if count < 2 or total == count:
+        return math.inf
+    means = [fmean(group) for group in groups]
+    mean = math.fsum(len(group) * each for group, each in zip(groups, means, strict=True)) / total
+    inside = math.fsum((value - each) ** 2 for group, each in zip(groups, means, strict=True) for value in group)
+    within = inside / (total - count)
+    outside = math.fsum(len(group) * (each - mean) ** 2 for group, each in zip(groups, means, strict=True))
+    size = (total - math.fsum(len(group) ** 2 for group in groups) / total) / (count - 1)
+    between = (outside / (count - 1) - within) / size
+    return within / between if between > 0.0 else math.inf
+
+
+def _edges(lengths: Sequence[int]) -> tuple[float, ...]:
+    """Return the lengths that divide the calls into groups of equal size, each length once."""
+    ordered = sorted(lengths)
+    return tuple(sorted({float(ordered[len(ordered) * at // LENGTH_GROUPS]) for at in range(1, LENGTH_GROUPS)}))
+
+
+def block_factor(scores: Sequence[float]) -> float:
+    """Return by how much calls in a row are alike: 1 if scores do not depend on their neighbours, else more.
+
+    It is the largest ratio of the variance of the means of blocks of calls to what it would be without dependence.
+    """
+    spread = pvariance(scores)
+    factor = 1.0
+    for size in _BLOCKS:
+        ends = range(0, len(scores) + 1, size)
+        means = [fmean(scores[start:end]) for start, end in pairwise(ends)]
+        if len(means) >= _FEWEST_BLOCKS and spread > 0.0:
+            factor = max(factor, size * variance(means) / spread)
+    return factor
+
+
+def _largest_excess(
+    badness: Sequence[float], bound: float, shares: Sequence[float], questions: Sequence[Hashable]
+) -> float:
+    """Return the largest excess when the calls of a baseline are replayed; a question that comes again counts once."""
+    excess, largest = Excess(bound), 0.0
+    asked: deque[Hashable] = deque(maxlen=_REPEATED_WITHIN)
+    for value, share, question in zip(badness, shares, questions, strict=True):
+        if question not in asked:
+            excess.add(value, share)
+            largest = max(largest, excess.value)
+        asked.append(question)
+    return largest
+
+
+def baseline_bound(baseline: Distribution, direction: Direction) -> float:
+    """Return the bound on the mean score for an alert that compares with a baseline of earlier scores.
+
+    It is in (0, 1): a confidence limit of the baseline's mean, and at least what the mean would be with one more call
+    that is as bad as can be. A baseline without any bad call does not say that there never is one.
+    """
+    n, worst = baseline.effective_n, 1.0 if direction == "above" else 0.0
+    one_more = (n * baseline.mean + worst) / (n + 1.0)
+    limit = baseline.mean_bound(_BASELINE_Z, "upper" if direction == "above" else "lower")
+    found = max(limit, one_more) if direction == "above" else min(limit, one_more)
+    return min(1.0 - _EDGE, max(_EDGE, found))
+
+
+def _clip(score: float) -> float:
+    return min(1.0, max(0.0, score))
