@@ -2,7 +2,8 @@
 
 `offered = sampled_out + scored + partial + failed{reason} + dropped{reason} + handed_over + pending` holds at every
 moment, for each evaluator on its own: a call enters with `count_offered` and leaves with one `count_finished`, both
-under one lock.
+under one lock. A shutdown closes the ledger before the counts are exported for the last time: a call that ends later is
+not offered, so that the collector has the same counts as the process.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from time import monotonic, sleep
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 Outcome: TypeAlias = Literal["sampled_out", "scored", "partial", "failed", "dropped", "handed_over"]
 FLEET = "fleet"
@@ -20,6 +22,7 @@ OFFERED = "offered"
 HEAD_DROPPED = "head_dropped"
 """Reason for calls that head sampling dropped."""
 _MOST_LEFT_OUT = 10_000
+_POLL_SECONDS: Final = 0.001
 
 
 class LedgerRow(NamedTuple):
@@ -93,6 +96,8 @@ class Stats:
     """Numbers of failures of ragtrace itself since the process started, by place; empty: there were none."""
     sinks: Mapping[str, DeliveryCounts] = field(default_factory=dict[str, DeliveryCounts])
     """Counts of scores for the backends with a score API of their own, by name of the backend."""
+    after_shutdown: int = 0
+    """Number of calls that ended after the shutdown had exported the counts; they are in no other count."""
 
     @property
     def offered(self) -> int:
@@ -170,6 +175,29 @@ class Ledger:
         self._lock = threading.RLock()
         self._accounts: dict[tuple[str, str], _CallCounts] = {}
         self._left_out: deque[tuple[tuple[str, ...], str, tuple[Outcome, str]]] = deque()
+        self._closed, self._after_shutdown = False, 0
+
+    def close(self, timeout: float) -> bool:
+        """Count calls as offered no more, and wait for the pending ones to be counted as finished.
+
+        Called at shutdown, when all calls known to be pending have been settled: a thread of the application may have
+        counted a call as offered a moment ago, and not as refused yet.
+
+        Args:
+            timeout: seconds to wait.
+
+        Returns:
+            Whether no call is pending.
+        """
+        with self._lock:
+            self._add_not_evaluated()
+            self._closed = True
+        deadline = monotonic() + timeout
+        while pending := any(account.pending for account in tuple(self._accounts.values())):
+            if monotonic() > deadline:
+                break
+            sleep(_POLL_SECONDS)
+        return not pending
 
     def count_not_evaluated(
         self, evaluators: tuple[str, ...], workflow: str, outcome: Outcome = "sampled_out", reason: str = HEAD_DROPPED
@@ -186,18 +214,29 @@ class Ledger:
     def _add_not_evaluated(self) -> None:
         while self._left_out:
             evaluators, workflow, end = self._left_out.popleft()
+            if self._closed:
+                self._after_shutdown += 1
+                continue
             for evaluator in evaluators:
                 account = self._counts_of(evaluator, workflow)
                 account.offered += 1
                 account.settled[end] += 1
 
-    def count_offered(self, evaluators: Iterable[str], workflow: str) -> None:
-        """Count one call as offered to each of *evaluators*, and as pending there."""
+    def count_offered(self, evaluators: Iterable[str], workflow: str) -> bool:
+        """Count one call as offered to each of *evaluators*, and as pending there.
+
+        Returns:
+            False if the ledger is closed: the call is not offered, and has no outcome.
+        """
         with self._lock:
+            if self._closed:
+                self._after_shutdown += 1
+                return False
             for evaluator in evaluators:
                 account = self._counts_of(evaluator, workflow)
                 account.offered += 1
                 account.pending += 1
+            return True
 
     def count_finished(
         self, evaluator: str, workflow: str, outcome: Outcome, reason: str = "", *, calls: int = 1
@@ -253,7 +292,8 @@ class Ledger:
             self._add_not_evaluated()
             names = sorted({evaluator for evaluator, _ in self._accounts})
             books = {name: [book for (owner, _), book in self._accounts.items() if owner == name] for name in names}
-            return Stats({name: _tally(accounts) for name, accounts in books.items()}, dict(faults))
+            tallies = {name: _tally(accounts) for name, accounts in books.items()}
+            return Stats(tallies, dict(faults), after_shutdown=self._after_shutdown)
 
     def _counts_of(self, evaluator: str, workflow: str) -> _CallCounts:
         account = self._accounts.get((evaluator, workflow))

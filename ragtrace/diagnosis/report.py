@@ -267,6 +267,8 @@ def _accounts(diagnosis: Diagnosis) -> list[str]:
     head = ("evaluator", "offered", "scored", "partial", "pending", "otherwise")
     lines = _table([head, *(_tally(*each) for each in stats.evaluators.items())]) if stats.evaluators else []
     lines.append(f"  {diagnosis.queued} in the queue, {diagnosis.held} spans held for their scores")
+    if stats.after_shutdown:
+        lines.append(f"  {stats.after_shutdown} calls ended after the shutdown, and were offered to no evaluator")
     if spool is not None:
         lines.append(f"  {spool.calls} calls in the spool, {spool.claimed} of them being scored")
     posted = [*(("scores for " + name, each) for name, each in stats.sinks.items())]

@@ -455,8 +455,8 @@ class CallProcessor:
         evaluator = self._evaluators.judge
         if evaluator is None:
             raise RuntimeError("no judge is configured in this process")
-        work.pending_evaluators = {evaluator.id}
-        self._ledger.count_offered(work.pending_evaluators, work.step.workflow)
+        offered = self._ledger.count_offered((evaluator.id,), work.step.workflow)
+        work.pending_evaluators = {evaluator.id} if offered else set()
         probability, call = unscored.probability or 1.0, unscored.call
         try:
             evaluation = await self._judge_when_available(evaluator, call, probability)

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from ragtrace.pipeline.fleet_publisher import FleetPublisher
 
 
+_SETTLE_SECONDS: Final = 0.25
+"""Longest time for which a shutdown waits for a thread that has counted a call as offered, but not as refused yet."""
 _MOST_DEFERRED_STEPS: Final = 8
 """Most deferred steps of a call: more would make its work item take the worker too long."""
 
@@ -320,8 +322,8 @@ class Runtime:
             self._dropped.drop_call(builder)
             return
         work = WorkItem(builder.root, builder, True, set(self._evaluator_ids))
-        if work.pending_evaluators:
-            self.ledger.count_offered(self._evaluator_ids, workflow)
+        if work.pending_evaluators and not self.ledger.count_offered(self._evaluator_ids, workflow):
+            work.pending_evaluators.clear()
         self._submit(work)
 
     @property
@@ -429,7 +431,8 @@ class Runtime:
         with spooling.claim(self.settings.capacity // 2 - self.worker.size, timeout) as calls:
             for claimed in calls:
                 work = WorkItem.from_spooled(claimed)
-                self.ledger.count_offered(work.pending_evaluators, work.step.workflow)
+                if not self.ledger.count_offered(work.pending_evaluators, work.step.workflow):
+                    continue  # the call stays in the file
                 for evaluator in work.pending_evaluators - set(self._evaluator_ids):
                     self._processor.count_outcome(work, evaluator, "dropped", "not_configured")
                 if self.worker.offer(work):
@@ -561,6 +564,7 @@ class Runtime:
             self.learner.close(budget.seconds_left() / 4)
             notified = self.alerts is None or self.alerts.close(budget.seconds_left() / 2)
             sent = self.feedback.outbox.close(budget.seconds_left() / 4)
+            self.ledger.close(_SETTLE_SECONDS)
             flushed = self.telemetry.flush(budget.seconds_left(reserved=AT_LEAST_SECONDS))
             closed = self.telemetry.shutdown(budget.seconds_left())
             if self.spooling is not None:
