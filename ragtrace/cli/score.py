@@ -26,8 +26,9 @@ _SCORE = """\
 Scores recorded calls: each line of CALLS.jsonl is an object with "answer" (null if there was none) and any of "query",
 "contexts" (null or left out: not known; []: nothing was found), "reference", "reference_contexts", "turns", "runs",
 "parts", "conversation_id", "workflow", "model", and "id". The names of RAGAS (user_input, retrieved_contexts, response,
-...) and DeepEval (input, retrieval_context, actual_output, ...) will do as well. Killed at any moment and started again
-with the same options, it goes on where it was, without judging any call twice that was finished.
+...) and DeepEval (input, retrieval_context, actual_output, ...) will do as well. It prints the mean of each metric, and
+how many calls have no score, by reason. --out writes the scores of every call: then, killed at any moment and started
+again with the same options, it goes on where it was, without judging any call twice that was finished.
 
 Instead of CALLS.jsonl, the history that configure(store=PATH) keeps: then the judge scores calls that are stored there,
 and its scores are stored beside the old ones, each at once. --preview says which calls, tokens and money that would
@@ -46,7 +47,7 @@ judges:
   openai:MODEL    any OpenAI-compatible server; --base-url or OPENAI_BASE_URL, OPENAI_API_KEY
   module:object   your own: a judge, or a function that makes one
 
-output:
+output, with --out:
   SCORES.jsonl    an object a call, in the order of the calls: line, id, judge, results (by metric: score or status and
                   reason, label, attributes), unsupported (statements, with offsets into the answer, chunks from 1 and
                   quote), cached, n_calls, input_tokens, output_tokens, cost_usd (null: price not known)
@@ -77,6 +78,11 @@ bounds, for continuous integration:
                   scored call is out of bounds. `ragtrace report SCORES.jsonl --calls CALLS.jsonl --out page.html` shows
                   the worst answers.
 
+examples:
+  ragtrace score calls.jsonl
+  ragtrace score calls.jsonl --fail-under consistency=0.8
+  ragtrace score calls.jsonl --judge openai:gpt-4o-mini --out scores.csv
+
 examples, of a history:
   ragtrace score history.db --since 7d --judge openai:gpt-4o-mini --preview
   ragtrace score history.db --since 7d --judge openai:gpt-4o-mini --max-usd 2
@@ -96,7 +102,9 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--format", choices=("calls", "otlp"), default="calls", help="what the file holds: calls (the default) or spans"
     )
-    parser.add_argument("--out", type=Path, metavar="SCORES.jsonl|SCORES.csv", help="needed, but for a history")
+    parser.add_argument(
+        "--out", type=Path, metavar="SCORES.jsonl|SCORES.csv", help="write the scores of every call, too"
+    )
     parser.add_argument(
         "--metrics", metavar="A,B", help="names (default: the usual ones; all: every one of one judge call)"
     )
@@ -160,6 +168,7 @@ def run(options: argparse.Namespace) -> int:
     from ragtrace.core.errors import JudgeError, SettingsError
     from ragtrace.system.sqlite_files import SQLiteFileError
 
+    of_history = False
     try:
         of_history = _is_history(options)
         if of_history and options.preview:
@@ -173,15 +182,13 @@ def run(options: argparse.Namespace) -> int:
         print_error(f"no such file or directory: {error.filename}")
         return USAGE
     except JudgeError as error:
-        print_error(
-            f"the judge kept failing ({error}); what it had judged is kept: the same command goes on from there"
-        )
+        print_error(f"the judge kept failing ({error}); {_what_is_kept(options, of_history)}")
         return FAILURE
     except (OSError, sqlite3.Error, SQLiteFileError) as error:
-        print_error(f"{error}; what was judged is kept: the same command goes on from there")
+        print_error(f"{error}; {_what_is_kept(options, of_history)}")
         return FAILURE
     except KeyboardInterrupt:
-        print_error("what was judged is kept: the same command goes on from there")
+        print_error(_what_is_kept(options, of_history))
         raise
     crossed = _violated_bounds(outcome.summary, options)
     _print(outcome, crossed, options)
@@ -190,11 +197,18 @@ def run(options: argparse.Namespace) -> int:
     return FAILURE if getattr(outcome, "bad", 0) or outcome.summary.failed else OK
 
 
+def _what_is_kept(options: argparse.Namespace, of_history: bool) -> str:
+    """Return a phrase about what a run that has ended early has kept."""
+    if of_history or options.out is not None:
+        return "what was judged is kept: the same command goes on from there"
+    return "what was judged is not kept; with --out FILE the same command would go on from there"
+
+
 def _is_history(options: argparse.Namespace) -> bool:
     """Return whether the input file is a history (and not a file of calls), and check that the options match.
 
     Raises:
-        SettingsError: an option belongs to the other kind of file, or --out is missing.
+        SettingsError: an option belongs to the other kind of file.
         OSError: the file cannot be read.
     """
     from ragtrace.core.errors import SettingsError
@@ -209,8 +223,6 @@ def _is_history(options: argparse.Namespace) -> bool:
             raise SettingsError(f"--{name.replace('_', '-')} is for {kind}, and {options.calls} is not; leave it out")
     if found and options.format != "calls":
         raise SettingsError(f"--format is for a file of calls, and {options.calls} is a history; leave it out")
-    if not found and options.out is None:
-        raise SettingsError("--out is needed: name the file for the scores, *.jsonl or *.csv")
     return found
 
 
@@ -391,7 +403,9 @@ def _summary_lines(outcome: FileOutcome | BackfillOutcome, options: argparse.Nam
         costs += [f"price of {summary.unpriced:,} calls not known"] if summary.unpriced else []
         lines.append(f"judge: {requests}, {', '.join(costs)}")
     if outcome.again:
-        lines.append(f"{outcome.again:,} calls failed for a reason that may pass: the same command judges them again")
+        with_out = isinstance(outcome, BackfillOutcome) or options.out is not None
+        which = "the same command judges them again" if with_out else "with --out FILE a second run judges these alone"
+        lines.append(f"{outcome.again:,} calls failed for a reason that may pass: {which}")
     if isinstance(outcome, BackfillOutcome):
         return lines + _history_lines(outcome, options)
     if outcome.spans is not None:
@@ -401,8 +415,7 @@ def _summary_lines(outcome: FileOutcome | BackfillOutcome, options: argparse.Nam
     if outcome.unread_keys:
         seen = ", ".join(f"{key} (on {count:,} lines)" for key, count in outcome.unread_keys.items())
         lines.append(f"unknown keys: {seen}"[:500])
-    lines.append(f"scores: {options.out}")
-    return lines
+    return lines if options.out is None else [*lines, f"scores: {options.out}"]
 
 
 def _history_lines(outcome: BackfillOutcome, options: argparse.Namespace) -> list[str]:

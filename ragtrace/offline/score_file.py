@@ -6,10 +6,12 @@ Every judged call is kept, so that none is paid for twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -56,7 +58,7 @@ class FileOutcome:
 
 def score_file(
     calls: Path,
-    out: Path,
+    out: Path | None,
     *,
     judge: Judge,
     metrics: str | Sequence[str | Metric] | None = None,
@@ -68,31 +70,34 @@ def score_file(
     quiet: bool = False,
     complain: Callable[[str], None] = lambda message: None,
 ) -> FileOutcome:
-    """Score the calls in a JSON Lines file and write the scores to the file *out*.
+    """Score the calls in a JSON Lines file, and write the scores to the file *out* if there is one.
 
     Only a few calls are in memory at a time.
 
     While it runs, *out* with `.part` behind its name is the journal: killed at any moment and started again with the
     same arguments, it goes on where it was. Then *out* appears as a whole, in the order of *calls*, the same as if
-    nothing had happened. A line that describes the same call as another costs nothing.
+    nothing had happened. A line that describes the same call as another costs nothing. Without *out*, only the
+    summary is left: the journal is in a temporary directory, and nothing can be continued.
 
     Args:
         calls: each line an object with `answer` and any other of `call_records.KEYS`, and perhaps an `id`.
-        out: `.jsonl` or `.csv`.
+        out: `.jsonl` or `.csv`; None: no file.
         file_format: "otlp": *calls* holds spans in OTLP JSON or in the form of Phoenix, which the calls are read from.
         judge_spec: specification of the judge, part of which its id and version do not tell.
-        restart: forget what was judged before.
+        restart: forget what was judged before; needs *out*.
         quiet: show no progress.
         complain: called with the first bad lines and the first failures of the judge, each in one line of text.
 
     Raises:
         SettingsError: an argument is wrong, or the journal is of another run.
-        JudgeError: the judge kept failing; what it had judged is kept.
-        OSError: a file cannot be read or written; what was judged is kept.
+        JudgeError: the judge kept failing; what it had judged is kept beside *out*.
+        OSError: a file cannot be read or written; what was judged is kept beside *out*.
     """
     wanted = metrics_for(judge, metrics)
-    journal_path = out.with_name(f"{out.name}.part")
-    _check_paths(calls, out, journal_path, restart=restart)
+    if out is None and restart:
+        raise SettingsError("--restart is for a file of scores that --out names; leave it out")
+    if out is not None:
+        _check_paths(calls, out, _journal_of(out), restart=restart)
     header: dict[str, object] = {
         "ragtrace_score": _FORMAT,
         "judge": f"{judge.id}@{judge.version}",
@@ -103,15 +108,18 @@ def score_file(
         header["format"] = file_format
     began = monotonic()
     lines = _open(calls, file_format)
-    with Journal(journal_path, header, restart=restart) as journal:
+    builder = SummaryBuilder()
+    with _open_journal(out, header, restart=restart) as journal:
         with show_progress(None, quiet=quiet) as progress, suppress_instrumentation():
             run = _ScoringRun(lines, journal, progress, complain)
             asyncio.run(run.judge_all(OfflineEvaluator(judge, wanted, timeout=timeout, concurrency=concurrency)))
-        builder = SummaryBuilder()
         rows = _add_to_summary(journal.rows(), builder)
-        write_atomically(out, FORMS[out.suffix.lower()](rows, [metric.name for metric in wanted]))
-        if not run.again:
-            journal.remove()
+        if out is None:
+            deque(rows, maxlen=0)  # reads them all, for the summary
+        else:
+            write_atomically(out, FORMS[out.suffix.lower()](rows, [metric.name for metric in wanted]))
+            if not run.again:
+                journal.remove()
     unread, spans = (dict(lines.unread_keys), None) if isinstance(lines, CallFile) else ({}, lines.span_counts)
     return FileOutcome(builder.summary(), run.bad, run.resumed, run.again, unread, monotonic() - began, spans)
 
@@ -122,6 +130,21 @@ def _open(calls: Path, file_format: FileFormat) -> CallFile | SpanFileCalls:
     from ragtrace.offline.span_file_calls import SpanFileCalls
 
     return SpanFileCalls(calls)
+
+
+def _journal_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.part")
+
+
+@contextmanager
+def _open_journal(out: Path | None, header: Mapping[str, object], *, restart: bool) -> Generator[Journal, None, None]:
+    """Open the journal of a run, beside its file of scores or, where there is none, in a temporary directory."""
+    if out is not None:
+        with Journal(_journal_of(out), header, restart=restart) as journal:
+            yield journal
+        return
+    with TemporaryDirectory(prefix="ragtrace-score-") as directory, Journal(Path(directory, "part"), header) as journal:
+        yield journal
 
 
 def _check_paths(calls: Path, out: Path, journal: Path, *, restart: bool) -> None:

@@ -258,8 +258,7 @@ def test_wrong_options_are_refused(
 
 
 def test_options_of_a_history_are_refused_for_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And so is a file without --out."""
+    """Before anything is read."""
     path = tmp_path / "calls.jsonl"
     path.write_text('{"answer": "well said."}\n', encoding="utf-8")
     assert "--preview is for a history" in run(capsys, path, "--preview", status=USAGE)["error"]
-    assert "--out is needed" in run(capsys, path, status=USAGE)["error"]

@@ -258,6 +258,43 @@ def test_missing_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None
     assert not list(Path().iterdir())
 
 
+# --- without a file of scores ----------------------------------------------------------------------------------------
+
+
+def test_the_table_needs_no_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The plain command prints mean and reasons of each metric, and leaves nothing behind."""
+    write(call("good"), call("invented"), call("It cannot be said.", contexts=None))
+    assert main(["score", "calls.jsonl", "--judge", WORDY]) == OK
+    text = capsys.readouterr().out
+    assert re.search(r"^faithfulness +0\.5000 +2 +1 contexts_missing$", text, re.MULTILINE)
+    assert "calls: 3, 0 failed" in text
+    assert "scores:" not in text
+    assert [each.name for each in tmp_path.iterdir()] == ["calls.jsonl"]
+
+
+@pytest.mark.parametrize(("bound", "status"), [("0.4", OK), ("0.8", OUT_OF_BOUNDS)])
+def test_a_gate_needs_no_file(bound: str, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--fail-under` decides the exit status, as text and as JSON."""
+    write(call("good"), call("invented"))
+    gate = ["score", "calls.jsonl", "--judge", WORDY, "--fail-under", f"faithfulness={bound}"]
+    assert main(gate) == status
+    assert ("out of bounds: faithfulness" in capsys.readouterr().out) is (status == OUT_OF_BOUNDS)
+    assert main([*gate, "--json"]) == status
+    assert len(json.loads(capsys.readouterr().out)["out_of_bounds"]) == (status == OUT_OF_BOUNDS)
+
+
+def test_what_a_run_without_a_file_does_not_keep_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither a judge that is away nor calls to be judged again may promise that the same command goes on."""
+    write(call("good"), call("away"))
+    assert main(["score", "calls.jsonl", "--judge", WORDY]) == FAILURE
+    assert "with --out FILE a second run judges these alone" in capsys.readouterr().out
+    write(*(call(f"away {number}") for number in range(300)))
+    assert main(["score", "calls.jsonl", "--judge", WORDY, "--timeout", "0.2", "--concurrency", "2"]) == FAILURE
+    assert "what was judged is not kept; with --out FILE" in capsys.readouterr().err
+    assert main(["score", "calls.jsonl", "--judge", WORDY, "--restart"]) == USAGE
+    assert "--restart is for a file of scores" in capsys.readouterr().err
+
+
 # --- going on where it was -------------------------------------------------------------------------------------------
 
 
