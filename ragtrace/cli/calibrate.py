@@ -20,61 +20,35 @@ if TYPE_CHECKING:
     from ragtrace.report.calibration import Calibration
 
 _CALIBRATE: Final = """\
-`ragtrace calibrate pick HISTORY.db` draws judged calls to be labelled by people, and records in the history with which
-probability each was drawn. `ragtrace labels export` writes them to a file for the reviewers, `ragtrace labels import`
-reads their labels.
-
-`ragtrace calibrate fit HISTORY.db` then says how far judge and labels agree, and which rate of bad calls the labels
-would show on all calls, with its 95 % interval. --out writes the calibration file, with which
-configure(calibration=FILE) corrects the rates of a running process.
+pick draws judged calls for people to label, with `ragtrace review` or `ragtrace
+labels`. fit says how far judge and labels agree, and which rate of bad calls the
+labels would show on all calls.
 """
 _NOTES: Final = """\
 examples:
   ragtrace calibrate pick history.db -n 100 --metric hallucinated
-  ragtrace labels export history.db --out to_label.csv
-  ragtrace labels import history.db labelled.csv --reviewer ada
   ragtrace calibrate fit history.db --metric hallucinated --out calibration.json
 
-keys of the JSON object:
-  pick  metric, evaluator, judged (calls to choose from), picked, without_texts (picked calls without stored texts)
-  fit   metric, evaluator, key (of the calibration file), higher_is_better, stale (what the newest calls have
-        differently: judge, or version of the metric), picked, labelled, unsure (calls, which the intervals count as
-        good and as bad),
-        elsewhere (labels that count nowhere: their call was not picked, or its scores are deleted), reviewers,
-        between_reviewers (compared: calls with several labels, differing, alpha: Krippendorff's), alpha (the same),
-        doubt (why the labels may be wrong; empty: reviewers agree), by_reviewer (value, low, high: rate of bad calls by
-        the labels of each alone), divided (calls with as many labels of good as of bad), agreement (n, agree, kappa,
-        sensitivity, specificity: each value, low, high; constant), judge, labels and corrected (value, low, high: rate
-        of bad calls by the judge, by the labels alone, and by both), threshold (badness, error: as agreement,
-        cross-fitted), score_threshold (the same as a score), disagreements (worst first: call, badness, label, weight)
-
-exit status: 0 done, 1 the history cannot be read or written, or nothing was judged or labelled, 2 wrong usage,
-130 interrupted
+exit status: 0 done, 1 not readable or writable, or nothing judged or labelled,
+2 wrong usage, 130 interrupted; keys of the JSON object: docs/calibration.md
 """
 
 
 def add(commands: Any) -> None:
     """Add the command `ragtrace calibrate` to the parser of the command line."""
     parser = add_command(commands, "calibrate", run, "hold a judge against human labels", _CALIBRATE, _NOTES)
+    parser.usage = "ragtrace calibrate {pick,fit} HISTORY.db [OPTIONS]"
     parser.add_argument("action", choices=["pick", "fit"], help="draw calls to label, or compare the labels")
     parser.add_argument("history", metavar="HISTORY.db", help="the history that configure(store=PATH) keeps")
     parser.add_argument("--metric", default="hallucinated", metavar="M", help="metric (default hallucinated)")
-    parser.add_argument(
-        "--evaluator",
-        metavar="ID@VERSION",
-        help="the judge (default: of those that saw calls as they came, the one with the most scores)",
-    )
+    parser.add_argument("--evaluator", metavar="JUDGE", help="id@version (default: that of most live scores)")
     parser.add_argument("-n", type=whole_number(1), default=60, metavar="N", help="pick: about N calls (default 60)")
     parser.add_argument("--seed", type=whole_number(0), metavar="S", help="pick: seed of the random numbers")
-    parser.add_argument("--again", action="store_true", help="pick: replace an earlier pick, whose labels stay unused")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="fit: write the calibration into FILE (JSON)")
-    parser.add_argument("--report", type=Path, metavar="PAGE.html", help="fit: write a page with plots")
+    parser.add_argument("--again", action="store_true", help="pick: anew; labels of the earlier pick do not count")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="fit: write the calibration file")
+    parser.add_argument("--report", type=Path, metavar="PAGE", help="fit: write an HTML page with plots")
     parser.add_argument(
-        "--most-false-alarms",
-        type=float,
-        metavar="R",
-        help="fit: recommend a threshold beyond which at most this share of the good calls is (default: the threshold "
-        "with the best balanced accuracy)",
+        "--most-false-alarms", type=float, metavar="R", help="fit: share of good calls beyond the threshold, at most"
     )
     add_json_option(parser)
 

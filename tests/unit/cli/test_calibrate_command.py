@@ -425,6 +425,33 @@ def test_a_calibration_of_another_judge_is_stale(
     assert found["key"]["served_model"] == "tiny-2026-01-01"
 
 
+def test_the_help_fits_on_a_screen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Thirty lines of eighty characters, with one line of synopsis."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        run("calibrate", "--help")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 81
+    assert lines[:2] == ["usage: ragtrace calibrate {pick,fit} HISTORY.db [OPTIONS]", ""]
+
+
+def test_the_guide_lists_every_key_of_the_json_object(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of `pick` and those of `fit`, and no others."""
+    guide = (Path(__file__).parents[3] / "docs" / "calibration.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (both|`pick`|`fit`) \| (.+?) \|", guide, re.MULTILINE)
+    listed = {(of.strip("`"), key) for of, keys in rows for key in re.findall(r"`(\w+)`", keys)}
+    assert run("calibrate", "pick", history, "-n", 50, "--seed", 1, "--json") == OK
+    picked = printed(capsys)
+    label_all(history, tmp_path / "labels.jsonl")
+    fitted = json.loads(text_of_fit(history, capsys, "--json"))
+    shared = {("both", key) for key in ("metric", "evaluator")}
+    own = {("pick", key) for key in picked} | {("fit", key) for key in fitted}
+    assert listed == shared | {(of, key) for of, key in own if key not in ("metric", "evaluator")}
+
+
 def test_labels_that_may_be_wrong_are_not_trusted_silently(
     history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
