@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from opentelemetry.trace import StatusCode
 
 from ragtrace.core import semconv
-from ragtrace.core.types import Signals
+from ragtrace.core.types import JudgedTexts, Signals
 
 if TYPE_CHECKING:
     from opentelemetry.sdk._logs import ReadableLogRecord
@@ -79,10 +79,21 @@ def call_text(span: ReadableSpan) -> str:
         parts.append("answered_without_context=1")
     if reasons:
         parts.append(f"unscored={','.join(sorted(reasons))}")
-    texts = {"query": attributes.get(semconv.OI_INPUT), "answer": attributes.get(semconv.OI_OUTPUT)}
-    parts += [f"{what}={_quoted(text)}" for what, text in texts.items() if text is not None]
+    texts = _texts_of(span)
+    parts += [f"{what}={_quoted(text)}" for what, text in texts._asdict().items() if text is not None]
     parts.append(f"trace={context.trace_id if context else 0:032x}")
     return _printable(" ".join(parts) + "\n")
+
+
+def _texts_of(span: ReadableSpan) -> JudgedTexts:
+    """Return the texts that were judged, as far as they may be shown; of all spans only ragtrace's own have them."""
+    judged = getattr(span, "judged_texts", None)
+    if isinstance(judged, JudgedTexts):
+        return judged
+    attributes, scope = span.attributes or {}, span.instrumentation_scope
+    shown = [attributes.get(key) for key in (semconv.OI_INPUT, semconv.OI_OUTPUT)]
+    is_own = scope is None or scope.name == semconv.SCOPE
+    return JudgedTexts(*(text if is_own and isinstance(text, str) else None for text in shown))
 
 
 def _quoted(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 from ragtrace.core.labels import (
     AnswerLabel,
@@ -456,6 +456,17 @@ class Signals:
     """Attribute conventions that the backend reads; those that the user names take precedence."""
     resource: Mapping[str, str] = field(default_factory=dict[str, str])
     """Resource attributes for the backend; those of the user take precedence."""
+
+
+class JudgedTexts(NamedTuple):
+    """Query and answer of a call as its evaluators got them.
+
+    The span that an exporter gets for the root of a call has them as its field `judged_texts`, on which nothing is
+    sent, as the span of another instrumentation may show a record or the string form of a stream in their place.
+    """
+
+    query: str | None
+    answer: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,7 @@ class Runtime:
             telemetry.logger,
             self._instruments,
             evidence=settings.evidence,
+            texts=settings.capture_content in ("SPAN_ONLY", "SPAN_AND_EVENT"),
             observers=(self.moments, *telemetry.posters, *telemetry.histories, *alerting, *learning),
             early=(*telemetry.histories, *alerting),
             owned=telemetry.owned,

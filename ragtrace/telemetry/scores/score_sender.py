@@ -16,7 +16,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, s
 from ragtrace.core import semconv
 from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.text import encodable
-from ragtrace.core.types import Evaluation, RagCall, Result, Score, Unscored
+from ragtrace.core.types import Evaluation, JudgedTexts, RagCall, Result, Score, Unscored
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.scores.event import emit_events
 from ragtrace.telemetry.spans.hold import HoldProcessor, hold_processors
@@ -50,6 +50,7 @@ class ScoreSender:
         logger: takes evaluation events; None: there are none.
         instruments: take the metrics.
         evidence: whether unsupported claims are quoted on spans.
+        texts: whether texts of calls may be shown with their spans.
         observers: observers of scored calls.
         early: those of *observers* that see a call twice: with the cheap evaluator's scores, and later the judge's.
         owned: whether the tracer provider is ragtrace's own.
@@ -62,12 +63,13 @@ class ScoreSender:
         instruments: Instruments,
         *,
         evidence: bool,
+        texts: bool = False,
         observers: Sequence[Observer] = (),
         early: Sequence[Observer] = (),
         owned: bool = False,
     ) -> None:
         self._carriers, self._logger, self._instruments, self._evidence = carriers, logger, instruments, evidence
-        self._owned = owned
+        self._owned, self._texts = owned, texts
         self._observers = tuple(observers)
         self._early = frozenset(map(id, early))
 
@@ -154,7 +156,8 @@ class ScoreSender:
             scores[semconv.REASON] = reason
         if target is None:
             return
-        released = hold is not None and hold.release(target.span_id, scores)
+        texts = JudgedTexts(call.query, call.answer) if self._texts else None
+        released = hold is not None and hold.release(target.span_id, scores, texts)
         for evaluation in evaluations[n_sent_early:]:
             self._emit(root, call, evaluation, target)
         if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:

@@ -20,6 +20,7 @@ from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core import semconv
+from ragtrace.core.types import JudgedTexts
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import call_in_child
 from ragtrace.telemetry.reading.intake import SpanIntake, span_bytes
@@ -113,8 +114,14 @@ class HoldProcessor(SpanProcessor):
             if span_id in self._held:
                 self._interim_scores[span_id] = scores
 
-    def release(self, span_id: int, scores: Scores) -> bool:
-        """Export the kept-back span *span_id* with *scores* added, and return whether there was such a span."""
+    def release(self, span_id: int, scores: Scores, texts: JudgedTexts | None = None) -> bool:
+        """Export the kept-back span *span_id* with *scores* added, and return whether there was such a span.
+
+        Args:
+            span_id: id of the span.
+            scores: attributes to add.
+            texts: what was judged, for exporters that show it; None: no texts are shown.
+        """
         with self._lock:
             entry = self._held.pop(span_id, None)
             self._interim_scores.pop(span_id, None)
@@ -124,7 +131,7 @@ class HoldProcessor(SpanProcessor):
         if entry is None:
             return False
         with guarded("release of a held span"):
-            self._inner.on_end(_with_scores(entry[1], scores))
+            self._inner.on_end(_with_scores(entry[1], scores, texts))
         return True
 
     def release_with_status(self, span_id: int, status: str) -> bool:
@@ -260,8 +267,14 @@ def _unregister(entry: ref[HoldProcessor]) -> None:
         _hold_processors.remove(entry)
 
 
-def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
-    """Return a copy of an ended span with scores as additional attributes.
+class _ScoredSpan(ReadableSpan):
+    """Copy of the ended root span of a call, with the scores among its attributes."""
+
+    judged_texts: JudgedTexts | None = None
+
+
+def _with_scores(span: ReadableSpan, scores: Scores, texts: JudgedTexts | None) -> ReadableSpan:
+    """Return a copy of an ended span with scores as additional attributes, and *texts* beside them.
 
     No attribute limit applies to the scores.
     """
@@ -270,7 +283,7 @@ def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
     if span.dropped_attributes:
         attributes = BoundedAttributes(attributes=attributes, immutable=True)
         attributes.dropped = span.dropped_attributes
-    return ReadableSpan(
+    copy = _ScoredSpan(
         name=span.name,
         context=span.get_span_context(),
         parent=span.parent,
@@ -284,3 +297,5 @@ def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
         end_time=span.end_time,
         instrumentation_scope=span.instrumentation_scope,
     )
+    copy.judged_texts = texts
+    return copy

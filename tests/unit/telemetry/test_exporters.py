@@ -212,6 +212,42 @@ def test_the_console_prints_one_line_a_call(capsys: pytest.CaptureFixture[str]) 
     ), line
 
 
+def _ask_llama_index(signals: Signals, **settings: str) -> None:
+    """One streamed answer of a chat engine that OpenInference instruments, its spans exported through *signals*."""
+    assert signals.spans is not None
+    provider, kind = TracerProvider(shutdown_on_exit=False), "openinference.span.kind"
+    provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(signals.spans), evaluate=True))
+    ragtrace.configure(tracer_provider=provider, screen=FakeJudge(HALF, name="screen"), **settings)  # type: ignore[arg-type]
+    tracer = provider.get_tracer("openinference.instrumentation.llama_index")
+    with tracer.start_as_current_span("ContextChatEngine.stream_chat") as root:
+        root.set_attributes({kind: "CHAIN", "input.value": '{"message": "How tall is it?"}'})
+        with tracer.start_as_current_span("Words.retrieve") as span:
+            span.set_attributes({kind: "RETRIEVER", "retrieval.documents.0.document.content": "The tower: 330 m."})
+        with tracer.start_as_current_span("OpenAI.stream_chat") as span:
+            span.set_attributes({kind: "LLM", "llm.token_count.prompt": 7, "output.value": "330 metres."})
+        root.set_attribute("output.value", '{"response": "", "response_gen": "<generator object>"}')
+    assert ragtrace.flush()
+    assert ragtrace.shutdown()
+    provider.shutdown()
+
+
+def test_the_console_shows_what_was_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not the records, and the string form of a stream, that an instrumentation puts on the root span."""
+    _ask_llama_index(console({}))
+    (line,) = capsys.readouterr().out.splitlines()
+    assert 'query="How tall is it?" answer="330 metres."' in line
+    assert "response_gen" not in line
+
+
+def test_the_console_shows_no_texts_where_none_may_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor those on the spans of another instrumentation."""
+    _ask_llama_index(console({}), capture_content="NO_CONTENT")
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "ContextChatEngine.stream_chat: ok" in line
+    assert "query=" not in line
+    assert "330" not in line
+
+
 def test_the_console_says_that_an_answer_had_no_context(capsys: pytest.CaptureFixture[str]) -> None:
     """The plainest sign of a broken retriever stands on the line of the call; where all is as usual it does not."""
     ragtrace.configure(exporter=console({}))
