@@ -37,7 +37,8 @@ examples:
 keys of the JSON object:
   path           the file that was written or read
   distributions  workflow, metric, evaluator, n (calls), effective_n (calls that would tell the mean as well if no
-                 question came twice), mean, variance, quantile (5 %), tied, since, until, versions
+                 question came twice), mean, variance, quantile (5 %), tied, since, until, versions, provisional (true:
+                 of fewer than 2,000 calls or without texts, so an alert takes another mix of topics for worse answers)
   learning       workflow, metric, evaluator, calls: too few so far (below 100 in a history)
 
 exit status: 0 done, 1 the files cannot be read or written or there are too few calls, 2 wrong usage, 130 interrupted
@@ -109,7 +110,9 @@ def _learn(history: str, options: argparse.Namespace) -> int:
     with exclusive_lock(path):
         before = Baseline.load(path) if os.path.exists(path) else Baseline()
         learning = {key: calls for key, calls in before.learning.items() if key not in found.distributions}
-        Baseline({**before.distributions, **found.distributions}, learning).write(path)
+        adjusted = {key: each for key, each in before.adjustments.items() if key not in found.distributions}
+        both = {**before.distributions, **found.distributions}
+        Baseline(both, learning, {**adjusted, **found.adjustments}).write(path)
     _print(found, path, options)
     return OK
 
@@ -118,14 +121,18 @@ def _print(baseline: Baseline, path: str, options: argparse.Namespace) -> None:
     from ragtrace.system.faults import printable
 
     if options.json:
-        known = [{**key._asdict(), **asdict(each)} for key, each in sorted(baseline.distributions.items())]
+        known = [
+            {**key._asdict(), **asdict(each), "provisional": key not in baseline.adjustments}
+            for key, each in sorted(baseline.distributions.items())
+        ]
         begun = [{**key._asdict(), "calls": len(calls)} for key, calls in sorted(baseline.learning.items())]
         sys.stdout.write(f"{json.dumps({'path': path, 'distributions': known, 'learning': begun})}\n")
         return
     now = time()
     rows: list[tuple[str, ...]] = [("workflow", "metric", "evaluator", "mean", "5 %", "")]
     for key, each in sorted(baseline.distributions.items()):
-        rows.append((*key, f"{each.mean:.3f}", f"{each.quantile:.3f}", each.describe(now)))
+        provisional = "" if key in baseline.adjustments else ", provisional"
+        rows.append((*key, f"{each.mean:.3f}", f"{each.quantile:.3f}", each.describe(now) + provisional))
     for key, calls in sorted(baseline.learning.items()):
         rows.append((*key, "-", "-", f"{len(calls):,} calls so far"))
     rows = [(*(printable(name) or "-" for name in row[:3]), *row[3:]) for row in rows]

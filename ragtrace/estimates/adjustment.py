@@ -81,11 +81,14 @@ class CallTraits(NamedTuple):
     @classmethod
     def of(cls, call: RagCall) -> CallTraits:
         """Return the traits of *call*. The document is known by its id, else by its text."""
-        contexts = call.contexts or ()
-        best = contexts[0] if contexts else None
-        name = call.query or "" if best is None else best.id or best.text
+        return cls.of_texts(call.query, [(each.id, each.text) for each in call.contexts or ()])
+
+    @classmethod
+    def of_texts(cls, query: str | None, documents: Sequence[tuple[str | None, str]]) -> CallTraits:
+        """Return the traits of a call from its query and the id and text of each document, the best one first."""
+        name = (documents[0][0] or documents[0][1]) if documents else query or ""
         digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_DOCUMENT_BYTES).digest()
-        return cls(int.from_bytes(digest, "big"), sum(len(each.text) for each in contexts))
+        return cls(int.from_bytes(digest, "big"), sum(len(text) for _, text in documents))
 
 
 class Excess:

@@ -525,7 +525,7 @@ class BaselineLearner:
         if key.metric not in self._adjusted or key in known.adjustments:
             return ""
         if self._is_complete(key):
-            return f"provisional: its calls were not kept, so remove the file to learn it from {wanted:,} calls"
+            return f"provisional: remove the file to learn it from {wanted:,} calls, or learn it from a history"
         return f"provisional: {wanted - self.missing(key):,} of {wanted:,} calls so far"
 
     def _wanted(self, key: BaselineKey) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ragtrace.estimates import NOT_LEARNED, Baseline, BaselineKey, CollectedScores
+from ragtrace.estimates import ADJUSTED_CALLS, NOT_LEARNED, Baseline, BaselineKey, CallTraits, CollectedScores
 from ragtrace.history.labels import Label, Pick, read_labels, read_picks
 from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
@@ -314,15 +314,17 @@ class HistoryReader:
             mine = found.setdefault(key, [])
             if len(mine) < calls:
                 mine.append((call, score, probability.get((call, evaluator), 1.0)))
-        questions = self.questions({int(columns.number[call]) for mine in found.values() for call, *_ in mine})
+        numbers = sorted({int(columns.number[call]) for mine in found.values() for call, *_ in mine})
+        asked = {number: _question_and_traits(self.body(number)) for number in numbers}
         begun = {
             key: CollectedScores.concat(
                 CollectedScores.single(
                     score,
                     chance,
-                    questions.get(int(columns.number[call])),
+                    asked[int(columns.number[call])][0],
                     float(columns.at[call]),
                     columns.sources[int(columns.source[call])].release,
+                    asked[int(columns.number[call])][1],
                 )
                 for call, score, chance in mine
             )
@@ -331,6 +333,11 @@ class HistoryReader:
         return Baseline(
             {key: mine.distribution_of_first(len(mine)) for key, mine in begun.items() if len(mine) >= least},
             {key: mine for key, mine in begun.items() if len(mine) < least},
+            {
+                key: mine.adjustment_of_first(len(mine))
+                for key, mine in begun.items()
+                if len(mine) >= ADJUSTED_CALLS and mine.has_traits
+            },
         )
 
     def body(self, number: int) -> Mapping[str, Any]:
@@ -426,3 +433,12 @@ class _NameNumbers:
             code = self._codes[name] = len(self.names)
             self.names.append(name)
         return code
+
+
+def _question_and_traits(body: Mapping[str, Any]) -> tuple[str | None, CallTraits | None]:
+    """Return the query of a stored call and its traits; None where the history has no texts."""
+    query = body.get("query") or None
+    documents = [(each.get("id"), each.get("text")) for each in body.get("contexts") or ()]
+    if not body or any(text is None for _, text in documents) or (query is None and not documents):
+        return query, None
+    return query, CallTraits.of_texts(query, documents)

@@ -1,0 +1,124 @@
+"""What documents and lengths usually do to a score, learned from the calls of a baseline, is subtracted from it."""
+
+from __future__ import annotations
+
+import random
+from statistics import fmean
+
+import pytest
+
+from ragtrace.core.types import Document, RagCall
+from ragtrace.estimates import Adjustment, CallTraits, Distribution, baseline_bound
+from ragtrace.estimates.adjustment import FEWEST_CALLS, Excess, block_factor
+
+
+def learned(scores: list[float], traits: list[CallTraits]) -> Adjustment:
+    """From calls of the same weight with different questions."""
+    return Adjustment.learn(scores, traits, weights=[1.0] * len(scores), questions=range(len(scores)))
+
+
+def topics(calls: int, difference: float, turn: int, seed: int = 1) -> tuple[list[float], list[CallTraits]]:
+    """Calls about ten documents of each of two topics in turn, whose mean scores differ."""
+    rng = random.Random(seed)
+    scores: list[float] = []
+    traits: list[CallTraits] = []
+    for number in range(calls):
+        topic = number // turn % 2
+        scores.append(min(1.0, max(0.0, rng.gauss(0.75 - difference * (topic - 0.5), 0.1))))
+        traits.append(CallTraits(10 * topic + rng.randrange(10), 1000))
+    return scores, traits
+
+
+def test_a_document_is_known_by_its_id_or_by_its_text() -> None:
+    """Without documents the question takes their place; the length is that of all documents."""
+    named = RagCall("q?", (Document("one", id="a"), Document("three")), "x")
+    renamed, unnamed = RagCall("q?", (Document("else", id="a"),), "x"), RagCall("p?", (Document("one"),), "x")
+    assert CallTraits.of(named) == (CallTraits.of(renamed).document, 8)
+    assert CallTraits.of(unnamed) == CallTraits.of(RagCall("r?", (Document("one"),), "x"))
+    assert CallTraits.of(unnamed).document != CallTraits.of(named).document
+    for contexts in ((), None):
+        assert CallTraits.of(RagCall("q?", contexts, "x")) == CallTraits.of(RagCall("q?", contexts, "y"))
+        assert CallTraits.of(RagCall("q?", contexts, "x")) != CallTraits.of(RagCall("p?", contexts, "x"))
+
+
+def test_the_difference_between_topics_is_subtracted() -> None:
+    """Of the adjusted scores of two topics the means are nearly equal, and so is that of the baseline."""
+    scores, traits = topics(2000, 0.2, 300)
+    found = learned(scores, traits)
+    scores, traits = topics(2000, 0.2, 1000, seed=2)
+    adjusted = [found.adjust(score, each) for score, each in zip(scores, traits, strict=True)]
+    assert fmean(scores[:1000]) - fmean(scores[1000:]) > 0.19
+    assert abs(fmean(adjusted[:1000]) - fmean(adjusted[1000:])) < 0.02
+    assert found.distribution.mean == pytest.approx(fmean(adjusted), abs=0.01)
+
+
+def test_the_length_of_the_contexts_is_allowed_for() -> None:
+    """Where answers from long contexts score lower, a long call is compared with long ones."""
+    rng = random.Random(3)
+    lengths = [rng.randrange(500, 8000) for _ in range(2000)]
+    scores = [min(1.0, max(0.0, rng.gauss(0.9 - length / 20_000, 0.05))) for length in lengths]
+    found = learned(scores, [CallTraits(number, length) for number, length in enumerate(lengths)])
+    assert found.adjust(0.55, CallTraits(9_999, 7_000)) == pytest.approx(
+        found.adjust(0.85, CallTraits(9_998, 1_000)), abs=0.03
+    )
+    assert len(found.length_effects) == len(found.lengths) + 1 == 8
+
+
+def test_what_documents_do_not_tell_is_not_subtracted() -> None:
+    """Scores that do not depend on the document stay as they are, and an unknown document changes nothing."""
+    rng = random.Random(4)
+    found = learned([rng.random() for _ in range(2000)], [CallTraits(rng.randrange(50), 100) for _ in range(2000)])
+    assert all(abs(found.adjust(0.5, CallTraits(document, 100)) - 0.5) < 0.06 for document in range(50))
+    assert found.adjust(0.5, CallTraits(4_000, 100)) == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_few_bad_answers_are_no_difficult_document() -> None:
+    """A document with fewer calls than it takes to tell has no effect."""
+    scores, traits = topics(2000, 0.2, 300)
+    rare = CallTraits(77, 1000)
+    found = learned([*scores, *[0.0] * (FEWEST_CALLS - 1)], [*traits, *[rare] * (FEWEST_CALLS - 1)])
+    assert 77 not in found.document_effects
+    assert found.adjust(0.0, rare) < 0.02
+
+
+def test_effects_of_the_baselines_own_calls_leave_the_call_out() -> None:
+    """Otherwise a document with few calls would explain their scores, and the baseline would look too even."""
+    rng = random.Random(5)
+    scores = [rng.random() for _ in range(2000)]
+    found = learned(scores, [CallTraits(number // FEWEST_CALLS, 100) for number in range(2000)])
+    assert found.distribution.variance == pytest.approx(Distribution.of(scores).variance, rel=0.03)
+
+
+def test_calls_in_a_row_that_are_alike_count_as_fewer() -> None:
+    """Runs of a hundred alike calls make the mean as uncertain as a hundredth of the calls would."""
+    rng = random.Random(6)
+    alone = [rng.random() for _ in range(2000)]
+    assert block_factor(alone) < 2.5
+    runs = [level for _ in range(20) for level in [rng.random()] * 100]
+    assert block_factor(runs) > 50
+    assert block_factor([0.5] * 2000) == 1.0
+    traits = [CallTraits(number, 1) for number in range(2000)]
+    assert learned(runs, traits).distribution.effective_n < learned(alone, traits).distribution.effective_n / 20
+
+
+def test_the_gate_is_twice_what_the_baseline_shows() -> None:
+    """On both sides; a repeated question counts once."""
+    scores = [0.9] * 900 + [0.4] * 100 + [0.9] * 1000
+    traits = [CallTraits(number, 1) for number in range(2000)]
+    found = learned(scores, traits)
+    excess, largest = Excess(1.0 - baseline_bound(found.distribution, "below")), 0.0
+    for score in scores:
+        excess.add(1.0 - score)
+        largest = max(largest, excess.value)
+    assert found.gate("below") == pytest.approx(2.0 * largest)
+    assert found.gate("below") > 10 * found.gate("above") / 9
+    again = Adjustment.learn(
+        scores, traits, weights=[1.0] * 2000, questions=[0 if 900 <= at < 1000 else at + 1 for at in range(2000)]
+    )
+    assert again.gate("below") < 3.0
+
+
+def test_one_document_and_one_length_are_no_topics() -> None:
+    """Then there is nothing to adjust for."""
+    found = learned([0.5, 0.9] * 1000, [CallTraits(1, 10)] * 2000)
+    assert (found.adjust(0.3, CallTraits(1, 10)), found.adjust(0.3, CallTraits(2, 99))) == (0.3, 0.3)
