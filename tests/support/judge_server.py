@@ -32,6 +32,8 @@ class Reply:
     """Never answers; the connection stays open."""
     drops: bool = False
     """Closes the connection instead of answering."""
+    retry_date_in: float | None = None
+    """Seconds between the moment of the answer and the date in its Retry-After; None: no such header."""
 
 
 def labels(support: str = "supported", *, after: float = 0.0) -> Reply:
@@ -43,8 +45,9 @@ def too_many(seconds: float | None = None, *, date: bool = False, after: float =
     """429, with a Retry-After in seconds or, as the standard allows, as a date; None: without one."""
     if seconds is None:
         return Reply(429, after=after)
-    value = formatdate(time() + seconds, usegmt=True) if date else f"{seconds:g}"
-    return Reply(429, headers={"Retry-After": value}, after=after)
+    if date:
+        return Reply(429, after=after, retry_date_in=seconds)
+    return Reply(429, headers={"Retry-After": f"{seconds:g}"}, after=after)
 
 
 FAILED: Final = Reply(500, b"something broke")
@@ -180,6 +183,8 @@ def _content_length(head: bytes) -> int:
 
 def _encoded(reply: Reply) -> bytes:
     headers = {"Content-Type": "application/json", "Content-Length": str(len(reply.body)), **reply.headers}
+    if reply.retry_date_in is not None:
+        headers["Retry-After"] = formatdate(time() + reply.retry_date_in, usegmt=True)
     lines = [
         f"HTTP/1.1 {reply.status} {_REASONS.get(reply.status, 'Unknown')}",
         *(f"{k}: {v}" for k, v in headers.items()),
