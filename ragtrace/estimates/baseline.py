@@ -19,7 +19,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from time import monotonic, time
@@ -109,9 +109,10 @@ class CollectedScores:
         else:
             digest = blake2b(question.encode("utf-8", "surrogatepass"), digest_size=3).digest()
         versions = (version,) if version else ()
-        known = (at, traits.document, traits.length) if traits is not None else ()
-        of_call = tuple((each,) for each in known) or ((), (), ())
-        return cls((score,), (1.0 / probability,), (int.from_bytes(digest, "big"),), at, at, versions, *of_call)
+        found = cls((score,), (1.0 / probability,), (int.from_bytes(digest, "big"),), at, at, versions)
+        if traits is None:
+            return found
+        return replace(found, times=(at,), documents=(traits.document,), lengths=(traits.length,))
 
     @classmethod
     def concat(cls, parts: Iterable[CollectedScores]) -> CollectedScores:

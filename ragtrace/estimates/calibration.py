@@ -296,7 +296,7 @@ def label_sums(
         calls: (label, judge's score, weight) of each call with a label.
         unsure: (judge's score, weight) of each call that the reviewers are unsure about.
     """
-    found = dict[str, float].fromkeys(LABEL_SUMS, 0.0)
+    found: dict[str, float] = dict.fromkeys(LABEL_SUMS, 0.0)
     for z, y, w in calls:
         v = w * w
         for name, value in zip(_DECIDED_SUMS, (w, w * z, w * y, w * z * y, v, v * z, v * z * z), strict=True):
