@@ -156,7 +156,8 @@ class Adjustment:
             adjusted, weights=weights, questions=questions, versions=versions, since=since, until=until
         )
         found = replace(found, effective_n=max(1.0, found.effective_n / block_factor(adjusted)))
-        shares = [weight / max(weights) for weight in weights]
+        largest_weight = max(weights)
+        shares = [weight / largest_weight for weight in weights]
         gates: list[float] = []
         for direction in ("below", "above"):
             bound = baseline_bound(found, direction)
