@@ -527,7 +527,7 @@ class BaselineLearner:
             return ""
         if self._is_complete(key):
             return f"provisional: remove the file to learn it from {wanted:,} calls, or learn it from a history"
-        return f"provisional: {wanted - self.missing(key):,} of {wanted:,} calls so far"
+        return f"provisional: {self._collected(key):,} of {wanted:,} calls so far"
 
     def _wanted(self, key: BaselineKey) -> int:
         """Return from how many calls the baseline of *key* is learned, for an alert or without one."""
@@ -540,7 +540,12 @@ class BaselineLearner:
         """
         with self._lock:
             wanted = self._adjusted_calls if key in self._known.distributions else self.calls
-            return max(0, wanted - len(self._known.learning.get(key, ())) - len(self._pending.get(key, ())))
+            return max(0, wanted - self._collected(key))
+
+    def _collected(self, key: BaselineKey) -> int:
+        """Return the number of calls that are collected for the baseline of *key*, in the file and in memory."""
+        with self._lock:
+            return len(self._known.learning.get(key, ())) + len(self._pending.get(key, ()))
 
     def _is_complete(self, key: BaselineKey) -> bool:
         """Return whether nothing more is to be learned for *key*."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
@@ -20,7 +21,7 @@ import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import Judgement, RagCall
-from ragtrace.estimates import Baseline, BaselineKey, BaselineLearner, CollectedScores, Distribution
+from ragtrace.estimates import Baseline, BaselineKey, BaselineLearner, CallTraits, CollectedScores, Distribution
 from ragtrace.estimates.baseline import MOST_KEYS, exclusive_lock
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults
@@ -366,6 +367,68 @@ def test_a_forked_child_learns_its_own_calls_and_none_of_its_parents(path: str) 
     assert os.waitpid(child, 0)[1] == 0
     assert ragtrace.shutdown(10)
     assert sorted(Baseline.load(path).learning[KEY].scores) == [0.2] * 5 + [0.5] * 17
+
+
+# --- what alerts learn beside it -------------------------------------------------------------------------------------
+
+
+def learn_topics(learner: BaselineLearner, calls: int, first: int = 0) -> None:
+    """Add calls about two documents in turns of 100; answers on the second get 0.4 less."""
+    for n in range(first, first + calls):
+        document = n // 100 % 2
+        learner.add(KEY, 0.9 - 0.4 * document - 0.01 * (n % 3), 1.0, f"question {n}", CallTraits(document, 1_000))
+
+
+def alerted(path: str) -> BaselineLearner:
+    """A learner of a process with an alert that compares consistency with the baseline."""
+    learner = BaselineLearner(calls=500, adjusted=["consistency"])
+    learner.open_file(path, "baseline=")
+    return learner
+
+
+def test_an_alert_learns_on_until_it_knows_how_scores_depend_on_documents(path: str) -> None:
+    """From 500 calls on there is a baseline, which never changes; from 2,000 on, over processes, its effects."""
+    first = alerted(path)
+    assert first.provisional(KEY) == "provisional: 0 of 2,000 calls so far"
+    learn_topics(first, 500)
+    assert first.flush(10)
+    before = known(first)
+    assert first.find_adjustment(KEY) is None
+    learn_topics(first, 700, 500)
+    assert first.close(10)
+    second = alerted(path)
+    assert second.provisional(KEY) == "provisional: 1,200 of 2,000 calls so far"
+    learn_topics(second, 800, 1_200)
+    assert second.flush(10)
+    effects = second.find_adjustment(KEY)
+    assert effects is not None
+    assert effects.distribution.n == 2_000
+    assert [effects.document_effects[document] for document in (0, 1)] == pytest.approx([0.2, -0.2], abs=0.01)
+    assert second.provisional(KEY) == ""
+    assert known(second) == before
+    third = alerted(path)
+    assert third.find_adjustment(KEY) == effects
+    assert Baseline.load(path).learning == {}
+
+
+def test_without_an_alert_nothing_is_learned_beyond_the_baseline(path: str) -> None:
+    """No document, length or time of a call is kept for longer than it is used."""
+    learner = BaselineLearner(calls=500)
+    learner.open_file(path, "baseline=")
+    learn_topics(learner, 600)
+    assert learner.close(10)
+    found = Baseline.load(path)
+    assert (set(found.distributions), found.learning, found.adjustments) == ({KEY}, {}, {})
+
+
+def test_a_baseline_of_an_earlier_version_is_used_and_says_what_it_lacks(path: str) -> None:
+    """Such a file has no effects; its distribution is compared with, and it tells how to learn them."""
+    older = json.loads(Baseline({KEY: Distribution.of([0.8, 0.9] * 250)}).encode())
+    del older["adjustments"]
+    Path(path).write_text(json.dumps(older))
+    learner = alerted(path)
+    assert known(learner).n == 500
+    assert learner.provisional(KEY).startswith("provisional: remove the file to learn it from 2,000 calls")
 
 
 # --- bounds ----------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.alerts import Alert, Alerting, Example, Notice
 from ragtrace.core.settings import resolve_settings
-from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score, Unscored
-from ragtrace.estimates import BaselineKey, Distribution, MetricAssignment
+from ragtrace.core.types import Document, Evaluation, RagCall, SamplingDecision, Score, Unscored
+from ragtrace.estimates import Adjustment, BaselineKey, Distribution, MetricAssignment
 from ragtrace.testing import FakeClock
 from tests.support.watched import ANSWER, CLAIMS
 
@@ -28,6 +28,7 @@ class Board:
         self,
         *alerts: Alert,
         baseline: Callable[[BaselineKey], Distribution | None] = lambda key: None,
+        adjustment: Callable[[BaselineKey], Adjustment | None] = lambda key: None,
         release: str = "",
         capture_content: str = "SPAN_ONLY",
         **settings: Any,
@@ -42,6 +43,7 @@ class Board:
             PLAN,
             resolve_settings(given, {}),
             baseline=baseline,
+            adjustment=adjustment,
             release=release,
             clock=self.clock,
             wall=lambda: self.clock.now + 1e9,
@@ -103,12 +105,17 @@ def close_all() -> None:
         _open.pop().close(5)
 
 
-def call_of(workflow: str = "guide", model: str | None = None, query: str | None = None) -> RagCall:
+def call_of(
+    workflow: str = "guide",
+    model: str | None = None,
+    query: str | None = None,
+    contexts: tuple[Document, ...] = (),
+) -> RagCall:
     """A call with a span, and unless it is given with a question, of its own."""
     number = next(_numbers)
     return RagCall(
         query or f"where? {number}",
-        (),
+        contexts,
         ANSWER,
         workflow=workflow,
         model=model,

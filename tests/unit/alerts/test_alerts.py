@@ -14,8 +14,8 @@ import pytest
 from ragtrace.alerts import Alert, Notice, Slack, Webhook, check_alerts
 from ragtrace.alerts.alerting import MOST_GROUPS
 from ragtrace.core.errors import SettingsError, UnknownMetricError
-from ragtrace.core.types import SamplingDecision, Score
-from ragtrace.estimates import BaselineKey, Distribution
+from ragtrace.core.types import Document, SamplingDecision, Score
+from ragtrace.estimates import Adjustment, BaselineKey, CallTraits, Distribution
 from tests.support.alerted import METRIC, PLAN, Board, call_of, close_all, notice
 
 
@@ -365,13 +365,16 @@ def usual(mean: float = 0.8, calls: int = 500) -> Distribution:
     return Distribution.of([mean - 0.15, mean + 0.15] * (calls // 2), versions=["1.3.0"], until=9e8)
 
 
-def board_with(baselines: dict[str, Distribution], **settings: Any) -> Board:
-    """An alert on consistency against these baselines, by workflow."""
+def board_with(
+    baselines: dict[str, Distribution], adjustments: dict[str, Adjustment] | None = None, **settings: Any
+) -> Board:
+    """An alert on consistency against these baselines and with these adjustments, by workflow."""
     notices: list[Notice] = []
     wanted = BaselineKey("guide", "consistency", "screen@1")
     board = Board(
         Alert("consistency", below="baseline", notify=notices.append, **settings),
         baseline=lambda key: baselines.get(key.workflow) if key[1:] == wanted[1:] else None,
+        adjustment=lambda key: (adjustments or {}).get(key.workflow) if key[1:] == wanted[1:] else None,
     )
     board.notices = notices
     return board
@@ -431,6 +434,62 @@ def test_a_baseline_without_any_bad_call_does_not_forbid_one() -> None:
     board = board_with({"guide": Distribution.of([1.0] * 500)})
     board.consistency(*([1.0] * 499 + [0.5]) * 2)
     assert (board.on(), board.notified()) == ({"ok"}, [])
+
+
+PLACES, PLANETS = (Document("Paris is a big city.", id="places"),), (Document("Mars is a planet.", id="planets"),)
+
+
+def effects(difference: float = 0.2, turn: int = 100) -> Adjustment:
+    """Usual effects of two documents, whose answers take turns, on scores around 0.8."""
+    topics = [call // turn % 2 for call in range(2_000)]
+    noise = [0.05, -0.05, 0.02, -0.02]
+    scores = [0.8 + difference / 2 - difference * each + noise[call % 4] for call, each in enumerate(topics)]
+    traits = [
+        CallTraits.of_texts(None, [(each.id, each.text) for each in documents]) for documents in (PLACES, PLANETS)
+    ]
+    return Adjustment.learn(
+        scores, [traits[each] for each in topics], weights=[1.0] * 2_000, questions=range(2_000), until=9e8
+    )
+
+
+def test_a_provisional_baseline_is_called_so() -> None:
+    """The notice says what its promise is about, and what 500 calls do not tell."""
+    board = board_with({"guide": usual()})
+    board.consistency(*[0.75, 0.45] * 100)
+    assert board.notified() == [("spiking", "firing")]
+    [sent] = board.notices
+    assert sent.provisional
+    assert sent.as_dict()["provisional"] is True
+    assert "provisional baseline: 500 calls" in sent.text
+    assert "the mix of topics stays the same. The baseline is provisional: 500 calls do not tell" in sent.text
+
+
+def test_a_fall_on_one_topic_is_told_against_what_is_usual_for_it() -> None:
+    """Scores that are usual for the other topic are a fall for this one; the notice says how it compares."""
+    found = effects()
+    board = board_with({"guide": usual()}, {"guide": found})
+    board.consistency(*[0.75, 0.65] * 200, contexts=PLANETS)
+    assert (board.on(), board.notified()) == ({"ok"}, [])
+    board.consistency(*[0.75, 0.65] * 200, contexts=PLACES)
+    assert board.notified() == [("spiking", "firing")]
+    [sent] = board.notices
+    assert not sent.provisional
+    assert f"baseline: {found.distribution.n:,} calls" in sent.text
+    assert "what answers on such documents and lengths of contexts usually get" in sent.text
+    assert "while the mix of topics varies as it did in the 2,000 calls of the baseline" in sent.text
+
+
+def test_an_alert_goes_from_the_provisional_baseline_to_the_whole_one() -> None:
+    """Evidence from before does not count: it was compared with another bound."""
+    known: dict[str, Adjustment] = {}
+    board = board_with({"guide": usual()}, known)
+    board.consistency(*[0.75, 0.45] * 20)
+    known["guide"] = effects()
+    board.consistency(*[0.95, 0.85] * 100, contexts=PLACES)
+    assert (board.on(), board.notified()) == ({"ok"}, [])
+    board.consistency(*[0.55, 0.45] * 200, contexts=PLACES)
+    assert board.notified() == [("spiking", "firing")]
+    assert [(each.problem, each.provisional) for each in board.notices] == [("spiking", False)]
 
 
 # --- one page an event -----------------------------------------------------------------------------------------------
