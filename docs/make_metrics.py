@@ -68,6 +68,7 @@ The metric does not apply to the call (status `not_applicable`):
 | `zero_mean` | the mean of the runs is 0, so nothing can be relative to it |
 | `missing_component` | a metric that this one is computed from has no score |
 | `unscorable_script`, `language_mismatch` | the judge compares words, and answer and contexts differ in language |
+| `unknown_language` | it is not recognised in the language of the answer whether an answer declines: ask an LLM judge |
 | `no_baseline` | the workflow has no baseline yet |
 
 The judge failed (status `judge_error`):

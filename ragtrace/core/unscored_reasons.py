@@ -12,7 +12,7 @@ NOT_APPLICABLE = frozenset(
     " no_nuggets no_vital_nuggets no_reference_claims no_intentions needs_reference needs_conversation needs_runs"
     " query_needs_turns"
     " no_scorer no_embedder no_token_embedder not_streamed too_few_tokens no_token_usage zero_mean"
-    " missing_component unscorable_script language_mismatch no_baseline answer_not_captured"
+    " missing_component unscorable_script language_mismatch unknown_language no_baseline answer_not_captured"
     " contexts_without_text contexts_ambiguous texts_truncated".split()
 )
 JUDGE_ERROR = frozenset(

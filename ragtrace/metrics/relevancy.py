@@ -89,7 +89,8 @@ def answered(call: RagCall, judgement: Judgement) -> Result:
     Formula: 1 if the answer is labelled `answered`, 0 if `abstained`. A wrong or partial answer is an attempt; a blank
         one is 0 whatever the query.
     Range: 0 or 1, higher is better.
-    Unscored: `empty_query` (with an answer that is not blank).
+    Unscored: `empty_query` (with an answer that is not blank); `unknown_language` (the embedded judge recognises
+        refusals by word lists, and has none for the language of the answer).
     Source: the no-answer check of the open-rag-eval framework, as a metric of its own.
     Labels: `answered`, `abstained`.
 
@@ -113,7 +114,8 @@ def answered_without_context(call: RagCall, judgement: Judgement) -> Result:
     Formula: 1 if no retrieved chunk has a text, else 0, over answers that are neither blank nor abstentions. An answer
         that is labelled `abstained` and still states something checkable counts as given.
     Range: 0 or 1, lower is better.
-    Unscored: `empty_answer`; `contexts_missing` (retrieval was not captured); `abstained`.
+    Unscored: `empty_answer`; `contexts_missing` (retrieval was not captured); `abstained`; `unknown_language` (as
+        `answered`).
     Source: ragtrace.
 
     It is the plainest sign of an ungrounded answer and of a broken retriever, and does not depend on the judge's labels

@@ -221,7 +221,9 @@ def consistency(call: RagCall, judgement: Judgement) -> Result:
 
     It orders answers; it is a probability only where the judge says so. The embedded judge compares words: the level of
     its scores depends on how freely an application words its answers, so that a score says something only against the
-    usual level of the same application. That is why no threshold makes a `pass` or `fail` of it.
+    usual level of the same application. That is why no threshold makes a `pass` or `fail` of it. In a language in which
+    the embedded judge does not recognise that an answer declines (attribute `unknown_language`), a refusal is compared
+    with the chunks like any other answer, and so has a low consistency instead of `abstained`.
     """
     if reason := unmet(call, judgement, "empty_answer", "contexts_missing", "no_contexts", "abstained"):
         return Unscored(reason)

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragtrace.core.follow_ups import needs_earlier_turns
-from ragtrace.core.types import Document, RagCall, Result, Score
+from ragtrace.core.types import Document, RagCall, Result, Score, Unscored
 from ragtrace.judges import EmbeddedJudge
 from ragtrace.metrics import registry
 
@@ -137,6 +137,9 @@ def report(name: str, calls: Sequence[Labelled], resamples: int) -> None:
         labels = [label(call.results["answered"]) for call in calls if call.answerable == kind]
         print(f"  answered  {kind:<23}{labels.count('abstained')} of {len(labels)} labelled abstained")
     queries = sorted({call.call.query or "" for call in calls} - {""})
+    results = [call.results["answered_without_context"] for call in calls]
+    unknown = sum(isinstance(each, Unscored) and each.reason == "unknown_language" for each in results)
+    print(f"  unknown language: {unknown} of {len(calls)} answers")
     print(f"  follow-ups: {[query for query in queries if needs_earlier_turns(query)]} of {len(queries)} questions")
 
 

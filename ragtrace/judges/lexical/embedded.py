@@ -43,6 +43,7 @@ from typing import Final, NamedTuple
 from ragtrace.core.labels import AnswerLabel, Claim, Support
 from ragtrace.core.text import LazyPattern
 from ragtrace.core.types import Document, EvaluatorType, Judgement, Metric, Plain, RagCall
+from ragtrace.judges.lexical.languages import is_known_language
 from ragtrace.judges.lexical.lexicon import (
     IS_UNSPACED,
     NEGATION,
@@ -160,10 +161,13 @@ class EmbeddedJudge:
         if not parsed.answer or parsed.answer.isspace():
             return parsed.unjudged("empty_answer")
         first_chunk = next((document.text for document in call.contexts or () if document.text), "")
-        code = _choose_language(parsed.answer, first_chunk)
+        spoken = detect_language(parsed.answer[:SAMPLE_CHARS])
+        code = _choose_language(parsed.answer, spoken, first_chunk)
         # Two threads may both make a lexicon; setdefault keeps the first, and either would do.
         lexicon = self._lexicons.get(code) or self._lexicons.setdefault(code, Lexicon(code))
         yield from parsed.read_answer(lexicon)
+        if spoken != "en":
+            yield from parsed.read_language((call.query or "")[:SAMPLE_CHARS], first_chunk[:SAMPLE_CHARS])
         if call.contexts is None:
             return parsed.unjudged("contexts_missing")
         yield from parsed.choose_chunks(call.contexts)
@@ -210,6 +214,8 @@ class _ParsedCall:
     chunks: dict[int, str] = field(default_factory=dict[int, str])
     """Distinct chunks that are not blank, by the rank at which the chunk first occurs."""
     attributes: dict[str, Plain] = field(default_factory=dict[str, Plain])
+    known_language: bool = True
+    """Whether it is recognised in the answer's language that an answer declines."""
 
     @property
     def prose(self) -> list[Statement]:
@@ -247,6 +253,19 @@ class _ParsedCall:
             yield statement.end - statement.start
         if len(self.answer) > end:
             self.attributes["truncated_answer_chars"] = len(self.answer) - end
+
+    def read_language(self, query: str, chunk: str) -> Iterator[int]:
+        """Find out whether the language of the answer is one in which declining is recognised."""
+        sample: list[str] = []
+        chars = 0
+        for statement in self.prose:
+            if chars < 4 * SAMPLE_CHARS:
+                sample.append(self.answer[statement.start : statement.end])
+                chars += len(sample[-1])
+        self.known_language = is_known_language(sample, query, chunk)
+        if not self.known_language:
+            self.attributes["unknown_language"] = True
+        yield chars + len(query) + len(chunk)
 
     def choose_chunks(self, contexts: Iterable[Document]) -> Iterator[int]:
         """Keep each distinct retrieved chunk once, up to a total of `MAX_CONTEXT_CHARS` characters.
@@ -335,7 +354,9 @@ class _ParsedCall:
 
         The *reasons* say why one of the two is None.
         """
-        label: AnswerLabel = "abstained" if self.abstained or not self.answer.strip() else "answered"
+        label: AnswerLabel | None = "abstained" if self.abstained or not self.answer.strip() else "answered"
+        if not self.known_language:
+            label, reasons = None, {**reasons, "answer_label": "unknown_language"}
         return Judgement(
             claims, label, value, reasons, mode="lexical", attributes={"method": "whole", **self.attributes}
         )
@@ -358,9 +379,12 @@ def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
     return b"" if blank else digest.digest()
 
 
-def _choose_language(answer: str, chunk: str) -> str:
-    """Return the code of the language in which to compare *answer* and *chunk*, or "" if it is not clear."""
-    spoken, written = detect_language(answer[:SAMPLE_CHARS]), ""
+def _choose_language(answer: str, spoken: str, chunk: str) -> str:
+    """Return the code of the language in which to compare *answer* and *chunk*, or "" if it is not clear.
+
+    *spoken* is the language that was detected in the answer.
+    """
+    written = ""
     if spoken != "en":
         written = detect_language(chunk[:SAMPLE_CHARS])
         if written and spoken and written != spoken:

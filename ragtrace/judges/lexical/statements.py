@@ -111,7 +111,8 @@ _CITATION = LazyPattern(
 _MAY_CITE = LazyPattern(r"[\[(\u3010]|://")
 # Verbs with their negation, with which other languages decline.
 _DECLINES_ELSEWHERE = LazyPattern(
-    r"没有(?:找到|提供|提到|提及|相关|足够|任何信息|说明)|未(?:提及|提供|提到|找到|说明)|无法(?:回答|确定|提供|找到)|不知道|找不到"
+    r"(?:没有|沒有)(?:找到|提供|提到|提及|相关|相關|足够|足夠|任何信息|任何資訊|说明|說明)|未(?:提及|提供|提到|找到|说明|說明)"
+    r"|(?:无法|無法)(?:回答|确定|確定|提供|找到)|不知道|找不到"
     r"|(?:わ|分)かりません|情報(?:が|は)(?:ありません|含まれていません|見つかりません)|見つかりませんでした|お答えできません"
     r"|(?:記載|言及)(?:が|は)?(?:ありません|されていません|見当たりません)|알 수 없|정보가 없"
     r"|no (?:lo )?sé\b|no (?:puedo|podemos) (?:responder|encontrar)|no (?:he|hemos) (?:podido )?encontra|no encontr[éa]"

@@ -169,6 +169,108 @@ FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Words without content, by language: articles, prepositions, pronouns, conjunctions, auxiliary and modal verbs."""
 
+OTHER_FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
+    "sv": _words(
+        "och att det som en ett är på av för med den till inte har de om var han hon vi men eller från kan ska vid sig"
+        " jag ingen inget inga denna detta finns dokumenten hittade tyvärr kunde vet när där då år"
+    ),
+    "da": _words(
+        "og at det som en et er på af for med den til ikke har de om var han hun vi men eller fra kan skal ved sig jeg"
+        " ingen intet denne dette findes dokumenterne fandt desværre kunne ved når der da år efter kun"
+    ),
+    "no": _words(
+        "og at det som en et er på av for med den til ikke har de om var han hun vi men eller fra kan skal ved seg jeg"
+        " ingen ikkje denne dette finnes dokumentene fant dessverre kunne vet når der da år etter bare"
+    ),
+    "is": _words("og að er ekki það sem til um við með fyrir en var eru hann hún ég frá hefur því þess ár eða"),
+    "af": _words(
+        "die is in en het nie van vir was op as by hierdie wat sy ons dit ek word kan moet oor deur daar jou met na om"
+    ),
+    "fi": _words(
+        "ja on ei että se en ole oli mutta tai kun niin joka mitä tämä tästä näin sekä myös hän ovat olen tiedä löydy"
+        " löytynyt valitettavasti pahoillani asiakirjoissa vuotta kaksi voi kuin jos sen asiasta tietoa"
+    ),
+    "et": _words(
+        "ja on ei et see ma ka oma kui või aga mis seda oli ole tea kahjuks leidnud dokumentidest aastat kaks"
+    ),
+    "hu": _words(
+        "az és nem hogy egy is ez meg csak de van volt vagy mint már még ki ha azt ezt el én sajnos tudom találtam"
+        " dokumentumokban információt évig két erre erről nincs szerint kell lehet után"
+    ),
+    "pl": _words(
+        "nie się że to jest są był była jak ale po co od za przez dla oraz lub który która które na do ze te ten tej"
+        " tym tego wiem niestety znalazłem żadnych informacji dokumentach kto gdzie czy lata można ma jego ich bez"
+    ),
+    "cs": _words(
+        "je na se že to ve by ale jako za do od po pro není jsou byl byla který která které nebo si jsem aby tak při"
+        " bohužel nevím nenašel informace dokumentech tom této roky ze"
+    ),
+    "sk": _words(
+        "je na sa že to vo by ale ako za do od po pre nie sú bol bola ktorý ktorá ktoré alebo si som aby tak pri"
+        " bohužiaľ neviem nenašiel informácie dokumentoch tom tejto roky zo žiaľ"
+    ),
+    "hr": _words(
+        "je na se da su ne od za što sa koji koja koje ili nije to kao iz po bi ali do nisam sam nažalost žao ovom"
+        " dokumentima informacije dvije godine biti samo može"
+    ),
+    "sl": _words(
+        "je na se da so ne od za ki pri ali ni to kot iz po bi do nisem sem žal tem dokumentih informacij dve leti biti"
+        " samo lahko za ter"
+    ),
+    "ro": _words(
+        "și de la cu nu un pe din că este se sau pentru mai care sunt fost au prin ca al ale într am acest această"
+        " despre îmi pare rău documentele informații ani doi după dar știu nici"
+    ),
+    "ca": _words(
+        "el la els les de del dels que en amb per no un una és són aquest aquesta però com més al als ha han hi ho es"
+        " des sobre cap dos anys ho sento trobat documents informació data compra fins també"
+    ),
+    "gl": _words(
+        "os as un unha de do da dos das que en no na con por para non se é son máis como este esta pero ao dende"
+        " sobre dous anos sinto atopei documentos información tamén foi"
+    ),
+    "lt": _words("ir yra ne kad su iš kaip tai bet už nuo iki buvo kuris kuri jis ji arba apie deja nežinau metai"),
+    "lv": _words("un ir ne ka ar no kā tas bet par līdz bija kas viņš vai diemžēl nezinu gadi"),
+    "sq": _words("dhe të në një për me nga që është nuk ka se do jam si por kjo ky më"),
+    "eu": _words("eta da ez du dira bat ere izan den baina edo dute zuen honetan bi ditu"),
+    "cy": _words("yn ac ar mae nid ddim ei eu wedi fod gan am oedd hyn sydd bydd neu nad"),
+    "ga": _words("agus an na tá ar ag go is ní le do bhí den sa ach nach mé sé seo sin"),
+    "tr": _words(
+        "ve bir bu da de için ile olarak olan çok daha en gibi ne mi değil var her kadar sonra ancak veya yok"
+        " bilmiyorum maalesef bulamadım bilgi belgelerde iki konuda üzgünüm hakkında"
+    ),
+    "az": _words("və bir bu da də üçün ilə olan çox daha ən deyil var amma sonra yoxdur bilmirəm təəssüf məlumat"),
+    "vi": _words("và là của có không cho với được trong một những này các khi đã từ tôi thì về tin"),
+    "id": _words(
+        "dan yang di ke dari untuk dengan ini itu tidak adalah pada dalam akan oleh atau juga ada saya maaf kami bisa"
+        " dapat tahun dua tentang dokumen informasi menemukan sebagai karena"
+    ),
+    "tl": _words("ang ng sa na mga ay at hindi ko ito para kung may mula ni si ako wala po dahil"),
+    "sw": _words(
+        "na ya wa kwa ni la katika za hii hiyo si sio kuwa yake haya hakuna samahani sijui cha vya miaka miwili"
+    ),
+    "uk": _words(
+        "та не на що це від до як для про але за або по під зі був була було мене тому також цю цього ці роки"
+        " жаль знайшов документах знаю"
+    ),
+    "be": _words("не на што гэта ад да як для пра але за або па быў была яго таксама гэтага"),
+    "bg": _words(
+        "на за от не се да са като но или по при до че това със който която което съм беше след към две години"
+        " съжалявам намерих информация документите тази относно"
+    ),
+    "sr": _words("је на се да су не од за што са који која које или није то као из по би али до нисам сам у"),
+    "mk": _words("на се да не од за што со кој која кое или како но до по при ова беше тоа од се"),
+    "fa": _words("و در به از که این را با است برای آن هم تا بر یا نیست ندارد من دو"),
+    "ur": _words("کے میں کی ہے سے کو کا اور نہیں یہ پر ہیں کہ نے ایک"),
+    "mr": _words("आहे आणि या ते हे तो ती नाही मध्ये साठी पासून आहेत होते मला कोणतीही करा येते वर्षे दोन"),
+    "ne": _words("छ र मा को लाई हो छन् भएको यो गर्न छैन बाट पनि गरेको यस माफ वर्ष दुई"),
+}
+"""Frequent words of some languages in which declining is not recognised, to tell these languages from those above.
+
+Words that languages share are in the list of each. No list has to be complete, and not every language needs one: a text
+without function words of the languages above is in another language anyway.
+"""
+
 CHINESE_FUNCTION: Final = frozenset(
     "的了是在和与或把被从到于以可您你我他她它们这那之其个每不没有无也都就而及由对为要会能将则着过得地让给向跟等各该某"
     "很更最又还再已如若当后前时候里中上下内外人年月日次家只位条件份种"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import ragtrace
 from ragtrace.core.labels import Claim
-from ragtrace.core.types import Document, Judge, Judgement, RagCall, Score
+from ragtrace.core.types import Document, Judge, Judgement, RagCall, Score, Unscored
 from ragtrace.core.unscored_reasons import status_of
 from ragtrace.judges import EmbeddedJudge
 from ragtrace.judges.lexical.embedded import MAX_ANSWER_CHARS, MAX_CONTEXT_CHARS, MAX_STATEMENTS, STEP_CHARS
@@ -226,6 +226,7 @@ def test_declining_is_labelled_abstained(answer: str) -> None:
     [
         ("zh", "抱歉，文中没有提到这一点。"),
         ("zh", "很抱歉，我在文档中找不到相关内容。"),
+        ("zh", "抱歉，文件中沒有提到這一點，無法回答。"),
         ("ja", "申し訳ありませんが、その情報は見つかりませんでした。"),
         ("de", "Leider enthalten die Dokumente keine Informationen darüber."),
         ("de", "Dazu konnte ich in den Unterlagen nichts finden. Bitte wenden Sie sich an den Kundendienst."),
@@ -604,3 +605,87 @@ def test_true_sentences_are_judged_alike_in_every_language(language: str) -> Non
 def test_one_short_chunk_supports_a_true_sentence_in_its_language(chunk: str, sentence: str, least: float) -> None:
     """Function words and inflection are known where the alphabet or two words tell the language."""
     assert consistency(sentence, chunk) > least
+
+
+OTHER_LANGUAGES = {
+    "pl": ("Jak długo trwa gwarancja?", "Gwarancja na pralki wynosi dwa lata od daty zakupu.", "Nie wiem."),
+    "ko": ("보증 기간은 얼마나 되나요?", "보증 기간은 구매일로부터 2년입니다.", "모르겠습니다."),
+    "tr": ("Garanti süresi ne kadar?", "Garanti süresi satın alma tarihinden itibaren iki yıldır.", "Bilmiyorum."),
+    "vi": ("Thời hạn bảo hành là bao lâu?", "Thời hạn bảo hành là hai năm kể từ ngày mua.", "Tôi không biết."),
+    "fi": ("Kuinka kauan takuu on voimassa?", "Takuu on voimassa kaksi vuotta ostopäivästä.", "En tiedä."),
+    "hu": ("Meddig érvényes a jótállás?", "A jótállás a vásárlástól számított két évig érvényes.", "Nem tudom."),
+    "th": ("รับประกันนานเท่าไร", "การรับประกันมีระยะเวลาสองปีนับจากวันที่ซื้อ", "ไม่ทราบ"),
+    "he": ("כמה זמן תקפה האחריות?", "האחריות היא לשנתיים מיום הרכישה.", "אני לא יודע."),
+    "sv": ("Hur länge gäller garantin?", "Garantin gäller i två år från inköpsdatumet.", "Det vet jag inte."),
+    "da": ("Hvor længe gælder garantien?", "Garantien gælder i to år fra købsdatoen.", "Det ved jeg ikke."),
+    "cs": ("Jak dlouhá je záruka?", "Záruka je dva roky od data nákupu.", "To nevím."),
+    "ro": ("Cât durează garanția?", "Garanția este de doi ani de la data cumpărării.", "Nu știu."),
+    "ca": ("Quant dura la garantia?", "La garantia és de dos anys des de la data de compra.", "No ho sé."),
+    "id": ("Berapa lama garansinya?", "Garansi berlaku selama dua tahun sejak tanggal pembelian.", "Saya tidak tahu."),
+    "sw": ("Dhamana ni ya muda gani?", "Dhamana ni ya miaka miwili kuanzia tarehe ya ununuzi.", "Sijui."),
+    "uk": ("Скільки діє гарантія?", "Гарантія становить два роки від дати купівлі.", "Не знаю."),
+    "bg": ("Колко време важи гаранцията?", "Гаранцията е две години от датата на покупката.", "Не знам."),
+    "fa": ("مدت گارانتی چقدر است؟", "گارانتی دو سال از تاریخ خرید است.", "نمی‌دانم."),
+    "mr": ("वॉरंटी किती काळ आहे?", "वॉरंटी खरेदीच्या तारखेपासून दोन वर्षे आहे.", "मला माहित नाही."),
+    "el": ("Πόσο διαρκεί η εγγύηση;", "Η εγγύηση ισχύει για δύο χρόνια.", "Δεν ξέρω."),
+}
+
+
+@pytest.mark.parametrize("language", OTHER_LANGUAGES)
+def test_answered_has_no_score_in_a_language_whose_refusals_are_not_known(language: str) -> None:
+    """Neither for a refusal nor for an answer: a share of the answers alone would always be 1."""
+    query, chunk, declining = OTHER_LANGUAGES[language]
+    for answer in (declining, chunk):
+        judgement = judge(answer, [chunk], query)
+        result = registry.get("answered")(RagCall(query, (Document(chunk),), answer), judgement)
+        assert isinstance(result, Unscored), answer
+        assert (result.reason, result.status) == ("unknown_language", "not_applicable")
+        assert judgement.attributes["unknown_language"] is True
+
+
+def test_a_number_is_an_attempt_in_every_language() -> None:
+    """Nothing is declined without a letter."""
+    query, chunk, _ = OTHER_LANGUAGES["pl"]
+    assert judge("24", [chunk], query).answer_label == "answered"
+
+
+def test_consistency_is_kept_in_a_language_whose_refusals_are_not_known() -> None:
+    """Its words are compared as before; an attribute says that a refusal may have a low one."""
+    _, chunk, _ = OTHER_LANGUAGES["pl"]
+    assert consistency("Gwarancja na pralki wynosi dwa lata.", chunk) > 0.9
+    declining = judge("Niestety nie znalazłem informacji na ten temat w dokumentach.", [chunk])
+    assert declining.consistency is not None
+    assert declining.attributes["unknown_language"] is True
+
+
+def test_an_ungrounded_answer_is_not_told_from_a_refusal_in_an_unknown_language() -> None:
+    """So that `answered_without_context` has no score."""
+    answer = "Niestety nie znalazłem informacji na ten temat."
+    result = registry.get("answered_without_context")(RagCall("Jak?", (), answer), judge(answer, []))
+    assert isinstance(result, Unscored)
+    assert result.reason == "unknown_language"
+
+
+@pytest.mark.parametrize("language", PARALLEL)
+def test_every_answer_in_a_known_language_has_an_answered(language: str) -> None:
+    """Also a short sentence beside a query without words."""
+    for chunk, sentence in PARALLEL[language]:
+        assert judge(sentence, [chunk], "?").answer_label == "answered", sentence
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("Paris", "42", "AX-7", "330 m", "4 x 100 = 400", "Łódź", "50 złoty", "Kraków and Gdańsk", "กรุงเทพ"),
+        *("Yes.", "β = 3 μm", "flour, sugar, butter, eggs, milk"),
+    ],
+)
+def test_a_short_answer_is_in_the_language_of_the_question(answer: str) -> None:
+    """Names, numbers, codes and loans say nothing of the language."""
+    assert judge(answer, [TOWER], "What is the name of the city, and what does it cost?").answer_label == "answered"
+
+
+def test_where_nothing_tells_the_language_an_answer_has_a_score() -> None:
+    """A few names and keywords are no evidence of another language."""
+    assert judge("Paris", ["Paris"], "Capital France?").answer_label == "answered"
+    assert judge("```python\nprint(total)\n```", None, "python total").answer_label == "answered"
