@@ -81,6 +81,7 @@ The judge failed (status `judge_error`):
 | `truncated` | the reply was cut off: raise `max_tokens=`, or use a model with a larger context |
 | `unparsable`, `ambiguous` | the reply cannot be read, or holds several different answers |
 | `coverage` | more than 20 % of the answer's sentences are in no statement of the reply |
+| `unverified` | over 20 % of the statements have a label that the reply shows no passage for (mode `fast`) |
 | `too_many_unjudged`, `unjudged_rank` | no valid label for over 20 % of the items, or for one that decides the rank |
 | `no_questions` | the model wrote no question for the answer |
 | `zero_norm` | an embedding is a vector of zeros |

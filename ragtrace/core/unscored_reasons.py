@@ -16,7 +16,7 @@ NOT_APPLICABLE = frozenset(
     " contexts_without_text contexts_ambiguous texts_truncated".split()
 )
 JUDGE_ERROR = frozenset(
-    "unavailable timeout refused content_filter truncated unparsable ambiguous coverage too_many_unjudged"
+    "unavailable timeout refused content_filter truncated unparsable ambiguous coverage unverified too_many_unjudged"
     " unjudged_rank no_questions non_finite out_of_range zero_norm metric_error".split()
 )
 JUDGE_SUSPECT = frozenset({"control_failed"})

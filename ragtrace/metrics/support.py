@@ -62,7 +62,8 @@ def faithfulness(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
     Inputs: answer and contexts; the query only to resolve what the answer refers to.
     Formula: supported / n. Contradicted, partial and not found all count against the answer.
     Unscored: `empty_answer`; `contexts_missing` (retrieval was not captured); `no_claims`, `abstained` (nothing
-        checkable was said); `too_many_unjudged` (over 20 % of the statements have no valid label).
+        checkable was said); `too_many_unjudged` (over 20 % of the statements have no valid label); `unverified` (over
+        20 % of the labels come without a passage that shows them).
     Source: Es et al. 2023, "RAGAS", arXiv:2309.15217, section 3 (faithfulness).
 
     With contexts that are empty or blank every checkable statement is unsupported, and no judge need be asked.

@@ -8,7 +8,14 @@ from typing import Final
 from ragtrace.core.labels import ChunkLabel, Citation, CitationSupport, Claim, Sentence
 from ragtrace.core.types import Judgement, Plain
 from ragtrace.judges.llm.label_collector import Labels
-from ragtrace.judges.llm.label_reply import UNJUDGED, ExtractedStatement, Verdict, omitted_terms, uncovered_sentences
+from ragtrace.judges.llm.label_reply import (
+    UNJUDGED,
+    ExtractedStatement,
+    Verdict,
+    omitted_terms,
+    too_many_unverified,
+    uncovered_sentences,
+)
 from ragtrace.judges.llm.prompt_input import PromptInput
 
 OF_ANSWER: Final = ("claims", "sentences", "citations", "parts", "answer_label", "answer_rating")
@@ -94,12 +101,17 @@ def _claims(
     )
     meant = sum(relevances.get(unit.id) != "filler" for unit in source.sentences)
     verdicts = labels.verification.verdicts
-    unverified = sum(verdict.unverified for index, verdict in verdicts.items() if statements[index].checkable)
+    checkable = [verdict for index, verdict in verdicts.items() if statements[index].checkable]
+    unverified = sum(verdict.unverified for verdict in checkable)
     counts = {"uncovered_sentences": left_out, "unverified_statements": unverified}
     attributes.update({name: count for name, count in counts.items() if count})
     if left_out > most_uncovered * meant + _SLACK:
         reasons["claims"] = "coverage"
         return None
+    # In steps such a label counts as `not_found`; one word in reply never shows anything.
+    if labels.mode == "fast" and too_many_unverified(checkable):
+        reasons["claims"] = "unverified"
+        verdicts = {index: Verdict(None, unverified=verdict.unverified) for index, verdict in verdicts.items()}
     return tuple(_claim(source, one, verdicts.get(index, UNJUDGED)) for index, one in enumerate(statements))
 
 

@@ -32,7 +32,14 @@ from ragtrace.judges.llm.prompt import (
 )
 from ragtrace.judges.llm.prompt_input import AnswerUnit, DistinctCitation, PromptChunk
 from ragtrace.judges.llm.prompts import Kind, system_message
-from ragtrace.judges.llm.quotes import TextTerms, absent_terms, quote_occurs, quote_too_short, shares_word
+from ragtrace.judges.llm.quotes import (
+    TextTerms,
+    absent_terms,
+    quote_nearly_occurs,
+    quote_occurs,
+    quote_too_short,
+    shares_word,
+)
 from ragtrace.judges.llm.reply_reader import MOST_ENTRIES, ReplyReader, one_line, shorten_value
 
 _QUOTE_CHARS: Final = 1_000
@@ -148,9 +155,25 @@ class Verdict:
     """Words of a chunk that decide the label; None if they do not occur in a chunk that the model named."""
     unverified: bool = False
     """Whether nothing shows the label: evidence is missing, or the quote does not occur in the chunk named."""
+    unfounded: bool = False
+    """Whether it is unverified and its quote is no honest attempt, such as one of two words or with a word changed."""
 
 
 UNJUDGED: Final = Verdict(None)
+MOST_UNVERIFIED: Final = 0.2
+"""Largest share of unverified statements with which the labels of `fast` are believed.
+
+If none of these labels is true, a share such as `faithfulness` is off by this much. Uncovered sentences and unjudged
+statements have the same limit. One of five statements is tolerated, none of a shorter answer; those that are not
+`unfounded` do not count.
+"""
+_SLACK: Final = 1e-9
+
+
+def too_many_unverified(verdicts: Iterable[Verdict]) -> bool:
+    """Return whether more than `MOST_UNVERIFIED` of *verdicts* have a label that nothing shows."""
+    judged = [verdict.unfounded for verdict in verdicts if verdict.support is not None]
+    return sum(judged) > MOST_UNVERIFIED * len(judged) + _SLACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +222,13 @@ def label_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[LabelReply]:
     """Return the prompt that asks the LLM for the labels of *task*.
 
     Args:
-        prove: whether missing evidence, or a quote that does not occur where it should, is a defect of the reply.
+        prove: whether missing evidence, or a quote that does not occur where it should, is a defect of the reply. It
+            always is if there are too many.
     """
 
     def read_reply(data: dict[str, object]) -> LabelReply:
         reply = read_label_reply(data, task)
-        if prove:
+        if prove or too_many_unverified(one.verdict for one in reply.statements or () if one.checkable):
             reply.defects += reply.unproven
         return reply
 
@@ -398,27 +422,34 @@ class _LabelReplyReader(ReplyReader):
         quote = item.get("quote")
         quote = without_invisible(quote[: 2 * _QUOTE_CHARS])[:_QUOTE_CHARS].strip() if isinstance(quote, str) else ""
         source = next((chunk for chunk in chunks if quote and quote_occurs(quote, chunk.folded)), None)
-        wrong = f"{support} needs an id in evidence_chunk_ids" if not chunks else ""
+        wrong, unfounded = ("", False) if chunks else (f"{support} needs an id in evidence_chunk_ids", True)
         if chunks and support == "supported":
-            wrong = self._quote_defect(text, quote, source, chunks)
+            wrong, unfounded = self._quote_defect(text, quote, source, chunks)
         if wrong:
             self.reply.unproven.append(f"{where}: {wrong}")
-        return Verdict(support, tuple(chunk.rank for chunk in chunks), quote if source else None, bool(wrong))
+        ranks = tuple(chunk.rank for chunk in chunks)
+        return Verdict(support, ranks, quote if source else None, bool(wrong), unfounded)
 
-    def _quote_defect(self, text: str, quote: str, source: PromptChunk | None, chunks: Sequence[PromptChunk]) -> str:
-        """Return why the quoted passage cannot support the statement *text*, or "" if the passage can."""
+    def _quote_defect(
+        self, text: str, quote: str, source: PromptChunk | None, chunks: Sequence[PromptChunk]
+    ) -> tuple[str, bool]:
+        """Return why the quoted passage cannot support the statement *text*, or "" if the passage can.
+
+        Also returns whether that makes the label unfounded.
+        """
         names = ", ".join(chunk.id for chunk in chunks)
-        if source is None:
-            return f"quote does not occur in {names}"
-        if quote_too_short(quote, source.folded):
-            return "quote must have at least three words"
+        absent_quote = f"quote does not occur in {names}"
+        if source is None and not any(quote_nearly_occurs(quote, chunk.folded) for chunk in chunks):
+            return absent_quote, True
         if not self._translates and not shares_word(quote, text):
-            return "quote has no word of the statement: quote what supports it"
+            return "quote has no word of the statement: quote what supports it", True
         evidence = [*self._query_terms, *(chunk.terms for chunk in chunks)]
         absent = absent_terms(text, evidence, with_names=self._has_names and not self._translates)
-        return (
-            f"{shorten_value(absent[0])} is not in {names}: name the chunk that has it, or label anew" if absent else ""
-        )
+        if absent:
+            return f"{shorten_value(absent[0])} is not in {names}: name the chunk that has it, or label anew", True
+        if source is None:
+            return absent_quote, False
+        return ("quote must have at least three words", False) if quote_too_short(quote, source.folded) else ("", False)
 
     def _check_coverage(self) -> None:
         units, labels, statements = self._task.sentences, self.reply.sentences or {}, self.reply.statements or ()

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence, Set
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Final
 
 _QUOTES: Final = '"\u00b4\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u00ab\u00bb\u2032\u2033'
@@ -73,6 +74,18 @@ def quote_occurs(quote: str, folded: str) -> bool:
             return False
         at += len(part)
     return bool(parts)
+
+
+def quote_nearly_occurs(quote: str, folded: str) -> bool:
+    """Return whether at least half of the pairs of neighbouring words of *quote* occur in *folded*.
+
+    True for a quote that leaves out, adds or changes a word, or joins two passages. *folded* is the text of a chunk,
+    normalized by `normalize_quote`.
+    """
+    words = _WORDS.findall(normalize_quote(quote))
+    pairs = [f" {first} {second} " for first, second in pairwise(words)]
+    text = f" {' '.join(_WORDS.findall(folded))} " if pairs else ""
+    return bool(pairs) and 2 * sum(pair in text for pair in pairs) >= len(pairs)
 
 
 def quote_too_short(quote: str, folded: str) -> bool:

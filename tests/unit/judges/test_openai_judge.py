@@ -124,13 +124,69 @@ def test_a_repair_lists_the_defects() -> None:
     assert chat.repairs == [["chunks: c1 is missing", "chunks: c2 is missing"]]
 
 
-def test_an_unverified_statement_keeps_its_label_and_is_counted() -> None:
+FIVE = (
+    "The tower has red paint. The tower has two lifts. The tower has a bar. The tower has a shop. The tower has a roof."
+)
+FIVE_CALL = RagCall("What does the tower have?", (Document(FIVE),), FIVE)
+
+
+def quoting(*quotes: str, only: int = 99) -> Rule:
+    """The honest reply with every statement supported, of which the first *only* have these quotes, one each reply."""
+    at = iter(quotes)
+
+    def change(items: Any, _: Data) -> list[Data]:
+        quote = next(at)
+        wrong = {"support": "supported", "evidence_chunk_ids": ["c1"], "quote": quote}
+        return [item | wrong if number < only else item for number, item in enumerate(items)]
+
+    return changed(statements=change)
+
+
+def test_one_unverified_statement_of_five_keeps_its_label_and_is_counted() -> None:
     """In `fast` it costs no repair; the metrics publish how many there were."""
-    rule = changed(statements=each(support="supported", evidence_chunk_ids=["c1"], quote="nowhere to be found"))
-    judgement, chat = judged(rule)
+    judgement, chat = judged(quoting("nowhere to be found", only=1), FIVE_CALL)
     assert len(chat.asks) == 1
-    assert value("faithfulness", judgement) == 1.0
-    assert judgement.attributes["unverified_statements"] == 2
+    assert value("faithfulness", judgement, FIVE_CALL) == 1.0
+    assert judgement.attributes["unverified_statements"] == 1
+
+
+@pytest.mark.parametrize("quote", ["banana split", "made up quote here", "", "It stands in Paris."])
+def test_a_judge_that_shows_nothing_is_not_believed(quote: str) -> None:
+    """Labels with invented quotes, or quotes beside the point, are no score, also when asked for again."""
+    judgement, chat = judged(quoting(quote, quote, only=1))
+    assert len(chat.asks) == 2
+    for name in ("faithfulness", "hallucinated", "hallucination", "contradiction"):
+        found = result(name, judgement)
+        assert isinstance(found, Unscored)
+        assert (found.reason, found.status) == ("unverified", "judge_error")
+    assert judgement.attributes["unverified_statements"] == 1
+    assert value("answer_relevancy", judgement) == 1.0
+
+
+def test_a_judge_may_mend_its_quotes() -> None:
+    """It is told which quotes were not found; the score is that of the second reply."""
+    judgement, chat = judged(quoting("nowhere to be found", FIVE), FIVE_CALL)
+    assert chat.repairs == [[f"statements[{number}]: quote does not occur in c1" for number in range(5)]]
+    assert value("faithfulness", judgement, FIVE_CALL) == 1.0
+    assert "unverified_statements" not in judgement.attributes
+
+
+@pytest.mark.parametrize(
+    "quote",
+    [
+        "330 metres",
+        "The Eiffel Tower is about 330 metres high.",
+        "The tower is 330 metres high.",
+        "the Eiffel Tower is 330 metres high and it stands in Paris",
+        "**The Eiffel Tower** ... 330 metres high",
+    ],
+)
+def test_a_quote_with_a_slip_does_not_cost_the_score(quote: str) -> None:
+    """It is short, has other words here and there or joins two sentences: the statement may be unverified."""
+    call = replace(CALL, answer="The Eiffel Tower is 330 metres high.")
+    judgement, chat = judged(quoting(quote), call)
+    assert len(chat.asks) == 1
+    assert value("faithfulness", judgement, call) == 1.0
 
 
 def test_one_sentence_of_five_may_be_uncovered() -> None:
