@@ -20,7 +20,6 @@ import random
 import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +31,7 @@ from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.system import preload
 from ragtrace.system.faults import hide_credentials, log_safely, printable
+from ragtrace.system.installation import installed_version
 from ragtrace.system.retry_after import seconds_until_retry
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ class HttpSpanExporter(SpanExporter):
         self._failures = FailureLog("exporting spans")
         own = {
             "Content-Type": "application/x-protobuf",
-            "User-Agent": f"OTel-OTLP-Exporter-Python/{version('opentelemetry-sdk')} "
-            f"ragtrace/{version('ragtrace-otel')}",
+            "User-Agent": f"OTel-OTLP-Exporter-Python/{installed_version('opentelemetry-sdk')} "
+            f"ragtrace/{installed_version()}",
             **({} if self._compress is None else {"Content-Encoding": compression}),
         }
         pair = (endpoint.client_certificate, endpoint.client_key)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from ragtrace.core.endpoints import Endpoint
@@ -34,6 +35,12 @@ _NOT_TAKEN: Final = frozenset({404, 405, 501})
 """Statuses with which a server says that it has nothing for such a request."""
 _SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics", "logs")
 _ENTRY_POINTS: Final[Mapping[Protocol, str]] = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+_CLASSES: Final[Mapping[Signal, str]] = {
+    "traces": "trace_exporter:OTLPSpanExporter",
+    "metrics": "metric_exporter:OTLPMetricExporter",
+    "logs": "_log_exporter:OTLPLogExporter",
+}
+"""Module and class of each exporter, in the package of its protocol."""
 _PROTOCOL_OF_NAME: Final[Mapping[str, Protocol]] = {name: protocol for protocol, name in _ENTRY_POINTS.items()}
 
 
@@ -163,6 +170,9 @@ def _load(signal: Signal, protocol: Protocol) -> Callable[..., Any]:
     group, name = f"opentelemetry_{signal}_exporter", _ENTRY_POINTS[protocol]
     for entry_point in entry_points(group=group, name=name):
         return cast("Callable[..., Any]", entry_point.load())
+    with suppress(ModuleNotFoundError):  # vendored source and frozen programs have the modules, but no entry points
+        package = f"opentelemetry.exporter.otlp.proto.{name.rpartition('_')[2]}"
+        return cast("Callable[..., Any]", EntryPoint(name, f"{package}.{_CLASSES[signal]}", group).load())
     raise SettingsError(f"no OTLP exporter is registered as {name!r} in {group!r}; install opentelemetry-exporter-otlp")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from ragtrace.cli import (
     baseline,
@@ -26,6 +25,7 @@ from ragtrace.cli import (
 )
 from ragtrace.cli.demo import command as demo_command
 from ragtrace.cli.review import command as review_command
+from ragtrace.system.installation import installed_version
 from ragtrace.system.terminal import (
     INTERRUPTED,
     READER_GONE,
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if list(arguments[:1]) != [run.NAME]:  # the output of a user's program is left unchanged
         replace_unencodable_characters()
     parser = argparse.ArgumentParser(prog="ragtrace", description="Evaluates live RAG calls on their own traces.")
-    parser.add_argument("--version", action="version", version=f"ragtrace {version('ragtrace-otel')}")
+    parser.add_argument("--version", action="version", version=f"ragtrace {installed_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command in _COMMANDS:
         command.add(commands)

@@ -7,14 +7,14 @@ import inspect
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.cli.options import add_command, add_json_option
+from ragtrace.system.installation import installed_exporters
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
-from ragtrace.telemetry.export.providers import ENTRY_POINTS
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -66,7 +66,7 @@ def add(commands: Any) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    exporters, kits = list(map(_describe_exporter, _entry_points())), list(map(_describe_kit, _kits().values()))
+    exporters, kits = list(map(_describe_exporter, installed_exporters())), list(map(_describe_kit, _kits().values()))
     for each in (*exporters, *kits):
         del each["text"]
     if options.json:
@@ -79,7 +79,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    exporters = [_describe_exporter(point) for point in _entry_points() if point.name == options.name]
+    exporters = [_describe_exporter(point) for point in installed_exporters() if point.name == options.name]
     kits = [_describe_kit(kit) for name, kit in _kits().items() if name == options.name]
     if not exporters and not kits:
         return _report_unknown_name(options.name)
@@ -127,13 +127,9 @@ def _print_json(content: Mapping[str, object]) -> int:
 
 
 def _report_unknown_name(name: str, *, kits_alone: bool = False) -> int:
-    known = sorted({*_kits(), *(() if kits_alone else (point.name for point in _entry_points()))})
+    known = sorted({*_kits(), *(() if kits_alone else (point.name for point in installed_exporters()))})
     print_error(f"there is no {'kit' if kits_alone else 'exporter or kit'} named {name!r}; known: {', '.join(known)}")
     return USAGE
-
-
-def _entry_points() -> list[EntryPoint]:
-    return sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
 
 
 def _describe_exporter(point: EntryPoint) -> dict[str, Any]:
@@ -146,7 +142,7 @@ def _describe_exporter(point: EntryPoint) -> dict[str, Any]:
     module = inspect.getdoc(inspect.getmodule(made)) or ""
     text = "\n\n".join(filter(None, [module, inspect.getdoc(made) or ""]))
     # The first sentence of a module with several exporters is about all of them.
-    siblings = sum(other.module == point.module for other in _entry_points()) > 1
+    siblings = sum(other.module == point.module for other in installed_exporters()) > 1
     paragraph = ((inspect.getdoc(made) if siblings else "") or module or text).strip().partition("\n\n")[0]
     return {**about, "summary": " ".join(paragraph.split()), "text": text}
 

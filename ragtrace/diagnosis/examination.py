@@ -6,7 +6,6 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from importlib.metadata import version
 from time import time
 from typing import TYPE_CHECKING, Final, cast
 
@@ -32,6 +31,7 @@ from ragtrace.pipeline.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.faults import faults
+from ragtrace.system.installation import installed_version
 from ragtrace.telemetry.spans.hold import held_span_count, hold_processors
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
 
 
 def _diagnosis(state: State, problems: tuple[str, ...] = (), **found: object) -> Diagnosis:
-    package, python = version("ragtrace-otel"), platform.python_version()
+    package, python = installed_version(), platform.python_version()
     return Diagnosis(state, package, python, os.getpid(), problems, **found)  # type: ignore[arg-type]
 
 

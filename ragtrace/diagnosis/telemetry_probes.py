@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, cast
@@ -21,7 +20,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 from ragtrace.core.endpoints import Endpoint, Page
 from ragtrace.core.errors import SettingsError
 from ragtrace.diagnosis.probes import ProbeResult, Probes, check_directory, shortened
-from ragtrace.telemetry.export.providers import ENTRY_POINTS
+from ragtrace.system.installation import find_exporter
 
 _NOWHERE: Final = (
     "nothing is sent anywhere: no OTLP endpoint is set; set OTEL_EXPORTER_OTLP_ENDPOINT, or RAGTRACE_EXPORTER=none if "
@@ -75,7 +74,7 @@ def exporter_function(exporter: str, name: str) -> Callable[[Mapping[str, str]],
         SettingsError: no such exporter is installed.
         ImportError: its module cannot be imported.
     """
-    for point in entry_points(group=ENTRY_POINTS, name=exporter):
+    if (point := find_exporter(exporter)) is not None:
         module = import_module(point.module)
         found = getattr(getattr(module, point.attr, None), name, None) or getattr(module, name, None)
         return cast("Callable[[Mapping[str, str]], Any] | None", found)

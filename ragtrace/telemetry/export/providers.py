@@ -11,17 +11,17 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.metadata import distribution, entry_points
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from opentelemetry import _logs, metrics, trace
 from opentelemetry.sdk.trace import SpanProcessor
 
 from ragtrace.core import semconv
-from ragtrace.core.errors import SettingsError
-from ragtrace.core.settings import DEFAULT, Settings, check_known
+from ragtrace.core.errors import SettingsError, spelling_hint
+from ragtrace.core.settings import DEFAULT, Settings
 from ragtrace.core.types import Signals
 from ragtrace.system.faults import log_safely
+from ragtrace.system.installation import EXPORTERS, find_exporter, installed_exporters, installed_version
 from ragtrace.telemetry.export.after_fork import (
     COLLECT_MS,
     EVENTS,
@@ -37,15 +37,14 @@ from ragtrace.telemetry.spans.hold import HoldProcessor
 from ragtrace.telemetry.spans.span_providers import OwnTracerProvider, drops_children
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import TracerProvider as AnyTracerProvider
-
-
-ENTRY_POINTS: Final = "ragtrace.exporters"
 
 
 def build_telemetry(
@@ -92,7 +91,7 @@ def build_telemetry(
         own_meters = renewal.meters = OwnMeters(signals.metrics, resource, current or (lambda: resource))
 
     named_dialects = settings.origins.get("dialects", DEFAULT) != DEFAULT
-    release = _release()
+    release = installed_version()
     tracers, meters, loggers = tracers or own_tracers, meters or own_meters, loggers or own_loggers
     tracer = tracers.get_tracer(semconv.SCOPE, release)
     telemetry = Telemetry(
@@ -137,13 +136,6 @@ def build_telemetry(
     return telemetry
 
 
-def _release() -> str:
-    """Return the installed version of ragtrace."""
-    # `importlib.metadata.version` would parse the whole README, as if it were an e-mail.
-    lines = (distribution("ragtrace-otel").read_text("METADATA") or "").splitlines()
-    return next(line.removeprefix("Version: ") for line in lines if line.startswith("Version: "))
-
-
 def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:
     """Return a function that makes the `Signals` (exporters of spans, metrics and events) for *exporter*.
 
@@ -156,12 +148,12 @@ def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, s
         name = settings.exporter
         if name == "none":
             return Signals
-        # Reading the entry points of every installed package takes 20 ms or more.
-        found = {point.name: point for point in distribution("ragtrace-otel").entry_points.select(group=ENTRY_POINTS)}
-        if name not in found:
-            found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-        check_known(name, [*sorted(found), "none"], "exporter", "exporter= or RAGTRACE_EXPORTER")
-        return partial(cast("Callable[[Mapping[str, str]], Signals]", found[name].load()), environ)
+        if (point := find_exporter(name)) is None:
+            known = [*(each.name for each in installed_exporters()), "none"]
+            raise SettingsError(
+                f"no exporter named {name!r} (from exporter= or RAGTRACE_EXPORTER){spelling_hint(name, known)}"
+            )
+        return partial(_load(point), environ)
     if isinstance(exporter, Signals):
         return lambda: exporter
     if callable(getattr(exporter, "export", None)):
@@ -170,6 +162,18 @@ def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, s
         f"exporter= must be a name, a SpanExporter or ragtrace.Signals, got {type(exporter).__name__}; "
         "write for instance exporter='otlp'"
     )
+
+
+def _load(point: EntryPoint) -> Callable[[Mapping[str, str]], Signals]:
+    try:
+        return cast("Callable[[Mapping[str, str]], Signals]", point.load())
+    except ModuleNotFoundError as error:
+        if error.name != EXPORTERS:
+            raise
+        raise SettingsError(
+            f"the exporter {point.name!r} is in the package {EXPORTERS}, which is not installed; copy it where the "
+            "package ragtrace is, or pass an OpenTelemetry SpanExporter or ragtrace.Signals as exporter="
+        ) from None
 
 
 def _resource_of(settings: Settings, signals: Signals) -> Resource:
