@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
 from opentelemetry.trace import get_tracer_provider
 
 from ragtrace.capture.redact import Redact
 from ragtrace.core import semconv
-from ragtrace.core.errors import SettingsError
+from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.ledger import Stats
 from ragtrace.core.settings import Settings, resolve_settings
 from ragtrace.core.types import Askable, Judge, Metric, Signals
@@ -60,6 +61,10 @@ if TYPE_CHECKING:
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
 class _DefaultScreen:
     """Type of the default value of `screen=`, which stands for the embedded judge.
 
@@ -77,6 +82,22 @@ _FOR_SPANS: Final = ("ragtrace.telemetry.reading.assembler",)
 """Modules that the worker first uses when spans of other instrumentations have ended."""
 
 
+def _suggests_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a call of *function* with an unknown keyword suggest the most similar keyword in its TypeError."""
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        known = getattr(function, "__kwdefaults__", {})
+        for name in kwargs:
+            if name not in known:
+                problem = f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                raise TypeError(f"{problem}{spelling_hint(name, tuple(known))}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+@_suggests_keywords
 def configure(
     *,
     service: str | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from collections.abc import Mapping
@@ -362,3 +363,18 @@ def test_a_percentage_for_a_rate_is_answered_with_the_rate(monkeypatch: pytest.M
     monkeypatch.setenv("RAGTRACE_SAMPLE_RATE", "50")
     with pytest.raises(ragtrace.SettingsError, match=r"got '50' \(from RAGTRACE_SAMPLE_RATE\); for 50% write 0\.5"):
         ragtrace.configure()
+
+
+@pytest.mark.parametrize(("written", "meant"), [("servce", "service"), ("metric", "metrics"), ("smapling", "sampling")])
+def test_a_misspelled_argument_is_answered_with_the_argument_that_was_meant(written: str, meant: str) -> None:
+    """It is the TypeError of any function, with the hint that names of exporters and metrics have."""
+    with pytest.raises(TypeError, match=rf"unexpected keyword argument '{written}'; did you mean '{meant}'\? known: "):
+        ragtrace.configure(**{written: "x"})  # type: ignore[arg-type]
+
+
+def test_the_signature_of_configure_names_every_argument() -> None:
+    """Editors, `help` and checkers of types see the arguments by name and nothing else."""
+    parameters = inspect.signature(ragtrace.configure).parameters
+    assert "service" in parameters
+    assert {parameter.kind for parameter in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    assert str(inspect.signature(ragtrace.configure)).endswith(" -> 'None'")
