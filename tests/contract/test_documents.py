@@ -13,6 +13,7 @@ import ragtrace
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = ROOT / "README.md"
+BENCHMARKS: Final = ROOT / "tests" / "benchmarks" / "README.md"
 GUIDES: Final = tuple(sorted((ROOT / "docs").glob("*.md")))
 README_LINES: Final = 180
 """A landing page is read to its end."""
@@ -33,6 +34,23 @@ def test_every_link_into_the_repository_leads_somewhere(document: Path) -> None:
         if not target.exists() or (fragment and fragment.lower() not in _anchors(target)):
             wrong.append(f"{path}#{fragment}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("document", [README, *GUIDES, BENCHMARKS], ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_of_the_repository_that_is_named_exists(document: Path) -> None:
+    """A path that begins with a folder of the repository leads to a file, also where it is no link."""
+    named = re.findall(
+        r"(?<![\w./-])(?:ragtrace|ragtrace_pytest|exporters|tests|docs|examples)/[\w./-]*\w",
+        document.read_text("utf-8"),
+    )
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_script_that_the_benchmarks_readme_names_exists() -> None:
+    """A reader who wants to repeat a measurement finds its program."""
+    named = re.findall(r"[\w./-]+\.(?:py|txt)\b", BENCHMARKS.read_text("utf-8"))
+    assert [name for name in named if not any((folder / name).exists() for folder in (BENCHMARKS.parent, ROOT))] == []
+    assert "overhead.py" in named
 
 
 def test_the_readme_is_a_landing_page() -> None:
