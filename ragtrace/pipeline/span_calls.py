@@ -73,14 +73,19 @@ class SpanCalls:
             assembler = self._assembler
             # Taken first, as their starts are in the queue by then.
             dropped = [each for intake in sources for each in intake.take_dropped()]
+            # By ids, as two span processors queue the same spans. What was read from either queue is not lost, nor is
+            # a span that had ended when its start was read.
+            lost = {(each.context.trace_id, each.context.span_id): each for each in dropped if each is not None}
+            n_lost_unnamed = dropped.count(None)
             for intake in sources:
                 while (span := intake.take()) is not None:
                     assembler.observe(span)
+                    if lost and span.end_time is not None and span.context is not None:
+                        lost.pop((span.context.trace_id, span.context.span_id), None)
                     if not everything:
                         self._pause()
-            for each in dropped:
-                if each is not None:
-                    assembler.lose(each)
+            for each in lost.values():
+                assembler.lose(each)
             calls = assembler.take_complete(everything=everything)
             left_out = assembler.take_left_out()
         for call in calls:
@@ -91,7 +96,7 @@ class SpanCalls:
             self._submit(call.builder)
         for context in left_out:
             self._release(context.span_id)
-        self._count(len(dropped), assembler)
+        self._count(len(lost) + n_lost_unnamed, assembler)
         self._log_missing_calls(assembler)
 
     def _release(self, span_id: int) -> None:
@@ -116,7 +121,7 @@ class SpanCalls:
         A lost span was dropped before it became part of a RAG call.
 
         Args:
-            dropped: number of spans that did not fit into the queue.
+            dropped: number of ended spans that did not fit into the queue, each counted once.
             assembler: has counted the others.
         """
         losses = [(assembler.counts.pop(reason, 0), _WHY_LOST.get(reason, reason)) for reason in assembler.LOSSES]

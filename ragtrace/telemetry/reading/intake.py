@@ -113,7 +113,7 @@ class SpanIntake:
         self._bytes = 0
         self._lock = threading.Lock()  # a fork copies the lock, perhaps held
         self._dropped: deque[LostSpan | None] = deque()
-        """Spans that did not fit into the queue; None for a started span, and for ended ones beyond `_MOST_OPEN`."""
+        """Ended spans that did not fit into the queue; None for those beyond `_MOST_OPEN`."""
         self._open: dict[int, Step | None] = {}
         self._woken: object = None
         """Value of `_wake` that was called last: each runtime's worker is started once."""
@@ -148,8 +148,10 @@ class SpanIntake:
             self._begin_step(span, recorder.step, builder)
         elif is_genai(span):
             self._note_open(span_context.span_id, None)
-        if builder is None and not self._add(ref(span), 0):  # the span itself would keep its texts in memory
-            self._dropped.append(None)
+        if builder is None:
+            # A weak reference, as the span itself would keep its texts in memory. Where there is no room nothing is
+            # lost yet: the span is queued again when it ends, with all that is on it, and counted if that fails, too.
+            self._add(ref(span), 0)
 
     def _begin_step(self, span: ReadableSpan, outer: Step, builder: CallBuilder) -> None:
         """Add a step for a started span to the RAG call of the surrounding decorated function."""
@@ -228,9 +230,9 @@ class SpanIntake:
         return None
 
     def take_dropped(self) -> list[LostSpan | None]:
-        """Return the spans that did not fit into the queue since the previous call of this method.
+        """Return the ended spans that did not fit into the queue since the previous call of this method.
 
-        The entry for a started span is None, and so is that for an ended one after very many others.
+        The entry for one after very many others is None.
         """
         dropped: list[LostSpan | None] = []
         with suppress(IndexError):

@@ -14,6 +14,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import ragtrace
 from ragtrace.core.errors import SettingsError
+from ragtrace.pipeline.span_calls import SpanCalls
+from ragtrace.system.faults import faults
 from ragtrace.telemetry.reading.intake import LostSpan, SpanIntake, clear_wake, set_wake
 from ragtrace.telemetry.spans.span_listener import SpanListener
 from ragtrace.testing import FakeJudge
@@ -122,7 +124,8 @@ def test_each_configuration_starts_its_own_background(watched: Watched) -> None:
 
 @pytest.fixture
 def unread(watched: Watched) -> Generator[SpanIntake, None, None]:
-    """Queue of spans that no background takes spans from."""
+    """Queue of spans that no background takes spans from, with no fault counted before."""
+    faults.clear()
 
     def wake() -> None:
         """Start nothing."""
@@ -139,15 +142,72 @@ def _taken(intake: SpanIntake) -> list[ReadableSpan]:
 
 
 def test_a_full_queue_tells_which_ended_span_it_refused(watched: Watched, unread: SpanIntake) -> None:
-    """So that the call of that span is not waited for."""
+    """So that the call of that span is not waited for; a refused start alone loses nothing."""
     root = watched.tracer.start_span("chain")
     assert _taken(unread) == [root]
     open_spans = [watched.tracer.start_span("llm") for _ in range(9_000)]
     root.end()
-    *starts, lost = unread.take_dropped()
-    assert lost == LostSpan(root.get_span_context(), 0, is_genai=True)
-    assert starts == [None] * (len(open_spans) - len(_taken(unread)))
+    assert unread.take_dropped() == [LostSpan(root.get_span_context(), 0, is_genai=True)]
+    assert len(_taken(unread)) < len(open_spans)
     assert unread.take_dropped() == []
+
+
+FULL = "spans not evaluated: the queue of spans was full"
+
+
+def _collect() -> None:
+    """Read the queues of spans as the background thread does, and submit no call."""
+    SpanCalls(lambda call: None, lambda: None, most_bytes=1 << 20).collect()
+
+
+def test_a_span_that_a_full_queue_refuses_counts_once(watched: Watched, unread: SpanIntake) -> None:
+    """At its end, whether or not its start was queued; a span that never ends is not counted at all."""
+    open_spans = [watched.tracer.start_span("llm") for _ in range(9_000)]
+    for _ in range(3_000):  # the starts of the first 808 were refused
+        open_spans.pop().end()
+    _collect()
+    assert faults.counts() == {FULL: 3_000}
+
+
+def test_a_span_that_had_ended_when_its_start_was_read_is_not_counted(watched: Watched, unread: SpanIntake) -> None:
+    """What is on it was read then, although its end was refused; of these spans 808 starts were refused, too."""
+    open_spans = [watched.tracer.start_span("llm") for _ in range(9_000)]
+    for span in open_spans[-3_000:]:
+        span.end()
+    _collect()
+    assert faults.counts() == {FULL: 808}
+
+
+def test_a_span_whose_start_alone_was_refused_is_not_counted(watched: Watched, unread: SpanIntake) -> None:
+    """Its end was queued, and with it all that is on the span."""
+    open_spans = [watched.tracer.start_span("llm") for _ in range(9_000)]
+    _collect()
+    for span in open_spans[-500:]:
+        span.end()
+    _collect()
+    assert faults.counts() == {}
+
+
+def test_a_span_that_two_queues_refuse_counts_once(watched: Watched, unread: SpanIntake) -> None:
+    """As where two hold processors pass the spans of one provider on to two backends."""
+    second = ragtrace.HoldProcessor(SimpleSpanProcessor(InMemorySpanExporter()), evaluate=True)
+    watched.provider.add_span_processor(second)
+    open_spans = [watched.tracer.start_span("llm") for _ in range(9_000)]
+    for _ in range(700):
+        open_spans.pop().end()
+    _collect()
+    assert faults.counts() == {FULL: 700}
+
+
+def test_a_span_that_one_of_two_queues_takes_is_not_counted(watched: Watched, unread: SpanIntake) -> None:
+    """It is read from the queue that had room."""
+    open_spans = [watched.tracer.start_span("llm") for _ in range(9_000)]
+    second = ragtrace.HoldProcessor(SimpleSpanProcessor(InMemorySpanExporter()), evaluate=True)
+    watched.provider.add_span_processor(second)
+    for _ in range(700):
+        open_spans.pop().end()
+    _collect()
+    assert faults.counts() == {}
 
 
 def test_the_queue_is_bounded_by_the_memory_of_the_texts(watched: Watched, unread: SpanIntake) -> None:
