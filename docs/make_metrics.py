@@ -46,7 +46,7 @@ The metric does not apply to the call (status `not_applicable`):
 | reason | meaning |
 |---|---|
 | `answer_not_captured` | the answer was not found in what the function returned: pass `answer=` to the decorator |
-| `empty_answer`, `empty_query` | the answer or the query is empty or blank |
+| `empty_answer`, `empty_query` | the answer or the query is empty or blank, or the query is broken JSON |
 | `contexts_missing` | no retrieval was captured: decorate the function that retrieves, or pass `contexts=` |
 | `contexts_without_text` | spans of the retrieval have ids of documents and no texts: switch on capture of contents |
 | `contexts_ambiguous` | of generations under one span at the same time: which used which documents is not seen |

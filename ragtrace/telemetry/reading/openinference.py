@@ -19,7 +19,16 @@ from ragtrace.core.step import Message, Prompt, StepKind
 from ragtrace.core.types import Document, Timing, Usage
 from ragtrace.telemetry.reading.finished_span import FinishedSpan, SpanReading
 from ragtrace.telemetry.reading.serialized import argument_in, flatten, given_documents, query_in, without_echo
-from ragtrace.telemetry.reading.values import is_too_large, new_step, numbered, parse_json, unmasked, usage_of
+from ragtrace.telemetry.reading.values import (
+    begins_like_json,
+    is_too_large,
+    is_unreadable_json,
+    new_step,
+    numbered,
+    parse_json,
+    unmasked,
+    usage_of,
+)
 
 CONVENTION: Final = "openinference"
 _LANGCHAIN: Final = semconv.oi_scope("langchain")
@@ -27,7 +36,6 @@ _LLAMA_INDEX: Final = semconv.oi_scope("llama_index")
 _HAYSTACK: Final = semconv.oi_scope("haystack")
 _AGENTS: Final = semconv.oi_scope("openai_agents")
 _JSON: Final = "application/json"
-_JSON_START: Final = re.compile(r'\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 _NO_TEXT: Final = re.compile(
     r"<(?:async_)?generator object.*>|<\w{0,80}Node\w{0,80}\(.*\)>|[A-Z]\w{0,80}\(\w{1,80}=.*(?:\)|\.\.\.)", re.DOTALL
 )
@@ -210,7 +218,7 @@ def _tool_documents(reading: SpanReading) -> tuple[Document, ...] | None:
     if text is None:
         return None
     is_json = reading.span.attributes.get(semconv.OI_OUTPUT_TYPE) == _JSON
-    is_broken = is_json and _JSON_START.match(text) is not None and isinstance(parse_json(text), str)
+    is_broken = is_json and begins_like_json(text) and isinstance(parse_json(text), str)
     reading.is_cut = reading.is_cut or is_broken or reading.span.is_cut(text)
     return None if is_broken else passages_in(text)
 
@@ -472,7 +480,8 @@ def _output(reading: SpanReading) -> Any:
 def _json_value(reading: SpanReading, name: str, type_name: str) -> Any:
     """Return the value of the span attribute *name*: parsed and flattened if it is JSON, else the text.
 
-    Return None if the attribute is missing, masked, JSON that was cut, or the string form of an object.
+    Return None if the attribute is missing, masked, JSON that was cut, an input of broken JSON, or the string form of
+    an object.
     """
     span = reading.span
     text = unmasked(span.text(name))
@@ -486,7 +495,10 @@ def _json_value(reading: SpanReading, name: str, type_name: str) -> Any:
     value = parse_json(text)
     if not isinstance(value, str):
         return flatten(value)
-    if value is text and _JSON_START.match(text) and (is_json or is_cut or is_too_large(text)):
+    # A model may have written an answer that breaks off like JSON. Of an input, what was asked is then not known.
+    is_unreadable = name == semconv.OI_INPUT and is_unreadable_json(text, is_declared=is_json)
+    is_broken = is_unreadable or (begins_like_json(text) and (is_json or is_cut or is_too_large(text)))
+    if value is text and is_broken:
         reading.is_cut = reading.is_cut or is_too_large(text)
         return None
     return None if span.scope == _LLAMA_INDEX and _NO_TEXT.fullmatch(value) else unmasked(value)

@@ -32,7 +32,7 @@ from ragtrace.telemetry.reading.messages import (
     results_since_user,
 )
 from ragtrace.telemetry.reading.python_repr import parse_repr
-from ragtrace.telemetry.reading.values import new_step, parse_json, unmasked, usage_of
+from ragtrace.telemetry.reading.values import is_unreadable_json, new_step, parse_json, unmasked, usage_of
 
 CONVENTION: Final = "otel_genai"
 _KINDS: Final[Mapping[str, StepKind]] = {
@@ -161,7 +161,8 @@ def read_tool(reading: SpanReading, arguments_name: str, result_name: str) -> No
     span, step = reading.span, reading.step
     arguments = parse_json(_content(span, arguments_name))
     if isinstance(arguments, str):
-        step.query = None if looks_like_json(arguments) else unmasked(arguments)
+        is_json = looks_like_json(arguments) or is_unreadable_json(arguments)
+        step.query = None if is_json else unmasked(arguments)
     elif (query := None if getter(arguments) is None else find_query(arguments)) is not None:
         step.query = unmasked(query)
     result = _content(span, result_name)
@@ -278,7 +279,8 @@ def plain_query(text: str) -> str | None:
     LangChain starts a stream with a blank input, and says the question later.
     """
     parsed = parse_json(text)
-    asked = text if isinstance(parsed, str) and not looks_like_json(text) else find_query(_no_text(parsed))
+    is_text = isinstance(parsed, str) and not (parsed is text and is_unreadable_json(text))
+    asked = text if is_text else find_query(_no_text(parsed))
     return None if asked is None or not asked.strip() else asked
 
 

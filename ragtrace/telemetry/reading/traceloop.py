@@ -19,7 +19,7 @@ from ragtrace.telemetry.reading import otel_genai
 from ragtrace.telemetry.reading.finished_span import FinishedSpan, SpanReading
 from ragtrace.telemetry.reading.messages import looks_like_json, read_messages, read_parts, result_documents
 from ragtrace.telemetry.reading.serialized import argument_in, flatten, given_documents, query_in, without_echo
-from ragtrace.telemetry.reading.values import new_step, numbered, parse_json, unmasked
+from ragtrace.telemetry.reading.values import is_unreadable_json, new_step, numbered, parse_json, unmasked
 
 CONVENTION: Final = "traceloop"
 _MARKS: Final = (
@@ -298,7 +298,7 @@ def _value(span: FinishedSpan, name: str) -> Any:
     """Parse the JSON in the attribute *name* and flatten it. Return None if it is missing, masked or truncated."""
     text = unmasked(span.text(name))
     value = parse_json(text)
-    if text is None or (value is text and looks_like_json(text)):
+    if text is None or (value is text and (looks_like_json(text) or is_unreadable_json(text))):
         return None
     return flatten(value)
 

@@ -24,6 +24,15 @@ _MASK: Final = re.compile(
 )
 _MOST_MASK_CHARS: Final = 120
 """Most characters of a text that may be a mask."""
+_JSON_START: Final = re.compile(r'\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
+"""Pattern of the beginning of a JSON object, or of an array of objects, arrays or strings."""
+_DECLARED_START: Final = re.compile(r"\s*(?:[\[\"]|\{(?!'))")
+"""Pattern of the beginning of a text that is JSON if it is declared as JSON. `{'` begins the `repr` of a dict."""
+_JSON_END: Final = re.compile(
+    r'(?:"[^"\\]*(?:\\.[^"\\]*)*\\?|u[0-9a-fA-F]{0,3}|-|\.|[eE][+-]?|t|tr|tru|f|fa|fal|fals|n|nu|nul)?\s*(?:\.\.\.|…)?\s*',
+    re.DOTALL,
+)
+"""Pattern of what a JSON parser does not understand of a text that breaks off: the rest of a string, number or word."""
 
 
 def parse_json(value: object) -> Any:
@@ -37,6 +46,38 @@ def parse_json(value: object) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value
+
+
+def begins_like_json(text: str) -> bool:
+    """Return whether *text* begins as JSON objects, and arrays of objects, arrays or strings, do."""
+    return _JSON_START.match(text) is not None
+
+
+def is_unreadable_json(text: str, *, is_declared: bool = False) -> bool:
+    """Return whether *text*, which `parse_json` could not parse, is broken JSON and not what a person wrote.
+
+    Broken JSON begins like JSON and breaks off before its end, is nested too deeply, or is too large. A person may
+    write "[urgent] where is my order?", which begins otherwise, or `{"a": 1} is what in YAML?`, which does not break
+    off.
+
+    Args:
+        text: the text.
+        is_declared: whether the span declares the text as JSON. Then a bracket or a quotation mark at the beginning
+            is enough.
+    """
+    if is_declared:
+        return _DECLARED_START.match(text) is not None
+    if not begins_like_json(text):
+        return False
+    if is_too_large(text):
+        return True
+    try:
+        json.loads(text, strict=False)
+    except json.JSONDecodeError as error:
+        return _JSON_END.fullmatch(text, error.pos) is not None
+    except (ValueError, RecursionError):  # a number of too many digits
+        return True
+    return True  # all of it is JSON but for line breaks in its strings
 
 
 def is_too_large(text: str) -> bool:

@@ -105,6 +105,20 @@ def test_a_call_whose_retriever_fails_is_counted_as_failed(watched: Watched) -> 
     assert watched.scores("chain") == {"ragtrace.eval.status": "call_failed"}
 
 
+@pytest.mark.parametrize("query", ['{"question": "How', "[" * 1_000 + "]" * 1_000])
+def test_a_call_whose_query_is_broken_json_has_no_query(watched: Watched, query: str) -> None:
+    """What needs one says so, and all else is scored."""
+    judge = FakeJudge(GOOD)
+    ragtrace.configure(tracer_provider=watched.provider, screen=judge, metrics=["faithfulness", "answered"])
+    watched.ask(query)
+    assert ragtrace.flush()
+    (call,) = judge.calls
+    assert not call.query
+    scores = watched.scores("chain")
+    assert scores["ragtrace.eval.faithfulness.score"] == 1.0
+    assert scores["ragtrace.eval.answered.reason"] == "empty_query"
+
+
 def test_each_configuration_starts_its_own_background(watched: Watched) -> None:
     """The first span after `configure` starts the thread that will read it, whatever an earlier one has started."""
     started: list[str] = []

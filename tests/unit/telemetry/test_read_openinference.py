@@ -522,6 +522,69 @@ def test_json_of_great_depth_is_no_text() -> None:
     assert step_of("CHAIN", {"input.value": deep, "input.mime_type": "application/json"}).query is None
 
 
+MODEL = {"llm.model_name": "m"}
+UNREADABLE = [
+    '{"question": "How',
+    '{"question": "How tall is it?"',
+    '{"question": "How tall is it?", "stream": tr',
+    '{\n  "question": "How tall?",\n  "top_k": 1.',
+    '{"question": "How tall?", ...',
+    '{"question": "Is it 5 \\u20a',
+    '{"question": "How\ntall?"}',
+    '{"',
+    "[[",
+    '["How tall is it?", ',
+    '[{"role": "user", "content": "How tall',
+    "[" * 1_000,
+    "[" * 1_000 + "]" * 1_000,
+    '{"question": ' * 100_000,
+    '{"question": ' * 1_000 + '"How?"' + "}" * 1_000,
+]
+QUESTIONS = [
+    "[urgent] where is my order?",
+    "{name} what is this?",
+    "[] or list(): which is faster?",
+    '{"a": 1} is what in YAML?',
+    '{"a": tru} does not parse, why?',
+    "[[1, 2], [3, 4]] is invertible?",
+    "[[Eiffel Tower]] how tall is it?",
+    '["How tall?"] is a list of what?',
+    '"Moby-Dick" was written by whom?',
+]
+
+
+@pytest.mark.parametrize("mime", [{}, {"input.mime_type": "application/json"}], ids=["no type", "json"])
+@pytest.mark.parametrize("kind", ["CHAIN", "RETRIEVER", "LLM", "TOOL"])
+def test_json_that_cannot_be_read_is_no_query(kind: str, mime: dict[str, str]) -> None:
+    """It breaks off, is nested too deeply, or has a line break in a text."""
+    taken = [text for text in UNREADABLE if step_of(kind, {"input.value": text, **MODEL, **mime}).query is not None]
+    assert taken == []
+
+
+@pytest.mark.parametrize("mime", [{}, {"input.mime_type": "text/plain"}], ids=["no type", "text"])
+@pytest.mark.parametrize("kind", ["CHAIN", "RETRIEVER", "LLM", "TOOL"])
+def test_a_question_that_begins_like_json_is_a_query(kind: str, mime: dict[str, str]) -> None:
+    """A person wrote more after the bracket, and JSON does not just end too early there."""
+    assert [step_of(kind, {"input.value": text, **MODEL, **mime}).query for text in QUESTIONS] == QUESTIONS
+
+
+def test_a_text_that_is_falsely_declared_as_json_is_no_query() -> None:
+    """It cannot be told from JSON that is broken."""
+    attributes = {"input.mime_type": "application/json"}
+    found = [step_of("CHAIN", {"input.value": text, **attributes}).query for text in QUESTIONS]
+    assert found == [None] * len(QUESTIONS)
+
+
+def test_a_plain_question_declared_as_json_is_a_query() -> None:
+    """Nobody would take it for JSON that is broken."""
+    assert step_of("CHAIN", {"input.value": "How tall?", "input.mime_type": "application/json"}).query == "How tall?"
+
+
+def test_an_answer_that_breaks_off_like_json_stays_an_answer() -> None:
+    """Where nothing declares it as JSON, a model may have written it so."""
+    assert step_of("CHAIN", {"input.value": "Why?", "output.value": '{"a": "Bec'}).answer == '{"a": "Bec'
+
+
 # --- Round trip -------------------------------------------------------------------------------------------------------
 
 LABEL = some.none() | some.text(min_size=1, max_size=20).filter(lambda text: text.strip() not in ("", "REDACTED"))

@@ -313,6 +313,14 @@ def test_json_that_was_cut_is_no_text(kind: str) -> None:
     assert found.is_cut
 
 
+@pytest.mark.parametrize("kind", ["workflow", "agent", "task", "tool"])
+def test_json_that_is_nested_too_deeply_is_no_query(kind: str) -> None:
+    """It is not understood."""
+    deep = "[" * 1_000 + "]" * 1_000
+    found = read(span({"traceloop.span.kind": kind, "traceloop.entity.input": deep}))
+    assert found is None or found.step.query is None
+
+
 # --- Hostile spans ----------------------------------------------------------------------------------------------------
 
 TEXT = some.text(max_size=20)

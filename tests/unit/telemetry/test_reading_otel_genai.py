@@ -179,6 +179,22 @@ def test_system_instructions_come_first_in_the_prompt() -> None:
 # --- Workflows and agents ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("asked", "query"),
+    [
+        ('{"question": "How', None),
+        ("[[" * 1_000, None),
+        ("[urgent] where is it?", "[urgent] where is it?"),
+        ('{"a": 1} is what in YAML?', '{"a": 1} is what in YAML?'),
+    ],
+    ids=["cut", "deep", "tag", "example"],
+)
+def test_a_message_of_broken_json_is_no_query(asked: str, query: str | None) -> None:
+    """A question that begins like JSON is one."""
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.input.messages": [message("user", text(asked))]}
+    assert reading_of(attributes).step.query == query
+
+
 def test_an_agent_span_with_a_conversation() -> None:
     """The last message of the user is the question, the last message of the agent is the answer."""
     found = reading_of(
@@ -357,6 +373,7 @@ def test_the_result_of_a_tool(result: Any, documents: tuple[Document, ...] | Non
         ({"location": "Paris"}, None),
         ("[old] tower", "[old] tower"),
         ('[{"broken', None),
+        ("[" * 1_000 + "]" * 1_000, None),
         ([1], None),
     ],
 )
