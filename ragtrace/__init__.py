@@ -1,7 +1,21 @@
 """ragtrace: tracing middleware that evaluates live RAG calls.
 
 Decorate retrieval and generation functions; ragtrace records them as OpenTelemetry spans, scores the finished calls in
-the background and attaches the scores as span attributes, evaluation events and metrics.
+the background and attaches the scores as span attributes, evaluation events and metrics:
+
+    ragtrace.configure(service="support-bot")
+
+    @ragtrace.retrieve
+    def search(question): ...
+
+    @ragtrace.generate
+    def write(question, passages): ...
+
+    @ragtrace.trace
+    def ask(question): ...
+
+`print(ragtrace.doctor())` says what is configured, and what became of the latest calls. `ragtrace.instrument` records
+frameworks without decorators; `ragtrace.score` and `ragtrace.evaluate` score calls that were made elsewhere.
 
 PYTEST_DONT_REWRITE (for pytest, which else warns where ragtrace was imported before its plugin)
 """

@@ -213,7 +213,6 @@ def configure(
             When it agrees with the labels less often than before, an alert says so. With `store`, what was seen is kept
             there for later processes. Default: none.
         canary_interval: mean seconds between two of these judgements, over all replicas; default 300.
-
         fleet: URL of a broker (`amqp://...` or `redis://...`): sampled calls are put into its queue, and judged by
             `ragtrace worker` processes; then `judge` must not be given. Default: none.
 

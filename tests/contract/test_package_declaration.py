@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +17,41 @@ else:
     import tomli as tomllib
 
 ROOT: Final = Path(__file__).parents[2]
+OURS: Final = ("ragtrace", "ragtrace_exporters", "ragtrace_pytest")
+DISTRIBUTIONS: Final = {
+    "google.protobuf": "protobuf",
+    "google.rpc": "googleapis-common-protos",
+    "grpc": "grpcio",
+    "opentelemetry": "opentelemetry-api",
+    "opentelemetry.exporter.otlp": "opentelemetry-exporter-otlp",
+    "opentelemetry.proto": "opentelemetry-proto",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+}
+"""Distributions that are not named as the modules which they install; the longest name of a module decides."""
+NOT_INSTALLED: Final = {
+    *("agents", "haystack", "langchain_core", "llama_index", "llama_index_instrumentation", "pydantic", "pytest"),
+    *("_typeshed", "tomllib"),
+}
+"""Frameworks that an application brings, and what only some versions of Python or only type checkers have."""
+EXTRAS: Final = {
+    "exporters/ragtrace_exporters/openmetrics": ("prometheus",),
+    "ragtrace/cli": ("cli",),
+    "ragtrace/cli/review": ("review",),
+    "ragtrace/fleet": ("serve",),
+    "ragtrace/fleet/budget.py": ("fleet",),
+    "ragtrace/fleet/celery_worker.py": ("fleet",),
+    "ragtrace/fleet/claims.py": ("fleet",),
+    "ragtrace/fleet/config_file.py": ("serve", "fleet"),
+    "ragtrace/fleet/judging.py": ("fleet",),
+    "ragtrace/fleet/redis_delivery.py": ("fleet",),
+    "ragtrace/judges/local/hhem.py": ("hhem",),
+    "ragtrace/metrics/bert_score.py": ("bertscore",),
+    "ragtrace/metrics/rouge.py": ("rouge",),
+    "ragtrace/offline/progress.py": ("cli",),
+    "ragtrace/pipeline/fleet_broker.py": ("fleet",),
+    "ragtrace/report": ("cli",),
+}
+"""Extras with which the modules of a file or folder are used; the longest path decides."""
 
 
 def _project() -> dict[str, Any]:
@@ -24,3 +62,53 @@ def test_exporters_that_are_found_without_metadata_are_the_declared_ones() -> No
     """Where the package's metadata are missing, each exporter has the same name and function as elsewhere."""
     declared = _project()["entry-points"]["ragtrace.exporters"]
     assert {point.name: point.value for point in built_in_exporters()} == declared
+
+
+def test_every_imported_distribution_is_declared() -> None:
+    """What a module imports is installed with ragtrace or with each extra of that module, not only by chance."""
+    project = _project()
+    core = _names(project["dependencies"])
+    extras = {extra: _names(listed) for extra, listed in project["optional-dependencies"].items()}
+    files = [path for folder in ("ragtrace", "exporters/ragtrace_exporters") for path in (ROOT / folder).rglob("*.py")]
+    undeclared = {
+        f"{path.relative_to(ROOT)} imports {distribution}, which {extra} does not declare"
+        for path in files
+        for distribution in _imported(ast.parse(path.read_text(encoding="utf-8")))
+        for extra in _extras(path) or ("ragtrace",)
+        if distribution not in core | extras.get(extra, set())
+    }
+    assert len(files) > 100
+    assert not undeclared, "\n".join(sorted(undeclared))
+
+
+def _names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w.-]", requirement)[0] for requirement in requirements}
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the other distributions that *tree* imports, also inside functions and for types alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and "import_module" in (
+            getattr(node.func, "id", ""),
+            getattr(node.func, "attr", ""),
+        ):
+            names = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
+        else:
+            continue
+        for name in names:
+            if name.partition(".")[0] not in {*sys.stdlib_module_names, *OURS, *NOT_INSTALLED}:
+                yield _distribution(name)
+
+
+def _distribution(module: str) -> str:
+    prefixes = [name for name in DISTRIBUTIONS if f"{module}.".startswith(f"{name}.")]
+    return DISTRIBUTIONS[max(prefixes, key=len)] if prefixes else module.partition(".")[0].replace("_", "-")
+
+
+def _extras(path: Path) -> tuple[str, ...]:
+    names = [name for name in EXTRAS if path.is_relative_to(ROOT / name)]
+    return EXTRAS[max(names, key=len)] if names else ()

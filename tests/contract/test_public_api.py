@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
 import re
 import sys
 import types
@@ -27,6 +28,23 @@ def test_all_is_sorted_and_complete() -> None:
     assert list(ragtrace.__all__) == sorted(set(ragtrace.__all__))
     assert present <= set(ragtrace.__all__)
     assert all(hasattr(ragtrace, name) for name in ragtrace.__all__)
+
+
+def test_help_begins_with_what_ragtrace_is_for() -> None:
+    """A note that only pytest reads is the last line of what a person reads."""
+    shown, note, rest = pydoc.plain(pydoc.render_doc(ragtrace)).partition("PYTEST_DONT_REWRITE")
+    assert note
+    assert "DESCRIPTION\n    Decorate retrieval and generation functions" in shown
+    assert rest.partition("\n\n")[2].startswith("PACKAGE CONTENTS")
+    for name in ("configure", "retrieve", "generate", "trace", "doctor", "instrument", "score"):
+        assert f"ragtrace.{name}" in shown
+
+
+def test_every_argument_of_configure_is_described_in_one_paragraph() -> None:
+    """Parsers of docstrings end the section at a blank line, and would lose the arguments after it."""
+    section = (inspect.getdoc(ragtrace.configure) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    described = re.findall(r"^    (\w+): ", section, re.MULTILINE)
+    assert described == list(inspect.signature(ragtrace.configure).parameters)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

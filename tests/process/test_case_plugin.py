@@ -14,6 +14,7 @@ import pytest
 
 import ragtrace
 import ragtrace_exporters
+from tests.support.acme import distribution
 
 N: Final = 12
 _BOT: Final = """
@@ -184,6 +185,19 @@ def test_pytest_does_not_rewrite_the_packages_that_are_imported_before_it() -> N
     """Else it warns, which is an error for users of `-W error`, where a program imports ragtrace and calls pytest."""
     for package in (ragtrace, ragtrace_exporters):
         assert "PYTEST_DONT_REWRITE" in (package.__doc__ or "")
+
+
+def test_a_program_that_imports_ragtrace_can_call_pytest(folder: Path) -> None:
+    """Its warnings are errors, and pytest has none about packages that it can no longer rewrite."""
+    # pytest rewrites the files of a distribution with a plugin, and an editable installation lists none of them.
+    distribution(folder, "acme", "[pytest11]\nacme = acme_plugin\n")
+    (folder / "acme-1.0.dist-info" / "RECORD").write_text("ragtrace/__init__.py,,\nragtrace_exporters/__init__.py,,\n")
+    (folder / "acme_plugin.py").write_text("")
+    (folder / "test_own.py").write_text("def test_own():\n    pass\n")
+    (folder / "sitecustomize.py").write_text("import ragtrace, ragtrace_exporters\n")
+    status, output = run_pytest(folder, "-q", PYTHONPATH=os.pathsep.join([str(folder), *sys.path]))
+    assert status == 0, output
+    assert "1 passed" in output
 
 
 def test_own_tests_are_untouched_without_cases(folder: Path) -> None:
