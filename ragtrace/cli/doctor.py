@@ -42,7 +42,7 @@ keys of the JSON object:
   checks       what, where, ok, seconds, seen, advice
   notes        what else is worth knowing
   queued, held, stats, spool
-  seen         of each workflow: workflow, calls, with_contexts, with_answer
+  seen         of each workflow: workflow, calls, with_contexts, no_contexts, with_answer
   scored_lately  calls with contexts and an answer that were scored in the last five minutes
   notices      what became of what the alerts had to tell, by notifier: offered, posted, failed, dropped, pending
   fates        of the last calls: at (seconds since 1970), trace_id, span_id, workflow, evaluator, outcome, reason,

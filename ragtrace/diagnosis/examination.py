@@ -27,7 +27,7 @@ from ragtrace.diagnosis.report import (
 from ragtrace.diagnosis.telemetry_probes import metrics_page, probe_endpoints, probe_page
 from ragtrace.evaluation.sampling import Sampling
 from ragtrace.evaluation.scoring import Evaluator, LabelFreeJudge
-from ragtrace.pipeline.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
+from ragtrace.pipeline.health import EvaluatorFailures
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.faults import faults
@@ -139,8 +139,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
             *probes.problems,
             *_failing_evaluator_problems(evaluators),
             *_drift_problems(runtime.canaries),
-            *(NO_CONTEXTS % (each.calls, repr(each.workflow)) for each in seen if not each.with_contexts),
-            *(NO_ANSWERS % (each.calls, repr(each.workflow)) for each in seen if not each.with_answer),
+            *(message % (each.calls, repr(each.workflow)) for each in seen for _, message in each.defects),
             *_full_queue_problems(runtime),
             *_loss_problems(stats),
             *_undelivered_problems("alerts by", notices),
@@ -301,6 +300,11 @@ def _notes(runtime: Runtime) -> Iterator[str]:
         yield "telemetry goes to an exporter given in code, which is not checked"
     if runtime.evaluators.judge is None:
         yield "no judge is configured: calls are scored by the screen alone"
+    elif not (runtime.sampling.rate or runtime.sampling.suspicious_rate or runtime.sampling.always):
+        yield (
+            f"the judge {runtime.evaluators.judge.id!r} never sees a call of the application: the sampling has the "
+            "rate 0 and no rule `always`; raise Sampling(rate=) or RAGTRACE_SAMPLE_RATE, or leave judge= out"
+        )
     if runtime.evaluators.screen is None:
         yield "no screen is configured: calls that are not sampled have no score"
 

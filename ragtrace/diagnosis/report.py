@@ -201,7 +201,8 @@ def _no_problems_line(diagnosis: Diagnosis) -> str:
         return f"All well: {count} calls with contexts and an answer were scored in the last {minutes:.0f} minutes."
     if diagnosis.state != "running":
         return "Nothing is wrong as far as can be seen from here."
-    return f"Nothing is wrong as far as can be seen, but no call was scored in the last {minutes:.0f} minutes."
+    none = f"no call with contexts and an answer was scored in the last {minutes:.0f} minutes"
+    return f"Nothing is wrong as far as can be seen, but {none}."
 
 
 def _table(rows: Iterable[Sequence[str]]) -> list[str]:
@@ -294,7 +295,8 @@ def _capture_counts(seen: CaptureCounts) -> tuple[str, ...]:
         seen.workflow or "-",
         f"{seen.calls} calls",
         f"{seen.with_contexts} with contexts",
-        f"{seen.calls - seen.with_contexts} contexts_missing",
+        f"{seen.no_contexts} no_contexts",
+        f"{seen.contexts_missing} contexts_missing",
         f"{seen.with_answer} with an answer",
         f"{seen.calls - seen.with_answer} answer_not_captured",
     )

@@ -146,6 +146,11 @@ NO_CONTEXTS: Final = (
     "contexts has a score (contexts_missing): decorate the function that retrieves with @ragtrace.retrieve, or "
     'name the argument that holds the texts: @ragtrace.generate(contexts="docs")'
 )
+NO_DOCUMENTS: Final = (
+    "the retrieval found nothing in the first %d calls of workflow %s, so that nothing that compares answers with "
+    "contexts has a score (no_contexts): look at the index and at the filters of the search; if it finds documents, "
+    "say where they are in what the function returns: @ragtrace.retrieve(documents=lambda found: found.matches)"
+)
 NO_ANSWERS: Final = (
     "no answer was found in the first %d calls of workflow %s, so that nothing has a score (answer_not_captured): say "
     "where it is in what the function returns: @ragtrace.trace(answer=lambda result: result.text)"
@@ -191,7 +196,7 @@ def cause_of(reason: str, detail: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class CaptureCounts:
-    """Counts of a workflow's calls: all calls, and calls whose contexts or answer were captured.
+    """Counts of a workflow's calls: all calls, and calls with contexts, with a retrieval in vain and with an answer.
 
     Calls that raised are left out.
     """
@@ -199,8 +204,23 @@ class CaptureCounts:
     workflow: str
     calls: int = 0
     with_contexts: int = 0
-    """Number of calls whose retrieval was captured, also if the retrieval returned nothing."""
+    """Number of calls whose retrieval found a text."""
+    no_contexts: int = 0
+    """Number of calls whose retrieval was captured and found no text."""
     with_answer: int = 0
+
+    @property
+    def contexts_missing(self) -> int:
+        """Number of calls whose retrieval was not captured."""
+        return self.calls - self.with_contexts - self.no_contexts
+
+    @property
+    def defects(self) -> list[tuple[str, str]]:
+        """What was captured in none of the calls, each with a message that takes number of calls and workflow."""
+        found = [] if self.with_answer else [("answer", NO_ANSWERS)]
+        if not self.with_contexts:
+            found.insert(0, ("documents", NO_DOCUMENTS) if self.no_contexts else ("contexts", NO_CONTEXTS))
+        return found
 
 
 @dataclass(slots=True)
@@ -254,19 +274,20 @@ class HealthMonitor:
             return
         counts = self.captured.setdefault(call.workflow, CaptureCounts(call.workflow))
         counts.calls += 1
-        counts.with_contexts += call.contexts is not None
+        has_contexts = any(document.text.strip() for document in call.contexts or ())
+        counts.with_contexts += has_contexts
+        counts.no_contexts += call.contexts is not None and not has_contexts
         counts.with_answer += call.answer_captured
-        if counts.calls == _FIRST_CALLS:
-            self._warn_missing("contexts", counts.with_contexts, NO_CONTEXTS, call.workflow)
-            self._warn_missing("answer", counts.with_answer, NO_ANSWERS, call.workflow)
+        for what, message in counts.defects if counts.calls == _FIRST_CALLS else ():
+            self._warn_once(what, message, call.workflow)
         # Metrics that need no judge, such as latencies, do not show that an evaluator works.
         judged = (each for each in evaluations if each.evaluator != LabelFreeJudge.id)
         scored = any(isinstance(result, Score) for each in judged for result in each.results.values())
-        if call.contexts is not None and call.answer_captured and scored:
+        if has_contexts and call.answer_captured and scored:
             self._scored.append(self._clock())
 
-    def _warn_missing(self, what: str, count: int, message: str, workflow: str) -> None:
-        if count == 0 and what not in self._logged:
+    def _warn_once(self, what: str, message: str, workflow: str) -> None:
+        if what not in self._logged:
             self._logged.add(what)
             if not any(place.startswith(f"capture.{what}:") for place in faults.counts()):  # else capture has warned
                 log_safely(logging.WARNING, message, _FIRST_CALLS, repr(workflow))

@@ -117,6 +117,36 @@ def test_a_call_that_was_sampled_out_says_at_what_probability() -> None:
     assert (fate.trace_id, fate.span_id) == (f"{context.trace_id:032x}", f"{context.span_id:016x}")
 
 
+def test_a_judge_that_never_sees_a_call_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is configured, and the sampling sends it nothing, whichever way the rate was set."""
+    judge = FakeJudge(GOOD, name="judge")
+    monkeypatch.setenv("RAGTRACE_SAMPLE_RATE", "0")
+    for sampling in (None, ragtrace.Sampling(rate=0.0), ragtrace.Sampling(rate=0.0, suspicious_rate=0.0)):
+        watch(judge=judge, sampling=sampling)
+        watched.ask("where?")
+        assert ragtrace.flush()
+        *_, note = ragtrace.doctor(probe=False).notes
+        assert note.startswith(
+            "the judge 'judge' never sees a call of the application: the sampling has the rate 0 and"
+        )
+    assert judge.calls == []
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        ragtrace.Sampling(rate=0.001),
+        ragtrace.Sampling(rate=0.0, suspicious_rate=0.5),
+        ragtrace.Sampling(rate=0.0, always=["abstained"]),
+    ],
+    ids=["rate", "suspicious", "always"],
+)
+def test_a_judge_that_may_see_a_call_is_not_noted(sampling: ragtrace.Sampling) -> None:
+    """A low rate, or one for some calls alone, is a wish."""
+    watch(judge=FakeJudge(GOOD, name="judge"), sampling=sampling)
+    assert not any("never sees" in note for note in ragtrace.doctor(probe=False).notes)
+
+
 def test_a_judge_that_is_rate_limited_says_for_how_long() -> None:
     """The server's error first, then how long its Retry-After lasts."""
     watch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -159,6 +160,50 @@ def test_contexts_that_are_never_captured_are_told_once(caplog: pytest.LogCaptur
     assert "contexts_missing" in diagnosis.fates[-1].why
     assert "All well" not in str(diagnosis)
     assert any("contexts_missing" in problem for problem in diagnosis.problems)
+
+
+@ragtrace.retrieve
+def search_towns(query: str) -> list[str]:
+    return ["Paris is a big city."] if "Paris" in query else []
+
+
+@ragtrace.trace(name="towns")
+def ask_of_towns(question: str) -> str:
+    search_towns(question)
+    return ANSWER
+
+
+def test_a_retriever_that_never_finds_anything_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """After the first ten calls; the doctor counts no call with contexts, and says that it is not well."""
+    watch()
+    for _ in range(12):
+        ask_of_towns("where?")
+    assert ragtrace.flush()
+    [warning] = warnings(caplog)
+    assert "the retrieval found nothing in the first 10 calls of workflow 'towns'" in warning
+    diagnosis = ragtrace.doctor(probe=False)
+    [row] = diagnosis.seen
+    assert (row.calls, row.with_contexts, row.no_contexts, row.with_answer) == (12, 0, 12, 12)
+    assert re.search("towns +12 calls +0 with contexts +12 no_contexts +0 contexts_missing +12 with an", str(diagnosis))
+    [problem] = diagnosis.problems
+    assert "the retrieval found nothing in the first 12 calls of workflow 'towns'" in problem
+    assert "no_contexts" in problem
+    assert "All well" not in str(diagnosis)
+    assert diagnosis.scored_lately == 0
+
+
+def test_a_retriever_that_sometimes_finds_nothing_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is wrong; of the scored calls those count that had contexts."""
+    watch()
+    for question in ("where is Paris?", *["where?"] * 11):
+        ask_of_towns(question)
+    assert ragtrace.flush()
+    assert warnings(caplog) == []
+    diagnosis = ragtrace.doctor(probe=False)
+    [row] = diagnosis.seen
+    assert (row.calls, row.with_contexts, row.no_contexts) == (12, 1, 11)
+    assert diagnosis.problems == ()
+    assert "All well: 1 calls with contexts and an answer were scored" in str(diagnosis)
 
 
 def test_an_answer_that_is_never_seen_is_told_with_the_function_and_with_what_follows(
