@@ -448,7 +448,8 @@ class Worker(Generic[T]):
                 for its own work afterwards.
 
         Returns:
-            Items that were never begun, and those that block the thread, so that they could not be cancelled.
+            Items that were never begun, one that is being weighed included, and those that block the thread, so that
+            they could not be cancelled.
         """
         with self._lock:
             self._closed = True
@@ -610,6 +611,8 @@ class Worker(Generic[T]):
                 self._taken.extend(entries)
             weights = [self._weight_of(entry.item) for entry in entries]
             with self._lock:
+                if self._over:
+                    return  # `stop` has given these items back
                 for entry, weight in zip(entries, weights, strict=True):
                     entry.weight = weight if self._admission.fits(weight) else 0
                     self._admission.weigh(weight, entry.weight)
@@ -632,10 +635,9 @@ class Worker(Generic[T]):
                 return
             entry = self._taken.popleft()
             self._in_hand[id(entry)] = entry
-            if not entry.small:  # a call takes over the texts of its steps that were handled since it was weighed
-                more = self._weight_of(entry.item) - entry.weight
-                entry.weight += more
-                self._admission.reweigh(more)
+        # A call takes over the texts of its steps that were handled since it was weighed.
+        if not entry.small and not self._reweigh(entry):
+            return
         rest: Awaitable[None] | None = None
         _handled.set(entry)
         try:
@@ -650,6 +652,20 @@ class Worker(Generic[T]):
         task = asyncio.get_running_loop().create_task(self._finish(entry, rest))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+
+    def _reweigh(self, entry: _Entry[T]) -> bool:
+        """Measure the size of an item in hand again.
+
+        Return False if the worker was stopped meanwhile: `stop` gives the item back, so that it must not be handled.
+        """
+        more = self._weight_of(entry.item) - entry.weight  # without the lock, for which threads that offer items wait
+        with self._lock:
+            if self._over:
+                self._admission.free(entry.small, entry.weight)
+                return False
+            entry.weight += more
+            self._admission.reweigh(more)
+            return True
 
     async def _finish(self, entry: _Entry[T], rest: Awaitable[None]) -> None:
         try:

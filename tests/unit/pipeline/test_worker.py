@@ -388,6 +388,103 @@ def test_the_queue_is_bounded_in_bytes(make: Make) -> None:
     assert rejected.wait(WAIT_S)
 
 
+class Weighing:
+    """Weighs an item for the *turn*-th time as long as a test wants, and all others at once.
+
+    The worker weighs an item when it takes it from its queue, and again when it begins to handle it.
+    """
+
+    def __init__(self, turn: int, weight: int = 1) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self._turn, self._weight, self._weighed = turn, weight, 0
+
+    def __call__(self, item: int) -> int:
+        self._weighed += 1
+        if self._weighed == self._turn:
+            self.begun.set()
+            self.go_on.wait(3 * WAIT_S)
+        return self._weight
+
+
+def _in_thread(do: Callable[[], object]) -> list[object]:
+    """Call *do* on a thread of its own, and return its result in a list; an empty one if it does not return in time."""
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(do()), daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    return list(found)
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_an_offer_does_not_wait_for_an_item_to_be_weighed(make: Make, turn: int) -> None:
+    """The threads that offer items are those of requests."""
+    handled: list[int] = []
+
+    async def handle(item: int) -> None:
+        handled.append(item)
+
+    weighing = Weighing(turn)
+    worker = make(handle, weigh=weighing)
+    worker.offer(1)
+    assert weighing.begun.wait(WAIT_S)
+    offered = _in_thread(lambda: worker.offer(2))
+    weighing.go_on.set()
+    assert offered == [True]
+    assert worker.wait_idle(WAIT_S)
+    assert handled == [1, 2]
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_stop_gives_back_what_is_being_weighed(make: Make, turn: int) -> None:
+    """Once: it is neither handled nor rejected afterwards, however heavy it turns out to be."""
+    handled: list[int] = []
+    rejected: list[int] = []
+    closed = threading.Event()
+
+    async def handle(item: int) -> None:
+        handled.append(item)
+
+    async def aclose() -> None:
+        closed.set()
+
+    weighing = Weighing(turn, weight=1_000)
+    worker = make(handle, weigh=weighing, aclose=aclose, reject=rejected.append, most_bytes=100 if turn == 1 else 2_000)
+    worker.offer(1)
+    assert weighing.begun.wait(WAIT_S)
+    given_back = _in_thread(lambda: worker.stop(0.0))
+    weighing.go_on.set()
+    assert given_back == [[1]]
+    assert closed.wait(WAIT_S)
+    assert (handled, rejected, worker.size) == ([], [], 0)
+
+
+def test_what_an_item_has_gained_since_it_was_weighed_counts_until_it_is_done(make: Make) -> None:
+    """A call takes over the texts of its steps; afterwards the queue has all of its memory again."""
+    release, begun, rejections = threading.Event(), threading.Event(), threading.Event()
+    weights = {1: iter((10, 60)), 2: iter((50, 50)), 3: iter((100, 100))}
+    rejected: list[int] = []
+
+    async def handle(item: int) -> None:
+        if item == 1:
+            begun.set()
+            await asyncio.to_thread(release.wait, WAIT_S)
+
+    def reject(item: int) -> None:
+        rejected.append(item)
+        rejections.set()
+
+    worker = make(handle, weigh=lambda item: next(weights[item]), reject=reject, most_bytes=100)
+    worker.offer(1)
+    assert begun.wait(WAIT_S)
+    worker.offer(2)
+    assert rejections.wait(WAIT_S)
+    release.set()
+    assert worker.wait_idle(WAIT_S)
+    worker.offer(3)
+    assert worker.wait_idle(WAIT_S)
+    assert rejected == [2]
+
+
 def test_items_wait_a_moment_for_room_for_what_comes_of_them(make: Make) -> None:
     """A burst is spread out for an exporter that is at work."""
     room, handled = threading.Event(), threading.Event()
