@@ -19,11 +19,12 @@ says: with f = max(1, B var(means of blocks of B calls) / var(c')), the largest 
 counts as its effective number of calls divided by f.
 
 **Gate.** The sum W = max(0, W + badness - bound - 0.01) from 0 rises while scores are bad. An alarm waits until W is
-twice the largest value that it has when the baseline itself is replayed. The gate can only delay an alarm.
+2 f^(1/4) times the largest value that it has when the baseline itself is replayed: a baseline with few turns of topics
+shows less than what is usual. The gate can only delay an alarm.
 
 Sources: Robinson 1991, Statistical Science 6:15 (shrunken effects); Searle, Casella and McCulloch 1992, section 3.6
-(variance components of unbalanced data); Page 1954 (the cumulative sum). The factors 2 and 0.01 are our own, and were
-chosen by simulation (`tests/benchmarks/README.md`).
+(variance components of unbalanced data); Page 1954 (the cumulative sum). The factors 2 f^(1/4) and 0.01 are our own,
+and were chosen by simulation (`tests/benchmarks/README.md`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ FEWEST_CALLS: Final = 5
 ALLOWANCE: Final = 0.01
 """Amount by which a score must be worse than the bound to add to the excess (W)."""
 _GATE_FACTOR: Final = 2.0
+_GATE_POWER: Final = 0.25
+"""Power of the block factor in the gate: with 1/2, worse answers are told of late where topics take turns; with 0, more
+than 3 in 100 alerts raise a false alarm within 1,000 calls there."""
 _BLOCKS: Final = (10, 30, 100, 300, 1_000)
 _FEWEST_BLOCKS: Final = 5
 _REPEATED_WITHIN: Final = 10
@@ -155,7 +159,8 @@ class Adjustment:
         found = Distribution.of(
             adjusted, weights=weights, questions=questions, versions=versions, since=since, until=until
         )
-        found = replace(found, effective_n=max(1.0, found.effective_n / block_factor(adjusted)))
+        factor = block_factor(adjusted)
+        found = replace(found, effective_n=max(1.0, found.effective_n / factor))
         largest_weight = max(weights)
         shares = [weight / largest_weight for weight in weights]
         gates: list[float] = []
@@ -163,7 +168,7 @@ class Adjustment:
             bound = baseline_bound(found, direction)
             badness = adjusted if direction == "above" else [1.0 - score for score in adjusted]
             largest = _largest_excess(badness, bound if direction == "above" else 1.0 - bound, shares, questions)
-            gates.append(_GATE_FACTOR * largest)
+            gates.append(_GATE_FACTOR * factor**_GATE_POWER * largest)
         effects = by_document.most_frequent(MOST_DOCUMENTS)
         return cls(found, lengths, tuple(map(by_length.of, range(len(lengths) + 1))), effects, *gates)
 
