@@ -1,7 +1,8 @@
 """Arize Phoenix: traces by OTLP, scores as span annotations.
 
 Variables: `PHOENIX_COLLECTOR_ENDPOINT` (default http://localhost:6006; the HTTP address, as annotations go there too),
-`PHOENIX_API_KEY`, `PHOENIX_PROJECT_NAME`, `PHOENIX_CLIENT_HEADERS`. It takes neither metrics nor logs. Sources:
+`PHOENIX_API_KEY`, `PHOENIX_PROJECT_NAME` (default: the name of the service, as all services would be one list in the
+project that Phoenix chooses), `PHOENIX_CLIENT_HEADERS`. It takes neither metrics nor logs. Sources:
 arize.com/docs/phoenix, "Environment variables" and "REST API"; observed with 20.26.1.
 """
 
@@ -40,7 +41,14 @@ def phoenix(environ: Environ) -> Backend:
         headers["authorization"] = f"Bearer {key}"
     resource = {semconv.OI_PROJECT: project} if project else {}
     scores = PhoenixScores(client(environ, base, headers))
-    return Backend(base, headers, dialects=OPENINFERENCE, resource=resource, scores=scores)
+    return Backend(
+        base,
+        headers,
+        dialects=OPENINFERENCE,
+        resource=resource,
+        service_attribute=semconv.OI_PROJECT,
+        scores=scores,
+    )
 
 
 class PhoenixScores(ScoreApi):

@@ -40,6 +40,8 @@ class Backend:
     """More headers for one of the signals."""
     dialects: tuple[str, ...] = ()
     resource: Mapping[str, str] = field(default_factory=dict[str, str])
+    service_attribute: str = ""
+    """Resource attribute that has the name of the service, unless `resource` or the user sets it; empty: none."""
     scores: ScoreSink | None = None
     """Sink for the scores where the backend does not read them from OTLP."""
 
@@ -79,7 +81,13 @@ class Preset:
         signals = otlp.otlp(backend.as_variables(environ))
         if text(environ, "OTEL_SDK_DISABLED").lower() == "true":
             return signals
-        return replace(signals, scores=backend.scores, dialects=backend.dialects, resource=backend.resource)
+        return replace(
+            signals,
+            scores=backend.scores,
+            dialects=backend.dialects,
+            resource=backend.resource,
+            service_attribute=backend.service_attribute,
+        )
 
     def endpoints(self, environ: Environ) -> list[Endpoint]:
         """Return the endpoint of each signal to export, with the environment variable that sets the endpoint."""

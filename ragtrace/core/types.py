@@ -456,6 +456,8 @@ class Signals:
     """Attribute conventions that the backend reads; those that the user names take precedence."""
     resource: Mapping[str, str] = field(default_factory=dict[str, str])
     """Resource attributes for the backend; those of the user take precedence."""
+    service_attribute: str = ""
+    """Resource attribute that has the name of the service, unless `resource` or the user sets it; empty: none."""
 
 
 class JudgedTexts(NamedTuple):

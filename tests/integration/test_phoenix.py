@@ -167,3 +167,14 @@ def test_the_latency_is_the_applications(phoenix_server: Phoenix, project: str) 
     spans = _spans(phoenix_server, project)
     assert spans["CHAIN"]["attributes"]["ragtrace.eval.status"] == "ok"
     assert _latency_ms(phoenix_server, project) <= asked_ms + 1 < JUDGING_S * 1000
+
+
+def test_two_services_are_two_projects(phoenix_server: Phoenix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has the name of its service, and its own spans alone."""
+    monkeypatch.setenv("PHOENIX_COLLECTOR_ENDPOINT", phoenix_server.http)
+    for service in ("a shop", "a library"):
+        ragtrace.configure(service=service, exporter="phoenix", metrics=["consistency"])
+        ask(QUESTION)
+        assert ragtrace.flush(timeout=10.0)
+    for service in ("a shop", "a library"):
+        assert len(_spans(phoenix_server, service.replace(" ", "%20"))) == 3

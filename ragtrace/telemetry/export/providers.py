@@ -183,7 +183,10 @@ def _resource_of(settings: Settings, signals: Signals) -> Resource:
     from opentelemetry.sdk.resources import Resource
 
     given = Resource.create({semconv.SERVICE_NAME: settings.service} if settings.service else {})  # and OTEL_RESOURCE_*
-    given = Resource(signals.resource).merge(given)  # what the user set goes first
+    service = str(given.attributes.get(semconv.SERVICE_NAME, ""))
+    named = bool(signals.service_attribute) and not service.startswith(_UNNAMED_SERVICE)
+    of_service = {signals.service_attribute: service} if named else {}
+    given = Resource({**of_service, **signals.resource}).merge(given)  # what the user set goes first
     return given if semconv.SERVICE_INSTANCE in given.attributes else with_new_identity(given)
 
 
@@ -249,6 +252,8 @@ def _queue_size(variable: str, default: int) -> int:
         ) from None
 
 
+_UNNAMED_SERVICE: Final = "unknown_service"
+"""Beginning of the name that OpenTelemetry gives a service without a name."""
 _PROCESS: Final[Mapping[str, tuple[Callable[[], object], Callable[[Any], None]]]] = {
     "tracer": (trace.get_tracer_provider, trace.set_tracer_provider),
     "meter": (metrics.get_meter_provider, metrics.set_meter_provider),

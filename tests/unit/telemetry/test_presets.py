@@ -20,6 +20,7 @@ from ragtrace.diagnosis.telemetry_probes import exporter_function
 from ragtrace_exporters.preset import Preset
 from tests.support.application import QUESTION, ask
 from tests.support.backends import Backend
+from tests.support.otlp import HttpReceiver, Receiver
 
 SECRET: Final = "s3cr3t-k3y"
 TRACES: Final = frozenset({"traces"})
@@ -348,3 +349,40 @@ def test_the_counts_are_a_metric_too(monkeypatch: pytest.MonkeyPatch) -> None:
         ragtrace.shutdown(timeout=2.0)
     counts = {point.attributes["ragtrace.outcome"]: point.value for point in points}
     assert counts["offered"] == counts["posted"] == 1
+
+
+@pytest.mark.parametrize(
+    ("service", "environ", "project"),
+    [
+        ("shop", {}, "shop"),
+        (None, {"OTEL_SERVICE_NAME": "till"}, "till"),
+        (None, {"OTEL_RESOURCE_ATTRIBUTES": "service.name=store"}, "store"),
+        ("shop", {"PHOENIX_PROJECT_NAME": "guide"}, "guide"),
+        ("shop", {"OTEL_RESOURCE_ATTRIBUTES": "openinference.project.name=mine"}, "mine"),
+        (None, {}, None),
+    ],
+    ids=["service", "otel-service", "resource", "project", "own-attribute", "nothing"],
+)
+def test_each_service_is_a_project_of_phoenix(
+    service: str | None, environ: Mapping[str, str], project: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable of Phoenix and the user's own attribute go first; without any name Phoenix chooses."""
+    with HttpReceiver() as receiver:
+        for variable, value in {"PHOENIX_COLLECTOR_ENDPOINT": receiver.endpoint, **environ}.items():
+            monkeypatch.setenv(variable, value)
+        ragtrace.configure(service=service, exporter="phoenix")
+        ask(QUESTION)
+        ragtrace.flush(timeout=5.0)
+        receiver.wait_for(lambda got: got.spans)
+        ragtrace.shutdown(timeout=0.0)
+        assert {span.resource.get("openinference.project.name") for span in receiver.spans} == {project}
+
+
+def test_other_backends_get_no_project_of_phoenix(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attribute is for the one backend that reads it."""
+    for variable, value in receiver.environ.items():
+        monkeypatch.setenv(variable, value)
+    ragtrace.configure(service="shop", exporter="otlp")
+    ask(QUESTION)
+    assert ragtrace.flush(timeout=5.0)
+    assert {span.resource.get("openinference.project.name") for span in receiver.spans} == {None}
