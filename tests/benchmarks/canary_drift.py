@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.canary_drift [STREAMS [falls]]
 
-With `falls`, only the table of large and small falls is printed: how many of them are seen at all within 5,000 canary
-judgements after the fall, and after how many judgements in the median.
+With `falls`, only the table of large and small falls is printed: how many of them are seen within 500 and within 5,000
+canary judgements after the fall, and after how many judgements in the median of these.
 Labels are drawn half and half. "fixed" judges always judge the same canary alike, of 15 with each label; all others err
 independently at each judgement. All seeds are fixed.
 """
@@ -18,6 +18,7 @@ from typing import Final
 from tests.support.canary_judges import LESS_SENSITIVE, USUAL, CanaryStream, ErrorRates
 
 _STREAMS: Final = 300
+_SOON: Final = 500
 _MOST: Final = 5_000
 _QUIET: Final = 300_000
 _BEFORE: Final = (100, 200, 300, 500, 1_000, 3_000)
@@ -26,7 +27,7 @@ _FALLS: Final = (
     *(ErrorRates(1 - sensitivity, USUAL.good) for sensitivity in (0.6, 0.7, 0.75, 0.8, 0.85)),
     *(ErrorRates(USUAL.bad, 1 - specificity) for specificity in (0.7, 0.8, 0.85, 0.9)),
 )
-_BEFORE_FALLS: Final = (200, 500, 1_000, 3_000)
+_BEFORE_FALLS: Final = (100, 200, 500, 1_000, 3_000)
 _QUIET_RATES: Final = (
     USUAL,
     ErrorRates(0.3, 0.02),
@@ -64,8 +65,9 @@ def fall_delays(after: ErrorRates, before: int, streams: int) -> list[int | None
 
 
 def fall_table(streams: int) -> Iterator[str]:
-    """Yield the lines of a table of falls, large and small: the share that is seen, and the median delay of these."""
-    heads = [f"after {before:,}: seen within {_MOST:,}, median" for before in _BEFORE_FALLS]
+    """Yield the lines of a table of falls, large and small: the shares that are seen, and the median delay of these."""
+    heads = [f"after {before:,}" for before in _BEFORE_FALLS]
+    yield f"seen within {_SOON:,} / within {_MOST:,} canary judgements after the fall, median of these"
     yield f"| fall | {' | '.join(heads)} |"
     yield f"|---|{'---|' * len(heads)}"
     for after in _FALLS:
@@ -73,7 +75,9 @@ def fall_table(streams: int) -> Iterator[str]:
         for before in _BEFORE_FALLS:
             delays = fall_delays(after, before, streams)
             seen = [delay for delay in delays if delay is not None]
-            cells.append(f"{len(seen) / len(delays):.0%}, {median(seen):,.0f}" if seen else f"{0:.0%}, -")
+            soon = sum(delay <= _SOON for delay in seen)
+            middle = f"{median(seen):,.0f}" if seen else "-"
+            cells.append(f"{soon / len(delays):.0%} / {len(seen) / len(delays):.0%}, {middle}")
         if after.bad != USUAL.bad:
             changed = f"sensitivity 0.9 to {1 - after.bad:g}"
         else:

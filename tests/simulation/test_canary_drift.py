@@ -9,6 +9,7 @@ from statistics import mean
 import pytest
 
 from ragtrace.alerts.canary_drift import AgreementMonitor
+from tests.benchmarks.canary_drift import fall_delays, fall_table
 from tests.support.canary_judges import LESS_SENSITIVE, USUAL, CanaryStream, ErrorRates
 
 
@@ -29,6 +30,31 @@ def delays(before: int, streams: int, canaries: int | None = None) -> list[int]:
 def test_a_fall_of_the_sensitivity_is_detected_soon(before: int, most: int, canaries: int | None) -> None:
     """Within 150 canary judgements in the mean, whether a canary is always judged alike or not."""
     assert mean(delays(before, 60, canaries)) < most
+
+
+@pytest.mark.parametrize(
+    ("sensitivity", "before", "least", "most"),
+    [(0.75, 200, 0.3, 0.65), (0.75, 1_000, 0.8, 1.0), (0.85, 200, 0.0, 0.2), (0.85, 1_000, 0.0, 0.3)],
+)
+def test_how_many_falls_are_seen_depends_on_their_size(
+    sensitivity: float, before: int, least: float, most: float
+) -> None:
+    """Within 500 canary judgements, of falls from 0.9: the docs have these shares, of more streams."""
+    found = fall_delays(ErrorRates(1 - sensitivity, USUAL.good), before, 40)
+    assert least <= sum(delay is not None and delay <= 500 for delay in found) / len(found) <= most
+
+
+def test_the_table_of_falls_begins_with_the_false_alarms() -> None:
+    """A judge that stays as it is has the first row, and each fall one of its own."""
+    lines = fall_table(1)
+    next(lines)
+    head, _, row = (next(lines).strip("|").split("|") for _ in range(3))
+    assert [cell.strip() for cell in head] == [
+        "fall",
+        *(f"after {before}" for before in ("100", "200", "500", "1,000", "3,000")),
+    ]
+    assert row[0].strip() == "none (a false alarm)"
+    assert len(row) == len(head)
 
 
 @pytest.mark.parametrize("rates", [USUAL, ErrorRates(0.3, 0.02), ErrorRates(0.02, 0.3), ErrorRates(0.5, 0.5)])
