@@ -51,6 +51,8 @@ def vendored(tmp_path: Path) -> Path:
         for entry in Path(folder).iterdir():
             if entry.suffix not in (".dist-info", ".egg-info", ".pth") and not (tmp_path / entry.name).exists():
                 (tmp_path / entry.name).symlink_to(entry)
+    if "StopIteration" in _run(tmp_path, "-c", "import opentelemetry.context").stderr:
+        pytest.skip("this version of opentelemetry-api finds its own context by metadata alone")
     return tmp_path
 
 
