@@ -76,7 +76,7 @@ The judge failed (status `judge_error`):
 | reason | meaning |
 |---|---|
 | `unavailable` | the judge cannot be reached or refuses requests (key, model, rate limit), or its circuit is open |
-| `timeout` | the judge did not answer before the call's deadline (`judge_timeout=`) |
+| `timeout` | the judge did not answer before the call's deadline (`JudgeLimits(timeout=)`) |
 | `refused`, `content_filter` | the model refused to judge, or the server withheld the reply |
 | `truncated` | the reply was cut off: raise `max_tokens=`, or use a model with a larger context |
 | `unparsable`, `ambiguous` | the reply cannot be read, or holds several different answers |

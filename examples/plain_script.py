@@ -38,7 +38,7 @@ def ask(question: str) -> str:
 
 
 if __name__ == "__main__":
-    ragtrace.configure(service="landmarks", exporter="console-full", evidence=True)
+    ragtrace.configure(service="landmarks", exporter="console-full", telemetry=ragtrace.TelemetryOptions(evidence=True))
     print(ask(" ".join(sys.argv[1:]) or "Who built the Eiffel Tower?"))
     ragtrace.flush()
     print(ragtrace.stats())

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ragtrace.core.errors import JudgeError, RagtraceError, SettingsError, UnknownMetricError
     from ragtrace.core.labels import Claim
     from ragtrace.core.ledger import Stats, Tally
+    from ragtrace.core.options import BaselineLearning, Canaries, History, JudgeLimits, Limits, TelemetryOptions
     from ragtrace.core.price import Price
     from ragtrace.core.types import Document, Judge, Judgement, Metric, RagCall, Score, Signals, Unscored, Usage
     from ragtrace.decorators import generate, retrieve, tool, trace
@@ -60,9 +61,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Alert",
     "Baseline",
+    "BaselineLearning",
     "BertScoreTokens",
     "Calibration",
     "CallBlock",
+    "Canaries",
     "Claim",
     "Diagnosis",
     "Document",
@@ -70,10 +73,13 @@ __all__ = [
     "Estimate",
     "Evaluations",
     "HHEM",
+    "History",
     "HoldProcessor",
     "Judge",
     "JudgeError",
+    "JudgeLimits",
     "Judgement",
+    "Limits",
     "Metric",
     "OpenAIEmbedder",
     "OpenAIJudge",
@@ -88,6 +94,7 @@ __all__ = [
     "Signals",
     "Stats",
     "Tally",
+    "TelemetryOptions",
     "UnknownMetricError",
     "Unscored",
     "Usage",
@@ -130,6 +137,9 @@ _HOMES = {
     "ragtrace.core.errors": ("JudgeError", "RagtraceError", "SettingsError", "UnknownMetricError"),
     "ragtrace.core.labels": ("Claim",),
     "ragtrace.core.ledger": ("Stats", "Tally"),
+    "ragtrace.core.options": (
+        "BaselineLearning", "Canaries", "History", "JudgeLimits", "Limits", "TelemetryOptions",
+    ),
     "ragtrace.core.price": ("Price",),
     "ragtrace.core.types": (
         "Document", "Judge", "Judgement", "Metric", "RagCall", "Score", "Signals", "Unscored", "Usage",

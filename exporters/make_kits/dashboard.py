@@ -472,7 +472,7 @@ def calibration_panels() -> list[Panel]:
         "Agreement of the judge with canaries",
         "Share of the latest hundred judgements of labelled calls in which the judge agrees with the label, of calls labelled "
         "bad (sensitivity) and good (specificity); with several processes the lowest. Compare with its own past. No line: no "
-        "canaries (configure(canaries=...)).",
+        "canaries (ragtrace.Canaries).",
         query(f"min by ({of}, {label}) ({agreement}{{{SERVICE}}})", f"{series}, labelled {{{{{label}}}}}"),
         unit="percentunit",
         span=HALF,

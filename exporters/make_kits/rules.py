@@ -312,7 +312,7 @@ def _dropped(timing: Timing) -> Rule:
         "warning",
         f"calls are dropped unscored in {{{{ $labels.{JOB} }}}}: {{{{ $labels.{REASON} }}}}",
         f"{{{{ $value | humanize }}}} calls were not scored by {_WHO} in the last {timing.trouble}. Estimates "
-        "stay right as long as the loss has nothing to do with quality. Raise capacity=, or lower the sampling rate.",
+        "stay right as long as the loss has nothing to do with quality. Raise Limits(capacity=), or lower the sampling rate.",
     )
 
 

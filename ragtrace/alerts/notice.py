@@ -63,7 +63,7 @@ class Example:
     """Statements of the answer, in full, with words that no retrieved passage has: found by a comparison of words,
     which also finds true paraphrases. Empty where a judge has labelled statements."""
     url: str = ""
-    """Address of the trace in the backend's user interface; empty without `configure(trace_url=...)`."""
+    """Address of the trace in the backend's user interface; empty without `TelemetryOptions(trace_url=...)`."""
 
     @classmethod
     def from_call(

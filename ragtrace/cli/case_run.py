@@ -420,7 +420,13 @@ class _Application:
         collector, ids, errors = _CallCollector(), dict[int, str](), dict[int, str]()
         with _without_settings():
             # Nothing of a test run may reach a backend, a history or a spool that the environment names.
-            ragtrace.configure(exporter="none", screen=collector, metrics="consistency", set_global=False, enabled=True)
+            ragtrace.configure(
+                exporter="none",
+                screen=collector,
+                metrics="consistency",
+                telemetry=ragtrace.TelemetryOptions(set_global=False),
+                enabled=True,
+            )
         try:
             for first in range(0, len(cases), _CALLS_AT_ONCE):
                 self._answer_some(cases[first : first + _CALLS_AT_ONCE], ids, errors)

@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
         "--concurrency",
         type=whole_number(1, 4_096),
         metavar="N",
-        help="calls that the judge sees at a time (default: judge_concurrency of the configuration, 16)",
+        help="calls that the judge sees at a time (default: JudgeLimits(concurrency=) of the judge, 16)",
     )
     parser.add_argument(
         "--store",
@@ -66,6 +66,28 @@ def add(commands: Any) -> None:
     )
 
 
+def _limit_concurrency(judge: Any, concurrency: int) -> None:
+    """Let *judge*, if there is one, see at most *concurrency* calls at a time.
+
+    Raises:
+        SettingsError: the judge does not let its attribute `limits` be set.
+    """
+    from dataclasses import replace
+
+    from ragtrace.core.errors import SettingsError
+    from ragtrace.runtime.configure import limits_of
+
+    if judge is None:
+        return
+    try:
+        judge.limits = replace(limits_of(judge), concurrency=concurrency)
+    except AttributeError as error:
+        raise SettingsError(
+            f"--concurrency needs a judge whose attribute `limits` can be set, got {type(judge).__name__}: {error}; "
+            "leave the option out, and give the judge limits = ragtrace.JudgeLimits(concurrency=...)"
+        ) from error
+
+
 def run(options: argparse.Namespace) -> int:
     """Run the command `ragtrace worker` until a signal ends it, and return the exit status."""
     import ragtrace
@@ -79,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
         url, origin = _broker(options, arguments)
         check_broker_url(url, origin)
         if options.concurrency is not None:
-            arguments["judge_concurrency"] = options.concurrency
+            _limit_concurrency(arguments.get("judge"), options.concurrency)
         ragtrace.configure(**arguments)
     except SettingsError as error:
         print_error(str(error))

@@ -12,12 +12,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from ragtrace.core.errors import SettingsError, spelling_hint
+from ragtrace.core.options import JudgeLimits, field_names
 
 log = logging.getLogger("ragtrace")
-T = TypeVar("T")
 
 CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CONTENT_MODES: Final = ("NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT")
@@ -113,6 +113,36 @@ class _RawValue(NamedTuple):
         return SettingsError(f"{wanted}, got {self.raw!r} (from {self.origin}); {advice}")
 
 
+class Setting(NamedTuple):
+    """Declaration of one setting: where its value comes from, how it is validated, and what its documentation says.
+
+    Its environment variable is `RAGTRACE_` and its name in capitals.
+    """
+
+    name: str
+    """Field of `Settings`."""
+    default: object
+    parse: Callable[[_RawValue], object]
+    meaning: str
+    """What it is, in Markdown, for docs/configuration.md."""
+    keyword: str = ""
+    """How it is written in Python, such as `Limits(capacity=)`; empty: as the argument of `configure` with its name."""
+    shown_default: str = ""
+    """Default as the documentation shows it; empty: the value."""
+    variables: tuple[str, ...] = ()
+    """Environment variables that are read after its own."""
+
+    @property
+    def written(self) -> str:
+        """How the setting is written in Python."""
+        return self.keyword or f"{self.name}="
+
+    @property
+    def all_variables(self) -> tuple[str, ...]:
+        """Its environment variables, in the order in which they are looked for."""
+        return (f"RAGTRACE_{self.name.upper()}", *self.variables)
+
+
 class _SettingsReader:
     """Reader of raw settings from keyword arguments, environment variables and defaults, in this order."""
 
@@ -120,26 +150,29 @@ class _SettingsReader:
         self._keywords, self._environ = keywords, environ
         self.origins: dict[str, str] = {}
 
-    def value(self, name: str, default: object, *variables: str) -> _RawValue:
-        own = (f"RAGTRACE_{name.upper()}",) if name else ()
-        variable = next((each for each in (*own, *variables) if self._environ.get(each, "") != ""), "")
-        value = _RawValue(default, f"the default of {name}=")
+    def read(self, setting: Setting) -> object:
+        name = setting.name
+        value = _RawValue(setting.default, f"the default of {setting.written}")
+        self.origins[name] = DEFAULT
+        given = [each for each in setting.all_variables if self._environ.get(each, "") != ""]
         if self._keywords.get(name) is not None:
-            value = _RawValue(self._keywords[name], f"{name}=")
-        elif variable:
-            value = _RawValue(self._environ[variable], variable)
-        self.origins[name] = DEFAULT if value.raw is default else value.origin
-        return value
+            value = _RawValue(self._keywords[name], setting.written)
+            self.origins[name] = setting.written
+        elif given:
+            value = _RawValue(self._environ[given[0]], given[0])
+            self.origins[name] = given[0]
+        return setting.parse(value)
 
-    def read(self, name: str, default: object, parse: Callable[[_RawValue], T], *variables: str) -> T:
-        return parse(self.value(name, default, *variables))
+    def variable(self, name: str, default: object) -> _RawValue:
+        """Return the value of the environment variable *name*, or *default* if it is not set."""
+        return _RawValue(self._environ.get(name, "") or default, name)
 
 
 def resolve_settings(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
     """Return all settings of ragtrace, read from *keywords* and *environ* and validated.
 
     Args:
-        keywords: what the user passed to `configure`, by name; None counts as not passed.
+        keywords: what the user passed to `configure`, by the name of the setting; None counts as not passed.
         environ: the environment.
 
     Raises:
@@ -147,66 +180,30 @@ def resolve_settings(keywords: Mapping[str, object], environ: Mapping[str, str])
     """
     source = _SettingsReader(keywords, environ)
     _warn_of_unknown_variables(environ)
-    store = source.read("store", "", _path)
-    return Settings(
-        service=source.read("service", "", _text, "OTEL_SERVICE_NAME"),
-        enabled=_enabled(source),
-        exporter=source.read("exporter", "otlp", _text),
-        metrics=source.read("metrics", None, lambda value: None if value.raw is None else _names_in_list(value)),
-        dialects=source.read("dialects", ("otel",), _dialects),
-        capture_content=source.read("capture_content", "SPAN_ONLY", _content_mode, CONTENT_VARIABLE),
-        evidence=source.read("evidence", False, _flag),
-        hold_seconds=source.read("hold_seconds", 10.0, _above_zero),
-        capacity=source.read("capacity", 2048, _count),
-        queue_bytes=source.read("queue_bytes", 64 << 20, _count),
-        judge_timeout=source.read("judge_timeout", 30.0, _above_zero),
-        judge_concurrency=source.read("judge_concurrency", 16, _count),
-        judge_turns=source.read("judge_turns", 6, _count_or_zero),
-        max_chars=source.read("max_chars", 20_000, _count),
-        sample_rate=source.read("sample_rate", 0.05, partial(_rate, name="sample_rate")),
-        spool=source.read("spool", "", _path),
-        store=store,
-        store_days=source.read(
-            "store_days", 30.0, partial(_above_zero, wanted="expected days above 0", advice="write for instance 30")
-        ),
-        store_bytes=source.read("store_bytes", 1 << 30, _count),
-        set_global=source.read("set_global", False, _flag),
-        evaluate_spans=source.read("evaluate_spans", False, _flag),
-        baseline=_baseline(source, store),
-        baseline_calls=source.read("baseline_calls", 500, _count),
-        calibration=source.read("calibration", "", _path),
-        trace_url=source.read("trace_url", "", _trace_url),
-        canaries=source.read("canaries", "", _path),
-        canary_interval=source.read("canary_interval", 300.0, _above_zero),
-        fleet=_broker_url(source),
-        genai_metrics=_genai_metrics(source),
-        origins=source.origins,
-    )
-
-
-def _baseline(source: _SettingsReader, store: str) -> str:
-    """Return the path of the file in which the baseline of the application's scores is kept.
-
-    The default is beside the file of the history, if there is a history.
-    """
-    given = source.value("baseline", None)
-    if given.raw is not None:
-        return _path(given)
-    if not store:
-        return ""
-    source.origins["baseline"] = source.origins["store"]
-    return f"{store}.baseline.json"
-
-
-def _enabled(source: _SettingsReader) -> bool:
-    if _flag(source.value("enabled", True)) is False:
-        return False
+    values: dict[str, Any] = {each.name: source.read(each) for each in SETTINGS}
+    if values["baseline"] == "" and values["store"] and source.origins["baseline"] == DEFAULT:
+        values["baseline"] = f"{values['store']}.baseline.json"
+        source.origins["baseline"] = source.origins["store"]
     # The SDK's own switch turns every signal into a no-op, which leaves no place for scores.
-    disabled = _flag(source.value("", False, _SDK_DISABLED))
-    del source.origins[""]
-    if disabled:
+    if values["enabled"] and _flag(source.variable(_SDK_DISABLED, False)):
+        values["enabled"] = False
         source.origins["enabled"] = _SDK_DISABLED
-    return not disabled
+    return Settings(**values, genai_metrics=_genai_metrics(source), origins=source.origins)
+
+
+def resolve_judge_limits(limits: JudgeLimits, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings `judge_timeout`, `judge_concurrency` and `judge_turns` of a judge with these *limits*.
+
+    Raises:
+        SettingsError: one of them is wrong.
+    """
+    source = _SettingsReader(judge_settings(limits), environ)
+    return {each.name: source.read(each) for each in SETTINGS if each.name in judge_settings(limits)}
+
+
+def judge_settings(limits: JudgeLimits) -> dict[str, object]:
+    """Return the fields of *limits* by the names of their settings."""
+    return {f"judge_{name}": getattr(limits, name) for name in field_names(JudgeLimits)}
 
 
 def _genai_metrics(source: _SettingsReader) -> GenAIMetrics:
@@ -216,16 +213,14 @@ def _genai_metrics(source: _SettingsReader) -> GenAIMetrics:
     HTTP, databases and others. `/dup` asks for both versions, as it does for HTTP, and takes precedence.
     Source: github.com/open-telemetry/semantic-conventions, docs/gen-ai/gen-ai-metrics.md and docs/http/README.md.
     """
-    words = set(_names_in_list(source.value("", "", _STABILITY)))
+    words = set(_names_in_list(source.variable(_STABILITY, "")))
     source.origins["genai_metrics"] = _STABILITY if {_LATEST, _LATEST_AND_RELEASED} & words else DEFAULT
-    del source.origins[""]
     if _LATEST_AND_RELEASED in words:
         return "both"
     return "latest" if _LATEST in words else "released"
 
 
-def _broker_url(source: _SettingsReader) -> str:
-    value = source.value("fleet", "")
+def _broker_url(value: _RawValue) -> str:
     if not isinstance(value.raw, str):  # the message does not show the value, which may contain a password
         raise SettingsError(f"expected the URL of a broker (from {value.origin}); write 'amqp://...' or 'redis://...'")
     return value.raw.strip()
@@ -339,8 +334,13 @@ def resolve_replicas(value: object, environ: Mapping[str, str]) -> int:
     Raises:
         SettingsError: if it is not a whole number of at least 1.
     """
-    seen = _SettingsReader({"replicas": value}, environ).value("replicas", 1)
-    return _count(seen, "replicas must be a whole number of at least 1", "write how many processes share the budget")
+    parse = partial(
+        _count,
+        wanted="replicas must be a whole number of at least 1",
+        advice="write how many processes share the budget",
+    )
+    setting = Setting("replicas", 1, parse, "processes that share the budgets")
+    return cast("int", _SettingsReader({"replicas": value}, environ).read(setting))
 
 
 def _names_in_list(value: _RawValue) -> tuple[str, ...]:
@@ -350,6 +350,10 @@ def _names_in_list(value: _RawValue) -> tuple[str, ...]:
     if isinstance(raw, Sequence):
         return tuple(str(word) for word in cast("Sequence[object]", raw))
     raise value.error("expected a list of names", "write for instance ['consistency', 'answered'], or 'all'")
+
+
+def _metric_names(value: _RawValue) -> tuple[str, ...] | None:
+    return None if value.raw is None else _names_in_list(value)
 
 
 def check_known(value: str, known: Sequence[str], what: str, origin: str) -> str:
@@ -377,9 +381,211 @@ def _content_mode(value: _RawValue) -> str:
     return check_known(legacy.get(word, word), CONTENT_MODES, "content-capture mode", value.origin)
 
 
+_OBJECT_NAMES = "the name of a [backend](backends.md), a `SpanExporter`, or `ragtrace.Signals`"
+SETTINGS: Final = (
+    Setting(
+        "service",
+        "",
+        _text,
+        meaning="name of the application (`service.name`)",
+        variables=("OTEL_SERVICE_NAME",),
+    ),
+    Setting(
+        "enabled",
+        True,
+        _flag,
+        meaning="false: decorated functions run as if undecorated; also off with `OTEL_SDK_DISABLED=true`",
+    ),
+    Setting(
+        "exporter",
+        "otlp",
+        _text,
+        meaning=f"`otlp`, `console` (one line a call), `console-full`, `none`, {_OBJECT_NAMES}",
+    ),
+    Setting(
+        "metrics",
+        None,
+        _metric_names,
+        meaning="names or `ragtrace.Metric` objects; `all`: every metric that costs no further judge call",
+        shown_default="`hallucinated`, `faithfulness`, `answer_relevancy`, `context_relevance`, `answered`, "
+        "`answered_without_context`, `consistency`, `suspicious`, as far as screen and judge give them; metrics"
+        " of your own; metrics that an alert watches",
+    ),
+    Setting(
+        "dialects",
+        ("otel",),
+        _dialects,
+        meaning="attribute conventions on the spans: `otel`, `openinference`, `langfuse`",
+        keyword="TelemetryOptions(dialects=)",
+    ),
+    Setting(
+        "capture_content",
+        "SPAN_ONLY",
+        _content_mode,
+        meaning="`NO_CONTENT`, `SPAN_ONLY`, `EVENT_ONLY`, `SPAN_AND_EVENT`",
+        variables=(CONTENT_VARIABLE,),
+    ),
+    Setting(
+        "evidence",
+        False,
+        _flag,
+        meaning="unsupported statements on the root span",
+        keyword="TelemetryOptions(evidence=)",
+    ),
+    Setting(
+        "hold_seconds",
+        10.0,
+        _above_zero,
+        meaning="longest time a root span waits for its scores",
+        keyword="Limits(hold_seconds=)",
+    ),
+    Setting(
+        "capacity",
+        2048,
+        _count,
+        meaning="finished calls that may wait for the screen; the same number again may wait for the judge",
+        keyword="Limits(capacity=)",
+    ),
+    Setting(
+        "queue_bytes",
+        64 << 20,
+        _count,
+        meaning="memory that waiting calls and their spans may take until they are delivered",
+        keyword="Limits(queue_bytes=)",
+        shown_default="64 MiB",
+    ),
+    Setting(
+        "judge_timeout",
+        30.0,
+        _above_zero,
+        meaning="seconds a judge has for a call, waiting and retries included",
+        keyword="JudgeLimits(timeout=)",
+    ),
+    Setting(
+        "judge_concurrency",
+        16,
+        _count,
+        meaning="calls a judge sees at a time",
+        keyword="JudgeLimits(concurrency=)",
+    ),
+    Setting(
+        "judge_turns",
+        6,
+        _count_or_zero,
+        meaning="most [earlier turns of the conversation](judges.md#conversations) that a judge is shown; 0: none",
+        keyword="JudgeLimits(turns=)",
+    ),
+    Setting(
+        "max_chars",
+        20_000,
+        _count,
+        meaning="characters kept of any one text, where `redact` is not given",
+        keyword="Limits(max_chars=)",
+    ),
+    Setting(
+        "sample_rate",
+        0.05,
+        partial(_rate, name="sample_rate"),
+        meaning="probability with which the judge sees an ordinary call, where `sampling` is not given",
+        keyword="Sampling(rate=)",
+    ),
+    Setting(
+        "spool",
+        "",
+        _path,
+        meaning="file that keeps [calls not scored at the end](operations.md#restarts-the-spool)",
+        keyword="Limits(spool=)",
+    ),
+    Setting(
+        "store",
+        "",
+        _path,
+        meaning="file that keeps the [history](history-and-report.md), or a `ragtrace.History`",
+    ),
+    Setting(
+        "store_days",
+        30.0,
+        partial(_above_zero, wanted="expected days above 0", advice="write for instance 30"),
+        meaning="age in days at which a call leaves the history",
+        keyword="History(days=)",
+    ),
+    Setting(
+        "store_bytes",
+        1 << 30,
+        _count,
+        meaning="size of the history; the oldest calls go first",
+        keyword="History(bytes=)",
+        shown_default="1 GiB",
+    ),
+    Setting(
+        "set_global",
+        False,
+        _flag,
+        meaning="make ragtrace's providers those of the process",
+        keyword="TelemetryOptions(set_global=)",
+    ),
+    Setting(
+        "evaluate_spans",
+        False,
+        _flag,
+        meaning="score the calls in the spans of other instrumentations, too",
+    ),
+    Setting(
+        "baseline",
+        "",
+        _path,
+        meaning="file that keeps the [baseline](alerts-and-dashboards.md#baseline), a `ragtrace.BaselineLearning`, or a"
+        " `ragtrace.Baseline`",
+        shown_default="a file next to that of `store`, if `store` is set; else none",
+    ),
+    Setting(
+        "baseline_calls",
+        500,
+        _count,
+        meaning="scored calls of each workflow that a baseline is learned from",
+        keyword="BaselineLearning(calls=)",
+    ),
+    Setting(
+        "calibration",
+        "",
+        _path,
+        meaning="[calibration file](calibration.md#the-calibration-file), by which the judge's rates are corrected",
+    ),
+    Setting(
+        "trace_url",
+        "",
+        _trace_url,
+        meaning="address of a trace in your backend, with `{trace_id}`: notices link to the calls",
+        keyword="TelemetryOptions(trace_url=)",
+    ),
+    Setting(
+        "canaries",
+        "",
+        _path,
+        meaning="file of labelled calls that [show whether the judge drifts](calibration.md#canaries-does-the-judge-"
+        "drift); a `ragtrace.Canaries` among the `alerts`",
+        keyword="Canaries(path=)",
+    ),
+    Setting(
+        "canary_interval",
+        300.0,
+        _above_zero,
+        meaning="mean seconds between two judgements of canaries, over all replicas",
+        keyword="Canaries(interval=)",
+    ),
+    Setting(
+        "fleet",
+        "",
+        _broker_url,
+        meaning="URL of a broker (`amqp://`, `amqps://`, `redis://`, `rediss://`): sampled calls are judged by [a "
+        "fleet](scale.md#a-fleet-of-judges); no `judge` then",
+    ),
+)
+"""All settings that have an environment variable."""
+
+
 def _warn_of_unknown_variables(environ: Mapping[str, str]) -> None:
-    names = (name for name in Settings.__dataclass_fields__ if name not in ("origins", "genai_metrics"))
-    known = {f"RAGTRACE_{name.upper()}" for name in names} | _OTHER_VARIABLES
+    known = {each.all_variables[0] for each in SETTINGS} | _OTHER_VARIABLES
     for variable in environ:
         if variable.startswith("RAGTRACE_") and variable not in known:
             import difflib  # slow to import, and needed only for a misspelled name

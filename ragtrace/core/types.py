@@ -375,7 +375,7 @@ class Judge(Protocol):
     A failure that the judge foresees is a `JudgeError` with a reason. `judge` may be a plain function too: it is then
     called in threads, several at a time. Identical calls (query, contexts, answer, reference) are judged once. A judge
     that only computes, without waiting for anything, may have an attribute `computes = True`: it is called directly,
-    without deadline, cache or threads.
+    without deadline, cache or threads. Any other may have an attribute `limits`, a `ragtrace.JudgeLimits`.
     """
 
     @property

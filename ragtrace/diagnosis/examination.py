@@ -347,7 +347,7 @@ def _drift_problems(canaries: CanaryJudging | None) -> Iterator[str]:
 def _full_queue_problems(runtime: Runtime) -> Iterator[str]:
     capacity = runtime.settings.capacity
     if runtime.worker.size >= capacity:
-        yield f"the queue is full: {runtime.worker.size} wait, of {capacity} allowed (capacity=)"
+        yield f"the queue is full: {runtime.worker.size} wait, of {capacity} allowed (Limits(capacity=))"
 
 
 def _loss_problems(stats: Stats) -> Iterator[str]:

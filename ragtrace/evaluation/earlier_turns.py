@@ -10,7 +10,7 @@ from ragtrace.core.labels import Turn
 from ragtrace.core.types import Document, RagCall
 
 MOST_TURNS: Final = 6
-"""Default of `judge_turns=`: three questions with three answers."""
+"""Default of `JudgeLimits(turns=)`: three questions with three answers."""
 MOST_TURN_CHARS: Final = 1_000
 """Most characters of one turn; a longer turn loses the middle, as question and conclusion are at the ends."""
 MOST_CHARS: Final = 4_000

@@ -268,7 +268,7 @@ class JudgeClient:
         """Ask the judge once, after waiting for a free slot and for the end of a Retry-After pause."""
         self._check_available(deadline)
         if not await self._slots.acquire(self._seconds_left(deadline)):
-            why = f"all {self._concurrency} concurrent judge calls were busy; raise judge_concurrency="
+            why = f"all {self._concurrency} concurrent judge calls were busy; raise JudgeLimits(concurrency=)"
             raise _deferred(self._timeout_error(why))
         try:
             if not await self._gate.wait_until_open(deadline):

@@ -19,6 +19,8 @@ _ADVICE: Final[Mapping[str, str]] = {
     "sampling": "write for instance sampling=ragtrace.Sampling(rate=0.05)",
     "alerts": "write for instance alerts=[ragtrace.Alert('hallucinated', above=0.05)]",
     "redact": "write for instance redact=ragtrace.Redact(patterns=[...])",
+    "limits": "write for instance limits=ragtrace.Limits(capacity=4096)",
+    "telemetry": "write for instance telemetry=ragtrace.TelemetryOptions(tracer_provider=provider)",
 }
 
 

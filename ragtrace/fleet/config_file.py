@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 import ragtrace
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.options import OPTIONS, JudgeLimits
 from ragtrace.core.settings import check_known
 from ragtrace.offline.judge_spec import judge_from_spec
 
@@ -21,7 +22,8 @@ else:
 _OF_A_PROCESS: Final = frozenset(
     {"tracer_provider", "meter_provider", "logger_provider", "set_global", "evaluate_spans"}
 )
-"""Arguments of `configure` that only concern the spans of an application's own process."""
+"""Arguments and options of `configure` that only concern the spans of an application's own process."""
+_CANARIES: Final = "canaries"
 _NO_SPEC: Final = "none"
 _SECRETS: Final = frozenset({"api_key"})
 
@@ -31,7 +33,9 @@ def read_config(path: Path, *, broker: str | None = None) -> dict[str, Any]:
 
     `screen` and `judge` are specifications as for `ragtrace score` (`embedded`, `openai:MODEL`, `module:object`), or
     `none`; `judge` may be a table of the arguments of `OpenAIJudge` instead. `sampling` and `redact` are tables of the
-    arguments of `Sampling` and `Redact`, `alerts` is a list of those of `Alert`.
+    arguments of `Sampling` and `Redact`, `alerts` is a list of those of `Alert`. `limits`, `telemetry`, `store`,
+    `baseline` and `canaries` are tables of the fields of `Limits`, `TelemetryOptions`, `History`, `BaselineLearning`
+    and `Canaries`, where they are not paths.
 
     Args:
         path: the file.
@@ -47,17 +51,24 @@ def read_config(path: Path, *, broker: str | None = None) -> dict[str, Any]:
             found = tomllib.load(file)
     except (OSError, ValueError) as error:
         raise SettingsError(f"the configuration {path} cannot be read: {error}") from error
-    known = [name for name in inspect.signature(ragtrace.configure).parameters if name not in _OF_A_PROCESS]
+    arguments = (*inspect.signature(ragtrace.configure).parameters, _CANARIES)
+    known = [name for name in arguments if name not in _OF_A_PROCESS]
     for name in found:
         check_known(name, known, "setting", str(path))
     if broker is not None and (broker or found.get("fleet")):
         found.pop("judge", None)
-    return {name: _value(name, value, path) for name, value in found.items()}
+    values = {name: _value(name, value, path) for name, value in found.items()}
+    if _CANARIES in values:  # in Python they are among the alerts
+        values["alerts"] = [*values.get("alerts", ()), values.pop(_CANARIES)]
+    return values
 
 
 def _value(name: str, value: Any, path: Path) -> Any:
     if name == "judge" and isinstance(value, dict):
-        return _made(ragtrace.OpenAIJudge, cast("dict[str, Any]", value), f"judge in {path}")
+        arguments = dict(cast("dict[str, Any]", value))
+        if "limits" in arguments:
+            arguments["limits"] = _made(JudgeLimits, arguments["limits"], f"judge.limits in {path}")
+        return _made(ragtrace.OpenAIJudge, arguments, f"judge in {path}")
     if name in ("screen", "judge"):
         if not isinstance(value, str):
             raise SettingsError(f"{name} in {path} must be a text such as 'embedded' or 'openai:MODEL', got {value!r}")
@@ -70,7 +81,9 @@ def _value(name: str, value: Any, path: Path) -> Any:
         if not isinstance(value, list):
             raise SettingsError(f"alerts in {path} must be tables, written as [[alerts]], got {value!r}")
         return [_made(ragtrace.Alert, each, f"alerts in {path}") for each in cast("list[object]", value)]
-    return value
+    if name in OPTIONS and isinstance(value, dict):
+        return _made(OPTIONS[name], cast("dict[str, Any]", value), f"{name} in {path}")
+    return OPTIONS[name](value) if name == _CANARIES else value
 
 
 def _made(make: Callable[..., object], arguments: object, where: str) -> object:
@@ -82,7 +95,7 @@ def _made(make: Callable[..., object], arguments: object, where: str) -> object:
     if not isinstance(arguments, Mapping):
         raise SettingsError(f"{where} must be a table, got {arguments!r}")
     table = cast("Mapping[str, Any]", arguments)
-    known = [name for name in inspect.signature(make).parameters if name not in _SECRETS]
+    known = [name for name in inspect.signature(make).parameters if name not in _SECRETS | _OF_A_PROCESS]
     for name in table:
         if name in _SECRETS:
             raise SettingsError(f"{name} does not belong into a file ({where}); set OPENAI_API_KEY instead")

@@ -37,7 +37,7 @@ _parents: list[HistoryWriter | None] = []
 """Writers of the parent process, kept as a forked child must neither use nor close their open files."""
 
 
-class History:
+class HistoryRecorder:
     """Observer of finished RAG calls, which stores calls and scores in an SQLite file and deletes old ones.
 
     Args:
@@ -224,7 +224,7 @@ class History:
             faults.warn_once(
                 "history: pruned for its size",
                 "the history %r has reached its size: the oldest calls are deleted before they are %g days old. Raise "
-                "store_bytes= to keep them longer",
+                "History(bytes=) to keep them longer",
                 *(self.path, self._days),
                 count=early,
             )

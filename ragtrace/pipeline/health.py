@@ -120,8 +120,8 @@ _WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("sampled_out", "never_rule"): "left out by a rule of Sampling(never=...)",
     ("sampled_out", "head_dropped"): "head sampling dropped its trace, see Sampling(score_head_dropped=)",
     ("sampled_out", "call_failed"): "the application failed before there was an answer",
-    ("dropped", "queue_full"): "queue full: raise capacity=, or make the evaluators faster",
-    ("dropped", "shutdown"): "the process ended before it was scored (spool= keeps such calls)",
+    ("dropped", "queue_full"): "queue full: raise Limits(capacity=), or make the evaluators faster",
+    ("dropped", "shutdown"): "the process ended before it was scored (Limits(spool=) keeps such calls)",
     ("dropped", "spooled"): "the process ended before it was scored; it is in the spool for the next",
     ("dropped", "not_spooled"): "the process ended before it was scored, and the spool could not take it",
     ("dropped", "not_configured"): "it came from the spool, and its evaluator is not configured any more",
@@ -161,13 +161,13 @@ _ADVICE: Final[Sequence[tuple[str, str, str]]] = (
     (r"no API key", "no key", "pass api_key=, or set OPENAI_API_KEY in the environment of this process"),
     (r"HTTP 404\b", "model or address unknown", "check the model's name and base_url="),
     (r"HTTP 4(?:00|22)\b", "request refused", "check the model's name, and whether it is one that chats"),
-    (r"HTTP 429\b", "rate limit or quota", "lower Sampling(rate=) or judge_concurrency=, or raise the quota"),
+    (r"HTTP 429\b", "rate limit or quota", "lower Sampling(rate=) or JudgeLimits(concurrency=), or raise the quota"),
     (r"HTTP 5\d\d\b", "server error", "look into the log of the judge's server"),
     (r"^(?!Connection)\w+$", "exception", "the log has the judge's traceback"),
-    (r"Retry-After lasts another", "rate limit or quota", "lower Sampling(rate=) or judge_concurrency="),
+    (r"Retry-After lasts another", "rate limit or quota", "lower Sampling(rate=) or JudgeLimits(concurrency=)"),
 )
 _BY_REASON: Final[Mapping[str, tuple[str, str]]] = {
-    "timeout": ("timeout", "raise judge_timeout=, or lower judge_concurrency="),
+    "timeout": ("timeout", "raise JudgeLimits(timeout=), or lower JudgeLimits(concurrency=)"),
     "unavailable": ("unreachable", "is the judge's server up, and base_url= right?"),
     "unparsable": (
         "garbage",

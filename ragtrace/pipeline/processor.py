@@ -324,8 +324,8 @@ class CallProcessor:
         faults.warn_once(
             f"dropped: {reason}",
             "a finished step or call was dropped before its span was written (%s): the span has no content, and a call "
-            "has no scores; every further loss is counted in ragtrace.stats(). Raise capacity= or queue_bytes=, or "
-            "give shutdown more time",
+            "has no scores; every further loss is counted in ragtrace.stats(). Raise Limits(capacity=) or "
+            "Limits(queue_bytes=), or give shutdown more time",
             reason,
         )
         span.end(end_time=work.step.end_ns)
@@ -604,7 +604,7 @@ class CallProcessor:
         faults.warn_once(
             "dropped: too large for the fleet",
             "the texts of a call are too large for the queue of the fleet (4 MiB), and it is counted as dropped "
-            "(too_large) in ragtrace.stats(), as every further one is. Lower max_chars=",
+            "(too_large) in ragtrace.stats(), as every further one is. Lower Limits(max_chars=)",
         )
 
     def _tell_fleet_of_unjudged(self, call: RagCall) -> None:
@@ -620,7 +620,7 @@ class CallProcessor:
             "dropped: the judge's queue is full",
             "calls come faster than the judge %r answers, and no more can wait for it: they have the scores of the "
             "screen only, and are counted as dropped (queue_full) in ragtrace.stats(). Lower Sampling(rate=), or raise "
-            "judge_concurrency=, capacity= or queue_bytes=",
+            "JudgeLimits(concurrency=), Limits(capacity=) or Limits(queue_bytes=)",
             judge,
         )
 

@@ -161,7 +161,7 @@ class Conversations:
             faults.warn_once(
                 "earlier turns",
                 "more conversations run at a time than are kept (%d, with %d characters in all): of those that are "
-                "silent for longest, the judge is not shown the earlier turns (judge_turns=)",
+                "silent for longest, the judge is not shown the earlier turns (JudgeLimits(turns=))",
                 self._capacity,
                 self._chars,
             )

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from opentelemetry.trace import get_tracer_provider
 
 from ragtrace.capture.redact import Redact
 from ragtrace.core import semconv
-from ragtrace.core.errors import SettingsError, spelling_hint
+from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import Stats
-from ragtrace.core.settings import Settings, resolve_settings
+from ragtrace.core.options import (
+    OPTIONS,
+    BaselineLearning,
+    Canaries,
+    History,
+    JudgeLimits,
+    Limits,
+    TelemetryOptions,
+    field_names,
+    suggests_keywords,
+)
+from ragtrace.core.settings import SETTINGS, Settings, judge_settings, resolve_judge_limits, resolve_settings
 from ragtrace.core.types import Askable, Judge, Metric, Signals
 from ragtrace.estimates import (
     Baseline,
@@ -54,15 +65,11 @@ if TYPE_CHECKING:
 
     from ragtrace.alerts import Alert
     from ragtrace.evaluation.canaries import CanarySet
-    from ragtrace.history.history import History
+    from ragtrace.history.history import HistoryRecorder
     from ragtrace.history.source import CallOrigin
     from ragtrace.history.spool import Spool
     from ragtrace.pipeline.fleet_publisher import FleetPublisher
     from ragtrace.telemetry.export.telemetry import Telemetry
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class _DefaultScreen:
@@ -82,22 +89,26 @@ _FOR_SPANS: Final = ("ragtrace.telemetry.reading.assembler",)
 """Modules that the worker first uses when spans of other instrumentations have ended."""
 
 
-def _suggests_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a call of *function* with an unknown keyword suggest the most similar keyword in its TypeError."""
+def _moved_keywords() -> dict[str, str]:
+    """Return how options are written, by what one might write for each as an argument of `configure`.
 
-    @wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        known = getattr(function, "__kwdefaults__", {})
-        for name in kwargs:
-            if name not in known:
-                problem = f"{function.__name__}() got an unexpected keyword argument {name!r}"
-                raise TypeError(f"{problem}{spelling_hint(name, tuple(known))}")
-        return function(*args, **kwargs)
+    These are the fields of the option classes, and the names of the settings.
+    """
+    arguments = {kind.__name__: argument for argument, kind in OPTIONS.items()}
+    options = [(kind.__name__, field, field) for kind in OPTIONS.values() for field in field_names(kind)]
+    options += [(*setting.keyword.removesuffix("=)").partition("(")[::2], setting.name) for setting in SETTINGS]
+    written: dict[str, str] = {}
+    for kind, field, name in options:
+        if kind == Canaries.__name__:
+            written[name] = f"alerts=[ragtrace.{kind}({field}=...)]"
+        elif kind in arguments:
+            written[name] = f"{arguments[kind]}=ragtrace.{kind}({field}=...)"
+        elif kind == JudgeLimits.__name__:
+            written[name] = f"limits=ragtrace.{kind}({field}=...) where the judge is made"
+    return written
 
-    return checked
 
-
-@_suggests_keywords
+@partial(suggests_keywords, moved=_moved_keywords())
 def configure(
     *,
     service: str | None = None,
@@ -107,34 +118,16 @@ def configure(
     metrics: str | Sequence[str | Metric] | None = None,
     sampling: Sampling | None = None,
     redact: Redact | None = None,
-    alerts: Sequence[Alert] = (),
-    dialects: Sequence[str] | None = None,
+    alerts: Sequence[Alert | Canaries] = (),
     capture_content: str | None = None,
-    evidence: bool | None = None,
-    hold_seconds: float | None = None,
-    capacity: int | None = None,
-    queue_bytes: int | None = None,
-    judge_timeout: float | None = None,
-    judge_concurrency: int | None = None,
-    judge_turns: int | None = None,
-    max_chars: int | None = None,
-    enabled: bool | None = None,
-    spool: str | os.PathLike[str] | None = None,
-    store: str | os.PathLike[str] | None = None,
-    store_days: float | None = None,
-    store_bytes: int | None = None,
-    baseline: str | os.PathLike[str] | Baseline | None = None,
-    baseline_calls: int | None = None,
-    calibration: str | os.PathLike[str] | None = None,
-    tracer_provider: TracerProvider | None = None,
-    meter_provider: MeterProvider | None = None,
-    logger_provider: LoggerProvider | None = None,
-    set_global: bool | None = None,
     evaluate_spans: bool | None = None,
-    trace_url: str | None = None,
-    canaries: str | os.PathLike[str] | None = None,
-    canary_interval: float | None = None,
+    enabled: bool | None = None,
+    store: str | os.PathLike[str] | History | None = None,
+    baseline: str | os.PathLike[str] | BaselineLearning | Baseline | None = None,
+    calibration: str | os.PathLike[str] | None = None,
     fleet: str | None = None,
+    limits: Limits | None = None,
+    telemetry: TelemetryOptions | None = None,
 ) -> None:
     """Start ragtrace in this process.
 
@@ -156,96 +149,73 @@ def configure(
             read labels. "all": every one that costs no judge calls of its own.
         sampling: how often the judge looks; default `Sampling()`, with `RAGTRACE_SAMPLE_RATE` as its rate.
         redact: what to take out of texts before anything else sees them; default: nothing but over-long texts.
-        alerts: when to tell whom that a metric has left its bound; default: never.
-        dialects: attribute conventions of the spans, one or several of "otel" (default), "openinference", "langfuse".
+        alerts: when to tell whom that a metric has left its bound; default: never. A `Canaries` among them tells that
+            the judge agrees with people's labels less often than before.
         capture_content: NO_CONTENT, SPAN_ONLY (default), EVENT_ONLY or SPAN_AND_EVENT; also read from
             `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`. Scoring works in every mode. NO_CONTENT also leaves
             the messages of exceptions out, which may quote a call.
-        evidence: put the unsupported claims on the root span too; default False.
-        hold_seconds: the longest time a root span waits for its scores; default 10.
-        capacity: finished calls that may wait to be scored, and as many more that may wait for the judge; what exceeds
-            it is counted as dropped. Default 2048.
-        queue_bytes: memory that these and their spans may take until they are delivered; what would take more is
-            counted as dropped. Default 64 MiB. The process may grow by more than twice that, as the allocator keeps
-            what is freed: by 135 to 150 MiB at the default, in an overload with texts of 20,000 characters.
-        judge_timeout: seconds the judge (or a screen that does more than compute) has for a call, waiting and
-            retries included; default 30.
-        judge_concurrency: calls the judge (or such a screen) sees at a time; default 16.
-        judge_turns: most earlier turns of the conversation (messages of user and assistant) that the judge is shown to
-            understand the query; 0: none. Together they have at most 4,000 characters. Default 6.
-        max_chars: characters of any one text that are kept, if `redact` is not given; default 20,000.
+        evaluate_spans: score the RAG calls in the spans of other instrumentations (OpenInference, OpenTelemetry GenAI,
+            OpenLLMetry, Haystack, Pydantic AI) as well; nothing needs to be decorated. The spans are those of the
+            tracer provider in `telemetry`, else of the process's provider, also with an exporter that gets the scores
+            alone. Where the process has no provider, ragtrace's own become the process's, as with `set_global`.
+            Default False.
         enabled: False: decorated functions run as if undecorated. Also off with `OTEL_SDK_DISABLED=true`.
-        spool: a file that keeps the calls which were not scored when the process ended (an SQLite database; it holds
-            their redacted texts, and several processes may share it): the next process with that file scores them, as
-            soon as it sees a call of its own or a `flush`. At most 10,000 calls and 64 MiB. In the accounts such a call
-            is dropped for the reason "spooled" here, and offered anew there. Delivery is at least once: a call whose
-            scores are not known to be delivered when its process ends is scored and sent again, with the same score
-            ids. Default: none is kept.
         store: a file on a local disk that keeps every call with its scores (an SQLite database; several processes may
-            share it), for `ragtrace report`. It holds their redacted texts too, unless `capture_content` is NO_CONTENT.
-            A process that is killed loses at most the last second of it. Default: none is kept.
-        store_days: age in days at which a call is deleted from it; default 30. A clock that jumps ahead by more than a
-            day is believed after a day.
-        store_bytes: size that it may have; the oldest calls go first. Default 1 GiB.
+            share it), for `ragtrace report`; or a `History` that says how many of them. It holds their redacted texts
+            too, unless `capture_content` is NO_CONTENT. A process that is killed loses at most the last second of it.
+            Default: none is kept.
         baseline: a file that keeps the baseline of the application's scores, with which `suspicious` and alerts compare
-            (JSON; several processes may share it, and learn together); or a `Baseline`. Where the file knows nothing of
-            a workflow, or of the evaluator in this version, it is learned from the first calls; what was learned stays
-            as it is, whatever release comes next: remove the file to learn anew. Default: beside `store`, named
-            `<store>.baseline.json`; without a store it is kept in memory, and a restart learns anew.
-        baseline_calls: scored calls of each workflow that a baseline is learned from; default 500.
+            (JSON; several processes may share it, and learn together); a `BaselineLearning`, or a `Baseline`. Where the
+            file knows nothing of a workflow, or of the evaluator in this version, it is learned from the first calls;
+            what was learned stays as it is, whatever release comes next: remove the file to learn anew. Default: beside
+            `store`, named `<store>.baseline.json`; without a store it is kept in memory, and a restart learns anew.
         calibration: calibration file that `ragtrace calibrate fit --out` or `Calibration.save` made from human labels,
             by which `estimate(corrected=True)`, alerts with `corrected=True` and the Prometheus rules correct the
             judge's rates.
-        tracer_provider: your own provider; wrap its exporting processor in `HoldProcessor` to get scores on spans.
-        meter_provider: your own provider of metrics.
-        logger_provider: your own provider of logs, which carries the evaluation events.
-        set_global: make ragtrace's own providers those of the process, so that other instrumentations (HTTP, database,
-            OpenInference) send to the same backend; default False: they are left alone, and an application may set its
-            providers before or after.
-        evaluate_spans: score the RAG calls in the spans of other instrumentations (OpenInference, OpenTelemetry GenAI,
-            OpenLLMetry, Haystack, Pydantic AI) as well; nothing needs to be decorated. The spans are those of
-            `tracer_provider`, else of the process's provider, also with an exporter that gets the scores alone. Where
-            the process has no provider, ragtrace's own become the process's, as with `set_global`. Default False.
-        trace_url: address of a trace in your backend's user interface, with `{trace_id}` where the id goes; alerts
-            then link to the worst calls. Default: they show the ids alone.
-        canaries: a file of labelled calls (JSON lines, as `ragtrace labels export` writes them; at least 30 of each
-            metric, labelled bad and good) that the judge judges again and again, at random times and within its budget.
-            When it agrees with the labels less often than before, an alert says so. With `store`, what was seen is kept
-            there for later processes. Default: none.
-        canary_interval: mean seconds between two of these judgements, over all replicas; default 300.
         fleet: URL of a broker (`amqp://...` or `redis://...`): sampled calls are put into its queue, and judged by
             `ragtrace worker` processes; then `judge` must not be given. Default: none.
+        limits: how much is kept in memory, and how long for; what was not scored when the process ends is kept in the
+            `spool` of the limits.
+        telemetry: OpenTelemetry providers of your own, and the attributes on spans.
 
     Raises:
         SettingsError: a value is wrong; says which, where it came from and what to write instead. Nothing is started.
     """
+    for name, value, kind in (("judge", judge, Judge), ("sampling", sampling, Sampling), ("redact", redact, Redact)):
+        check_type(name, value, kind)
+    limits, telemetry = limits or Limits(), telemetry or TelemetryOptions()
+    check_type("limits", limits, Limits)
+    check_type("telemetry", telemetry, TelemetryOptions)
+    history = store if isinstance(store, History) else History(store)
+    learning = (
+        baseline
+        if isinstance(baseline, BaselineLearning)
+        else BaselineLearning("" if isinstance(baseline, Baseline) else baseline)
+    )
+    watched, canaries = _alerts(alerts)
     scalars = {
         "service": service, "exporter": exporter if isinstance(exporter, str) else None,
-        "metrics": _metric_names(metrics),
-        "dialects": dialects, "capture_content": capture_content, "evidence": evidence, "hold_seconds": hold_seconds,
-        "capacity": capacity, "queue_bytes": queue_bytes, "judge_timeout": judge_timeout,
-        "judge_concurrency": judge_concurrency, "judge_turns": judge_turns, "max_chars": max_chars,
-        "enabled": enabled, "spool": spool,
-        "store": store, "store_days": store_days, "store_bytes": store_bytes, "set_global": set_global,
-        "evaluate_spans": evaluate_spans,
-        "baseline": "" if isinstance(baseline, Baseline) else baseline, "baseline_calls": baseline_calls,
-        "calibration": calibration, "trace_url": trace_url, "fleet": fleet,
-        "canaries": canaries, "canary_interval": canary_interval,
+        "metrics": _metric_names(metrics), "capture_content": capture_content, "evaluate_spans": evaluate_spans,
+        "enabled": enabled, "calibration": calibration, "fleet": fleet,
+        "store": history.path, "store_days": history.days, "store_bytes": history.bytes,
+        "baseline": learning.path, "baseline_calls": learning.calls,
+        "canaries": canaries.path, "canary_interval": canaries.interval,
+        **{name: getattr(limits, name) for name in field_names(Limits)},
+        **{name: getattr(telemetry, name) for name in ("dialects", "evidence", "set_global", "trace_url")},
+        **judge_settings(limits_of(judge)),
     }  # fmt: skip
     before = Counter(faults.counts_here())
     settings = resolve_settings(scalars, os.environ)
-    for name, value, kind in (("judge", judge, Judge), ("sampling", sampling, Sampling), ("redact", redact, Redact)):
-        check_type(name, value, kind)
     settings = _with_objects(settings, exporter, sampling)
     sampling = sampling or Sampling(rate=settings.sample_rate)
-    _check_providers(tracer=tracer_provider, meter=meter_provider, logger=logger_provider)
+    providers = telemetry.tracer_provider, telemetry.meter_provider, telemetry.logger_provider
+    _check_providers(tracer=providers[0], meter=providers[1], logger=providers[2])
     screen = embedded_judge() if isinstance(screen, _DefaultScreen) else screen
     check_type("screen", screen, Judge)
     extra = [metric for metric in metrics or () if not isinstance(metric, str)]
     if settings.fleet:
         _check_fleet(settings, judge)
     wanted_by_sampling = () if judge is None and not settings.fleet else sampling_metrics(sampling)
-    watched = _alerts(alerts)
     compared = {alert.metric for alert in watched if alert.against_baseline}
     learner = BaselineLearner(
         baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls, adjusted=compared
@@ -263,7 +233,6 @@ def configure(
     if not settings.enabled:
         install(None, _RECONFIGURE_SECONDS, off=True)
         return
-    providers = tracer_provider, meter_provider, logger_provider
     redact = redact or Redact(max_chars=settings.max_chars)
     runtime = _runtime(
         settings,
@@ -415,12 +384,12 @@ def _spool(settings: Settings) -> Spool:
     return spool
 
 
-def _history(settings: Settings, source: CallOrigin | None = None) -> History:
+def _history(settings: Settings, source: CallOrigin | None = None) -> HistoryRecorder:
     _require_sqlite(settings, "store")
-    from ragtrace.history.history import History
+    from ragtrace.history.history import HistoryRecorder
     from ragtrace.history.source import CallOrigin
 
-    return History(
+    return HistoryRecorder(
         settings.store,
         source or CallOrigin(),
         days=settings.store_days,
@@ -500,16 +469,22 @@ def _with_objects(settings: Settings, exporter: object, sampling: Sampling | Non
     return replace(settings, origins={**settings.origins, **origins})
 
 
-def _alerts(alerts: object) -> tuple[Alert, ...]:
+def _alerts(alerts: object) -> tuple[tuple[Alert, ...], Canaries]:
+    """Return the alerts among *alerts*, and the canaries, without a path if there are none."""
     if not isinstance(alerts, Sequence) or isinstance(alerts, str):
         raise SettingsError(f"alerts must be a list, got {type(alerts).__name__}; write alerts=[ragtrace.Alert(...)]")
     if not alerts:
-        return ()
+        return (), Canaries()
     from ragtrace.alerts import Alert
 
-    for alert in cast("Sequence[object]", alerts):
+    given = cast("Sequence[object]", alerts)
+    canaries = [each for each in given if isinstance(each, Canaries)]
+    if len(canaries) > 1:
+        raise SettingsError(f"alerts has {len(canaries)} Canaries; put their labelled calls into one file")
+    watched = [each for each in given if not isinstance(each, Canaries)]
+    for alert in watched:
         check_type("alerts", alert, Alert)
-    return tuple(cast("Sequence[Alert]", alerts))
+    return tuple(cast("list[Alert]", watched)), canaries[0] if canaries else Canaries()
 
 
 def _check_providers(**providers: object) -> None:
@@ -519,6 +494,23 @@ def _check_providers(**providers: object) -> None:
                 f"{what}_provider= must be an OpenTelemetry provider, which has a get_{what}(), got "
                 f"{type(value).__name__}; leave it out to use the provider of the process, or one of our own"
             )
+
+
+def limits_of(judge: Judge | None) -> JudgeLimits:
+    """Return the limits that *judge* has, or limits that set nothing.
+
+    Raises:
+        SettingsError: its attribute `limits` is something else.
+    """
+    limits = getattr(judge, "limits", None)
+    if limits is None:
+        return JudgeLimits()
+    if not isinstance(limits, JudgeLimits):
+        raise SettingsError(
+            f"the limits of a judge must be a ragtrace.JudgeLimits, got {type(limits).__name__} (from "
+            f"{type(judge).__name__}.limits); write limits = ragtrace.JudgeLimits(timeout=10)"
+        )
+    return limits
 
 
 def _metric_names(metrics: object) -> object:
@@ -571,7 +563,7 @@ def _evaluators(
     usual = (names is None or ALL in names) and screen is not None and screen.offers(consistency)
     for candidate, more in ((LabelFreeJudge(), ()), (screen, (*for_sampling, *[suspicious.name] * usual)), (judge, ())):
         offered = () if candidate is None else _offered_metrics(candidate, meant, more, screens=candidate is screen)
-        chosen.append(_evaluator(settings, candidate, offered, learner) if candidate is not None and offered else None)
+        chosen.append(_evaluator(candidate, offered, learner) if candidate is not None and offered else None)
     covered = {metric.name for evaluator in chosen if evaluator for metric in evaluator.metrics}
     for metric in named:
         if metric.name not in covered and not settings.fleet:  # the workers of a fleet have the judge, and check it
@@ -582,16 +574,17 @@ def _evaluators(
     return Evaluators(*chosen)
 
 
-def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...], learner: BaselineLearner) -> Evaluator:
+def _evaluator(judge: Judge, metrics: tuple[Metric, ...], learner: BaselineLearner) -> Evaluator:
+    limits = resolve_judge_limits(limits_of(judge), os.environ)
     asked = judge.asking(metrics) if isinstance(judge, Askable) else judge
     known = MetricBaseline(learner, consistency.name, f"{asked.id}@{asked.version}")
     metrics = tuple(suspicious_against(known) if metric.name == suspicious.name else metric for metric in metrics)
     return Evaluator(
         asked,
         metrics,
-        settings.judge_timeout,
-        concurrency=settings.judge_concurrency,
-        judge_turns=settings.judge_turns,
+        limits["judge_timeout"],
+        concurrency=limits["judge_concurrency"],
+        judge_turns=limits["judge_turns"],
     )
 
 

@@ -150,7 +150,7 @@ class DroppedSpans:
             faults.warn_once(
                 "lost spans: queue full",
                 "spans could not be queued and were lost; every further loss is counted in ragtrace.stats().faults. "
-                "Raise capacity= or queue_bytes=",
+                "Raise Limits(capacity=) or Limits(queue_bytes=)",
                 count=new,
             )
         return self._counted

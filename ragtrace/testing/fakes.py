@@ -10,6 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from ragtrace.core import semconv
+from ragtrace.core.options import JudgeLimits
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall, Signals
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class FakeJudge:
     Args:
         *script: `Judgement`s and exceptions, in order.
         name: id of the judge.
+        limits: time for a call and calls at a time, as any judge may have; None: those of the configuration.
         metrics: names of the metrics that the judge offers; None: hallucinated, faithfulness, hallucination,
             consistency, answered, and every metric that is not one of ragtrace's.
     """
@@ -35,11 +37,15 @@ class FakeJudge:
     type: EvaluatorType = "llm_judge"
 
     def __init__(
-        self, *script: Judgement | BaseException, name: str = "fake", metrics: Sequence[str] | None = None
+        self,
+        *script: Judgement | BaseException,
+        name: str = "fake",
+        limits: JudgeLimits | None = None,
+        metrics: Sequence[str] | None = None,
     ) -> None:
         if not script:
             raise ValueError("FakeJudge needs at least one judgement or exception")
-        self.id = name
+        self.id, self.limits = name, limits
         self._script = list(script)
         self._metrics = metrics
         self.calls: list[RagCall] = []

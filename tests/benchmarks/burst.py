@@ -100,7 +100,11 @@ def overload(_: int, seconds: float) -> dict[str, Any]:
 
     every = ragtrace.Sampling(rate=1.0)
     ragtrace.configure(
-        exporter=Forgetting(), screen=None, judge=SlowJudge(30.0), sampling=every, queue_bytes=QUEUE_BYTES
+        exporter=Forgetting(),
+        screen=None,
+        judge=SlowJudge(30.0),
+        sampling=every,
+        limits=ragtrace.Limits(queue_bytes=QUEUE_BYTES),
     )
     answer("warm up", ["x"])
     before, most, calls = resident_bytes(), 0, 0

@@ -130,7 +130,11 @@ def run_application() -> None:
     """Make as many calls as a line of the standard input says, and write the processor seconds that they took."""
     url, rate = sys.argv[1:]
     ragtrace.configure(
-        fleet=url, screen=None, sampling=ragtrace.Sampling(rate=float(rate)), exporter=Forgetting(), capacity=10_000
+        fleet=url,
+        screen=None,
+        sampling=ragtrace.Sampling(rate=float(rate)),
+        exporter=Forgetting(),
+        limits=ragtrace.Limits(capacity=10_000),
     )
 
     @ragtrace.retrieve

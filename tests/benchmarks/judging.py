@@ -37,7 +37,7 @@ from ragtrace.evaluation.judge_client import JudgeClient
 from ragtrace.testing import Captured
 from tests.support.http_judge import HttpJudge
 from tests.support.judge_server import JudgeServer, Limiter, Reply, Request, Rule, labels, too_many
-from tests.support.watched import ask
+from tests.support.watched import ask, limited
 
 LATENCY_S: Final = 0.2
 RETRY_AFTER_S: Final = 1.0
@@ -136,7 +136,7 @@ async def measure(url: str, row: Row, seconds: float) -> Outcome:
 
 def measure_whole(url: str, row: Row, seconds: float) -> Outcome:
     """Make as many decorated calls as the server can judge in *seconds*, and wait until all are settled."""
-    judge, calls = HttpJudge(url, keep_alive=True), int(row.allowed * seconds)
+    judge, calls = limited(HttpJudge(url, keep_alive=True), concurrency=row.concurrency), int(row.allowed * seconds)
     every = ragtrace.Sampling(rate=1.0)
     signals = Captured().signals
     ragtrace.configure(
@@ -144,8 +144,7 @@ def measure_whole(url: str, row: Row, seconds: float) -> Outcome:
         screen=None,
         judge=judge,
         sampling=every,
-        judge_concurrency=row.concurrency,
-        capacity=calls,
+        limits=ragtrace.Limits(capacity=calls),
     )
     for number in range(calls):
         ask(f"question {number}")

@@ -167,7 +167,7 @@ def ending(folder: str) -> None:
     """A process whose calls wait for their judge, until SIGTERM."""
     import ragtrace
     from tests.support.scored import EVERY
-    from tests.support.watched import ask, watch
+    from tests.support.watched import ask, limited, watch
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(3)
@@ -175,9 +175,12 @@ def ending(folder: str) -> None:
     signal.signal(signal.SIGTERM, end)
     name = os.getpid()
     watch(
-        judge=SlowJudge(30.0), sampling=EVERY, spool=Path(folder, "spool.db"), store=Path(folder, "history.db"),
-        judge_concurrency=4, metrics=["faithfulness", "answered"],
-    )  # fmt: skip
+        judge=limited(SlowJudge(30.0), concurrency=4),
+        sampling=EVERY,
+        limits=ragtrace.Limits(spool=Path(folder, "spool.db")),
+        store=Path(folder, "history.db"),
+        metrics=["faithfulness", "answered"],
+    )
     for number in range(SPOOLED):
         ask(f"question {name} {number}?")
     sys.stdout.write("ready\n")
@@ -193,12 +196,17 @@ def scoring(folder: str) -> None:
     from ragtrace.core.types import Signals
     from ragtrace.history.spool import Spool
     from tests.support.scored import EVERY
+    from tests.support.watched import limited
 
     path, journal = Path(folder, "spool.db"), Journal(Path(folder, "journal"))
     ragtrace.configure(
-        exporter=Signals(None, None, journal, immediate=True), judge=SlowJudge(0.05), sampling=EVERY, spool=path,
-        store=Path(folder, "history.db"), judge_concurrency=4, metrics=["faithfulness", "answered"],
-    )  # fmt: skip
+        exporter=Signals(None, None, journal, immediate=True),
+        judge=limited(SlowJudge(0.05), concurrency=4),
+        sampling=EVERY,
+        limits=ragtrace.Limits(spool=path),
+        store=Path(folder, "history.db"),
+        metrics=["faithfulness", "answered"],
+    )
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     while Spool(str(path)).contents().calls:

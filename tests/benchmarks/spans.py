@@ -119,7 +119,7 @@ def _work(subject: str, module: str, calls: int) -> None:
     processor = _Timed(ragtrace.HoldProcessor(exporting, evaluate=True) if is_evaluated else exporting)
     provider.add_span_processor(processor)
     if is_evaluated:
-        ragtrace.configure(tracer_provider=provider, screen=None)
+        ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=None)
     if subject != "plain":
         import_module(module).OpenAIInstrumentor().instrument(tracer_provider=provider)
     client = _client()

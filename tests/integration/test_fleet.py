@@ -227,7 +227,7 @@ def test_calls_in_received_spans_are_scored_by_a_worker(broker: Broker, tmp_path
 def test_calls_are_spooled_while_the_broker_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are counted as spooled, and handed over when the broker is back."""
     with redis_broker(tmp_path) as broker, HttpReceiver() as otlp:
-        configured(broker, otlp, monkeypatch, spool=tmp_path / "spool.db")
+        configured(broker, otlp, monkeypatch, limits=ragtrace.Limits(spool=tmp_path / "spool.db"))
         for number in range(20):
             ask(f"How tall is tower {number}?")
         ragtrace.flush(WAIT_S)

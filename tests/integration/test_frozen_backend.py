@@ -119,7 +119,7 @@ def test_what_the_bounds_do_not_allow_to_keep_is_counted(
     for variable in ("OTEL_BSP", "OTEL_BLRP"):
         monkeypatch.setenv(f"{variable}_MAX_QUEUE_SIZE", "40")
         monkeypatch.setenv(f"{variable}_MAX_EXPORT_BATCH_SIZE", "20")
-    ragtrace.configure(service="frozen", screen=FakeJudge(GOOD), capacity=10)
+    ragtrace.configure(service="frozen", screen=FakeJudge(GOOD), limits=ragtrace.Limits(capacity=10))
     with frozen(collector):
         calls = len(traffic(FROZEN_S))
     assert ragtrace.flush(ARRIVAL_S)

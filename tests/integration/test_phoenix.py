@@ -101,7 +101,7 @@ def _call() -> None:
 
 def test_the_retriever_shows_its_documents(phoenix_server: Phoenix, project: str) -> None:
     """Phoenix sees a retriever span with query and documents: text, id and score, in rank order."""
-    ragtrace.configure(service="guide-service", dialects=("otel", "openinference"))
+    ragtrace.configure(service="guide-service", telemetry=ragtrace.TelemetryOptions(dialects=("otel", "openinference")))
     _call()
     retriever = _spans(phoenix_server, project)["RETRIEVER"]["attributes"]
     shown = {key: value for key, value in retriever.items() if key.startswith(("retrieval.documents.", "input."))}
@@ -119,7 +119,7 @@ def test_the_retriever_shows_its_documents(phoenix_server: Phoenix, project: str
 
 def test_the_spans_have_their_kinds_and_parents(phoenix_server: Phoenix, project: str) -> None:
     """A chain with a retriever and an LLM span below it, in one trace, with question and answer."""
-    ragtrace.configure(service="guide-service", dialects=("otel", "openinference"))
+    ragtrace.configure(service="guide-service", telemetry=ragtrace.TelemetryOptions(dialects=("otel", "openinference")))
     _call()
     spans = _spans(phoenix_server, project)
     root = spans["CHAIN"]
@@ -134,7 +134,7 @@ def test_the_spans_have_their_kinds_and_parents(phoenix_server: Phoenix, project
 
 def test_the_root_shows_its_scores(phoenix_server: Phoenix, project: str) -> None:
     """The scores are attributes of the root span, as `ragtrace.score` computes them."""
-    ragtrace.configure(service="guide-service", dialects=("otel", "openinference"))
+    ragtrace.configure(service="guide-service", telemetry=ragtrace.TelemetryOptions(dialects=("otel", "openinference")))
     _call()
     root = _spans(phoenix_server, project)["CHAIN"]["attributes"]
     results = ragtrace.score(query=QUESTION, contexts=list(PASSAGES), answer=ANSWER)
@@ -159,7 +159,11 @@ def test_the_documents_are_read_from_the_otel_dialect_too(phoenix_server: Phoeni
 
 def test_the_latency_is_the_applications(phoenix_server: Phoenix, project: str) -> None:
     """A judge that takes a second adds nothing to the latency that Phoenix shows for the trace."""
-    ragtrace.configure(service="guide-service", dialects=("otel", "openinference"), screen=SlowJudge())
+    ragtrace.configure(
+        service="guide-service",
+        telemetry=ragtrace.TelemetryOptions(dialects=("otel", "openinference")),
+        screen=SlowJudge(),
+    )
     began = time.monotonic()
     ask(QUESTION)
     asked_ms = (time.monotonic() - began) * 1000

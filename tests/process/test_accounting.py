@@ -33,7 +33,7 @@ from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall, Signa
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured
 from tests.support.monitoring import wait_until
-from tests.support.watched import CLAIMS, GOOD, WAIT_S
+from tests.support.watched import CLAIMS, GOOD, WAIT_S, limited
 
 ROOT: Final = Path(__file__).parents[2]
 Behaviour: TypeAlias = Literal[
@@ -228,12 +228,9 @@ def test_the_accounts_balance_at_every_moment(
     more: dict[str, Any] = {} if screen == "embedded" else {"screen": screen and ScriptedJudge("screen")}
     ragtrace.configure(
         exporter=captured.signals,
-        judge=ScriptedJudge("judge"),
+        judge=limited(ScriptedJudge("judge"), timeout=0.1, concurrency=2),
         sampling=ragtrace.Sampling(rate=rate),
-        capacity=capacity,
-        judge_timeout=0.1,
-        judge_concurrency=2,
-        hold_seconds=0.2,
+        limits=ragtrace.Limits(capacity=capacity, hold_seconds=0.2),
         **more,
     )
     with watching(captured):
@@ -251,9 +248,8 @@ def test_the_exported_counter_says_what_the_accounts_say() -> None:
     captured = Captured()
     ragtrace.configure(
         exporter=captured.signals,
-        judge=ScriptedJudge("judge"),
+        judge=limited(ScriptedJudge("judge"), timeout=0.05),
         sampling=ragtrace.Sampling(rate=0.5),
-        judge_timeout=0.05,
     )
     for number, behaviour in enumerate(BEHAVIOURS * 3):
         act(behaviour, number)
@@ -267,9 +263,11 @@ def test_many_threads_lose_no_call() -> None:
     """The accounts are exact under contention, with a queue that is often full."""
     captured = Captured()
     ragtrace.configure(
-        exporter=captured.signals, judge=ScriptedJudge("judge"), sampling=ragtrace.Sampling(rate=1.0), capacity=5,
-        judge_timeout=0.05,
-    )  # fmt: skip
+        exporter=captured.signals,
+        judge=limited(ScriptedJudge("judge"), timeout=0.05),
+        sampling=ragtrace.Sampling(rate=1.0),
+        limits=ragtrace.Limits(capacity=5),
+    )
 
     def work(thread: int) -> None:
         draw = random.Random(thread)
@@ -331,9 +329,8 @@ def grow(seed: int) -> None:
     draw, spans, events = random.Random(seed), Kept(SpanExportResult.SUCCESS), Kept(LogRecordExportResult.SUCCESS)
     ragtrace.configure(
         exporter=Signals(spans=cast("SpanExporter", spans), logs=events, immediate=True),
-        judge=ScriptedJudge("judge"),
+        judge=limited(ScriptedJudge("judge"), timeout=0.05),
         sampling=ragtrace.Sampling(rate=0.7),
-        judge_timeout=0.05,
     )
     logging.disable()  # the judges' failures are meant to happen
     calls = depth = 0

@@ -85,7 +85,7 @@ def known(learner: BaselineLearner, key: BaselineKey = KEY) -> Distribution:
 
 def test_after_the_first_calls_the_others_are_compared_with_them() -> None:
     """Until then there is no baseline, with how many calls are missing; then 1 is a fail and 0 a pass."""
-    captured = watch(screen=Varying([0.8, 0.7, 0.9, 0.1, 0.95]), baseline_calls=3)
+    captured = watch(screen=Varying([0.8, 0.7, 0.9, 0.1, 0.95]), baseline=ragtrace.BaselineLearning(calls=3))
     seen = []
     for _ in range(5):
         captured.clear()
@@ -143,7 +143,7 @@ def test_suspicious_by_name_brings_consistency_along() -> None:
 
 def test_the_embedded_judge_learns_a_baseline_of_its_own(path: str) -> None:
     """The default, with nothing said but the file."""
-    captured = watch(baseline=path, baseline_calls=2)
+    captured = watch(baseline=ragtrace.BaselineLearning(path, 2))
     asked(captured, 2)
     (key,) = [key for key in Baseline.load(path).distributions if key.metric == "consistency"]
     assert (key.workflow, key.evaluator.partition("@")[0]) == ("guide", "embedded")
@@ -156,12 +156,12 @@ def test_a_bad_release_does_not_become_the_new_normal(path: str) -> None:
     """What was learned stays, with the release it was learned from, however many calls the next one answers."""
     os.environ["OTEL_RESOURCE_ATTRIBUTES"] = "service.version=1.4.0"
     try:
-        watch(screen=Varying([0.8]), baseline=path, baseline_calls=4)
+        watch(screen=Varying([0.8]), baseline=ragtrace.BaselineLearning(path, 4))
         for _ in range(6):
             ask("where?")
         assert ragtrace.shutdown()
         os.environ["OTEL_RESOURCE_ATTRIBUTES"] = "service.version=1.5.0"
-        captured = watch(screen=Varying([0.3]), baseline=path, baseline_calls=4)
+        captured = watch(screen=Varying([0.3]), baseline=ragtrace.BaselineLearning(path, 4))
         for _ in range(6):
             ask("where?")
         assert ragtrace.flush(10)
@@ -186,7 +186,7 @@ def test_a_restart_goes_on_learning_where_the_last_process_stopped(path: str) ->
 def test_with_a_store_the_baseline_is_beside_it(tmp_path: Path) -> None:
     """By itself, and read-protected."""
     store = tmp_path / "history.db"
-    captured = watch(screen=Varying([0.8]), store=store, baseline_calls=2)
+    captured = watch(screen=Varying([0.8]), store=store, baseline=ragtrace.BaselineLearning(calls=2))
     asked(captured, 2)
     assert ragtrace.shutdown()
     beside = tmp_path / "history.db.baseline.json"
@@ -242,7 +242,7 @@ def test_another_version_of_the_evaluator_is_not_compared_and_that_is_said_once(
     """It has no baseline yet and learns its own; that of the old version stays in the file."""
     Baseline.of([0.8] * 9, evaluator="screen@1", workflow="guide").save(path)
     with caplog.at_level(logging.WARNING, "ragtrace"):
-        captured = watch(screen=Varying([0.1], version="2"), baseline=path, baseline_calls=3)
+        captured = watch(screen=Varying([0.1], version="2"), baseline=ragtrace.BaselineLearning(path, 3))
         first = asked(captured)
         asked(captured, 3)
     assert first[f"{SUSPICIOUS}.reason"] == "no_baseline"
@@ -348,7 +348,7 @@ def test_the_lock_keeps_other_processes_waiting(path: str) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 on: a fork beside other threads
 def test_a_forked_child_learns_its_own_calls_and_none_of_its_parents(path: str) -> None:
     """Each call is in the file once, also those that the parent had seen and not yet written."""
-    watch(screen=Varying([0.5]), baseline=path, baseline_calls=1000)
+    watch(screen=Varying([0.5]), baseline=ragtrace.BaselineLearning(path, 1000))
     for _ in range(10):
         ask("parent")
     assert ragtrace.flush(10)
@@ -503,7 +503,7 @@ def test_judged_calls_count_by_the_inverse_of_their_probability() -> None:
 def test_a_configured_process_marks_five_percent_of_unchanged_traffic(draw: Callable[[random.Random], float]) -> None:
     """500 calls to learn from, and of the next 1,500 5 % within 2.5 (continuous scores, and heavily tied ones)."""
     rng = random.Random(11)
-    captured = watch(screen=Varying([draw(rng) for _ in range(2000)]), capacity=4000)
+    captured = watch(screen=Varying([draw(rng) for _ in range(2000)]), limits=ragtrace.Limits(capacity=4000))
     for n in range(2000):
         ask(f"question {n}")
         if n % 200 == 199:

@@ -124,8 +124,8 @@ def test_a_span_says_what_became_of_a_call_that_cannot_be_broken_off(
 ) -> None:
     """Its judge did not take too long for the hold: there was no time left for it, or the next process scores it."""
     judge = WaitingJudge(blocking=True)
-    more = {"spool": tmp_path / "calls.db"} if spooled else {}
-    captured = watch(judge=judge, sampling=EVERY, **more)
+    limits = ragtrace.Limits(spool=tmp_path / "calls.db" if spooled else None)
+    captured = watch(judge=judge, sampling=EVERY, limits=limits)
     ask("where?")
     assert judge.begun.wait(WAIT_S)
     ragtrace.shutdown(0.5)

@@ -268,7 +268,8 @@ ragtrace.flush(5.0)
 """
 THE_PROCESSS: Final = """
 from opentelemetry.sdk.metrics import MeterProvider
-ragtrace.configure(meter_provider=MeterProvider([reader]), metrics=["consistency"])
+options = ragtrace.TelemetryOptions(meter_provider=MeterProvider([reader]))
+ragtrace.configure(telemetry=options, metrics=["consistency"])
 ask("where?")
 ragtrace.flush(5.0)
 """
@@ -322,7 +323,11 @@ def values(reader: InMemoryMetricReader, name: str) -> list[float]:
 def test_a_hasty_flush_does_not_spoil_the_counters_of_the_user() -> None:
     """The SDK adds what a collection that was broken off had read to the next one: twice the value."""
     provider, reader = users_meters()
-    ragtrace.configure(meter_provider=provider, exporter=Captured().signals, screen=FakeJudge(GOOD))
+    ragtrace.configure(
+        telemetry=ragtrace.TelemetryOptions(meter_provider=provider),
+        exporter=Captured().signals,
+        screen=FakeJudge(GOOD),
+    )
     ask("where?")
     for _ in range(3):
         ragtrace.flush(0.0)
@@ -336,7 +341,9 @@ def test_the_durations_of_a_root_count_once_in_a_provider_of_the_user() -> None:
     meters = MeterProvider([reader], shutdown_on_exit=False)
     tracers = TracerProvider(shutdown_on_exit=False)
     tracers.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
-    ragtrace.configure(tracer_provider=tracers, meter_provider=meters, screen=FakeJudge(GOOD))
+    ragtrace.configure(
+        telemetry=ragtrace.TelemetryOptions(tracer_provider=tracers, meter_provider=meters), screen=FakeJudge(GOOD)
+    )
     for _ in range(5):
         ask("where?")
     assert ragtrace.flush(WAIT_S)

@@ -44,7 +44,7 @@ if child:
     os.waitpid(child, 0)
 """
 CONFIGURATIONS: Final = {
-    "files": "spool=os.environ['FILES'] + 'spool', store=os.environ['FILES'] + 'store'",
+    "files": "limits=ragtrace.Limits(spool=os.environ['FILES'] + 'spool'), store=os.environ['FILES'] + 'store'",
     "judge": "judge=ragtrace.OpenAIJudge('m', base_url=os.environ['MODEL'], api_key='k')",
     "phoenix": "exporter='phoenix'",
     "alerts": "alerts=[ragtrace.Alert('consistency', below=0.99, min_calls=1, mean_calls_between_false_alarms=10, "

@@ -85,7 +85,7 @@ def test_a_finished_call_leaves_no_cycle(application: Callable[[], object], scre
 def test_a_call_for_which_there_was_no_room_leaves_no_cycle() -> None:
     """Under overload memory is needed most."""
     judge = WaitingJudge(blocking=True)
-    watch(screen=judge, capacity=20)
+    watch(screen=judge, limits=ragtrace.Limits(capacity=20))
     for _ in range(400):
         ask("where?")
     assert judge.begun.wait(WAIT_S)

@@ -151,7 +151,10 @@ def test_an_exporter_that_is_named_gets_providers_of_its_own(how: str, http_rece
     assert sorted(span.name for span in http_receiver.spans) == ["chat", "invoke_workflow guide", "retrieval places"]
 
 
-@pytest.mark.parametrize("setting", ["set_global=True", ""])
+GLOBAL: Final = "telemetry=ragtrace.TelemetryOptions(set_global=True)"
+
+
+@pytest.mark.parametrize("setting", [GLOBAL, ""])
 def test_told_so_our_providers_become_those_of_the_process(setting: str, http_receiver: HttpReceiver) -> None:
     """By the keyword or by RAGTRACE_SET_GLOBAL: what other libraries record goes to the same backend."""
     environ = http_receiver.environ if setting else {**http_receiver.environ, "RAGTRACE_SET_GLOBAL": "1"}
@@ -165,12 +168,11 @@ def test_told_so_our_providers_become_those_of_the_process(setting: str, http_re
 def test_a_provider_that_is_there_already_is_not_replaced(http_receiver: HttpReceiver) -> None:
     """It is said that set_global=True has no effect, and what is theirs stays theirs."""
     seen = run(
-        "set_providers(); ragtrace.configure(exporter='otlp', set_global=True); call(); assert ragtrace.shutdown(); "
-        "told()",
+        f"set_providers(); ragtrace.configure(exporter='otlp', {GLOBAL}); call(); assert ragtrace.shutdown(); told()",
         http_receiver.environ,
         stderr="set_global=True: the process has a tracer and a meter and a logger provider already, which "
         "OpenTelemetry does not let us replace; what other libraries record still goes there. Call "
-        "ragtrace.configure(set_global=True) once, before any set_tracer_provider\n",
+        "ragtrace.configure(telemetry=TelemetryOptions(set_global=True)) once, before any set_tracer_provider\n",
     )
     assert (seen["spans"], seen["metrics"], seen["logs"]) == (THEIRS, ["requests"], ["asked"])
 
@@ -192,7 +194,7 @@ os.write(1, (json.dumps([child == 0, os.getpid()]) + chr(10)).encode())
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_worker_exports_what_other_libraries_record(http_receiver: HttpReceiver) -> None:
     """Counters begin at 0 in the child, under an identity of its own; instruments made before the fork go on."""
-    run("ragtrace.configure(set_global=True)" + FORK, http_receiver.environ, stderr=None)
+    run(f"ragtrace.configure({GLOBAL})" + FORK, http_receiver.environ, stderr=None)
     assert sum(span.name == "ChatCompletion" for span in http_receiver.spans) == 4
     latest: dict[str, float] = {}
     depths: set[float] = set()

@@ -23,7 +23,7 @@ import pytest
 import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import RagCall
-from ragtrace.history.history import BATCH_SECONDS, History
+from ragtrace.history.history import BATCH_SECONDS, HistoryRecorder
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.writing import HistoryWriter
 from ragtrace.runtime import current
@@ -59,9 +59,9 @@ def rng() -> random.Random:
 
 
 @pytest.fixture
-def histories() -> Iterator[list[History]]:
+def histories() -> Iterator[list[HistoryRecorder]]:
     """Histories to be closed after the test."""
-    opened: list[History] = []
+    opened: list[HistoryRecorder] = []
     yield opened
     for history in opened:
         history.close(5.0)
@@ -81,7 +81,7 @@ def count(path: str, table: str = "calls") -> int:
 
 def test_a_call_is_kept_with_everything_that_is_known_of_it(path: str, rng: random.Random) -> None:
     """Texts, chunks, workflow, model, trace and span, time, scores, labels, reasons, evidence, tokens and cost."""
-    history = History(path, SOURCE, clock=FakeClock(1000.0))
+    history = HistoryRecorder(path, SOURCE, clock=FakeClock(1000.0))
     offered = made(0.0, Simulated(bad=1.0, probability=1.0), rng)
     history(offered.call, offered.evaluations, Decided("sampled"))
     assert history.close(5.0)
@@ -117,7 +117,7 @@ def test_a_call_scored_in_two_processes_is_one_call(path: str, rng: random.Rando
     """One takes up what another has begun: the evaluations come together, and a repeat changes nothing."""
     offered = made(0.0, Simulated(probability=1.0), rng)
     for evaluations in (offered.evaluations[:1], offered.evaluations[1:], offered.evaluations[1:]):
-        history = History(path, SOURCE)
+        history = HistoryRecorder(path, SOURCE)
         history(offered.call, evaluations, None)
         assert history.close(5.0)
     assert (count(path), count(path, "evaluations"), count(path, "results")) == (1, 2, 6)
@@ -125,7 +125,7 @@ def test_a_call_scored_in_two_processes_is_one_call(path: str, rng: random.Rando
 
 def test_calls_without_a_span_are_calls_each(path: str) -> None:
     """There is nothing to tell them apart by, so none is taken for another."""
-    history = History(path, SOURCE)
+    history = HistoryRecorder(path, SOURCE)
     for _ in range(3):
         history(RagCall("q", None, "a"), (), None)
     assert history.close(5.0)
@@ -134,7 +134,7 @@ def test_calls_without_a_span_are_calls_each(path: str) -> None:
 
 def test_names_and_texts_that_no_encoding_can_hold_are_kept(path: str, rng: random.Random) -> None:
     """Lone surrogates, NUL, and any length."""
-    history = History(path, SOURCE)
+    history = HistoryRecorder(path, SOURCE)
     history(call_of(rng, "a\ud800b\0" + "x" * 100_000, workflow="w\udfff", model="m\0"), (), None)
     assert history.close(5.0)
     assert rows(path, "SELECT workflow, model FROM calls") == [("w\ufffd", "m\ufffd")]
@@ -142,7 +142,7 @@ def test_names_and_texts_that_no_encoding_can_hold_are_kept(path: str, rng: rand
 
 def test_a_call_that_cannot_be_put_into_rows_costs_no_other(path: str, rng: random.Random) -> None:
     """It is counted as lost, the rest of its batch is kept."""
-    history = History(path, SOURCE)
+    history = HistoryRecorder(path, SOURCE)
     good = made(0.0, Simulated(), rng)
     history(good.call, good.evaluations, None)
     history(RagCall("q", None, "a", error=object()), (), None)  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ def test_old_calls_are_forgotten(path: str, rng: random.Random) -> None:
     """At the age given, with everything of theirs."""
     clock = FakeClock(100 * DAY)
     fill(Path(path), [made(days * DAY, Simulated(), rng) for days in (69, 71, 99.5)])
-    history = History(path, SOURCE, days=30, clock=clock)
+    history = HistoryRecorder(path, SOURCE, days=30, clock=clock)
     history(call_of(rng), (), None)
     assert history.close(5.0)
     assert [at / DAY for (at,) in rows(path, "SELECT at FROM calls ORDER BY at")] == [71, 99.5, 100]
@@ -172,7 +172,7 @@ def test_a_clock_that_jumps_forward_deletes_nothing_for_a_day(path: str, rng: ra
     """It may be wrong for a moment; one that stays there is believed."""
     clock, passed = FakeClock(100 * DAY), FakeClock()
     fill(Path(path), [made(days * DAY, Simulated(), rng) for days in (80, 99.5)])
-    history = History(path, SOURCE, days=30, clock=clock, passed=passed)
+    history = HistoryRecorder(path, SOURCE, days=30, clock=clock, passed=passed)
 
     def keep() -> list[float]:
         history(call_of(rng), (), None)
@@ -196,7 +196,7 @@ def test_a_clock_that_jumps_forward_deletes_nothing_for_a_day(path: str, rng: ra
 
 def test_a_full_file_forgets_the_oldest(path: str, rng: random.Random) -> None:
     """Its size stays at what was given, and the calls of the last time are there."""
-    history = History(path, SOURCE, most_bytes=2**20)
+    history = HistoryRecorder(path, SOURCE, most_bytes=2**20)
     for number in range(600):
         history(call_of(rng, "x" * 4000, workflow=str(number)), (), None)
         if number % 100 == 99:
@@ -209,9 +209,11 @@ def test_a_full_file_forgets_the_oldest(path: str, rng: random.Random) -> None:
     assert faults.counts()["history: pruned for its size"] > 0
 
 
-def test_a_burst_that_cannot_be_written_is_counted(path: str, rng: random.Random, histories: list[History]) -> None:
+def test_a_burst_that_cannot_be_written_is_counted(
+    path: str, rng: random.Random, histories: list[HistoryRecorder]
+) -> None:
     """While somebody else has the file locked the queue takes what it can, and says how many it could not."""
-    history = History(path, SOURCE)
+    history = HistoryRecorder(path, SOURCE)
     histories.append(history)
     history.prepare("store=")
     call = call_of(rng)
@@ -225,9 +227,9 @@ def test_a_burst_that_cannot_be_written_is_counted(path: str, rng: random.Random
 
 
 @pytest.mark.timing
-def test_offering_never_waits(path: str, rng: random.Random, histories: list[History]) -> None:
+def test_offering_never_waits(path: str, rng: random.Random, histories: list[HistoryRecorder]) -> None:
     """Not even for a file that another process has locked."""
-    history = History(path, SOURCE)
+    history = HistoryRecorder(path, SOURCE)
     histories.append(history)
     history.prepare("store=")
     call = call_of(rng)
@@ -240,7 +242,7 @@ def test_offering_never_waits(path: str, rng: random.Random, histories: list[His
     assert median(locked) < 10 * median(free)
 
 
-def _seconds_to_offer(history: History, call: RagCall) -> float:
+def _seconds_to_offer(history: HistoryRecorder, call: RagCall) -> float:
     began = time.perf_counter()
     history(call, (), None)
     return time.perf_counter() - began
@@ -251,7 +253,7 @@ def _seconds_to_offer(history: History, call: RagCall) -> float:
 
 def test_what_is_offered_after_the_end_is_counted(path: str, rng: random.Random) -> None:
     """It is lost, and nothing raises."""
-    history = History(path, SOURCE)
+    history = HistoryRecorder(path, SOURCE)
     assert history.close(5.0)
     history(call_of(rng), (), None)
     assert history.lost == {"closed": 1}
@@ -259,7 +261,7 @@ def test_what_is_offered_after_the_end_is_counted(path: str, rng: random.Random)
 
 def test_a_file_that_fails_later_costs_the_calls_and_nothing_else(path: str, rng: random.Random) -> None:
     """They are counted as not written."""
-    history = History(path, SOURCE)
+    history = HistoryRecorder(path, SOURCE)
     Path(path).write_bytes(b"no database at all" * 1000)
     history(call_of(rng), (), None)
     assert not history.close(20.0)
@@ -279,12 +281,12 @@ def test_a_path_that_cannot_be_used_is_refused_at_once(tmp_path: Path, what: str
         with closing(sqlite3.connect(path)) as database:
             database.execute("CREATE TABLE theirs (x)")
     with pytest.raises(SettingsError, match="RAGTRACE_STORE"):
-        History(str(path), SOURCE).prepare("RAGTRACE_STORE")
+        HistoryRecorder(str(path), SOURCE).prepare("RAGTRACE_STORE")
 
 
 def test_the_file_is_its_owners_alone(path: str) -> None:
     """It holds what users asked."""
-    History(path, SOURCE).prepare("store=")
+    HistoryRecorder(path, SOURCE).prepare("store=")
     assert os.stat(path).st_mode & 0o777 == 0o600
 
 
@@ -299,7 +301,7 @@ def test_reading_a_file_that_is_no_history_says_so(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_keeps_its_own_calls_only(path: str, rng: random.Random) -> None:
     """What waits at the fork is written by the parent, once; the child starts empty and writes its own."""
-    history = History(path, SOURCE)
+    history = HistoryRecorder(path, SOURCE)
     history(call_of(rng, workflow="parent"), (), None)
     child = os.fork()
     if child == 0:
@@ -370,7 +372,7 @@ def test_many_may_make_the_file_at_once(tmp_path: Path) -> None:
     def make(path: str) -> None:
         together.wait(10)
         try:
-            History(path, SOURCE).prepare("store=")
+            HistoryRecorder(path, SOURCE).prepare("store=")
         except SettingsError as error:
             failures.append(str(error))
 
@@ -391,7 +393,7 @@ def test_a_process_killed_while_it_makes_the_file_leaves_a_file_to_go_on_with(pa
         timer = threading.Timer(kills.uniform(0.2, 1.0), victim.send_signal, [signal.SIGKILL])
         timer.start()
         victim.communicate(timeout=30)
-        History(path, SOURCE).prepare("store=")
+        HistoryRecorder(path, SOURCE).prepare("store=")
         whole(path)
     heir = start(path, "heir", 10)
     heir.communicate(timeout=60)

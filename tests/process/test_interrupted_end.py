@@ -37,7 +37,8 @@ def end(*_):
     sys.exit(3)
 
 signal.signal(signal.SIGTERM, end)
-watch(screen=FakeJudge(HALF, name="screen"), judge=WaitingJudge(), sampling=EVERY, spool=sys.argv[1])
+limits = ragtrace.Limits(spool=sys.argv[1])
+watch(screen=FakeJudge(HALF, name="screen"), judge=WaitingJudge(), sampling=EVERY, limits=limits)
 for number in range(20):
     ask(f"question {number}?")
 print("ready", flush=True)
@@ -76,7 +77,7 @@ def test_every_call_is_spooled_however_often_the_process_is_told_to_end(tmp_path
 def interrupted_shutdown(spool: Path | None) -> None:
     """A shutdown during which somebody presses Ctrl-C."""
     judge = WaitingJudge()
-    watch(screen=FakeJudge(HALF, name="screen"), judge=judge, sampling=EVERY, spool=spool)
+    watch(screen=FakeJudge(HALF, name="screen"), judge=judge, sampling=EVERY, limits=ragtrace.Limits(spool=spool))
     for number in range(CALLS):
         ask(f"question {number}?")
     assert judge.begun.wait(WAIT_S)

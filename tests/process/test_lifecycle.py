@@ -21,7 +21,7 @@ from ragtrace.runtime import current
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.otlp import HttpReceiver
-from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, eventually, watch
+from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, eventually, limited, watch
 
 ROOT = Path(__file__).parents[2]
 STATUS = "ragtrace.eval.status"
@@ -280,7 +280,7 @@ def test_shutdown_drains_what_it_can() -> None:
 def test_shutdown_says_what_was_lost(caplog: pytest.LogCaptureFixture) -> None:
     """By reason, in the log and in the accounts, which close with nothing pending; the spans are not lost."""
     judge = WaitingJudge()
-    captured = watch(judge=judge, sampling=EVERY, judge_concurrency=1)
+    captured = watch(judge=limited(judge, concurrency=1), sampling=EVERY)
     for _ in range(3):
         ask("where?")
     assert judge.begun.wait(WAIT_S)
@@ -303,7 +303,7 @@ def test_shutdown_says_what_was_lost(caplog: pytest.LogCaptureFixture) -> None:
 def test_calls_beyond_the_capacity_are_counted_and_keep_their_spans(caplog: pytest.LogCaptureFixture) -> None:
     """A judge slower than the traffic costs scores, never answers or memory."""
     judge = WaitingJudge()
-    captured = watch(screen=judge, capacity=2)
+    captured = watch(screen=judge, limits=ragtrace.Limits(capacity=2))
     assert [ask("where?") for _ in range(5)] == [ANSWER] * 5
     assert ragtrace.stats().dropped == {"queue_full": 3}
     judge.open()

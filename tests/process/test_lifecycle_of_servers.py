@@ -364,7 +364,7 @@ def test_a_shutdown_that_spools_keeps_its_promise_too(tmp_path: Path) -> None:
     """With a thousand calls in hand; those that a starved machine had no time to store are counted as lost."""
     judge, path = WaitingJudge(name="judge"), tmp_path / "calls.db"
     threads = threading.active_count()
-    watch(screen=None, judge=judge, sampling=EVERY, spool=path)
+    watch(screen=None, judge=judge, sampling=EVERY, limits=ragtrace.Limits(spool=path))
     for number in range(1000):
         ask(f"question {number}?")
     assert judge.begun.wait(WAIT_S)

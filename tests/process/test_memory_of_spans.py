@@ -35,7 +35,7 @@ class Nowhere(SpanExporter):
 KIND = "openinference.span.kind"
 provider = TracerProvider(shutdown_on_exit=False)
 provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(Nowhere()), evaluate=True))
-ragtrace.configure(tracer_provider=provider, screen=FakeJudge(GOOD))
+ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=FakeJudge(GOOD))
 tracer = provider.get_tracer("openinference.instrumentation.langchain")
 unended = []
 

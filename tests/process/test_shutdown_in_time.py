@@ -50,7 +50,13 @@ def hanging(http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch) -> Ite
 def end_with_many_waiting(timeout: float, spool: str | None) -> tuple[float, ragtrace.Stats]:
     """How much later than promised a shutdown came back, and what it counted."""
     judge = WaitingJudge(name="judge")
-    ragtrace.configure(service="s", screen=FakeJudge(HALF, name="screen"), judge=judge, sampling=EVERY, spool=spool)
+    ragtrace.configure(
+        service="s",
+        screen=FakeJudge(HALF, name="screen"),
+        judge=judge,
+        sampling=EVERY,
+        limits=ragtrace.Limits(spool=spool),
+    )
     for number in range(CALLS):
         ask(f"question {number}?")
     began = perf_counter()

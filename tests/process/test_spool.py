@@ -46,7 +46,14 @@ def screen() -> FakeJudge:
 def left_by_a_process(path: str, calls: int = 1, **settings: Any) -> Captured:
     """What a process sent whose judge did not answer before the end."""
     judge = WaitingJudge(name="judge")
-    captured = watch(screen=screen(), judge=judge, sampling=EVERY, spool=path, metrics=["faithfulness"], **settings)
+    captured = watch(
+        screen=screen(),
+        judge=judge,
+        sampling=EVERY,
+        limits=ragtrace.Limits(spool=path),
+        metrics=["faithfulness"],
+        **settings,
+    )
     for number in range(calls):
         ask(f"question {number}?")
     assert judge.begun.wait(WAIT_S)
@@ -88,7 +95,7 @@ def test_what_the_judge_had_in_hand_is_kept(path: str) -> None:
 def test_what_nobody_had_begun_is_kept_too(path: str) -> None:
     """A screen that blocks the background leaves a queue behind; all of it is kept, redacted."""
     blocking = WaitingJudge(name="screen", blocking=True)
-    captured = watch(screen=blocking, spool=path, redact=ragtrace.Redact(patterns=["secret"]))
+    captured = watch(screen=blocking, limits=ragtrace.Limits(spool=path), redact=ragtrace.Redact(patterns=["secret"]))
     ask("secret 0?")
     assert blocking.begun.wait(WAIT_S)
     for number in range(1, 5):
@@ -122,7 +129,7 @@ def test_without_a_spool_they_are_lost_as_before(tmp_path: Path) -> None:
 def test_what_nobody_would_score_is_not_kept(path: str) -> None:
     """A call that failed before it had an answer is sampled out, not spooled."""
     blocking = WaitingJudge(name="screen", blocking=True)
-    watch(screen=blocking, spool=path)
+    watch(screen=blocking, limits=ragtrace.Limits(spool=path))
     ask("where?")
     assert blocking.begun.wait(WAIT_S)
 
@@ -141,7 +148,7 @@ def test_what_nobody_would_score_is_not_kept(path: str) -> None:
 def test_a_file_that_fails_later_costs_the_calls_and_nothing_else(path: str) -> None:
     """They are counted, the failure is too, and nothing raises."""
     judge = WaitingJudge(name="judge")
-    watch(screen=None, judge=judge, sampling=EVERY, spool=path)
+    watch(screen=None, judge=judge, sampling=EVERY, limits=ragtrace.Limits(spool=path))
     ask("where?")
     assert judge.begun.wait(WAIT_S)
     other = Path(f"{path}.other")
@@ -157,8 +164,8 @@ def test_a_file_that_fails_later_costs_the_calls_and_nothing_else(path: str) -> 
 
 def test_a_path_that_cannot_be_used_stops_configure(tmp_path: Path) -> None:
     """Before anything is started."""
-    with pytest.raises(ragtrace.SettingsError, match="spool="):
-        ragtrace.configure(spool=tmp_path / "no" / "such" / "directory.db")
+    with pytest.raises(ragtrace.SettingsError, match=r"Limits\(spool=\)"):
+        ragtrace.configure(limits=ragtrace.Limits(spool=tmp_path / "no" / "such" / "directory.db"))
     assert current() is None
 
 
@@ -169,7 +176,9 @@ def test_the_next_process_scores_what_is_left(path: str) -> None:
     """By those who had not looked, on the span of the process before, with the same score ids as it would have had."""
     before = left_by_a_process(path, 3)
     judge = FakeJudge(GOOD, name="judge")
-    captured = watch(screen=screen(), judge=judge, sampling=EVERY, spool=path, metrics=["faithfulness"])
+    captured = watch(
+        screen=screen(), judge=judge, sampling=EVERY, limits=ragtrace.Limits(spool=path), metrics=["faithfulness"]
+    )
     assert ragtrace.flush()
     events = judged(captured)
     assert sorted(event["span"] for event in events) == sorted(roots(before))
@@ -188,7 +197,9 @@ def test_a_process_that_is_watched_again_scores_it_without_a_flush(path: str) ->
     """Its own first call is enough to start the background."""
     left_by_a_process(path)
     judge = FakeJudge(GOOD, name="judge")
-    captured = watch(screen=None, judge=judge, sampling=EVERY, spool=path, metrics=["faithfulness"])
+    captured = watch(
+        screen=None, judge=judge, sampling=EVERY, limits=ragtrace.Limits(spool=path), metrics=["faithfulness"]
+    )
     ask("mine")
     done = threading.Event()
     for _ in range(100):
@@ -206,7 +217,7 @@ def test_the_probability_of_before_holds(path: str) -> None:
         screen=None,
         judge=FakeJudge(GOOD, name="judge"),
         sampling=ragtrace.Sampling(rate=0.01),
-        spool=path,
+        limits=ragtrace.Limits(spool=path),
         metrics=["faithfulness"],
     )
     assert ragtrace.flush()
@@ -216,7 +227,7 @@ def test_the_probability_of_before_holds(path: str) -> None:
 def test_an_evaluator_that_is_gone_is_counted(path: str) -> None:
     """Nobody will ever score the call for it; it does not stay in the file."""
     left_by_a_process(path)
-    watch(screen=screen(), spool=path)
+    watch(screen=screen(), limits=ragtrace.Limits(spool=path))
     assert ragtrace.flush()
     assert ragtrace.stats().evaluators["judge"].dropped == {"not_configured": 1}
     assert contents(path) == 0
@@ -225,7 +236,9 @@ def test_an_evaluator_that_is_gone_is_counted(path: str) -> None:
 def test_a_judge_that_fails_again_has_had_its_chance(path: str) -> None:
     """Failed is an outcome: the call does not come back for ever."""
     left_by_a_process(path)
-    watch(screen=None, judge=FakeJudge(JudgeError("refused", "policy"), name="judge"), spool=path)
+    watch(
+        screen=None, judge=FakeJudge(JudgeError("refused", "policy"), name="judge"), limits=ragtrace.Limits(spool=path)
+    )
     assert ragtrace.flush()
     assert ragtrace.stats().evaluators["judge"].failed == {"refused": 1}
     assert contents(path) == 0
@@ -237,12 +250,17 @@ def test_what_is_broken_off_again_is_kept_again(path: str) -> None:
     before = left_by_a_process(path, 2)
     for _ in range(3):
         judge = WaitingJudge(name="judge")
-        watch(screen=screen(), judge=judge, spool=path, metrics=["faithfulness"])
+        watch(screen=screen(), judge=judge, limits=ragtrace.Limits(spool=path), metrics=["faithfulness"])
         assert not ragtrace.flush(timeout=0.3)
         assert judge.begun.is_set()
         ragtrace.shutdown(timeout=0.5)
         assert ragtrace.stats().dropped == {"spooled": 2}
-    captured = watch(screen=screen(), judge=FakeJudge(GOOD, name="judge"), spool=path, metrics=["faithfulness"])
+    captured = watch(
+        screen=screen(),
+        judge=FakeJudge(GOOD, name="judge"),
+        limits=ragtrace.Limits(spool=path),
+        metrics=["faithfulness"],
+    )
     assert ragtrace.flush()
     assert sorted(event["span"] for event in judged(captured)) == sorted(roots(before))
 
@@ -263,7 +281,11 @@ def test_what_is_scored_but_not_delivered_stays_in_the_file(path: str) -> None:
     left_by_a_process(path)
     lossy = Lossy()
     ragtrace.configure(
-        exporter=lossy.signals, screen=None, judge=FakeJudge(GOOD, name="judge"), spool=path, metrics=["faithfulness"]
+        exporter=lossy.signals,
+        screen=None,
+        judge=FakeJudge(GOOD, name="judge"),
+        limits=ragtrace.Limits(spool=path),
+        metrics=["faithfulness"],
     )
     runtime = current()
     assert runtime is not None
@@ -328,9 +350,8 @@ class Judge(FakeJudge):
 ragtrace.configure(
     service="s",
     screen=None,
-    judge=Judge(GOOD, name="judge"),
+    judge=Judge(GOOD, name="judge", limits=ragtrace.JudgeLimits(concurrency=1)),
     sampling=ragtrace.Sampling(rate=1.0),
-    judge_concurrency=1,
     metrics=["faithfulness"],
 )
 print("ready", flush=True)
@@ -438,7 +459,7 @@ def test_a_forked_child_takes_up_none_of_its_parents_claims(path: str) -> None:
     """Each of them scores what it has claimed itself."""
     left_by_a_process(path, 2)
     judge = WaitingJudge(name="judge")
-    watch(screen=None, judge=judge, spool=path, metrics=["faithfulness"])
+    watch(screen=None, judge=judge, limits=ragtrace.Limits(spool=path), metrics=["faithfulness"])
     assert not ragtrace.flush(timeout=0.3)
     runtime = current()
     assert runtime is not None

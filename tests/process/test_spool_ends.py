@@ -59,7 +59,7 @@ SCORING: Final[dict[str, Any]] = {"screen": None, "sampling": EVERY, "metrics": 
 def keep(path: str, calls: int) -> None:
     """A process whose judge does not answer before the end."""
     judge = WaitingJudge(name="judge")
-    watch(**SCORING, judge=judge, spool=path)
+    watch(**SCORING, judge=judge, limits=ragtrace.Limits(spool=path))
     for number in range(calls):
         ask(f"question {number}?")
     assert judge.begun.wait(WAIT_S)
@@ -70,7 +70,7 @@ def keep(path: str, calls: int) -> None:
 def score(path: str) -> FakeJudge:
     """Another process, in so far as it knows nothing of the one before; returns its judge."""
     judge = FakeJudge(GOOD, name="judge")
-    ragtrace.configure(**SCORING, service="s", judge=judge, spool=path)
+    ragtrace.configure(**SCORING, service="s", judge=judge, limits=ragtrace.Limits(spool=path))
     return judge
 
 
@@ -120,7 +120,7 @@ def test_calls_stay_in_the_spool_until_the_history_has_their_scores(path: str, t
     """Telemetry alone is not enough: a kill would take what the history has not written yet."""
     keep(path, 3)
     store = str(tmp_path / "history.db")
-    watch(**SCORING, judge=FakeJudge(GOOD, name="judge"), spool=path, store=store)
+    watch(**SCORING, judge=FakeJudge(GOOD, name="judge"), limits=ragtrace.Limits(spool=path), store=store)
     with closing(sqlite3.connect(store, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         assert not ragtrace.flush(timeout=1.5)
@@ -136,7 +136,9 @@ def test_calls_stay_in_the_spool_until_the_score_sink_has_their_scores(path: str
     sink = ScriptedSink()
     sink.gate.clear()
     exporter = ragtrace.Signals(spans=InMemorySpanExporter(), scores=sink, immediate=True)
-    ragtrace.configure(**SCORING, judge=FakeJudge(GOOD, name="judge"), spool=path, exporter=exporter)
+    ragtrace.configure(
+        **SCORING, judge=FakeJudge(GOOD, name="judge"), limits=ragtrace.Limits(spool=path), exporter=exporter
+    )
     assert not ragtrace.flush(timeout=1.5)
     assert (ragtrace.stats().scored, Spool(path).contents().calls) == (3, 3)
     sink.gate.set()
@@ -169,7 +171,11 @@ def test_calls_whose_commit_outlasts_the_deadline_are_spooled_only_if_they_are_i
     """Another program writes, so that storing begins late, and one reads, for which a commit waits without a log."""
     Spool(path).prepare("test")
     storing, screen = threading.Event(), WaitingJudge(name="screen", blocking=True)
-    watch(screen=screen, spool=path, redact=ragtrace.Redact(function=lambda text: (storing.set(), text)[1]))
+    watch(
+        screen=screen,
+        limits=ragtrace.Limits(spool=path),
+        redact=ragtrace.Redact(function=lambda text: (storing.set(), text)[1]),
+    )
     ask("question 0?")
     assert screen.begun.wait(WAIT_S)
     storing.clear()
@@ -202,7 +208,7 @@ def test_calls_whose_commit_outlasts_the_deadline_are_spooled_only_if_they_are_i
 def test_what_the_spool_cannot_take_in_time_is_lost_and_not_stored_later(path: str) -> None:
     """The accounts say so, at the end of the shutdown and for good."""
     judge = WaitingJudge(name="judge")
-    watch(**SCORING, judge=judge, spool=path)
+    watch(**SCORING, judge=judge, limits=ragtrace.Limits(spool=path))
     ask("where?")
     assert judge.begun.wait(WAIT_S)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -221,7 +227,7 @@ def test_what_the_spool_cannot_take_in_time_is_lost_and_not_stored_later(path: s
 def test_a_judge_that_answers_after_the_end_changes_nothing(path: str) -> None:
     """A call that it could not be torn away from is in the file by then, and is the next process's."""
     judge = WaitingJudge(name="judge", blocking=True)
-    captured = watch(**SCORING, judge=judge, spool=path)
+    captured = watch(**SCORING, judge=judge, limits=ragtrace.Limits(spool=path))
     ask("where?")
     assert judge.begun.wait(WAIT_S)
     runtime = current()
@@ -254,9 +260,8 @@ class Judge(FakeJudge):
 ragtrace.configure(
     service="s",
     screen=None,
-    judge=Judge(GOOD, name="judge"),
+    judge=Judge(GOOD, name="judge", limits=ragtrace.JudgeLimits(concurrency=2)),
     sampling=ragtrace.Sampling(rate=1.0),
-    judge_concurrency=2,
     metrics=["faithfulness"],
 )
 print("up", flush=True)

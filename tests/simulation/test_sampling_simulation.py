@@ -166,7 +166,7 @@ def test_the_share_holds_in_an_application_with_a_head_sampler(monkeypatch: pyte
     judge = FakeJudge(GOOD, name="judge")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.1")
-    watch(screen=None, judge=judge, sampling=ragtrace.Sampling(rate=0.5), capacity=4_000)
+    watch(screen=None, judge=judge, sampling=ragtrace.Sampling(rate=0.5), limits=ragtrace.Limits(capacity=4_000))
     for _ in range(2_000):
         ask("where?")
     assert ragtrace.flush(20)

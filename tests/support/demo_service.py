@@ -154,10 +154,11 @@ def main() -> None:
             exporter="prometheus",
             judge=PricedJudge(),
             sampling=ragtrace.Sampling(rate=0.3, suspicious_rate=0.6, per_minute=1_000_000, usd_per_day=1_000_000.0),
-            alerts=[ragtrace.Alert("hallucinated", above=0.05)],
+            alerts=[
+                ragtrace.Alert("hallucinated", above=0.05),
+                ragtrace.Canaries(str(labels.canaries), interval=1.0),
+            ],
             calibration=str(labels.calibration),
-            canaries=str(labels.canaries),
-            canary_interval=1.0,
         )
         for question in _questions(questions):
             if ended.wait(_PAUSE_S):

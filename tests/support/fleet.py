@@ -22,7 +22,6 @@ ROOT: Final = Path(__file__).parents[2]
 _CONFIG: Final = """\
 screen = "{screen}"
 judge = "tests.support.http_judge:judge"
-judge_timeout = {judge_timeout:g}
 [sampling]
 rate = 1.0
 """
@@ -57,10 +56,11 @@ def running_worker(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run `ragtrace worker` until the block ends; it is ready when the block begins."""
     config = folder / f"{name}.toml"
-    config.write_text(_CONFIG.format(judge_timeout=judge_timeout, screen=screen))
+    config.write_text(_CONFIG.format(screen=screen))
     log = folder / f"{name}.log"
     argv = [sys.executable, "-m", "ragtrace", "worker", "--broker", broker, "--config", str(config)]
     argv += ["--concurrency", str(concurrency), *options]
     variables = {"PYTHONPATH": str(ROOT), "OTEL_METRIC_EXPORT_INTERVAL": "500", JUDGE_URL: judge_url, **environ}
+    variables["RAGTRACE_JUDGE_TIMEOUT"] = str(judge_timeout)
     with running(argv, environ=variables, log=log, ready=lambda: "takes calls" in log.read_text()) as process:
         yield process

@@ -101,7 +101,7 @@ def main() -> None:
         judge=Reading("judge", 1),
         metrics=[METRIC],
         sampling=ragtrace.Sampling(rate=0.3, suspicious_rate=0.8, per_minute=1_000_000, usd_per_day=1_000_000.0),
-        logger_provider=logs,
+        telemetry=ragtrace.TelemetryOptions(logger_provider=logs),
     )
 
     def end(number: int, frame: FrameType | None) -> None:

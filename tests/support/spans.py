@@ -56,7 +56,9 @@ def record(way: Way, application: Callable[[], object]) -> list[ReadableSpan]:
         provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(exporter)))
         if way == "sdk":
             provider.add_span_processor(Watching())
-        ragtrace.configure(service="s", tracer_provider=provider, screen=FakeJudge(GOOD))
+        ragtrace.configure(
+            service="s", telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=FakeJudge(GOOD)
+        )
     application()
     assert ragtrace.flush(WAIT_S)
     ragtrace.shutdown(WAIT_S)

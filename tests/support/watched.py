@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import ragtrace
 from ragtrace.core.labels import Claim
@@ -48,6 +48,15 @@ def watch(**settings: Any) -> Captured:
     captured = Captured()
     ragtrace.configure(exporter=captured.signals, **settings)
     return captured
+
+
+J = TypeVar("J", bound="ragtrace.Judge")
+
+
+def limited(judge: J, **limits: Any) -> J:
+    """*judge*, given `ragtrace.JudgeLimits(**limits)`."""
+    vars(judge)["limits"] = ragtrace.JudgeLimits(**limits)
+    return judge
 
 
 class Watched:

@@ -23,6 +23,7 @@ import ragtrace
 from ragtrace.core.ledger import Tally
 from ragtrace.core.types import Document, RagCall
 from tests.support.http_judge import HttpJudge
+from tests.support.watched import limited
 
 ACTS: Final = 60
 MOST_DEPTH: Final = 2
@@ -130,15 +131,17 @@ class Wild:
         os.environ["OTEL_METRIC_EXPORT_INTERVAL"] = draw.choice(("50", "1000000"))
         ragtrace.configure(
             service="wild",
-            judge=HttpJudge(os.environ["JUDGE_URL"], name="judge"),
-            judge_timeout=0.3,
-            judge_concurrency=draw.choice((1, 4)),
+            judge=limited(
+                HttpJudge(os.environ["JUDGE_URL"], name="judge"), timeout=0.3, concurrency=draw.choice((1, 4))
+            ),
             screen=draw.choice((None, ragtrace.EmbeddedJudge())),
             sampling=ragtrace.Sampling(rate=draw.choice((0.3, 1.0)), score_head_dropped=draw.random() < 0.5),
-            capacity=draw.choice((2, 20, 1000)),
-            queue_bytes=draw.choice((1 << 20, 64 << 20)),
-            hold_seconds=draw.choice((0.1, 5.0)),
-            **({"spool": spool} if draw.random() < 0.5 else {}),
+            limits=ragtrace.Limits(
+                capacity=draw.choice((2, 20, 1000)),
+                queue_bytes=draw.choice((1 << 20, 64 << 20)),
+                hold_seconds=draw.choice((0.1, 5.0)),
+                spool=spool if draw.random() < 0.5 else None,
+            ),
         )
 
     def live(self, timeout: float) -> int:

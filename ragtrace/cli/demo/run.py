@@ -188,10 +188,10 @@ def running_demo(
         service=SERVICE,
         exporter=replace(to.signals, spans=roots),
         screen=ragtrace.EmbeddedJudge(extractive=True),
-        evidence=True,
+        telemetry=ragtrace.TelemetryOptions(evidence=True),
         metrics=("hallucinated", "faithfulness", "consistency"),
         alerts=alerts,
-        baseline_calls=max(1, int(_BASELINE_SHARE * (len(questions) // 2))),
+        baseline=ragtrace.BaselineLearning(calls=max(1, int(_BASELINE_SHARE * (len(questions) // 2)))),
         store=options.store,
     )
     log, flushed = logging.getLogger("ragtrace.alerts"), False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, get_args
 from ragtrace.core.cost import TURN_TOKENS
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.follow_ups import QUERY_NEEDS_TURNS, needs_earlier_turns
+from ragtrace.core.options import JudgeLimits
 from ragtrace.core.types import Closable, EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, build_judgement
 from ragtrace.judges.llm.chat import ChatClient, JudgeSession, ask_in_halves
@@ -68,6 +69,8 @@ class OpenAIJudge:
             the support of statements and nothing else).
         extra_body: further parts of every request, as the server knows them.
         name: the judge's id.
+        limits: time for a call, retries included, calls at a time, and turns of a conversation that it is shown; None:
+            those of the environment, or the defaults.
         chat: how requests are made, in place of the other arguments about the server.
         chance: where control items and orders come from; None: the system's randomness.
 
@@ -96,6 +99,7 @@ class OpenAIJudge:
         lowest_rung: int = 3,
         extra_body: Mapping[str, object] | None = None,
         name: str = "openai",
+        limits: JudgeLimits | None = None,
         chat: ChatClient | None = None,
         chance: random.Random | None = None,
     ) -> None:
@@ -113,7 +117,7 @@ class OpenAIJudge:
         if not 0 <= max_uncovered <= 1:
             raise SettingsError(f"max_uncovered must be between 0 and 1, got {max_uncovered!r}; for 20% write 0.2")
         self._mode: Mode = mode
-        self._model, self.id = model, name
+        self._model, self.id, self.limits = model, name, limits
         self._embedder, self._controls = embedder, controls
         self._statements_per_call, self._max_input_chars = statements_per_call, max_input_chars
         self._max_chunk_chars, self._max_uncovered = max_chunk_chars, max_uncovered

@@ -240,7 +240,7 @@ class _SerialCollection:
 
 
 class SharedMeters:
-    """Meter provider that other libraries use after `configure(set_global=True)`.
+    """Meter provider that other libraries use after `TelemetryOptions(set_global=True)`.
 
     In a forked child, the libraries' metric instruments are created again.
 

@@ -294,7 +294,8 @@ def _set_global(providers: Mapping[str, Any]) -> None:
         log_safely(
             logging.WARNING,
             "set_global=True: the process has a %s provider already, which OpenTelemetry does not let us replace; what "
-            "other libraries record still goes there. Call ragtrace.configure(set_global=True) once, before any "
+            "other libraries record still goes there. Call ragtrace.configure(telemetry=TelemetryOptions(set_global="
+            "True)) once, before any "
             "set_tracer_provider",
             " and a ".join(kept),
         )

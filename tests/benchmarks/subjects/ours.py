@@ -73,6 +73,7 @@ class SlowJudge:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
+        self.limits: ragtrace.JudgeLimits | None = None
 
     def offers(self, metric: Metric) -> bool:
         """Only the cheapest metric."""
@@ -140,14 +141,14 @@ def light_paced_unscored() -> Subject:
 def standard() -> Subject:
     """A user's provider as it is: scores follow as carrier spans."""
     exporter = Forgetting()
-    ragtrace.configure(tracer_provider=provider(exporter))
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider(exporter)))
     return _subject(ask, exporter)
 
 
 def standard_unscored() -> Subject:
     """A user's provider as it is, no scoring."""
     exporter = Forgetting()
-    ragtrace.configure(tracer_provider=provider(exporter), screen=None)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider(exporter)), screen=None)
     return _subject(ask, exporter)
 
 
@@ -155,7 +156,7 @@ def standard_hold() -> Subject:
     """A user's provider whose exporting processor is wrapped in `HoldProcessor`."""
     exporter = Forgetting()
     made = provider(exporter, hold=ragtrace.HoldProcessor)
-    ragtrace.configure(tracer_provider=made)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=made))
     return _subject(ask, exporter)
 
 
@@ -171,7 +172,7 @@ def standard_watched() -> Subject:
     exporter = Forgetting()
     made = provider(exporter)
     made.add_span_processor(Watching())
-    ragtrace.configure(tracer_provider=made, screen=None)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=made), screen=None)
     return _subject(ask, exporter)
 
 
@@ -197,15 +198,15 @@ def otlp_spans_sdk() -> Subject:
 
 
 def _judged(seconds: float, *, capacity: int = ROOM, exporter: SpanExporter | None = None, flush: float) -> Subject:
+    judge = SlowJudge(seconds)
+    judge.limits = ragtrace.JudgeLimits(timeout=2 * HANG_S)
     ragtrace.configure(
         service=WORKFLOW,
         exporter=exporter or Forgetting(),
         screen=None,
-        judge=SlowJudge(seconds),
+        judge=judge,
         sampling=ragtrace.Sampling(rate=1.0),
-        judge_timeout=2 * HANG_S,
-        capacity=capacity,
-        queue_bytes=ROOM_BYTES,
+        limits=ragtrace.Limits(capacity=capacity, queue_bytes=ROOM_BYTES),
     )
     return _subject(ask, flush=flush)
 
@@ -222,7 +223,7 @@ def judge_hangs() -> Subject:
 
 def queue_full() -> Subject:
     """The same with room for four calls: every further one is dropped and counted."""
-    return _judged(HANG_S, capacity=4, flush=IMPATIENT_S)
+    return _judged(HANG_S, limits=ragtrace.Limits(capacity=4), flush=IMPATIENT_S)
 
 
 def exporter_hangs() -> Subject:

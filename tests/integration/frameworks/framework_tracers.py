@@ -47,7 +47,7 @@ class RagtraceListener:
     def instrument(self, *, tracer_provider: TracerProvider, **other: object) -> None:
         """Instrument the framework."""
         ragtrace = import_ragtrace()
-        ragtrace.configure(tracer_provider=tracer_provider, screen=None)
+        ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=tracer_provider), screen=None)
         tracer_provider.add_span_processor(_RagtraceFlush())
         ragtrace.instrument(self.framework)
 

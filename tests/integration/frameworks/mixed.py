@@ -38,7 +38,7 @@ def main(application: str, instrumentation: str, *modes: str) -> None:
     vars(judge)["computes"] = True  # asked without a cache: calls are the same in each mode
     provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(exporter), evaluate=True))
     trace.set_tracer_provider(provider)
-    ragtrace.configure(tracer_provider=provider, screen=judge)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=judge)
     with ModelServer([document.text for document in DOCUMENTS]) as server:
         os.environ.update(OPENAI_BASE_URL=server.url, OPENAI_API_BASE=server.url, OPENAI_API_KEY="none")
         instrument(instrumentation, framework, provider, LoggerProvider())

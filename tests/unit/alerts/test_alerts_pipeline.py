@@ -132,7 +132,7 @@ def test_a_notice_shows_what_redaction_leaves_and_links_to_the_trace() -> None:
         screen=FakeJudge(HALF, name="screen"),
         alerts=[ragtrace.Alert("hallucination", above=0.05, notify=receiver)],
         redact=ragtrace.Redact(patterns=["where"]),
-        trace_url="https://ui.example/{trace_id}",
+        telemetry=ragtrace.TelemetryOptions(trace_url="https://ui.example/{trace_id}"),
     )
     ask_all(60)
     [example, *_] = receiver.notices[0].worst
@@ -149,7 +149,7 @@ def test_the_baseline_that_is_being_learned_is_the_one_compared_with() -> None:
         service="bot",
         screen=FakeJudge(*[good, fair] * 20, *[poor] * 60, name="screen"),
         alerts=[ragtrace.Alert("consistency", below="baseline", notify=receiver)],
-        baseline_calls=40,
+        baseline=ragtrace.BaselineLearning(calls=40),
     )
     ask_all(30)
     assert (gauge(captured), receiver.events) == ({"no_baseline"}, [])

@@ -205,7 +205,9 @@ def test_an_awkward_text_costs_no_span(text: str) -> None:
         docs = [{"text": text, "id": text, "score": 1.0}, text]
         return say(question, look_up(question, docs), session_id, text)
 
-    captured = watch(dialects=["otel", "openinference"], capture_content="SPAN_AND_EVENT")
+    captured = watch(
+        telemetry=ragtrace.TelemetryOptions(dialects=["otel", "openinference"]), capture_content="SPAN_AND_EVENT"
+    )
     do(text, text, text)
     assert ragtrace.flush()
     assert len(captured.spans) == 3
@@ -341,7 +343,7 @@ def test_a_span_of_somebody_else_that_raises_hurts_nobody(
     if provider is None:
         watch(screen=FakeJudge(GOOD))
     else:
-        ragtrace.configure(tracer_provider=provider, screen=FakeJudge(GOOD))
+        ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=FakeJudge(GOOD))
     assert application("where?") == ANSWER
     assert ragtrace.flush(WAIT_S)
     assert ragtrace.stats().pending == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from ragtrace.core.types import Judgement
 from ragtrace.runtime import current
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.ids import readable
-from tests.support.watched import ask, watch
+from tests.support.watched import GOOD, ask, watch
 
 
 def test_a_keyword_beats_both_variables_and_the_default() -> None:
@@ -36,7 +37,7 @@ def test_settings_know_where_they_came_from() -> None:
     origins = resolve_settings({"evidence": True}, environ).origins
     assert set(origins) == set(Settings.__dataclass_fields__) - {"origins"}
     assert {name: origin for name, origin in origins.items() if origin != "default"} == {
-        "evidence": "evidence=",
+        "evidence": "TelemetryOptions(evidence=)",
         "capacity": "RAGTRACE_CAPACITY",
         "service": "OTEL_SERVICE_NAME",
         "enabled": "OTEL_SDK_DISABLED",
@@ -127,29 +128,49 @@ BAD_VALUES: list[tuple[dict[str, Any], dict[str, str], list[str]]] = [
     ({"exporter": "otpl"}, {}, ["no exporter named 'otpl'", "did you mean 'otlp'", "console"]),
     ({}, {"RAGTRACE_EXPORTER": "otpl"}, ["'otpl'", "RAGTRACE_EXPORTER", "did you mean 'otlp'"]),
     ({"exporter": 42}, {}, ["exporter=", "int", "exporter='otlp'"]),
-    ({"dialects": ["openinferrence"]}, {}, ["dialect", "dialects=", "did you mean 'openinference'"]),
-    ({"dialects": []}, {}, ["dialects=", "at least one", "otel"]),
+    (
+        {"telemetry": ragtrace.TelemetryOptions(dialects=["openinferrence"])},
+        {},
+        ["dialect", "dialects=", "did you mean 'openinference'"],
+    ),
+    ({"telemetry": ragtrace.TelemetryOptions(dialects=[])}, {}, ["dialects=", "at least one", "otel"]),
     ({}, {"RAGTRACE_DIALECTS": "otl"}, ["'otl'", "RAGTRACE_DIALECTS", "did you mean 'otel'"]),
     ({"capture_content": "SPANS"}, {}, ["'SPANS'", "capture_content=", *CONTENT_MODES]),
     ({}, {CONTENT_VARIABLE: "SPAN"}, ["'SPAN'", CONTENT_VARIABLE, "SPAN_ONLY"]),
     ({"capture_content": True}, {}, ["capture_content=", "True"]),
     ({"service": 42}, {}, ["service=", "42", "in quotes"]),
-    ({"evidence": "perhaps"}, {}, ["evidence=", "'perhaps'", "true or false"]),
+    ({"telemetry": ragtrace.TelemetryOptions(evidence="perhaps")}, {}, ["evidence=", "'perhaps'", "true or false"]),
     ({}, {"RAGTRACE_ENABLED": "maybe"}, ["RAGTRACE_ENABLED", "'maybe'", "true or false"]),
-    ({"hold_seconds": 0}, {}, ["hold_seconds=", "above 0", "10"]),
+    ({"limits": ragtrace.Limits(hold_seconds=0)}, {}, ["hold_seconds=", "above 0", "10"]),
     ({}, {"RAGTRACE_HOLD_SECONDS": "ten"}, ["RAGTRACE_HOLD_SECONDS", "'ten'", "number"]),
-    ({"hold_seconds": float("nan")}, {}, ["hold_seconds=", "finite", "nan"]),
-    ({"judge_timeout": float("inf")}, {}, ["judge_timeout=", "finite"]),
-    ({"judge_timeout": True}, {}, ["judge_timeout=", "True"]),
-    ({"capacity": 0}, {}, ["capacity=", "at least 1"]),
-    ({"capacity": 1.5}, {}, ["capacity=", "whole number", "1.5"]),
+    ({"limits": ragtrace.Limits(hold_seconds=float("nan"))}, {}, ["hold_seconds=", "finite", "nan"]),
+    (
+        {"judge": FakeJudge(Judgement(), limits=ragtrace.JudgeLimits(timeout=float("inf")))},
+        {},
+        ["JudgeLimits(timeout=", "finite"],
+    ),
+    (
+        {"judge": FakeJudge(Judgement(), limits=ragtrace.JudgeLimits(timeout=True))},
+        {},
+        ["JudgeLimits(timeout=", "True"],
+    ),
+    ({"limits": ragtrace.Limits(capacity=0)}, {}, ["capacity=", "at least 1"]),
+    ({"limits": ragtrace.Limits(capacity=1.5)}, {}, ["capacity=", "whole number", "1.5"]),
     ({}, {"RAGTRACE_JUDGE_CONCURRENCY": "-1"}, ["RAGTRACE_JUDGE_CONCURRENCY", "'-1'"]),
-    ({"judge_turns": -1}, {}, ["judge_turns=", "at least 0", "-1"]),
-    ({"judge_turns": 2.5}, {}, ["judge_turns=", "whole number", "2.5"]),
-    ({"judge_turns": True}, {}, ["judge_turns=", "True"]),
+    (
+        {"judge": FakeJudge(Judgement(), limits=ragtrace.JudgeLimits(turns=-1))},
+        {},
+        ["JudgeLimits(turns=", "at least 0", "-1"],
+    ),
+    (
+        {"judge": FakeJudge(Judgement(), limits=ragtrace.JudgeLimits(turns=2.5))},
+        {},
+        ["JudgeLimits(turns=", "whole number", "2.5"],
+    ),
+    ({"judge": FakeJudge(Judgement(), limits=ragtrace.JudgeLimits(turns=True))}, {}, ["JudgeLimits(turns=", "True"]),
     ({}, {"RAGTRACE_JUDGE_TURNS": "six"}, ["RAGTRACE_JUDGE_TURNS", "'six'", "number"]),
-    ({"max_chars": "many"}, {}, ["max_chars=", "'many'"]),
-    ({"spool": 42}, {}, ["spool=", "path", "42"]),
+    ({"limits": ragtrace.Limits(max_chars="many")}, {}, ["max_chars=", "'many'"]),
+    ({"limits": ragtrace.Limits(spool=42)}, {}, ["spool=", "path", "42"]),
     (
         {"judge": "gpt-4o-mini"},
         {},
@@ -159,9 +180,16 @@ BAD_VALUES: list[tuple[dict[str, Any], dict[str, str], list[str]]] = [
     ({"screen": FakeJudge}, {}, ["screen=", "the class FakeJudge", "FakeJudge("]),
     ({"redact": [r"\d+"]}, {}, ["redact=", "ragtrace.Redact", "list"]),
     ({"sampling": 0.05}, {}, ["sampling=", "ragtrace.Sampling", "0.05"]),
-    ({"tracer_provider": 42}, {}, ["tracer_provider=", "int", "get_tracer"]),
-    ({"meter_provider": "mine"}, {}, ["meter_provider=", "str", "get_meter"]),
-    ({"logger_provider": object()}, {}, ["logger_provider=", "object", "get_logger"]),
+    ({"limits": 5}, {}, ["limits=", "ragtrace.Limits", "5"]),
+    ({"judge": FakeJudge(GOOD, limits=30)}, {}, ["limits of a judge", "JudgeLimits", "int", "FakeJudge.limits"]),
+    ({"alerts": [ragtrace.Canaries("a"), ragtrace.Canaries("b")]}, {}, ["2 Canaries", "one file"]),
+    ({"telemetry": ragtrace.TelemetryOptions(tracer_provider=42)}, {}, ["tracer_provider=", "int", "get_tracer"]),
+    ({"telemetry": ragtrace.TelemetryOptions(meter_provider="mine")}, {}, ["meter_provider=", "str", "get_meter"]),
+    (
+        {"telemetry": ragtrace.TelemetryOptions(logger_provider=object())},
+        {},
+        ["logger_provider=", "object", "get_logger"],
+    ),
 ]
 
 
@@ -202,7 +230,10 @@ def test_a_rate_in_per_cent_is_answered_with_the_right_one(given: float | str) -
 def test_exporter_and_tracer_provider_exclude_each_other() -> None:
     """The message shows how to put the exporter into the provider."""
     with pytest.raises(ragtrace.SettingsError, match=r"exporter= and tracer_provider=.*HoldProcessor\(BatchSpan"):
-        ragtrace.configure(exporter=InMemorySpanExporter(), tracer_provider=TracerProvider(shutdown_on_exit=False))
+        ragtrace.configure(
+            exporter=InMemorySpanExporter(),
+            telemetry=ragtrace.TelemetryOptions(tracer_provider=TracerProvider(shutdown_on_exit=False)),
+        )
 
 
 def test_a_metric_that_nobody_offers_is_refused() -> None:
@@ -370,6 +401,43 @@ def test_a_misspelled_argument_is_answered_with_the_argument_that_was_meant(writ
     """It is the TypeError of any function, with the hint that names of exporters and metrics have."""
     with pytest.raises(TypeError, match=rf"unexpected keyword argument '{written}'; did you mean '{meant}'\? known: "):
         ragtrace.configure(**{written: "x"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("capacity", "limits=ragtrace.Limits(capacity=...)"),
+        ("store_days", "store=ragtrace.History(days=...)"),
+        ("days", "store=ragtrace.History(days=...)"),
+        ("canaries", "alerts=[ragtrace.Canaries(path=...)]"),
+        ("judge_timeout", "limits=ragtrace.JudgeLimits(timeout=...) where the judge is made"),
+        ("set_global", "telemetry=ragtrace.TelemetryOptions(set_global=...)"),
+    ],
+)
+def test_an_option_as_an_argument_is_answered_with_its_object(written: str, instead: str) -> None:
+    """By the name of the option and by that of its environment variable."""
+    with pytest.raises(TypeError, match=re.escape(f"unexpected keyword argument '{written}'; write {instead}")):
+        ragtrace.configure(**{written: "x"})  # type: ignore[arg-type]
+
+
+def test_a_misspelled_option_is_answered_with_the_option_that_was_meant() -> None:
+    """As an argument of `configure`."""
+    with pytest.raises(
+        TypeError, match=r"Limits\(\) got an unexpected keyword argument 'capcity'; did you mean 'capac"
+    ):
+        ragtrace.Limits(capcity=3)  # type: ignore[call-arg]
+
+
+def test_a_judge_has_limits_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go before the variable, for the screen and the judge apart; what they leave out is as it would be."""
+    monkeypatch.setenv("RAGTRACE_JUDGE_TIMEOUT", "7")
+    monkeypatch.setenv("RAGTRACE_JUDGE_TURNS", "1")
+    screen = FakeJudge(GOOD, name="screen", limits=ragtrace.JudgeLimits(timeout=3))
+    watch(screen=screen, judge=FakeJudge(GOOD, name="judge", limits=ragtrace.JudgeLimits(turns=2)))
+    runtime = current()
+    assert runtime is not None
+    found = {each.id: (each.timeout, each.judge_turns) for each in runtime.evaluators if each and each.id != "ragtrace"}
+    assert found == {"screen": (3.0, 1), "judge": (7.0, 2)}
 
 
 def test_the_signature_of_configure_names_every_argument() -> None:

@@ -151,9 +151,12 @@ def test_a_judge_that_is_rate_limited_says_for_how_long() -> None:
     """The server's error first, then how long its Retry-After lasts."""
     watch(
         screen=None,
-        judge=FakeJudge(JudgeError("unavailable", "HTTP 429", retry_after=12), name="judge"),
+        judge=FakeJudge(
+            JudgeError("unavailable", "HTTP 429", retry_after=12),
+            name="judge",
+            limits=ragtrace.JudgeLimits(timeout=1.0),
+        ),
         sampling=EVERY,
-        judge_timeout=1.0,
     )
     for question in ("where?", "and where else?"):
         watched.ask(question)
@@ -167,12 +170,12 @@ def test_a_judge_that_is_rate_limited_says_for_how_long() -> None:
 def test_a_full_queue_says_so() -> None:
     """The problem says what to do."""
     judge = WaitingJudge(name="judge")
-    watch(screen=None, judge=judge, sampling=EVERY, capacity=1)
+    watch(screen=None, judge=judge, sampling=EVERY, limits=ragtrace.Limits(capacity=1))
     watched.ask("where?")
     assert judge.begun.wait(WAIT_S)
     watched.ask("and where else?")
     assert not ragtrace.flush(0.5)
-    assert why("judge") == ["queue full: raise capacity=, or make the evaluators faster"]
+    assert why("judge") == ["queue full: raise Limits(capacity=), or make the evaluators faster"]
     assert any("queue_full" in problem for problem in ragtrace.doctor(probe=False).problems)
     judge.open()
 
@@ -462,7 +465,11 @@ def checks(diagnosis: ragtrace.Diagnosis) -> dict[str, tuple[bool, str]]:
 
 def test_the_files_of_calls_say_what_is_in_them(tmp_path: Path) -> None:
     """That they can be written to, where they are and from where, and how much room is left."""
-    watch(screen=FakeJudge(HALF, name="screen"), store=tmp_path / "history.db", spool=tmp_path / "spool.db")
+    watch(
+        screen=FakeJudge(HALF, name="screen"),
+        store=tmp_path / "history.db",
+        limits=ragtrace.Limits(spool=tmp_path / "spool.db"),
+    )
     watched.ask("where?")
     assert ragtrace.flush()
     diagnosis = ragtrace.doctor()
@@ -812,7 +819,12 @@ def test_an_application_that_does_not_configure_is_a_problem(
         ("", "shop_app:missing", USAGE, "has no 'missing'"),
         ("import nothing_of_the_kind", "shop_app", FAILURE, "nothing_of_the_kind"),
         ("raise SystemExit(5)", "shop_app", FAILURE, "SystemExit: 5"),
-        ("import ragtrace\nragtrace.configure(capacity=0)", "shop_app", FAILURE, "SettingsError"),
+        (
+            "import ragtrace\nragtrace.configure(limits=ragtrace.Limits(capacity=0))",
+            "shop_app",
+            FAILURE,
+            "SettingsError",
+        ),
     ],
 )
 def test_an_application_that_cannot_be_loaded_says_why(

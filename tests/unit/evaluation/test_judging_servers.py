@@ -31,7 +31,7 @@ from tests.support.judge_server import (
     refused_url,
     too_many,
 )
-from tests.support.watched import GOOD, WAIT_S, WaitingJudge, ask, watch
+from tests.support.watched import GOOD, WAIT_S, WaitingJudge, ask, limited, watch
 
 EVERY = ragtrace.Sampling(rate=1.0)
 CALL = RagCall(query="where?", contexts=(Document("Paris is a big city."),), answer="Paris is big.")
@@ -100,7 +100,7 @@ def test_whatever_the_server_does_each_call_is_settled_once(
     """Scored, or failed with the reason; and no more is asked than makes sense."""
     server = serve(*replies)
     # Only where it is the point: on a busy machine an answer may take longer than a second.
-    watch_judge(HttpJudge(server.url), judge_timeout=1.0 if reason == "timeout" else WAIT_S)
+    watch_judge(limited(HttpJudge(server.url), timeout=1.0 if reason == "timeout" else WAIT_S))
     stats = settled()
     assert (stats.scored, stats.failed) == ((CALLS, {}) if not reason else (0, {reason: CALLS}))
     assert stats.faults == {}
@@ -109,7 +109,7 @@ def test_whatever_the_server_does_each_call_is_settled_once(
 
 def test_a_server_that_refuses_connections_is_unavailable() -> None:
     """Every call says so."""
-    watch_judge(HttpJudge(refused_url()), judge_timeout=1.0)
+    watch_judge(limited(HttpJudge(refused_url()), timeout=1.0))
     assert settled().failed == {"unavailable": CALLS}
 
 
@@ -117,7 +117,7 @@ def test_a_server_that_refuses_connections_is_unavailable() -> None:
 def test_no_request_comes_before_the_server_wants_one(serve: Callable[..., JudgeServer], date: bool) -> None:
     """Retry-After may be seconds or a date, which has whole seconds only."""
     server = serve(too_many(2.0 if date else 0.4, date=date), labels())
-    watch_judge(HttpJudge(server.url), judge_concurrency=1)
+    watch_judge(limited(HttpJudge(server.url), concurrency=1))
     assert settled(4).scored == 4
     first, *others = [request.at for request in server.requests]
     assert len(others) == 4
@@ -125,9 +125,9 @@ def test_no_request_comes_before_the_server_wants_one(serve: Callable[..., Judge
 
 
 def test_a_server_sees_no_more_requests_at_a_time_than_it_may(serve: Callable[..., JudgeServer]) -> None:
-    """`judge_concurrency` holds on the wire."""
+    """`JudgeLimits(concurrency=)` holds on the wire."""
     server = serve(labels(after=0.02))
-    watch_judge(HttpJudge(server.url), judge_concurrency=3)
+    watch_judge(limited(HttpJudge(server.url), concurrency=3))
     assert settled(20).scored == 20
     assert server.most_in_flight == 3
 
@@ -135,7 +135,7 @@ def test_a_server_sees_no_more_requests_at_a_time_than_it_may(serve: Callable[..
 def test_a_burst_longer_than_a_calls_time_is_judged_whole(serve: Callable[..., JudgeServer]) -> None:
     """Calls wait for their turn where it costs them none of their time."""
     server = serve(labels(after=0.05))
-    watch_judge(HttpJudge(server.url), judge_concurrency=2, judge_timeout=0.5)
+    watch_judge(limited(HttpJudge(server.url), concurrency=2, timeout=0.5))
     began = monotonic()
     assert settled(40).scored == 40
     assert monotonic() - began > 0.9
@@ -181,7 +181,7 @@ def test_identical_calls_of_an_application_are_judged_once(serve: Callable[..., 
 def test_a_shutdown_while_a_judge_is_waited_for_loses_nothing_silently(serve: Callable[..., JudgeServer]) -> None:
     """Calls that wait for a Retry-After, for a place or for an answer are counted as dropped, within the time."""
     server = serve(too_many(20), HANGS)
-    watch_judge(HttpJudge(server.url), judge_concurrency=2, judge_timeout=60.0)
+    watch_judge(limited(HttpJudge(server.url), concurrency=2, timeout=60.0))
     for n in range(CALLS):
         ask(f"question {n}")
     began = monotonic()

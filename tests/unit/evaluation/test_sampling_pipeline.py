@@ -18,7 +18,9 @@ BASELINE = ragtrace.Baseline.of([0.5, 0.9], evaluator="screen@1", workflow="guid
 def test_every_call_is_accounted_for_by_both_evaluators() -> None:
     """Those that the judge does not see are sampled out, and each score carries its probability."""
     screen, judge = FakeJudge(GOOD, name="screen"), FakeJudge(GOOD, name="judge")
-    captured = watch(screen=screen, judge=judge, sampling=ragtrace.Sampling(rate=0.5), capacity=200)
+    captured = watch(
+        screen=screen, judge=judge, sampling=ragtrace.Sampling(rate=0.5), limits=ragtrace.Limits(capacity=200)
+    )
     for number in range(40):
         ask(f"where? {number}")
     assert ragtrace.flush(10)
@@ -79,7 +81,7 @@ def test_a_budget_that_is_used_up_is_in_the_accounts() -> None:
         screen=None,
         judge=FakeJudge(GOOD, name="judge"),
         sampling=ragtrace.Sampling(rate=1.0, per_minute=0.01),
-        capacity=400,
+        limits=ragtrace.Limits(capacity=400),
     )
     for _ in range(200):
         ask("where?")

@@ -49,6 +49,38 @@ def test_the_keys_are_the_arguments_of_configure(tmp_path: Path) -> None:
     ragtrace.configure(**found)
 
 
+def test_options_are_tables(tmp_path: Path) -> None:
+    """Of their fields; what has a path may be the path alone, and canaries are among the alerts."""
+    found = _read(
+        tmp_path,
+        """
+        baseline = "baseline.json"
+        [canaries]
+        path = "canaries.jsonl"
+        interval = 60
+        [limits]
+        capacity = 5
+        [store]
+        path = "history.db"
+        days = 7
+        [telemetry]
+        evidence = true
+        [judge]
+        model = "m"
+        limits = { timeout = 9, turns = 0 }
+        [[alerts]]
+        metric = "consistency"
+        below = 0.5
+        """,
+    )
+    assert found["limits"] == ragtrace.Limits(capacity=5)
+    assert (found["store"], found["baseline"]) == (ragtrace.History("history.db", days=7), "baseline.json")
+    assert found["telemetry"] == ragtrace.TelemetryOptions(evidence=True)
+    assert found["judge"].limits == ragtrace.JudgeLimits(timeout=9, turns=0)
+    assert found["alerts"][1:] == [ragtrace.Canaries("canaries.jsonl", interval=60)]
+    assert _read(tmp_path, 'canaries = "c.jsonl"') == {"alerts": [ragtrace.Canaries("c.jsonl")]}
+
+
 def test_an_evaluator_may_be_switched_off(tmp_path: Path) -> None:
     """As None does in Python."""
     assert _read(tmp_path, 'screen = "none"\njudge = "embedded:extractive"')["screen"] is None
@@ -72,6 +104,10 @@ def test_a_gateway_of_a_fleet_does_not_import_the_workers_judge(tmp_path: Path, 
         ("service = ", "cannot be read"),
         ("sampling = 0.5", "sampling in .* must be a table"),
         ("[sampling]\nrte = 0.5", "did you mean 'rate'"),
+        ("capacity = 5", "no setting named 'capacity'"),
+        ("[limits]\ncapcity = 5", "did you mean 'capacity'"),
+        ("[telemetry]\ntracer_provider = 'mine'", "no key named 'tracer_provider'"),
+        ("[judge]\nmodel = 'm'\nlimits = 5", r"judge\.limits in .* must be a table"),
         ("[sampling]\nrate = 5", "rate must be between 0 and 1"),
         ("[judge]\nmodel = 'm'\napi_key = 'k'", "set OPENAI_API_KEY"),
         ("[judge]\nmode = 'fast'", "judge in .*model"),

@@ -135,7 +135,7 @@ def test_a_call_whose_root_never_comes_is_incomplete() -> None:
 
 def test_more_calls_than_the_queue_holds_are_scored_at_the_end() -> None:
     """Calls that are still waited for are submitted all at once when the gateway ends; each one waits for room."""
-    ragtrace.configure(exporter="none", metrics=["consistency"], capacity=2)
+    ragtrace.configure(exporter="none", metrics=["consistency"], limits=ragtrace.Limits(capacity=2))
     with running_gateway({}, settle_seconds=60.0) as running:
         trace_calls(HttpExporter(endpoint=running.url), 40)
     assert ragtrace.flush(timeout=10.0)

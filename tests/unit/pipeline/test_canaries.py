@@ -21,7 +21,7 @@ from ragtrace.evaluation.canaries import read_canaries
 from ragtrace.evaluation.sampling import Sampler, Sampling
 from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.history.canaries import CanaryStore
-from ragtrace.history.history import History
+from ragtrace.history.history import HistoryRecorder
 from ragtrace.history.source import CallOrigin
 from ragtrace.metrics import registry
 from ragtrace.pipeline.canaries import CanaryJudging
@@ -131,7 +131,7 @@ def test_a_drift_is_told_once_and_so_is_its_end(tmp_path: Path) -> None:
 def test_what_was_seen_is_kept_in_the_history(tmp_path: Path) -> None:
     """A later process goes on with it; with other canaries it begins anew."""
     store = tmp_path / "history.db"
-    History(str(store), CallOrigin()).prepare("store=")
+    HistoryRecorder(str(store), CallOrigin()).prepare("store=")
     judge = LabelFollowingJudge()
     first = Watch(tmp_path, judge, store=store)
 
@@ -156,7 +156,7 @@ def test_what_was_seen_is_kept_in_the_history(tmp_path: Path) -> None:
 def test_processes_with_one_history_share_what_they_see(tmp_path: Path) -> None:
     """The judgements of all of them are one record."""
     store = tmp_path / "history.db"
-    History(str(store), CallOrigin()).prepare("store=")
+    HistoryRecorder(str(store), CallOrigin()).prepare("store=")
     judge = LabelFollowingJudge()
     both = [Watch(tmp_path, judge, store=store) for _ in range(2)]
 
@@ -287,9 +287,8 @@ def test_canaries_are_no_part_of_the_traffic(tmp_path: Path) -> None:
         judge=judge,
         sampling=Sampling(rate=0.0),
         metrics=[METRIC],
-        canaries=path,
-        canary_interval=0.001,
         store=tmp_path / "history.db",
+        alerts=[ragtrace.Canaries(path, interval=0.001)],
     )
     ask("who?")
     assert judge.asked_canary.wait(WAIT_S)
@@ -311,4 +310,4 @@ def test_canaries_need_a_judge(tmp_path: Path) -> None:
     """A clear error at the start."""
     path = write(tmp_path / "canaries.jsonl", rows())
     with pytest.raises(SettingsError, match="configure judge="):
-        ragtrace.configure(exporter="none", canaries=path)
+        ragtrace.configure(exporter="none", alerts=[ragtrace.Canaries(path)])

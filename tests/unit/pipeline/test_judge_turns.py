@@ -30,9 +30,10 @@ def say(question: str, docs: list[str], reply: str, session_id: str | None = Non
     return reply
 
 
-def watch(server: OpenAIServer, **settings: Any) -> Captured:
+def watch(server: OpenAIServer, turns: int | None = None, **settings: Any) -> Captured:
     captured = Captured()
-    judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
+    limits = ragtrace.JudgeLimits(turns=turns)
+    judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none", limits=limits)
     defaults: dict[str, Any] = {"sampling": ragtrace.Sampling(rate=1.0), "metrics": ["answer_relevancy"]}
     ragtrace.configure(exporter=captured.signals, screen=None, judge=judge, **{**defaults, **settings})
     return captured
@@ -92,7 +93,7 @@ def test_turns_of_the_same_session_reach_the_judge() -> None:
 def test_no_turns_are_shown_where_the_setting_is_0() -> None:
     """A follow-up is unscored then, with the reason; a whole question is scored."""
     with OpenAIServer() as server:
-        captured = watch(server, judge_turns=0)
+        captured = watch(server, turns=0)
         for each in conversations():
             chat(each.messages, each.contexts)
         assert ragtrace.flush(60)
@@ -108,7 +109,7 @@ def test_the_setting_bounds_the_number_of_turns() -> None:
     """The newest are kept; also through the variable."""
     (long,) = (each for each in conversations() if each.id == "long-conversation")
     with OpenAIServer() as server:
-        watch(server, judge_turns=2)
+        watch(server, turns=2)
         chat(long.messages, long.contexts)
         assert ragtrace.flush(60)
         assert shown(server) == {long.query: as_data(long.turns[-2:])}
@@ -179,7 +180,11 @@ def test_turns_in_the_spans_of_an_instrumentation_reach_the_judge() -> None:
         judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
         sampling = ragtrace.Sampling(rate=1.0)
         ragtrace.configure(
-            tracer_provider=provider, screen=None, judge=judge, sampling=sampling, metrics=["answer_relevancy"]
+            telemetry=ragtrace.TelemetryOptions(tracer_provider=provider),
+            screen=None,
+            judge=judge,
+            sampling=sampling,
+            metrics=["answer_relevancy"],
         )
         with tracer.start_as_current_span("chain") as root:
             root.set_attributes({KIND: "CHAIN", "input.value": each.query, "output.value": each.answer})

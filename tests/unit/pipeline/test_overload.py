@@ -56,7 +56,7 @@ def _embedded_judge_scores(calls: int) -> bool:
 def test_a_burst_beyond_all_room_is_counted() -> None:
     """Of calls and of their spans."""
     judge = WaitingJudge()
-    captured = watch(screen=None, judge=judge, sampling=ragtrace.Sampling(rate=1.0), capacity=4)
+    captured = watch(screen=None, judge=judge, sampling=ragtrace.Sampling(rate=1.0), limits=ragtrace.Limits(capacity=4))
     for number in range(CALLS):
         ask(f"question {number}")
     assert _balanced()
@@ -70,7 +70,9 @@ def test_a_burst_beyond_all_room_is_counted() -> None:
 def test_memory_is_bounded_in_bytes() -> None:
     """Large calls that wait for a slow judge take no more than they may; the others are dropped and counted."""
     judge = WaitingJudge()
-    captured = watch(screen=None, judge=judge, sampling=ragtrace.Sampling(rate=1.0), queue_bytes=4_000_000)
+    captured = watch(
+        screen=None, judge=judge, sampling=ragtrace.Sampling(rate=1.0), limits=ragtrace.Limits(queue_bytes=4_000_000)
+    )
     for number in range(CALLS):
         answer(f"question {number}", [f"{number} {rank} {LARGE}" for rank in range(5)])
     assert not ragtrace.flush(0.2)
@@ -86,7 +88,7 @@ def test_memory_is_bounded_in_bytes() -> None:
 
 def test_when_the_flood_is_over_everything_is_scored_again() -> None:
     """The room that was taken is given back, to the byte."""
-    captured = watch(queue_bytes=1_000_000)
+    captured = watch(limits=ragtrace.Limits(queue_bytes=1_000_000))
     for round_ in range(3):
         for number in range(100):
             answer(f"question {round_} {number}", [f"{number} {rank} {LARGE}" for rank in range(5)])
@@ -105,7 +107,7 @@ def test_an_outage_of_the_backend_does_not_stop_scoring(
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "32")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", http_receiver.endpoint)
-    ragtrace.configure(service="s", store=tmp_path / "history.db", capacity=1_000)
+    ragtrace.configure(service="s", store=tmp_path / "history.db", limits=ragtrace.Limits(capacity=1_000))
     with http_receiver.refusing():
         for number in range(CALLS):
             ask(f"question {number}")
@@ -120,7 +122,7 @@ def test_an_outage_of_the_backend_does_not_stop_scoring(
 def test_a_slow_judge_costs_no_call_its_screen_score() -> None:
     """Calls that wait for the judge have places of their own; the judge misses those beyond them, and counts them."""
     judge = WaitingJudge()
-    captured = watch(judge=judge, sampling=ragtrace.Sampling(rate=1.0), capacity=100)
+    captured = watch(judge=judge, sampling=ragtrace.Sampling(rate=1.0), limits=ragtrace.Limits(capacity=100))
     for number in range(CALLS):
         ask(f"question {number}")
         if number % 50 == 49:

@@ -17,7 +17,7 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, RagCall, Signals
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
-from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, eventually, generate, watch
+from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, eventually, generate, limited, watch
 
 EVERY = ragtrace.Sampling(rate=1.0)
 STATUS = "ragtrace.eval.status"
@@ -82,8 +82,8 @@ def test_a_judge_that_says_nan_leaves_a_reason() -> None:
 
 
 def test_a_judge_that_hangs_costs_its_time_and_no_more() -> None:
-    """After `judge_timeout` the call has failed, and the span leaves with what the screen said."""
-    captured = watch(judge=WaitingJudge(), sampling=EVERY, judge_timeout=0.05)
+    """After `JudgeLimits(timeout=)` the call has failed, and the span leaves with what the screen said."""
+    captured = watch(judge=limited(WaitingJudge(), timeout=0.05), sampling=EVERY)
     assert ask("where?") == ANSWER
     assert ragtrace.flush(WAIT_S)
     assert attributes(captured.root())[STATUS] == "partial"
@@ -93,7 +93,7 @@ def test_a_judge_that_hangs_costs_its_time_and_no_more() -> None:
 
 def test_a_screen_that_hangs_is_given_up_too() -> None:
     """The same time limit holds for it."""
-    watch(screen=WaitingJudge(), judge_timeout=0.05)
+    watch(screen=limited(WaitingJudge(), timeout=0.05))
     ask("where?")
     assert ragtrace.flush(WAIT_S)
     assert ragtrace.stats().failed == {"timeout": 1}

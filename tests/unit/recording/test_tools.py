@@ -118,7 +118,7 @@ def test_the_span_of_a_tool_follows_the_conventions() -> None:
     def lookup(query: str) -> dict[str, str]:
         return {"text": "330 metres", "secret": "x"}
 
-    captured = watch(screen=None, dialects=["otel", "openinference"])
+    captured = watch(screen=None, telemetry=ragtrace.TelemetryOptions(dialects=["otel", "openinference"]))
     agent(lookup)()
     assert ragtrace.flush()
     (span,) = [each for each in captured.spans if each.name == "execute_tool height"]

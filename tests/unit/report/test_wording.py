@@ -44,7 +44,7 @@ COST_TABLE: Final = re.compile(r"What judging cost.*", re.DOTALL)
 @pytest.fixture
 def captured(path: Path) -> Captured:
     """What is exported of a history of approved answers that the embedded judge alone has scored."""
-    captured = watch(store=str(path), evidence=True)
+    captured = watch(store=str(path), telemetry=ragtrace.TelemetryOptions(evidence=True))
     for number in range(30):
         with ragtrace.call("How long can I return worn shoes?") as call:
             call.retrieved([CHUNK])

@@ -72,7 +72,8 @@ def test_a_judge_without_a_key_says_so_once(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_judge_that_cannot_be_reached_says_so_once(closed: int, caplog: pytest.LogCaptureFixture) -> None:
     """With the address."""
-    ask(2, ragtrace.OpenAIJudge("m", base_url=f"http://127.0.0.1:{closed}/v1"), judge_timeout=2.0)
+    limits = ragtrace.JudgeLimits(timeout=2.0)
+    ask(2, ragtrace.OpenAIJudge("m", base_url=f"http://127.0.0.1:{closed}/v1", limits=limits))
     [warning] = warnings(caplog)
     assert (
         f"'openai' fails (unreachable), and gives no scores until it answers: http://127.0.0.1:{closed}/v1" in warning

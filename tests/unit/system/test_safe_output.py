@@ -201,7 +201,7 @@ def test_without_content_the_span_of_a_failed_call_has_types_and_frames_alone(mo
 )
 def test_without_content_neither_events_nor_the_doctor_repeat_what_a_judge_said(error: Exception) -> None:
     """A server's error may quote the request, and a refusal the question; the reason stays."""
-    captured = watch(screen=FakeJudge(error), capture_content="NO_CONTENT", judge_timeout=1)
+    captured = watch(screen=FakeJudge(error, limits=ragtrace.JudgeLimits(timeout=1)), capture_content="NO_CONTENT")
     ask("where?")
     assert ragtrace.flush()
     events = [dict(record.log_record.attributes or {}) for record in captured.events]
@@ -224,9 +224,8 @@ def test_without_content_what_a_judges_server_said_is_its_status_alone() -> None
     assert "HTTP 422 (its message is left out" in shown
     assert "request refused" in shown
     watch(
-        screen=ragtrace.OpenAIJudge("m", base_url=server.url, api_key="k"),
+        screen=ragtrace.OpenAIJudge("m", base_url=server.url, api_key="k", limits=ragtrace.JudgeLimits(timeout=2)),
         capture_content="NO_CONTENT",
-        judge_timeout=2,
     )
     ask("where?")
     assert ragtrace.flush()
@@ -258,7 +257,7 @@ def test_ids_of_users_and_sessions_are_kept_unless_a_function_replaces_them() ->
         ragtrace.Redact(ids=lambda value: f"hash-{len(value)}"),
         ragtrace.Redact(ids=_failing),
     ):
-        captured = watch(redact=redact, dialects=["openinference"])
+        captured = watch(redact=redact, telemetry=ragtrace.TelemetryOptions(dialects=["openinference"]))
         handle("where?", "ann-7", "ann")
         assert ragtrace.flush()
         seen.append(dict(captured.root().attributes or {}))

@@ -46,7 +46,11 @@ def retrieval(exporter: InMemorySpanExporter) -> ReadableSpan:
 def test_our_own_provider_has_room_for_many_documents() -> None:
     """Sixty with id, score and text in the OpenInference dialect: nothing is dropped."""
     exporter = InMemorySpanExporter()
-    ragtrace.configure(exporter=Signals(spans=exporter, immediate=True), dialects=("openinference",), screen=None)
+    ragtrace.configure(
+        exporter=Signals(spans=exporter, immediate=True),
+        telemetry=ragtrace.TelemetryOptions(dialects=("openinference",)),
+        screen=None,
+    )
     span = retrieval(exporter)
     assert span.dropped_attributes == 0
     assert (span.attributes or {})["retrieval.documents.59.document.content"] == "passage 59"
@@ -58,7 +62,11 @@ def test_the_environment_has_the_last_word_on_the_limit(name: str, monkeypatch: 
     """Whoever sets a limit wants it kept."""
     monkeypatch.setenv(name, "30")
     exporter = InMemorySpanExporter()
-    ragtrace.configure(exporter=Signals(spans=exporter, immediate=True), dialects=("openinference",), screen=None)
+    ragtrace.configure(
+        exporter=Signals(spans=exporter, immediate=True),
+        telemetry=ragtrace.TelemetryOptions(dialects=("openinference",)),
+        screen=None,
+    )
     assert len(retrieval(exporter).attributes or {}) == 30
 
 
@@ -67,7 +75,9 @@ def test_a_crowded_span_keeps_its_kind_and_its_best_documents(processors: tuple[
     """The last ones go, and how many attributes that were is counted."""
     exporter = InMemorySpanExporter()
     provider = users(exporter, *processors)
-    ragtrace.configure(tracer_provider=provider, dialects=("openinference",), screen=None)
+    ragtrace.configure(
+        telemetry=ragtrace.TelemetryOptions(tracer_provider=provider, dialects=("openinference",)), screen=None
+    )
     attributes = retrieval(exporter).attributes or {}
     assert len(attributes) == 40
     assert attributes["openinference.span.kind"] == "RETRIEVER"
@@ -81,7 +91,7 @@ def test_a_crowded_carrier_keeps_its_kind_and_its_scores() -> None:
     """What the OpenInference dialect says of them goes first."""
     exporter = InMemorySpanExporter()
     provider = users(exporter, most=20)
-    ragtrace.configure(tracer_provider=provider, screen=FakeJudge(GOOD))
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=FakeJudge(GOOD))
     ask("where?")
     assert ragtrace.flush(WAIT_S)
     [carrier] = [span for span in exporter.get_finished_spans() if span.name.startswith("evaluate")]

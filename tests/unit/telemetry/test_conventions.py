@@ -171,7 +171,9 @@ def test_a_re_ranking_has_the_reranker_attributes(fast: bool) -> None:
     provider = TracerProvider(shutdown_on_exit=False)
     for processor in (SimpleSpanProcessor(exporter), *(() if fast else (Watching(),))):
         provider.add_span_processor(processor)
-    ragtrace.configure(tracer_provider=provider, dialects=("openinference",), screen=None)
+    ragtrace.configure(
+        telemetry=ragtrace.TelemetryOptions(tracer_provider=provider, dialects=("openinference",)), screen=None
+    )
     guide("Which planet is red?")
     assert ragtrace.flush(WAIT_S)
     by_name = {span.name: dict(span.attributes or {}) for span in exporter.get_finished_spans()}
@@ -186,14 +188,20 @@ def test_a_re_ranking_has_the_reranker_attributes(fast: bool) -> None:
 
 def test_the_documents_given_to_a_re_ranking_are_redacted() -> None:
     """As every text on a span is."""
-    captured = watch(screen=None, dialects=("openinference",), redact=ragtrace.Redact(patterns=["Paris"]))
+    captured = watch(
+        screen=None,
+        telemetry=ragtrace.TelemetryOptions(dialects=("openinference",)),
+        redact=ragtrace.Redact(patterns=["Paris"]),
+    )
     guide("Which planet is red?")
     assert "Paris" not in json.dumps(dict(named(captured, "retrieval ranker")))
 
 
 def test_without_content_a_re_ranking_shows_no_texts() -> None:
     """Model and top_k stay, which are no content."""
-    captured = watch(screen=None, dialects=("openinference",), capture_content="NO_CONTENT")
+    captured = watch(
+        screen=None, telemetry=ragtrace.TelemetryOptions(dialects=("openinference",)), capture_content="NO_CONTENT"
+    )
     guide("Which planet is red?")
     shown = {key for key in named(captured, "retrieval ranker") if key.startswith("reranker.")}
     assert shown == {"reranker.model_name", "reranker.top_k"}

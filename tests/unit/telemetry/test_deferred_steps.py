@@ -96,7 +96,7 @@ def test_a_shutdown_inside_a_call_takes_what_has_ended_along() -> None:
 def test_a_shutdown_without_patience_ends_the_spans_of_steps_too() -> None:
     """They go out as they are, as the root's does, and nothing is left open."""
     judge = WaitingJudge(GOOD)
-    captured = watch(screen=judge, capacity=100)
+    captured = watch(screen=judge, limits=ragtrace.Limits(capacity=100))
     for _ in range(6):
         ask("where?")
     ragtrace.shutdown(0.0)
@@ -107,7 +107,7 @@ def test_a_shutdown_without_patience_ends_the_spans_of_steps_too() -> None:
 def test_steps_of_a_call_without_room_are_counted() -> None:
     """Every span comes, or is among the faults."""
     judge = WaitingJudge(GOOD, blocking=True)
-    captured = watch(screen=judge, capacity=1)
+    captured = watch(screen=judge, limits=ragtrace.Limits(capacity=1))
     for _ in range(30):
         ask("where?")
     judge.open()

@@ -75,7 +75,12 @@ def watched() -> Generator[Watched, None, None]:
 
 def configure(watched: Watched, **settings: Any) -> FakeJudge:
     judge = FakeJudge(GOOD)
-    ragtrace.configure(tracer_provider=watched.provider, screen=judge, metrics=["faithfulness"], **settings)
+    ragtrace.configure(
+        telemetry=ragtrace.TelemetryOptions(tracer_provider=watched.provider),
+        screen=judge,
+        metrics=["faithfulness"],
+        **settings,
+    )
     return judge
 
 
@@ -109,7 +114,11 @@ def test_a_call_whose_retriever_fails_is_counted_as_failed(watched: Watched) -> 
 def test_a_call_whose_query_is_broken_json_has_no_query(watched: Watched, query: str) -> None:
     """What needs one says so, and all else is scored."""
     judge = FakeJudge(GOOD)
-    ragtrace.configure(tracer_provider=watched.provider, screen=judge, metrics=["faithfulness", "answered"])
+    ragtrace.configure(
+        telemetry=ragtrace.TelemetryOptions(tracer_provider=watched.provider),
+        screen=judge,
+        metrics=["faithfulness", "answered"],
+    )
     watched.ask(query)
     assert ragtrace.flush()
     (call,) = judge.calls
@@ -256,7 +265,12 @@ def test_a_provider_without_a_hold_is_listened_to() -> None:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     judge = FakeJudge(GOOD)
     for _ in range(2):  # configured again, it listens once
-        ragtrace.configure(tracer_provider=provider, screen=judge, metrics=["faithfulness"], evaluate_spans=True)
+        ragtrace.configure(
+            telemetry=ragtrace.TelemetryOptions(tracer_provider=provider),
+            screen=judge,
+            metrics=["faithfulness"],
+            evaluate_spans=True,
+        )
     with provider.get_tracer(SCOPE).start_as_current_span("chain") as root:
         root.set_attributes({KIND: "CHAIN", "input.value": QUERY, "output.value": ANSWER})
     assert ragtrace.flush()
@@ -270,7 +284,9 @@ def test_a_provider_without_a_hold_is_listened_to() -> None:
 def test_a_provider_that_takes_no_processors_stops_the_configuration() -> None:
     """Nothing would ever be scored."""
     with pytest.raises(SettingsError, match="evaluate_spans= needs a tracer provider"):
-        ragtrace.configure(tracer_provider=trace.NoOpTracerProvider(), evaluate_spans=True)
+        ragtrace.configure(
+            telemetry=ragtrace.TelemetryOptions(tracer_provider=trace.NoOpTracerProvider()), evaluate_spans=True
+        )
 
 
 def test_spans_inside_a_decorated_call_are_its_steps_and_no_call_of_their_own(watched: Watched) -> None:
@@ -388,7 +404,7 @@ def test_spans_that_head_sampling_dropped_are_no_call() -> None:
     provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
     provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(InMemorySpanExporter()), evaluate=True))
     judge = FakeJudge(GOOD)
-    ragtrace.configure(tracer_provider=provider, screen=judge)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=judge)
     with provider.get_tracer(SCOPE).start_as_current_span("chain") as root:
         root.set_attributes({KIND: "CHAIN", "input.value": QUERY, "output.value": ANSWER})
     assert ragtrace.flush()

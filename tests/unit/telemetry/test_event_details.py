@@ -130,7 +130,7 @@ def test_what_a_judge_writes_is_redacted() -> None:
     captured = watch(
         screen=judge,
         metrics=["faithfulness", explained],
-        evidence=True,
+        telemetry=ragtrace.TelemetryOptions(evidence=True),
         redact=ragtrace.Redact(patterns=[r"\b\d{16}\b"]),
     )
     ask("where?")

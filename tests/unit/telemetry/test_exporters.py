@@ -217,7 +217,9 @@ def _ask_llama_index(signals: Signals, **settings: str) -> None:
     assert signals.spans is not None
     provider, kind = TracerProvider(shutdown_on_exit=False), "openinference.span.kind"
     provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(signals.spans), evaluate=True))
-    ragtrace.configure(tracer_provider=provider, screen=FakeJudge(HALF, name="screen"), **settings)  # type: ignore[arg-type]
+    ragtrace.configure(
+        telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=FakeJudge(HALF, name="screen"), **settings
+    )  # type: ignore[arg-type]
     tracer = provider.get_tracer("openinference.instrumentation.llama_index")
     with tracer.start_as_current_span("ContextChatEngine.stream_chat") as root:
         root.set_attributes({kind: "CHAIN", "input.value": '{"message": "How tall is it?"}'})

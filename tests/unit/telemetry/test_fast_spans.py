@@ -352,7 +352,7 @@ def outer(question):
     sys.stdout.write(type(trace.get_current_span()).__module__)
     return ask(question)
 
-ragtrace.configure(service="s", set_global=True)
+ragtrace.configure(service="s", telemetry=ragtrace.TelemetryOptions(set_global=True))
 if sys.argv[1] == "sdk":
     trace.get_tracer_provider().add_span_processor(Watching())
 outer(QUESTION)

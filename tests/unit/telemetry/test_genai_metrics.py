@@ -70,7 +70,9 @@ def metrics(captured: Captured | InMemoryMetricReader, fails: bool = False) -> d
         ragtrace.configure(exporter=captured.signals, screen=None)
     else:
         provider = MeterProvider([captured], shutdown_on_exit=False)
-        ragtrace.configure(exporter=Captured().signals, meter_provider=provider, screen=None)
+        ragtrace.configure(
+            exporter=Captured().signals, telemetry=ragtrace.TelemetryOptions(meter_provider=provider), screen=None
+        )
     if fails:
         with pytest.raises(TimeoutError):
             guide("where?", True)

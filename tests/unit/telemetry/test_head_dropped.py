@@ -38,9 +38,9 @@ class Dropping:
 
     def watch(self, sampling: ragtrace.Sampling) -> None:
         ragtrace.configure(
-            tracer_provider=self.tracers,
-            meter_provider=self.meters,
-            logger_provider=self.loggers,
+            telemetry=ragtrace.TelemetryOptions(
+                tracer_provider=self.tracers, meter_provider=self.meters, logger_provider=self.loggers
+            ),
             screen=self.screen,
             judge=self.judge,
             sampling=sampling,
@@ -150,7 +150,7 @@ def test_a_users_sampler_decides_about_what_is_below(sampler: Sampler, names: li
     spans = InMemorySpanExporter()
     tracers = TracerProvider(sampler=sampler, shutdown_on_exit=False)
     tracers.add_span_processor(SimpleSpanProcessor(spans))
-    ragtrace.configure(tracer_provider=tracers)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=tracers))
     assert ask("where?") == ANSWER
     assert ragtrace.flush()
     [tally] = ragtrace.stats().evaluators.values()
@@ -171,7 +171,7 @@ class Speechless(Picky):
 def test_a_sampler_that_cannot_describe_itself_is_asked_each_time() -> None:
     """Nothing is known of it, and configuring goes on."""
     tracers = TracerProvider(sampler=Speechless(), shutdown_on_exit=False)
-    ragtrace.configure(tracer_provider=tracers)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=tracers))
     assert ask("where?") == ANSWER
     assert ragtrace.flush()
     [tally] = ragtrace.stats().evaluators.values()

@@ -318,7 +318,7 @@ def test_a_users_own_provider_gets_the_scores_on_the_root() -> None:
     """With one line, and spans of other instrumentations are untouched."""
     exporter = InMemorySpanExporter()
     provider = users_provider(exporter)
-    ragtrace.configure(tracer_provider=provider, screen=ragtrace.EmbeddedJudge())
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=ragtrace.EmbeddedJudge())
     with provider.get_tracer("web").start_as_current_span("GET /ask"):
         ask("where?")
     assert ragtrace.flush()
@@ -337,7 +337,7 @@ def test_a_flush_of_the_users_provider_waits_for_the_scores() -> None:
     exporter = InMemorySpanExporter()
     provider = users_provider(exporter)
     for _ in range(2):
-        ragtrace.configure(tracer_provider=provider)
+        ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider))
         ask("where?")
         assert provider.force_flush(int(WAIT_S * 1000))
     roots = [span.attributes or {} for span in exporter.get_finished_spans() if STATUS in (span.attributes or {})]
@@ -352,7 +352,9 @@ def test_a_late_judge_misses_the_span_but_not_the_carrier() -> None:
     provider = TracerProvider(shutdown_on_exit=False)
     hold = ragtrace.HoldProcessor(SimpleSpanProcessor(exporter), seconds=10.0, clock=clock)
     provider.add_span_processor(hold)
-    ragtrace.configure(tracer_provider=provider, judge=judge, sampling=ragtrace.Sampling(rate=1.0))
+    ragtrace.configure(
+        telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), judge=judge, sampling=ragtrace.Sampling(rate=1.0)
+    )
     ask("where?")
     assert judge.begun.wait(WAIT_S)
     clock.advance(10.0)

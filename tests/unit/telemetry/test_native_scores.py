@@ -47,9 +47,11 @@ def test_every_score_of_a_call_is_posted(server: Backend) -> None:
 
 
 def test_content_is_posted_only_when_asked_for(server: Backend) -> None:
-    """The numbers always, the unsupported claims with `evidence=True`."""
+    """The numbers always, the unsupported claims with `TelemetryOptions(evidence=True)`."""
     for evidence in (False, True):
-        ragtrace.configure(service="guide-service", exporter="phoenix", evidence=evidence)
+        ragtrace.configure(
+            service="guide-service", exporter="phoenix", telemetry=ragtrace.TelemetryOptions(evidence=evidence)
+        )
         ask(QUESTION, INVENTED)
         assert ragtrace.flush(timeout=5.0)
     plain, quoted = (
@@ -90,7 +92,9 @@ def test_no_carrier_goes_where_scores_are_posted(monkeypatch: pytest.MonkeyPatch
 
     sink, spans = ScriptedSink(), InMemorySpanExporter()
     ragtrace.configure(
-        exporter=Signals(spans=spans, scores=sink, immediate=True), hold_seconds=0.001, metrics=[*METRICS]
+        exporter=Signals(spans=spans, scores=sink, immediate=True),
+        limits=ragtrace.Limits(hold_seconds=0.001),
+        metrics=[*METRICS],
     )
     ask(QUESTION)
     assert ragtrace.flush(timeout=5.0)
@@ -102,7 +106,7 @@ def test_scores_are_posted_beside_the_users_own_provider(server: Backend, monkey
     """Its spans go where it sends them; the scores go to the backend that is named."""
     monkeypatch.setenv("RAGTRACE_EXPORTER", "phoenix")
     provider = TracerProvider()
-    ragtrace.configure(service="guide-service", tracer_provider=provider)
+    ragtrace.configure(service="guide-service", telemetry=ragtrace.TelemetryOptions(tracer_provider=provider))
     ask(QUESTION)
     assert ragtrace.flush(timeout=5.0)
     assert {annotation["name"] for annotation in _annotations(server)} == METRICS

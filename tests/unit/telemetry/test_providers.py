@@ -144,7 +144,7 @@ def test_a_users_provider_is_flushed_but_never_shut_down() -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    ragtrace.configure(tracer_provider=provider)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider))
     ask("where?")
     assert ragtrace.shutdown()
     provider.get_tracer("theirs").start_span("after").end()
@@ -188,7 +188,7 @@ class Seeing(SpanProcessor):
     def force_flush(self, timeout_millis=30000):
         return True  # the default of older SDKs says False
 
-ragtrace.configure(service="s", set_global=True)
+ragtrace.configure(service="s", telemetry=ragtrace.TelemetryOptions(set_global=True))
 """
 
 
@@ -230,7 +230,7 @@ def test_without_anything_to_export_no_provider_becomes_global() -> None:
         """
 from opentelemetry import trace
 import ragtrace
-ragtrace.configure(service="s", set_global=True)
+ragtrace.configure(service="s", telemetry=ragtrace.TelemetryOptions(set_global=True))
 print(type(trace.get_tracer_provider()).__name__)
 """
     )
@@ -352,7 +352,7 @@ def test_a_users_processor_of_another_kind_is_no_hold() -> None:
 
     watching, provider = Watching(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(watching)
-    ragtrace.configure(tracer_provider=provider, screen=None)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=None)
     gc.collect()  # the provider of the runtime before may have a hold, and a hold that exists could be any provider's
     ask("where?")
     assert watching.threads == [threading.current_thread()] * 3

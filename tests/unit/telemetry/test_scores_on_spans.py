@@ -184,7 +184,13 @@ def test_without_a_hold_spans_end_on_the_request_and_scores_follow_on_a_carrier(
     """The spans are out before the function returns, marked deferred; then one root with one link and all scores."""
     provider, exporter = plain_provider
     judge = FakeJudge(GOOD, name="judge")
-    ragtrace.configure(tracer_provider=provider, screen=screen(), judge=judge, sampling=EVERY, metrics=["faithfulness"])
+    ragtrace.configure(
+        telemetry=ragtrace.TelemetryOptions(tracer_provider=provider),
+        screen=screen(),
+        judge=judge,
+        sampling=EVERY,
+        metrics=["faithfulness"],
+    )
     ask("where?")
     spans = {span.name: span for span in exporter.get_finished_spans()}
     assert set(spans) >= {"invoke_workflow guide", "retrieval places", "chat tiny"}
@@ -238,7 +244,9 @@ def test_without_a_hold_events_and_metrics_are_complete(
     meters, loggers = MeterProvider([reader], shutdown_on_exit=False), LoggerProvider(shutdown_on_exit=False)
     loggers.add_log_record_processor(SimpleLogRecordProcessor(logs))
     ragtrace.configure(
-        tracer_provider=provider, meter_provider=meters, logger_provider=loggers, screen=screen(), metrics=["answered"]
+        telemetry=ragtrace.TelemetryOptions(tracer_provider=provider, meter_provider=meters, logger_provider=loggers),
+        screen=screen(),
+        metrics=["answered"],
     )
     ask("where?")
     assert ragtrace.flush()
@@ -260,7 +268,7 @@ def test_a_call_that_nobody_scores_has_no_carrier(
 ) -> None:
     """There is nothing to carry."""
     provider, exporter = plain_provider
-    ragtrace.configure(tracer_provider=provider, screen=None)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=None)
     ask("where?")
     assert ragtrace.flush()
     assert len(exporter.get_finished_spans()) == 3
@@ -272,7 +280,7 @@ def test_a_call_that_head_sampling_dropped_is_neither_scored_nor_carried() -> No
     provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
     provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(exporter)))
     judge = screen()
-    ragtrace.configure(tracer_provider=provider, screen=judge)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=judge)
     ask("where?")
     assert ragtrace.flush()
     assert (exporter.get_finished_spans(), judge.calls) == ((), [])
@@ -328,7 +336,7 @@ def test_the_provider_that_the_process_already_has_is_used(how: str, root: str, 
 
 def test_evidence_names_the_unsupported_claims() -> None:
     """Only when asked for; with their place in the answer, what was held against them, and the judge's doubt."""
-    captured = watch(screen=screen(), evidence=True)
+    captured = watch(screen=screen(), telemetry=ragtrace.TelemetryOptions(evidence=True))
     ask("where?")
     assert ragtrace.flush()
     found = json.loads(str(scores(captured.root())["ragtrace.eval.unsupported"]))
@@ -350,7 +358,7 @@ def test_evidence_names_the_unsupported_claims() -> None:
 
 def test_the_embedded_judges_evidence_points_into_the_answer() -> None:
     """Offsets count characters of the answer as the span shows it."""
-    captured = watch(evidence=True)
+    captured = watch(telemetry=ragtrace.TelemetryOptions(evidence=True))
     with ragtrace.call("How high is it?") as call:
         call.retrieved(["The tower in Zürich 🗼 is 120 metres high."])
         answer = "The tower 🗼 is 120 metres high. It was painted by Picasso in 1955."
@@ -364,7 +372,7 @@ def test_the_embedded_judges_evidence_points_into_the_answer() -> None:
 
 def test_nothing_unsupported_is_an_empty_list() -> None:
     """ "Looked and found nothing" is not "did not look"."""
-    captured = watch(screen=FakeJudge(GOOD, name="screen"), evidence=True)
+    captured = watch(screen=FakeJudge(GOOD, name="screen"), telemetry=ragtrace.TelemetryOptions(evidence=True))
     ask("where?")
     assert ragtrace.flush()
     assert scores(captured.root())["ragtrace.eval.unsupported"] == "[]"
@@ -390,7 +398,7 @@ def test_what_a_judge_says_can_always_be_exported() -> None:
     """A lone surrogate or NUL in a judge's text would cost a whole batch of spans."""
     claim = Claim("bad \ud800 \0 text", 0, 3, "not_found", quote="\udfff")
     judgement = Judgement(claims=(claim,), answer_label="answered", consistency=0.1)
-    captured = watch(screen=FakeJudge(judgement, name="screen"), evidence=True)
+    captured = watch(screen=FakeJudge(judgement, name="screen"), telemetry=ragtrace.TelemetryOptions(evidence=True))
     ask("where?")
     assert ragtrace.flush()
     for value in scores(captured.root()).values():

@@ -53,7 +53,7 @@ def spans_inside(users: TracerProvider) -> list[bool]:
     """For each of two calls, whether its span is a light one."""
     seen: list[Span] = []
     answer = annotated(seen.append)
-    ragtrace.configure(tracer_provider=users, screen=None)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=users), screen=None)
     answer()
     answer()
     return [isinstance(span, FastSpan) for span in seen]
@@ -130,7 +130,7 @@ def test_a_processor_that_is_added_later_counts_from_then_on() -> None:
     """Some are added by instrumentations, long after the start."""
     users, seen = provider(Ended()), list[Span]()
     answer = annotated(seen.append)
-    ragtrace.configure(tracer_provider=users, screen=None)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=users), screen=None)
     answer()
     users.add_span_processor(Watching())
     answer()
@@ -159,7 +159,7 @@ def test_a_provider_of_somebody_elses_making_is_left_alone() -> None:
 def test_every_processor_sees_every_span() -> None:
     """In the order in which they ended."""
     first, second = Ended(), Ended()
-    ragtrace.configure(tracer_provider=provider(first, second), screen=None)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider(first, second)), screen=None)
     ask("why?")
     assert ragtrace.flush()
     assert first.names == second.names == ["retrieval places", "chat tiny", "invoke_workflow guide"]
@@ -185,7 +185,9 @@ def test_a_sampler_is_not_taken_at_inherited_words(sampler: Any) -> None:
 def test_a_sampler_that_looks_at_names_is_shown_them() -> None:
     """Only the generation is recorded, under its whole name."""
     ended = Ended()
-    ragtrace.configure(tracer_provider=provider(ended, sampler=ByName(0.5)), screen=None)
+    ragtrace.configure(
+        telemetry=ragtrace.TelemetryOptions(tracer_provider=provider(ended, sampler=ByName(0.5))), screen=None
+    )
     ask("why?")
     assert ragtrace.flush()
     assert ended.names == ["chat tiny"]
@@ -233,7 +235,7 @@ def test_a_span_that_runs_can_be_read_like_the_sdks() -> None:
 def test_a_span_that_has_ended_can_still_be_read() -> None:
     """Name, times and what it was told first: texts are not kept for as long as somebody keeps the span."""
     kept: list[Any] = []
-    ragtrace.configure(tracer_provider=provider(Ended()), screen=None)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider(Ended())), screen=None)
     annotated(kept.append)()
     assert ragtrace.flush()
     [span] = kept

@@ -136,7 +136,7 @@ def test_spans_of_the_application_s_tracer_make_no_second_call(rag: Any) -> None
                 yield span
 
     judge = FakeJudge(GOOD)
-    ragtrace.configure(tracer_provider=provider, screen=judge, evaluate_spans=True)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=judge, evaluate_spans=True)
     with enabled(SpanTracer()):
         answer = run(rag.pipeline(), rag.inputs(QUESTION))
     assert ragtrace.flush()

@@ -251,7 +251,7 @@ def test_an_error_is_raised_as_it_is_and_recorded(chain: Runnable[Any, str], mod
 
 def test_requests_at_once_are_calls_of_their_own() -> None:
     """Threads, tasks and batches do not mix their steps."""
-    watched = Watched(capacity=1_000)
+    watched = Watched(limits=ragtrace.Limits(capacity=1_000))
     questions = [f"Question {number:02}?" for number in range(30)]
     chain: Any = rag()
     with ThreadPoolExecutor(8) as pool:
@@ -418,7 +418,11 @@ class Evaluated:
         self.exporter, self.judge = InMemorySpanExporter(), FakeJudge(GOOD)
         self.provider = TracerProvider(shutdown_on_exit=False, **settings)
         self.provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(self.exporter), evaluate=True))
-        ragtrace.configure(tracer_provider=self.provider, screen=self.judge, metrics=["faithfulness"])
+        ragtrace.configure(
+            telemetry=ragtrace.TelemetryOptions(tracer_provider=self.provider),
+            screen=self.judge,
+            metrics=["faithfulness"],
+        )
         ragtrace.instrument("langchain")
 
     def calls(self) -> list[RagCall]:
