@@ -241,7 +241,7 @@ def test_calls_are_spooled_while_the_broker_is_away(tmp_path: Path, monkeypatch:
 
 def test_a_gateway_publishes_the_calls_that_an_earlier_one_could_not(tmp_path: Path) -> None:
     """A gateway that ends while the broker is away spools its calls; the next one publishes them without any span."""
-    (tmp_path / "gateway.toml").write_text(f'spool = "{tmp_path / "spool.db"}"\n{GATEWAY}')
+    (tmp_path / "gateway.toml").write_text(f'{GATEWAY}\n[limits]\nspool = "{tmp_path / "spool.db"}"\n')
     with redis_broker(tmp_path) as broker, HttpReceiver() as otlp:
         options = ("--broker", broker.url, "--config", str(tmp_path / "gateway.toml"))
         with serving(*options, **otlp.environ) as (gateway, http, _):
