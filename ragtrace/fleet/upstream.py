@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
@@ -20,7 +21,6 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.fleet.otlp_requests import ExportRequest, ExportResult, Payload, json_to_protobuf, read_response
-from ragtrace.judges.llm.server_connection import http_library
 from ragtrace.system.faults import faults
 from ragtrace.system.retry_after import seconds_until_retry
 
@@ -88,8 +88,7 @@ class HttpUpstream:
         self._url = endpoint.url
         tls: Any = True
         if endpoint.url.lower().startswith("https:"):
-            # The system's authorities and those of SSL_CERT_FILE, as the application's other clients use them.
-            tls = http_library().create_ssl_context(verify=True)
+            tls = ssl.create_default_context()  # the system's authorities, or those of SSL_CERT_FILE
             if endpoint.certificate:
                 tls.load_verify_locations(endpoint.certificate)
             if endpoint.client_certificate:

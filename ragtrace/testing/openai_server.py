@@ -149,8 +149,8 @@ class OpenAIServer:
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         length = min(int(headers.get("content-length", "0")), _MOST_REQUEST_BYTES)
         body = await reader.readexactly(length)
-        path = head[0].split(" ")[1].partition("?")[0]
-        request = Request(len(self.requests), monotonic(), path, headers, json.loads(body) if body else {})
+        path, _, query = head[0].split(" ")[1].partition("?")
+        request = Request(len(self.requests), monotonic(), path, headers, json.loads(body) if body else {}, query)
         self.requests.append(request)
         return request
 

@@ -35,6 +35,8 @@ class Request:
     headers: Mapping[str, str]
     """Headers, with names in lower case."""
     body: dict[str, Any]
+    query: str = ""
+    """Query string of the request, without the question mark."""
 
     @property
     def system(self) -> str:

@@ -22,6 +22,8 @@ WORKERS = 8
 SECONDS = 5.0
 RETRY_AFTER_S = 1.5
 TOLERANCE = 1.02
+LATE_S = 0.1
+"""Longest time between the grant of a request and its time stamp, for which a busy machine may stop a worker."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def test_eight_workers_keep_their_budget(store: str) -> None:
     limits = {"per_minute": 60, "minute_seconds": 2, "usd_per_day": 0.2, "day_seconds": 60}
     requests = requests_of_workers(store, WORKERS, SECONDS, limits)
     assert len({one.worker for one in requests}) > 1
-    assert 0.5 * 60 <= most_in_window([(one.at, 1.0) for one in requests], 2.0) <= TOLERANCE * 60
+    assert 0.5 * 60 <= most_in_window([(one.at, 1.0) for one in requests], 2.0 - LATE_S) <= TOLERANCE * 60
     assert 0.8 * 0.2 <= most_in_window([(one.at, one.usd) for one in requests], 60.0) <= TOLERANCE * 0.2
 
 

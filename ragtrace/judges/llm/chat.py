@@ -36,7 +36,7 @@ from ragtrace.judges.llm.response_format import (
     request_messages,
     response_format,
 )
-from ragtrace.judges.llm.server_connection import ServerConnection, Transport
+from ragtrace.judges.llm.server_connection import ClientMaker, ServerConnection, Transport
 from ragtrace.judges.llm.server_errors import ServerError
 
 AT_ONCE: Final = 4
@@ -101,6 +101,7 @@ class ChatClient:
             model that spends tokens on reasoning before it replies.
         extra_body: further parts of every request, as the server knows them.
         transport: HTTP library: "aiohttp", "httpx", or "auto": aiohttp where it is installed.
+        client: makes a client of the openai package in place of the other arguments about the server.
 
     Raises:
         SettingsError: an argument makes no sense.
@@ -118,6 +119,7 @@ class ChatClient:
         max_tokens: int | None = None,
         extra_body: Mapping[str, object] | None = None,
         transport: Transport = "auto",
+        client: ClientMaker | None = None,
     ) -> None:
         if lowest_rung not in (SCHEMA, JSON, TEXT):
             raise SettingsError(
@@ -132,7 +134,9 @@ class ChatClient:
         self.model, self._price = model, price
         self.lowest_level: int = lowest_rung
         self.max_tokens, self.extra_body = max_tokens, dict(extra_body or {})
-        self.connection = ServerConnection(base_url=base_url, api_key=api_key, timeout=timeout, transport=transport)
+        self.connection = ServerConnection(
+            base_url=base_url, api_key=api_key, timeout=timeout, transport=transport, client=client
+        )
 
     @property
     def server(self) -> str:

@@ -17,7 +17,7 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.price import Price, check_price, cost_of_rejection, cost_of_reply, list_price, read_usage
 from ragtrace.judges.llm.completions import check_error, read_json
 from ragtrace.judges.llm.response_format import TEXT, capabilities_of
-from ragtrace.judges.llm.server_connection import ServerConnection
+from ragtrace.judges.llm.server_connection import ClientMaker, ServerConnection
 from ragtrace.judges.llm.server_errors import ServerError
 from ragtrace.system.threads import DaemonPool
 
@@ -63,6 +63,7 @@ class OpenAIEmbedder:
         base_url: address of the server, with `/v1`; default: `OPENAI_BASE_URL`, else OpenAI.
         api_key: default: `OPENAI_API_KEY`.
         timeout: seconds for one request.
+        client: function that makes an `AsyncOpenAI` client in place of the two; see `OpenAIJudge`.
         price: US dollars for a million tokens; default: that of models we know, else the cost is not known.
 
     Raises:
@@ -76,11 +77,12 @@ class OpenAIEmbedder:
         base_url: str | None = None,
         api_key: str | None = None,
         timeout: float = 60.0,
+        client: ClientMaker | None = None,
         price: Price | None = None,
     ) -> None:
         check_price(price)
         self.model, self._price = model, price
-        self._connection = ServerConnection(base_url=base_url, api_key=api_key, timeout=timeout)
+        self._connection = ServerConnection(base_url=base_url, api_key=api_key, timeout=timeout, client=client)
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vectors, Cost]:
         """Return one embedding vector for each text, all finite and of the same length, and their cost.

@@ -22,7 +22,7 @@ from ragtrace.judges.llm.label_reply import LabelReply, LabelTask, label_prompt
 from ragtrace.judges.llm.prompt import group_by_size
 from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, PromptChunk, prepare_input, reference_chunks
 from ragtrace.judges.llm.prompts import VERSION, system_message, turns_instructions
-from ragtrace.judges.llm.server_connection import import_http_library
+from ragtrace.judges.llm.server_connection import ClientMaker, import_http_library
 
 if TYPE_CHECKING:
     from ragtrace.core.price import Price
@@ -53,6 +53,9 @@ class OpenAIJudge:
             call over `max_input_chars` is judged as by "careful", and its scores say so.
         base_url: of the server; None: OPENAI_BASE_URL, or OpenAI's own.
         api_key: None: OPENAI_API_KEY.
+        client: function that makes an `AsyncOpenAI` client in place of the two, or any subclass of it, with its own
+            address, key, headers and proxies: `client=lambda: openai.AsyncAzureOpenAI(...)`. It is called once for each
+            event loop and process, because a client can be used in one only.
         embedder: for metrics that compare embeddings, closed with the judge; None: these are unscored (`no_embedder`).
         controls: mix in control items; None: in "careful" and "strict", not in "fast".
         statements_per_call: most statements verified in one request.
@@ -87,6 +90,7 @@ class OpenAIJudge:
         mode: Mode = "fast",
         base_url: str | None = None,
         api_key: str | None = None,
+        client: ClientMaker | None = None,
         embedder: Embedder | None = None,
         controls: bool | None = None,
         statements_per_call: int = 10,
@@ -125,6 +129,7 @@ class OpenAIJudge:
             model,
             base_url=base_url,
             api_key=api_key,
+            client=client,
             timeout=timeout,
             price=price,
             lowest_rung=min(lowest_rung, _JSON_LEVELS),

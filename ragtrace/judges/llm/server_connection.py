@@ -1,31 +1,34 @@
 """Posts JSON to an OpenAI-compatible server, and turns every failure into a `JudgeError`.
 
-Requests are made with the HTTP library under the openai package. (The package's own client builds each request anew,
-with copies of all options, in half of the CPU time of a request.) HTTP clients belong to the event loop they are first
-used on, and are closed with that loop or by `aclose`. After a fork, the child leaves its parent's clients alone.
+Requests are made by the `AsyncOpenAI` client of the openai package, or one that the user's function makes: it knows the
+server's address, headers, authentication and proxies. Its `post` is used, not its resources, which take twice the CPU
+time for a reply that is read more strictly here. A client belongs to the event loop and the process that it is first
+used in, and is closed with that loop or by `aclose`. After a fork, the child leaves its parent's clients alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
-import ssl
+import platform
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, Literal, get_args
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.judges.llm.server_errors import ServerError
 
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+ClientMaker: TypeAlias = "Callable[[], AsyncOpenAI]"
+"""Function that makes a client, for instance `lambda: AsyncAzureOpenAI(...)`."""
 Transport = Literal["auto", "aiohttp", "httpx"]
 """HTTP library; aiohttp takes half the CPU time of httpx, and comes with `pip install openai[aiohttp]`."""
 OPENAI: Final = "https://api.openai.com/v1"
@@ -36,6 +39,10 @@ MOST_REPLY_BYTES: Final = 2 * 2**20
 _MOST_PACKED_BYTES: Final = MOST_REPLY_BYTES // 32
 """Most bytes of a compressed reply, which was not asked for and may be a decompression bomb."""
 _SHOWN_CHARS: Final = 200
+_REQUEST_HEADERS: Final = {
+    "Accept-Encoding": "identity",
+    "X-Stainless-Raw-Response": "stream",  # the client returns before it has read the body
+}
 
 _abandoned: list[object] = []
 """HTTP clients of the parent process, never deleted after a fork: that could touch the sockets both processes have."""
@@ -43,23 +50,14 @@ _in_request: ContextVar[bool] = ContextVar("ragtrace_judge_request", default=Fal
 
 
 @dataclass(slots=True)
-class _LoopClients:
-    """HTTP clients by which one asyncio event loop sends requests to an LLM server.
-
-    A client is `idle` unless it has a request in flight.
-    """
+class _LoopClient:
+    """Client by which one asyncio event loop sends requests to an LLM server."""
 
     loop: asyncio.AbstractEventLoop
     pid: int
-    shared: Any
-    """Client for all requests; None if each request in flight has a client of its own.
-
-    At every request, the connection pool of httpx scans all its connections for each of them: the CPU time of a
-    request grows with the number in flight. A pool of one connection has nothing to scan.
-    """
+    client: AsyncOpenAI
     closer: AsyncGenerator[None, None]
-    """Generator that closes all clients when it is closed, as an event loop does with open generators when it ends."""
-    idle: list[Any] = field(default_factory=list[Any])
+    """Generator that closes the client when it is closed, as an event loop does with open generators when it ends."""
 
 
 class ServerConnection:
@@ -70,6 +68,8 @@ class ServerConnection:
         api_key: default: the environment variable OPENAI_API_KEY; servers other than OpenAI's may need none.
         timeout: seconds for one request, from its start to the last byte of the reply.
         transport: HTTP library: "aiohttp", "httpx", or "auto": aiohttp where it is installed.
+        client: makes a client in place of the other arguments about the server. It is called once for each event loop
+            and process, because an HTTP client can be used in one only.
 
     Raises:
         SettingsError: an argument makes no sense.
@@ -82,19 +82,24 @@ class ServerConnection:
         api_key: str | None = None,
         timeout: float = 60.0,
         transport: Transport = "auto",
+        client: ClientMaker | None = None,
     ) -> None:
         if transport not in get_args(Transport):
             raise SettingsError(f"transport must be auto, aiohttp or httpx, got {transport!r}")
         if not timeout > 0:
             raise SettingsError(f"timeout must be more than 0 seconds, got {timeout!r}")
+        if client is not None and (base_url or api_key):
+            raise SettingsError("client= and base_url= or api_key= are both given; give the client its address and key")
         self._base_url, self._key, self.timeout = base_url, api_key, timeout
         self._transport: Transport = transport
-        self._clients: dict[int, _LoopClients] = {}
+        self._make, self._spare = client, None if client is None else _checked_client(client)
+        self._client_url = "" if self._spare is None else str(self._spare.base_url).rstrip("/")
+        self._clients: dict[int, _LoopClient] = {}
 
     @property
     def server(self) -> str:
         """Base URL of the server, without a slash at the end."""
-        return (self._base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/")
+        return self._client_url or (self._base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/")
 
     async def post(self, path: str, body: Mapping[str, object]) -> bytes:
         """Send *body* as JSON to *path* of the server, and return the body of the response.
@@ -106,54 +111,83 @@ class ServerConnection:
         """
         key = self._key or os.environ.get("OPENAI_API_KEY") or ""
         try:
-            if not key and self.server == OPENAI:
+            if not key and self.server == OPENAI and self._make is None:
                 todo = "set OPENAI_API_KEY, or pass api_key="
                 raise JudgeError("unavailable", f"no API key for {self.server}: {todo}", retryable=False)
-            found = await self._loop_clients()  # before the timeout starts: the first call may import the HTTP library
-            return await asyncio.wait_for(self._post(found, path, body, key or _NO_KEY), self.timeout)
+            client = (
+                await self._loop_client()
+            )  # before the timeout starts: the first call may import the openai package
+            if self._make is None:
+                client.api_key = key or _NO_KEY  # as the environment has it by now
+            return await asyncio.wait_for(self._post(client, path, body), self.timeout)
         except asyncio.TimeoutError:
             raise JudgeError("timeout", f"no full answer from {self.server} within {self.timeout:g} s") from None
         except Exception as error:
             why = f"{type(error).__name__}: {error}"[:_SHOWN_CHARS]
             failure = error if isinstance(error, JudgeError) else JudgeError("unavailable", why, retryable=False)
-            if len(key) >= 8 and key in failure.detail:  # servers quote the request, and the text ends up in telemetry
-                failure.detail = failure.detail.replace(key, "***")
-                failure.args = (f"{failure.reason}: {failure.detail}",)
+            for secret in {key, *self._keys_of_clients()}:
+                # Servers quote the request, and the text ends up in telemetry.
+                if len(secret) >= 8 and secret in failure.detail:
+                    failure.detail = failure.detail.replace(secret, "***")
+                    failure.args = (f"{failure.reason}: {failure.detail}",)
             raise failure from (error.__cause__ if failure is error else error)
 
-    async def _post(self, found: _LoopClients, path: str, body: Mapping[str, object], key: str) -> bytes:
-        content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-        client = found.shared or (found.idle.pop() if found.idle else _new_client(self.server, None))
+    def _keys_of_clients(self) -> list[str]:
+        return [key for found in self._clients.values() if isinstance(key := getattr(found.client, "api_key", ""), str)]
+
+    async def _post(self, client: AsyncOpenAI, path: str, body: Mapping[str, object]) -> bytes:
+        import openai
+
         token = _in_request.set(True)
         try:
-            request = client.build_request("POST", self.server + path, headers=_headers(key), content=content)
-            return await _send(client, request, self.server)
+            response: Any = await client.post(
+                path if self._make is not None else self.server + path,  # a whole address is not merged with another
+                cast_to=object,
+                body=body,
+                options={"headers": _REQUEST_HEADERS, "max_retries": 0, "timeout": None},
+            )
+            return await _read_body(response)
+        except JudgeError:
+            raise
+        except openai.APIStatusError as error:
+            cause = ServerError(error.status_code, error.response.headers, error.response.content)
+            raise cause from None
+        except openai.OpenAIError as error:
+            if isinstance(error.__cause__, JudgeError):
+                raise error.__cause__ from None
+            raise JudgeError("unavailable", f"{self.server}: {_reason_of(error)}") from error
+        except Exception as error:
+            raise JudgeError("unavailable", f"{self.server}: {str(error)[:_SHOWN_CHARS]}") from error
         finally:
             _in_request.reset(token)
-            if found.shared is None:
-                found.idle.append(client)
 
-    async def _loop_clients(self) -> _LoopClients:
-        """Return the HTTP clients of the running event loop; they are created on first use."""
+    async def _loop_client(self) -> AsyncOpenAI:
+        """Return the client of the running event loop; it is created on first use."""
         if "openai" not in sys.modules:
             with suppress(RuntimeError):  # no thread can be started any more: the process is ending
                 await asyncio.to_thread(import_module, "openai")  # the import can take a second
         loop = asyncio.get_running_loop()
         found = self._clients.get(id(loop))
         if found is not None and found.loop is loop and found.pid == os.getpid():
-            return found
+            return found.client
         for key, old in list(self._clients.items()):
             if old.pid != os.getpid():
                 _abandoned.append(self._clients.pop(key, None))
             elif old.loop.is_closed():
                 self._clients.pop(key, None)
-        aiohttp = self._transport == "aiohttp" or (self._transport == "auto" and has_aiohttp())
-        # The library's own pool is the one that knows how to use a proxy.
-        shared = _new_client(self.server, aiohttp) if aiohttp or _behind_proxy(self.server) else None
-        idle: list[Any] = []
-        made = self._clients[id(loop)] = _LoopClients(loop, os.getpid(), shared, _close_at_end(shared, idle), idle)
+        client = self._new_client()
+        made = self._clients[id(loop)] = _LoopClient(loop, os.getpid(), client, _close_at_end(client))
         await made.closer.__anext__()
-        return made
+        return client
+
+    def _new_client(self) -> AsyncOpenAI:
+        for library in ("httpx", "httpx2"):
+            logging.getLogger(library).addFilter(_keeps_log_record)  # adding the filter again changes nothing
+        if self._make is None:
+            aiohttp = self._transport == "aiohttp" or (self._transport == "auto" and has_aiohttp())
+            return _own_client(self.server, self._key or _NO_KEY, aiohttp=aiohttp)
+        client, self._spare = self._spare or _checked_client(self._make), None
+        return client
 
     async def aclose(self) -> None:
         """Close the connections to the server that the running event loop has opened."""
@@ -162,73 +196,112 @@ class ServerConnection:
             await found.closer.aclose()
 
 
-async def _send(client: Any, request: Any, server: str) -> bytes:
-    """Send *request* and return the body of the response.
+async def _read_body(response: Any) -> bytes:
+    """Return the body of a response that was not read yet.
 
-    Raises a `JudgeError` for an error status or an endless body.
+    Raises:
+        JudgeError: "unparsable": it is longer than any reply can be.
     """
-    raw = bytearray()
+    raw, http = bytearray(), response.http_response
     try:
-        response = await client.send(request, stream=True)
-        try:
-            packed = response.headers.get("content-encoding", "identity") != "identity"
-            async for piece in response.aiter_raw():
-                raw += piece
-                if len(raw) > (_MOST_PACKED_BYTES if packed else MOST_REPLY_BYTES):
-                    detail = f"a reply of more than {MOST_REPLY_BYTES} bytes"
-                    raise JudgeError("unparsable", detail, retryable=False)
-        finally:
-            await response.aclose()
-        body = bytes(raw)
-        if packed:
-            body = type(response)(response.status_code, headers=response.headers, content=body).content
-    except JudgeError:
-        raise
-    except Exception as error:
-        raise JudgeError("unavailable", f"{server}: {str(error)[:_SHOWN_CHARS]}") from error
-    if not response.is_success:
-        raise ServerError(response.status_code, response.headers, body)
-    return body
+        packed = http.headers.get("content-encoding", "identity") != "identity"
+        async for piece in http.aiter_raw():
+            raw += piece
+            if len(raw) > (_MOST_PACKED_BYTES if packed else MOST_REPLY_BYTES):
+                raise JudgeError("unparsable", f"a reply of more than {MOST_REPLY_BYTES} bytes", retryable=False)
+    finally:
+        await http.aclose()
+    if not packed:
+        return bytes(raw)
+    unpacked: bytes = type(http)(http.status_code, headers=http.headers, content=bytes(raw)).content
+    return unpacked
 
 
-def _headers(key: str) -> dict[str, str]:
-    headers = {
-        "Accept": "application/json",
-        "Accept-Encoding": "identity",
-        "Authorization": f"Bearer {key}",
-        "Content-Type": "application/json",
-        "User-Agent": "ragtrace",
-    }
-    named = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
-    return headers | {name: os.environ[variable] for name, variable in named.items() if variable in os.environ}
+def _reason_of(error: BaseException) -> str:
+    """Return the text of the first cause of *error*, as the client's own says "Connection error." of everything."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error)[:_SHOWN_CHARS] or type(error).__name__
 
 
-async def _close_at_end(shared: Any, idle: list[Any]) -> AsyncGenerator[None, None]:
+async def _close_at_end(client: AsyncOpenAI) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        for client in [*idle, *([shared] if shared is not None else [])]:
-            await client.aclose()
+        await client.close()
 
 
-def _new_client(server: str, aiohttp: bool | None) -> Any:
-    """Create an HTTP client without a timeout: `ServerConnection` limits the time of the whole request.
+def _checked_client(make: object) -> AsyncOpenAI:
+    """Call *make* and return the client.
 
-    Args:
-        aiohttp: whether it is built on aiohttp or on httpx; None: on httpx, and with a single connection.
+    Raises:
+        SettingsError: *make* is no function, failed, or returned no asynchronous client.
     """
     import openai
 
-    logging.getLogger(http_library().__name__).addFilter(_keeps_log_record)  # adding the filter again changes nothing
+    if not callable(make) or isinstance(make, (openai.AsyncOpenAI, openai.OpenAI)):
+        kind = type(make).__name__
+        raise SettingsError(
+            f"client= must be a function that makes a client, got {kind}: a client can be used in one event loop and "
+            f"one process only; write client=lambda: {kind if 'OpenAI' in kind else 'openai.AsyncOpenAI'}(...)"
+        )
+    try:
+        client = make()
+    except Exception as error:
+        raise SettingsError(f"client= could not make a client: {type(error).__name__}: {error}") from error
+    if not isinstance(client, openai.AsyncOpenAI):
+        raise SettingsError(
+            f"client= must make an openai.AsyncOpenAI (AsyncAzureOpenAI is one), got {type(client).__name__}"
+        )
+    return client
+
+
+def _own_client(server: str, key: str, *, aiohttp: bool) -> AsyncOpenAI:
+    """Create a client without a timeout: `ServerConnection` limits the time of the whole request."""
+    import openai
+
     # Questions and answers are for the configured server alone, so that a redirect is not followed.
-    options: dict[str, Any] = {"timeout": None, "follow_redirects": False}
-    if aiohttp:
-        return openai.DefaultAioHttpClient(**options)
-    if aiohttp is None:
-        limits = http_library().Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=60.0)
-        verify = _tls_context() if server.startswith("https:") else False
-        options["transport"] = http_library().AsyncHTTPTransport(verify=verify, limits=limits)
-    return openai.DefaultAsyncHttpxClient(**options)
+    options: dict[str, Any] = {"timeout": None, "follow_redirects": False, "event_hooks": {"response": [_bound_error]}}
+    library = openai.DefaultAioHttpClient if aiohttp else openai.DefaultAsyncHttpxClient
+    return _plain_client_class()(base_url=server, api_key=key, max_retries=0, http_client=library(**options))
+
+
+@cache
+def _plain_client_class() -> type[AsyncOpenAI]:
+    """Return the class of ragtrace's own clients, which do not tell the server about the machine that they run on.
+
+    Those headers would be half of a request's, and a tenth of its CPU time.
+    """
+    import openai
+
+    class PlainClient(openai.AsyncOpenAI):
+        """Client of the openai package with the headers that a request needs."""
+
+        @property
+        def default_headers(self) -> dict[str, Any]:
+            headers: dict[str, Any] = {
+                "Accept": "application/json",
+                "Content-Type": "application/json",
+                "User-Agent": "ragtrace",
+                "Authorization": f"Bearer {self.api_key}",
+            }
+            named = {"OpenAI-Organization": self.organization, "OpenAI-Project": self.project}
+            return headers | {name: value for name, value in named.items() if value is not None}
+
+    return PlainClient
+
+
+async def _bound_error(response: Any) -> None:
+    """Raise the error that *response* is before the client reads its body, which may have no end."""
+    if response.is_success:
+        return
+    raw = bytearray()
+    async for piece in response.aiter_raw():
+        raw += piece
+        if len(raw) > _MOST_PACKED_BYTES:
+            break
+    await response.aclose()
+    raise ServerError(response.status_code, response.headers, bytes(raw))
 
 
 def _keeps_log_record(record: logging.LogRecord) -> bool:
@@ -242,10 +315,13 @@ def _keeps_log_record(record: logging.LogRecord) -> bool:
 @cache
 def has_aiohttp() -> bool:
     """Return whether the installed openai package can use aiohttp as its HTTP library."""
-    import openai
+    try:
+        import openai
 
-    bases = getattr(getattr(openai, "DefaultAioHttpClient", object), "__mro__", ())  # older versions have none
-    return any("httpx_aiohttp" in base.__module__ for base in bases)  # a stand-in where aiohttp is not installed
+        openai.DefaultAioHttpClient()  # raises where aiohttp is missing; it opens nothing yet
+    except Exception:  # older versions have none
+        return False
+    return True
 
 
 @cache
@@ -253,33 +329,12 @@ def import_http_library() -> None:
     """Import the HTTP library, including modules that it would otherwise import at the first request.
 
     A fork copies the lock of a module that another thread is importing at that moment, held for ever: the child would
-    hang at its first request.
+    hang at its first request. The same goes for the lock under which Python asks what machine this is, which a client
+    wants to know at its first request.
     """
+    platform.processor()
     with suppress(Exception):  # the first request reports what is wrong
-        _new_client("http://localhost", has_aiohttp() or None)
+        _own_client("http://localhost", _NO_KEY, aiohttp=has_aiohttp())
     for name in ("httpcore._backends.anyio", "httpcore2._backends.anyio", "anyio._backends._asyncio"):
         with suppress(ImportError):
             import_module(name)
-
-
-@cache
-def http_library() -> Any:
-    """Return the HTTP library of the openai package: httpx, or httpx2 from version 3 of the package on."""
-    import openai
-
-    bases = openai.DefaultAsyncHttpxClient.__mro__
-    client = next(base for base in bases if base.__name__ == "AsyncClient")
-    return import_module(client.__module__.partition(".")[0])
-
-
-def _behind_proxy(server: str) -> bool:
-    address = urlsplit(server)
-    proxies = getproxies()
-    return (address.scheme in proxies or "all" in proxies) and not proxy_bypass(address.hostname or "")
-
-
-@cache
-def _tls_context() -> ssl.SSLContext:
-    """Return the TLS context that all connections share, because reading the certificates takes 20 ms."""
-    context: ssl.SSLContext = http_library().create_ssl_context()
-    return context
