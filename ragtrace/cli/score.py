@@ -109,7 +109,7 @@ def add(commands: Any) -> None:
         "--metrics", metavar="A,B", help="names (default: the usual ones; all: every one of one judge call)"
     )
     parser.add_argument("--judge", default="embedded", metavar="JUDGE", help="see below (default embedded)")
-    parser.add_argument("--mode", choices=("fast", "careful", "strict"), help="of openai:MODEL")
+    parser.add_argument("--mode", choices=("fast", "careful"), help="of openai:MODEL")
     parser.add_argument("--base-url", metavar="URL", help="of openai:MODEL")
     parser.add_argument(
         "--concurrency", type=whole_number(1), default=16, metavar="N", help="calls judged at a time (default 16)"

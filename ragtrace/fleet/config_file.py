@@ -12,6 +12,7 @@ import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.options import OPTIONS, JudgeLimits
 from ragtrace.core.settings import check_known
+from ragtrace.judges import RequestOptions
 from ragtrace.offline.judge_spec import judge_from_spec
 
 if sys.version_info >= (3, 11):
@@ -66,8 +67,9 @@ def read_config(path: Path, *, broker: str | None = None) -> dict[str, Any]:
 def _value(name: str, value: Any, path: Path) -> Any:
     if name == "judge" and isinstance(value, dict):
         arguments = dict(cast("dict[str, Any]", value))
-        if "limits" in arguments:
-            arguments["limits"] = _made(JudgeLimits, arguments["limits"], f"judge.limits in {path}")
+        for key, make in (("limits", JudgeLimits), ("requests", RequestOptions)):
+            if key in arguments:
+                arguments[key] = _made(make, arguments[key], f"judge.{key} in {path}")
         return _made(ragtrace.OpenAIJudge, arguments, f"judge in {path}")
     if name in ("screen", "judge"):
         if not isinstance(value, str):

@@ -35,8 +35,6 @@ def build_judgement(source: PromptInput, labels: Labels, most_uncovered: float =
         most_uncovered: share of the sentences with content that may be in no statement; over it there are no claims.
     """
     attributes: dict[str, Plain] = dict(source.attributes)
-    if labels.disagreement is not None:
-        attributes["judge_disagreement"] = labels.disagreement
     if labels.suspect:
         withheld: dict[str, str] = dict.fromkeys(("", *FIELDS), "control_failed")
         return Judgement(reasons=withheld, mode=labels.mode, attributes=attributes)

@@ -53,8 +53,6 @@ _SMALLEST_WINDOW: Final = 256
 _FEWEST_CHARS_A_TOKEN: Final = 0.5
 """Fewest characters a token of any reply. If a reply that was cut off has fewer, the model has spent the other tokens
 on reasoning that the reply does not show."""
-_TEXT_REPLY_TOKENS: Final = 2_000
-"""Token limit of a verdict in words, well above what the verdict and reasoning before it take."""
 _log: Final = logging.getLogger("ragtrace")
 
 S = TypeVar("S")
@@ -95,8 +93,7 @@ class ChatClient:
         api_key: default: the environment variable OPENAI_API_KEY; servers other than OpenAI's may need none.
         timeout: seconds for one request.
         price: US dollars for a million tokens; default: the list price, where it is known.
-        lowest_rung: lowest level of the response format that it may use: 1, 2 or 3, where 3 is the lowest. "Rung" is
-            the public word for what is called a level in this package.
+        lowest_format: lowest level of the response format that it may use: 1, 2 or 3, where 3 is the lowest.
         max_tokens: most tokens of a reply; None: as many as an honest reply to the prompt can have, and no limit for a
             model that spends tokens on reasoning before it replies.
         extra_body: further parts of every request, as the server knows them.
@@ -115,16 +112,16 @@ class ChatClient:
         api_key: str | None = None,
         timeout: float = 60.0,
         price: Price | None = None,
-        lowest_rung: int = TEXT,
+        lowest_format: int = TEXT,
         max_tokens: int | None = None,
         extra_body: Mapping[str, object] | None = None,
         transport: Transport = "auto",
         client: ClientMaker | None = None,
     ) -> None:
-        if lowest_rung not in (SCHEMA, JSON, TEXT):
+        if lowest_format not in (SCHEMA, JSON, TEXT):
             raise SettingsError(
-                "lowest_rung must be 1 (strict JSON schema), 2 (JSON object) or 3 (JSON in plain text), got "
-                f"{lowest_rung!r}; leave it out for 3"
+                "lowest_format must be 1 (strict JSON schema), 2 (JSON object) or 3 (JSON in plain text), got "
+                f"{lowest_format!r}; leave it out for 3"
             )
         if max_tokens is not None and max_tokens < 1:
             raise SettingsError(
@@ -132,7 +129,7 @@ class ChatClient:
             )
         check_price(price)
         self.model, self._price = model, price
-        self.lowest_level: int = lowest_rung
+        self.lowest_level: int = lowest_format
         self.max_tokens, self.extra_body = max_tokens, dict(extra_body or {})
         self.connection = ServerConnection(
             base_url=base_url, api_key=api_key, timeout=timeout, transport=transport, client=client
@@ -164,23 +161,6 @@ class ChatClient:
             return await exchange.best_reply()
         except JudgeError as error:
             raise exchange.cost.set_on_error(error) from error.__cause__
-
-    async def ask_for_text(self, system: str, user: str) -> tuple[str, Cost]:
-        """Send a request for a reply in plain text, and return the text of the reply and the cost.
-
-        For models that write no JSON. Raises as `ask`.
-        """
-        # The schema is empty, so that none is sent. The reply is not parsed: `read` is required, but never called.
-        prompt = Prompt(name="", system=system, user=user, schema={}, read=_ProbeReply, ample_tokens=_TEXT_REPLY_TOKENS)
-        exchange = _Exchange(self, prompt)
-        try:
-            completion, _ = await exchange.complete(TEXT)
-            choice = completion.choices[0]
-            if problem := choice.problem():
-                raise problem
-        except JudgeError as error:
-            raise exchange.cost.set_on_error(error) from error.__cause__
-        return choice.text, exchange.cost
 
     async def probe(self) -> str:
         """Test the connection with a tiny request. Return a sentence with the model, server and response time.
@@ -248,16 +228,6 @@ class JudgeSession:
         if reply.input_truncated:
             self.attributes["judge_input_truncated"] = True
         return reply
-
-    async def ask_for_text(self, system: str, user: str) -> str:
-        """Send a request for a reply in plain text to the LLM, and return the text of the reply.
-
-        For models that write no JSON. Raises a `JudgeError` if there is no full reply.
-        """
-        async with self._slots:
-            text, cost = await self._with_failure_cost(self._chat.ask_for_text(system, user))
-        self.cost += cost
-        return text
 
     async def embed(self, embedder: Embedder, texts: Sequence[str]) -> object:
         """Return the embedding vectors that *embedder* computes for *texts*, and add their cost to the session.
@@ -527,7 +497,7 @@ class _Exchange(Generic[R]):
                 _log.warning(
                     "judge %s at %s counted %d tokens of a request of %d characters: it seems to read only a part of "
                     "it. Its scores carry the attribute judge_input_truncated; enlarge its context window (Ollama: "
-                    "OLLAMA_CONTEXT_LENGTH=16384), or lower max_input_chars=",
+                    "OLLAMA_CONTEXT_LENGTH=16384), or lower RequestOptions(max_input_chars=)",
                     *(chat.model, chat.server, input_tokens, chars),
                 )
         return completion

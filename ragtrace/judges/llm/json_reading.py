@@ -1,4 +1,4 @@
-"""Strict parsing of an LLM's reply: one JSON object, a verdict in words, or a rating.
+"""Strict parsing of an LLM's reply: one JSON object, or a rating.
 
 Nothing is evaluated, no bracket or comma is added, and nothing is picked out of prose: a judge that quotes a hostile
 passage would otherwise be read as if the quotation were its own reply.
@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
 from typing import Any, Final, NoReturn, cast
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.text import encodable
 
-SUPPORT_LABELS: Final = ("supported", "partial", "contradicted", "not_found", "not_supported")
 _SHOWN_CHARS: Final = 120
 _TAGS: Final = "think|thinking|thought|thoughts|reasoning|reflection|analysis|seed:think"
 _BLOCKS: Final = (
@@ -30,10 +28,6 @@ _FENCE: Final = "```"
 _LANGUAGE: Final = re.compile(r"[\w+-]{0,20}[ \t]{0,20}\r?\n?")
 _MOST_DIGITS: Final = 18
 _MOST_OBJECTS: Final = 8
-_QUOTED: Final = re.compile(
-    r'```.*?(?:```|\Z)|"[^"]*"|\u201c[^\u201c\u201d]*\u201d|^[ \t]*>[^\n]*', re.DOTALL | re.MULTILINE
-)
-_VERDICT: Final = re.compile(r"^[ \t#*_`~\-]*verdict[ \t*_`~]*[:=](.*)$", re.IGNORECASE | re.MULTILINE)
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\Z", re.ASCII)
 _NOT_FINITE: Final = frozenset({"nan", "inf", "infinity"})
 
@@ -152,37 +146,6 @@ _DECODER: Final = json.JSONDecoder(
     parse_int=_parse_integer,
     parse_constant=reject_constant,
 )
-
-
-def parse_verdict(text: str, labels: Sequence[str] = SUPPORT_LABELS) -> str:
-    """Return the label, in lower case, from the lines `VERDICT: <label>` of an LLM's reply.
-
-    All these lines must agree. "unsupported" is read as "not_supported". Lines within a quotation (quotation marks over
-    several lines, "> ", a code fence beside other text) do not count.
-
-    Raises:
-        ReadingError: "unparsable": no such line, or its value is not exactly one of *labels*; "ambiguous": two lines
-            disagree.
-    """
-    # A quotation within one line can only be a part of the label's line.
-    own = _QUOTED.sub(
-        lambda found: found[0] if found[0][0] in '"\u201c' and "\n" not in found[0] else "", _unfenced(text.strip())
-    )
-    values = {_label(found) for found in _VERDICT.findall(own)}
-    if not values:
-        raise ReadingError("unparsable", f"no line with VERDICT: in {text[:_SHOWN_CHARS]!r}")
-    wrong = sorted(values.difference(labels))
-    if wrong:
-        raise ReadingError("unparsable", f"unknown verdict {wrong[0][:_SHOWN_CHARS]!r}; known: {', '.join(labels)}")
-    if len(values) > 1:
-        raise ReadingError("ambiguous", f"several verdicts: {', '.join(sorted(values))}")
-    return values.pop()
-
-
-def _label(value: str) -> str:
-    bare = re.sub(r"[*`~\"']", "", value).strip().strip("_").strip()
-    label = re.sub(r"[\s\-]+", "_", bare).lower()
-    return "not_supported" if label == "unsupported" else label
 
 
 def parse_rating(text: str) -> float:

@@ -2,39 +2,28 @@
 
 `fast`: one request for every twelve sentences. `careful`: a first request extracts the statements of the answer without
 showing a chunk, so that no chunk can hide a statement; then the statements are verified, ten at a time, with gold
-checks among them. `strict`: the second step three times, in other orders, and the majority counts. Small local models
-that write no JSON get one statement a request and reply in one word.
+checks among them.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Literal, TypeAlias, TypeVar, cast
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.labels import Support
-from ragtrace.judges.lexical.lexicon import Lexicon, detect_language
-from ragtrace.judges.lexical.statements import statements
 from ragtrace.judges.llm.chat import JudgeSession, ask_in_halves, run_concurrently
 from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
-from ragtrace.judges.llm.json_reading import ReadingError, parse_verdict
-from ragtrace.judges.llm.label_reply import UNJUDGED, ExtractedStatement, LabelReply, LabelTask, Verdict, label_prompt
-from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_verifications, vote
-from ragtrace.judges.llm.prompt import group_by_size, user_message
+from ragtrace.judges.llm.label_reply import LabelReply, LabelTask, Verdict, label_prompt
+from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_verifications
+from ragtrace.judges.llm.prompt import group_by_size
 from ragtrace.judges.llm.prompt_input import AnswerUnit, PromptChunk, PromptInput
-from ragtrace.judges.llm.prompts import system_message
 
-Mode: TypeAlias = Literal["fast", "careful", "strict"]
-ROUNDS: Final = 3
+Mode: TypeAlias = Literal["fast", "careful"]
 MOST_SENTENCES: Final = 12
 """Most sentences in one request: of more, models leave out some."""
-_SAMPLE_CHARS: Final = 400
-_VERDICT_REPAIR: Final = "\nYour last reply had no such line. Write that line and nothing else."
-_UNREADABLE: Final = frozenset({"unparsable", "ambiguous"})
-"""Failure reasons by which a model that cannot write JSON is recognised."""
 
 T = TypeVar("T")
 
@@ -43,7 +32,7 @@ T = TypeVar("T")
 class Labels:
     """Labels that the LLM gave to one call, merged from all requests about that call."""
 
-    mode: Mode | Literal["single"]
+    mode: Mode
     extraction: LabelReply = field(default_factory=LabelReply)
     """Labels of the answer, merged from all requests that showed a part of the answer."""
     verification: Verification = field(default_factory=Verification)
@@ -53,8 +42,6 @@ class Labels:
     """Error of each step that failed for a reason that a retry does not change."""
     suspect: bool = False
     """Whether gold checks, which are statements with a known label, got wrong labels."""
-    disagreement: float | None = None
-    """Share, from 0 to 1, of items on which the rounds were not unanimous; None after a single round."""
 
 
 class LabelCollector:
@@ -68,7 +55,7 @@ class LabelCollector:
         statements_per_call: most statements verified in one request.
         max_chars: most characters of query, answer, chunks and earlier turns in one request; a longer call is asked
             about in steps.
-        controls: mix in statements with known labels; None: when asking in steps.
+        with_gold_checks: mix in statements with known labels; None: when asking in steps.
         chance: source of the orders and of the gold checks.
     """
 
@@ -81,7 +68,7 @@ class LabelCollector:
         mode: Mode,
         statements_per_call: int,
         max_chars: int,
-        controls: bool | None,
+        with_gold_checks: bool | None,
         chance: random.Random,
     ) -> None:
         self._session, self._source, self._chance = session, source, chance
@@ -93,46 +80,22 @@ class LabelCollector:
         self._statements_only = of_chunks == frozenset({"claims"})
         # In steps, missing evidence and a quote that does not occur where it should are worth a repair, too.
         self._in_steps = mode != "fast" or source.chars > max_chars
-        self._with_gold_checks = self._in_steps if controls is None else controls
-        self._planned: dict[Hashable, tuple[GoldCheck, ...]] = {}
-        self._failures: dict[Hashable, list[bool]] = {}
+        self._with_gold_checks = self._in_steps if with_gold_checks is None else with_gold_checks
+        self._fails_gold_checks = False
+        """Whether the LLM has failed a gold check: a test statement whose correct label is known."""
 
-    async def collect(self, *, in_words: bool) -> Labels:
+    async def collect(self) -> Labels:
         """Ask the LLM for the labels of the call that the metrics need, and return these labels.
-
-        Args:
-            in_words: whether a model that writes no JSON is asked for one word about each statement.
 
         Raises:
             JudgeError: asking again may help, or no label was found at all.
         """
         if not (self._asks_answer or self._asks_chunks):
             return Labels(self._mode)
-        capabilities = self._session.capabilities if in_words and self._asks_answer and self._asks_chunks else None
-        if capabilities and capabilities.writes_json is False:
-            return await self._ask_one_by_one()
-        try:
-            labels = await (self._ask_in_steps() if self._in_steps else self._ask_at_once())
-        except JudgeError as error:
-            if capabilities is None or error.reason not in _UNREADABLE:
-                raise
-            labels = await self._ask_one_by_one()
-            capabilities.writes_json = bool(capabilities.writes_json)
-        else:
-            if capabilities:
-                capabilities.writes_json = True
-        return labels
+        return await (self._ask_in_steps() if self._in_steps else self._ask_at_once())
 
     async def _ask(self, task: LabelTask) -> LabelReply:
         return (await self._session.ask(label_prompt(task, prove=self._in_steps))).reply
-
-    @property
-    def _fails_gold_checks(self) -> bool:
-        """Whether the LLM failed a gold check: a test statement whose correct label is known.
-
-        It failed if it labelled the statement wrongly in at least half of the rounds.
-        """
-        return any(2 * sum(failed) >= len(failed) for failed in self._failures.values())
 
     # --- fast --------------------------------------------------------------------------------------------------------
 
@@ -172,7 +135,7 @@ class LabelCollector:
                 earlier_turns=source.earlier_turns,
             )
         )
-        self._record_gold_checks(units[0].id, checks, reply)
+        self._note_gold_checks(checks, reply)
         return reply
 
     async def _ask_in_groups(
@@ -183,15 +146,11 @@ class LabelCollector:
         replies = await run_concurrently([ask_in_halves(ask, group) for group in groups])
         return [reply for group in replies for reply in group]
 
-    # --- careful, strict ---------------------------------------------------------------------------------------------
+    # --- careful ----------------------------------------------------------------------------------------------------
 
     async def _ask_in_steps(self) -> Labels:
-        """Ask the LLM first to extract the statements of the answer, then to verify them against the chunks.
-
-        In strict mode they are verified three times.
-        """
-        rounds = ROUNDS if self._mode == "strict" else 1
-        labels = Labels("strict" if rounds > 1 else "careful")
+        """Ask the LLM first to extract the statements of the answer, then to verify them against the chunks."""
+        labels = Labels("careful")
         if self._asks_answer:
             packs = list(group_by_size(self._source.sentences, self._max_chars))
             try:
@@ -202,8 +161,7 @@ class LabelCollector:
         checkable = {index: one.text for index, one in enumerate(extracted) if one.checkable and one.text}
         if self._asks_chunks and (checkable or not self._statements_only):
             try:
-                done = await run_concurrently([self._verify_all(checkable, turn) for turn in range(rounds)])
-                labels.verification, labels.disagreement = vote(done) if rounds > 1 else (done[0], None)
+                labels.verification = await self._verify_all(checkable)
             except JudgeError as error:
                 self._note_failure(labels, "chunks", error)
         labels.suspect = self._fails_gold_checks
@@ -227,27 +185,15 @@ class LabelCollector:
             LabelTask("extract", source.query, sentences=tuple(units), earlier_turns=source.earlier_turns)
         )
 
-    async def _verify_all(self, texts: Mapping[int, str], turn: int) -> Verification:
-        """Ask the LLM, in one round of verification, to verify every statement against every chunk.
-
-        The order is shuffled in every round (*turn*) after the first. The same chunks are in a request together in
-        every round: their gold checks are voted on, too.
-        """
-        groups = [
-            (number, list(group)) for number, group in enumerate(group_by_size(self._source.chunks, self._max_chars))
-        ]
+    async def _verify_all(self, texts: Mapping[int, str]) -> Verification:
+        """Ask the LLM to verify every statement against every chunk."""
         order = list(texts)
-        if turn:
-            for _, group in groups:
-                self._chance.shuffle(group)
-            self._chance.shuffle(groups)
-            self._chance.shuffle(order)
         most = self._statements_per_call
         batches = [order[at : at + most] for at in range(0, len(order), most)] or [[]]
         works = [
-            ask_in_halves(partial(self._verify, group, texts, (group_number, number), batches[0][:1]), batch)
-            for group_number, group in groups
-            for number, batch in enumerate(batches)
+            ask_in_halves(partial(self._verify, group, texts, batches[0][:1]), batch)
+            for group in group_by_size(self._source.chunks, self._max_chars)
+            for batch in batches
         ]
         done = [result for results in await run_concurrently(works) for result in results]
         return merge_verifications([reply for reply, _ in done], [pair for _, pairs in done for pair in pairs])
@@ -256,7 +202,6 @@ class LabelCollector:
         self,
         chunks: Sequence[PromptChunk],
         texts: Mapping[int, str],
-        where: tuple[int, int],
         first: Sequence[int],
         batch: Sequence[int],
     ) -> tuple[LabelReply, list[tuple[int, Verdict]]]:
@@ -266,13 +211,10 @@ class LabelCollector:
 
         Args:
             texts: statements by their index.
-            where: numbers of the group of chunks and of the batch: gold checks are the same in every round.
         """
         source = self._source
         mixed: list[int | GoldCheck] = list(batch)
-        if where not in self._planned:
-            self._planned[where] = self._gold_checks(chunks)
-        for check in self._planned[where]:
+        for check in self._gold_checks(chunks):
             mixed.insert(self._chance.randint(0, len(mixed)), check)
         given = {f"g{number}": item for number, item in enumerate(mixed, 1)}
         checks = {key: item for key, item in given.items() if isinstance(item, GoldCheck)}
@@ -295,7 +237,7 @@ class LabelCollector:
                 earlier_turns=source.earlier_turns,
             )
         )
-        self._record_gold_checks(where, checks, reply)
+        self._note_gold_checks(checks, reply)
         verdicts: list[tuple[int, Verdict]] = []
         for key, item in given.items():
             verdict = reply.given[key]
@@ -305,60 +247,11 @@ class LabelCollector:
                 verdicts.append((item, proven))
         return reply, verdicts
 
-    def _record_gold_checks(self, where: Hashable, checks: Mapping[str, GoldCheck], reply: LabelReply) -> None:
-        for key, check in checks.items():
-            self._failures.setdefault((where, check.text), []).append(check.failed(reply.given[key]))
-
     def _gold_checks(self, chunks: Sequence[PromptChunk]) -> tuple[GoldCheck, ...]:
         return gold_checks(chunks, self._chance) if self._with_gold_checks else ()
 
-    # --- models that write no JSON -----------------------------------------------------------------------------------
-
-    async def _ask_one_by_one(self) -> Labels:
-        """Ask the LLM about each sentence of the answer in a request of its own, for models that write no JSON.
-
-        A rule decides which of them state a fact. The model gives the support and no evidence for it: support counts as
-        unverified. Raises a `JudgeError` if no reply has a verdict.
-        """
-        source = self._source
-        lexicon = Lexicon(detect_language(source.answer[:_SAMPLE_CHARS]))
-        labels = Labels("single")
-        labels.extraction.statements = [
-            ExtractedStatement(
-                unit.text,
-                (index,),
-                any(statement.checkable for statement in statements(unit.text, len(unit.text), lexicon)),
-                None,
-            )
-            for index, unit in enumerate(source.sentences)
-        ]
-        texts = {index: one.text for index, one in enumerate(labels.extraction.statements) if one.checkable}
-        checks = {len(source.sentences) + n: check for n, check in enumerate(self._gold_checks(source.chunks))}
-        texts |= {index: check.text for index, check in checks.items()}
-        groups = list(group_by_size(source.chunks, self._max_chars))
-        pairs = [(index, group) for index in texts for group in groups]
-        found = await run_concurrently([self._verdict(texts[index], group) for index, group in pairs])
-        if found and all(verdict.support is None for verdict in found):
-            raise JudgeError("unparsable", "no reply had a line with VERDICT: and one of its labels", retryable=False)
-        labels.verification = merge_verifications((), zip((index for index, _ in pairs), found, strict=True))
-        verdicts = labels.verification.verdicts
-        labels.suspect = any(check.failed(verdicts.pop(index)) for index, check in checks.items())
-        return labels
-
-    async def _verdict(self, text: str, chunks: Sequence[PromptChunk]) -> Verdict:
-        task = LabelTask("verdict", chunks=tuple(chunks), given={"g1": text})
-        for repair in ("", _VERDICT_REPAIR):
-            reply = await self._session.ask_for_text(system_message("verdict") + repair, user_message(task.data()))
-            try:
-                label = parse_verdict(reply)
-            except ReadingError:
-                continue
-            if label in ("not_supported", "not_found"):
-                return Verdict("not_found")
-            # A single chunk is the one that the verdict is about; the support still counts as unverified.
-            evidence = (chunks[0].rank,) if len(chunks) == 1 else ()
-            return Verdict(cast("Support", label), evidence, unverified=True)
-        return UNJUDGED
+    def _note_gold_checks(self, checks: Mapping[str, GoldCheck], reply: LabelReply) -> None:
+        self._fails_gold_checks |= any(check.failed(reply.given[key]) for key, check in checks.items())
 
 
 def split_evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:

@@ -127,9 +127,8 @@ class LabelTask:
         data: dict[str, object] = {}
         if self.earlier_turns:
             data["earlier_turns"] = turn_list(self.earlier_turns)
-        if self.kind != "verdict":
-            data["query"] = self.query
-        if self.kind not in ("verify", "verdict"):
+        data["query"] = self.query
+        if self.kind != "verify":
             data["answer_sentences"] = id_text_list({unit.id: unit.text for unit in self.sentences})
         if self.parts:
             data["answer_parts"] = id_text_list({unit.id: unit.text for unit in self.parts})
@@ -139,7 +138,7 @@ class LabelTask:
             data["citations"] = [
                 {"id": cited.id, "sentence_id": cited.unit_id, "chunk_id": cited.chunk_id} for cited in self.citations
             ]
-        if self.kind in ("full", "verify", "verdict"):
+        if self.kind in ("full", "verify"):
             data["given_statements"] = id_text_list(self.given or {})
         return data
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Any, Final
 
 from ragtrace.core.labels import AnswerLabel, CitationSupport
@@ -101,52 +99,3 @@ def _merge(
                 old = merged.get(key)
                 merged[key] = label if old is None else old if label is None else join(old, label)
     return merged
-
-
-def vote(rounds: Sequence[Verification]) -> tuple[Verification, float]:
-    """Return the majority labels of several verification rounds, and the share of items on which the rounds differ.
-
-    Of grades it is the median. An item without a majority is unjudged. The share leaves out items that no round judged.
-    """
-    split: list[bool] = []
-
-    def note(labels: list[Any]) -> list[Any]:
-        if any(label is not None for label in labels):
-            split.append(len(set(labels)) > 1)
-        return labels
-
-    def elect(
-        ballots: Sequence[Mapping[str, Any] | None], choose: Callable[[list[Any]], Any] = _majority
-    ) -> dict[str, Any] | None:
-        if all(ballot is None for ballot in ballots):
-            return None
-        keys = dict.fromkeys(key for ballot in ballots for key in ballot or ())
-        return {key: choose(note([(ballot or {}).get(key) for ballot in ballots])) for key in keys}
-
-    elected = Verification()
-    for index in rounds[0].verdicts:
-        ballots = [one.verdicts.get(index, UNJUDGED) for one in rounds]
-        support = _majority(note([verdict.support for verdict in ballots]))
-        agreeing = [verdict for verdict in ballots if support is not None and verdict.support == support]
-        elected.verdicts[index] = min(agreeing, key=lambda one: (one.unverified, one.quote is None), default=UNJUDGED)
-    elected.contradicted = elect([one.contradicted for one in rounds])
-    elected.grades = elect([one.grades for one in rounds], _median)
-    elected.citations = elect([one.citations for one in rounds])
-    return elected, sum(split) / len(split) if split else 0.0
-
-
-def _majority(labels: Sequence[Any]) -> Any:
-    """Return the label that makes up more than half of *labels*, or None if there is none."""
-    counts = Counter(label for label in labels if label is not None)
-    label, votes = counts.most_common(1)[0] if counts else (None, 0)
-    return label if 2 * votes > len(labels) else None
-
-
-def _median(grades: Sequence[int | None]) -> int | None:
-    """Return the median of *grades*, or None if there is no valid median.
-
-    There is none if at least half of the grades are missing, or if the median is not one of the grades.
-    """
-    given = [grade for grade in grades if grade is not None]
-    middle = median(given) if 2 * len(given) > len(grades) else None
-    return int(middle) if middle is not None and middle == int(middle) and middle in given else None

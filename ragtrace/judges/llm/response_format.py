@@ -7,7 +7,7 @@
 | 3 | no `response_format`, schema in the system message | whatever the model writes |
 
 A lower level, which has the larger number, is used when an error says that the feature is unsupported, and when a
-server ignored the schema. The public parameter `lowest_rung` calls a level a rung.
+server ignored the schema.
 """
 
 from __future__ import annotations
@@ -64,8 +64,6 @@ class ServerCapabilities:
     """Whether the server accepts streaming requests only."""
     is_reasoning_model: bool = False
     """Whether the model spends tokens on reasoning before the reply, so that no token limit can be computed."""
-    writes_json: bool | None = None
-    """Whether the model can write JSON; None if no reply has shown that yet."""
     truncates_input: bool = False
     """Whether the server seems to read only a part of long requests, which a warning has reported."""
 

@@ -30,7 +30,7 @@ def test_the_keys_are_the_arguments_of_configure(tmp_path: Path) -> None:
         [judge]
         model = "gpt-4o-mini"
         base_url = "http://127.0.0.1:9/v1"
-        timeout = 5.0
+        requests = { timeout = 5.0 }
         [sampling]
         rate = 0.1
         per_minute = 60

@@ -161,7 +161,7 @@ def test_the_schema_stands_in_the_instructions_below_the_first_rung() -> None:
 
 def test_it_goes_no_lower_than_allowed() -> None:
     """Then the server's refusal is the outcome."""
-    error = failure(rejects=["json_schema"], chat={"lowest_rung": 1})
+    error = failure(rejects=["json_schema"], chat={"lowest_format": 1})
     assert (error.reason, error.retryable, error.n_calls) == ("unavailable", False, 1)
     assert "json_schema" in error.detail
 
@@ -224,14 +224,6 @@ def test_a_model_that_repeats_itself_is_cut_off(written: str) -> None:
     with OpenAIServer(Reply.cutting_off(written)) as server, pytest.raises(JudgeError, match="truncated"):
         run(server, lambda chat: chat.ask(AMPLE))
     assert server.n_chats == 1
-
-
-def test_a_verdict_in_words_has_a_limit() -> None:
-    """A model that babbles on is cut off, and not asked to go on."""
-    babble = Reply.cutting_off("Let me see. " * 500)
-    with OpenAIServer(babble) as server, pytest.raises(JudgeError, match="truncated"):
-        run(server, lambda chat: chat.ask_for_text("Say something.", "{}"))
-    assert [request.body["max_tokens"] for request in server.chats] == [2_000]
 
 
 def test_a_small_window_is_asked_without_our_limit() -> None:
@@ -543,20 +535,12 @@ def test_no_log_probabilities_is_none() -> None:
     assert (got.tokens, got.reply.data) == (None, GOOD)
 
 
-def test_a_model_without_json_may_write_text() -> None:
-    """For verdicts in a line."""
-    with OpenAIServer(Reply("VERDICT: SUPPORTED", usage=(9, 3))) as server:
-        said, spent = run(server, lambda chat: chat.ask_for_text("Judge.", "data"))
-        assert "response_format" not in server.chats[0].body
-    assert (said, spent.output_tokens) == ("VERDICT: SUPPORTED", 3)
-
-
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"lowest_rung": 4}, {"max_tokens": 0}, {"timeout": 0}, {"transport": "pigeon"}],
+    [{"lowest_format": 4}, {"max_tokens": 0}, {"timeout": 0}, {"transport": "pigeon"}],
     ids=lambda w: next(iter(w)),
 )
 def test_settings_that_make_no_sense_are_said_at_once(wrong: dict[str, Any]) -> None:

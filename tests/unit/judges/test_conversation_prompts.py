@@ -16,7 +16,7 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Turn
 from ragtrace.core.types import Document, Judgement, Metric, RagCall, Unscored
 from ragtrace.judges.llm.label_reply import LabelTask, label_prompt, read_label_reply
-from ragtrace.judges.llm.openai import OpenAIJudge
+from ragtrace.judges.llm.llm_judge import LLMJudge
 from ragtrace.judges.llm.prompt import Prompt
 from ragtrace.judges.llm.prompt_input import prepare_input
 from ragtrace.judges.llm.prompts import PARTS, VERSION, Kind, own_instructions, system_message, turns_instructions
@@ -37,7 +37,7 @@ KINDS: tuple[Kind, ...] = ("full", "extract", "verify", "contradicted")
 def judged(call: RagCall, *metrics: Metric, rule: Any = honest, mode: Any = "fast") -> tuple[Judgement, ScriptedChat]:
     """The judgement of *call*, and the requests that were made for it."""
     chat: Any = ScriptedChat(rule)
-    judge = OpenAIJudge("scripted", chat=chat, mode=mode, chance=random.Random(1))
+    judge = LLMJudge(chat, mode=mode, chance=random.Random(1))
     wanted = metrics or tuple(registry.resolve(["faithfulness", "answer_relevancy", "context_relevance"]))
     return asyncio.run(judge.asking(wanted).judge(call)), chat
 
@@ -56,7 +56,7 @@ def test_the_instructions_on_turns_come_last(kind: Kind) -> None:
     assert system_message(kind, with_turns=True) == f"{system_message(kind)}\n{turns_instructions()}\n"
 
 
-@pytest.mark.parametrize("mode", ["fast", "careful", "strict"])
+@pytest.mark.parametrize("mode", ["fast", "careful"])
 def test_every_request_with_the_query_shows_the_turns(mode: str) -> None:
     """In front of it, once."""
     _, chat = judged(CALL, mode=mode)
@@ -67,7 +67,7 @@ def test_every_request_with_the_query_shows_the_turns(mode: str) -> None:
         assert ask.system.endswith(f"{turns_instructions()}\n")
 
 
-@pytest.mark.parametrize("mode", ["fast", "careful", "strict"])
+@pytest.mark.parametrize("mode", ["fast", "careful"])
 def test_without_turns_the_requests_say_nothing_of_them(mode: str) -> None:
     """Data and instructions are those of a call that is no part of a conversation."""
     _, chat = judged(ALONE, mode=mode)
@@ -124,7 +124,7 @@ def test_the_instructions_on_turns_follow_the_users_own_criteria() -> None:
 def test_the_judge_is_shown_what_it_needs(conversation: Conversation) -> None:
     """Of calls that bring their turns: the latest six, and those needed are among them."""
     chat: Any = ScriptedChat(honest)
-    judge = OpenAIJudge("scripted", chat=chat)
+    judge = LLMJudge(chat)
     scores = ragtrace.score(judge=judge, metrics=["answer_relevancy"], **conversation.call)
     latest = [{"role": turn.role, "text": turn.text} for turn in conversation.turns[-6:]]
     assert chat.data()["earlier_turns"] == latest
@@ -139,7 +139,7 @@ def test_the_judge_is_shown_what_it_needs(conversation: Conversation) -> None:
 def test_a_follow_up_without_turns_is_unscored_where_the_query_counts(conversation: Conversation) -> None:
     """Support of the answer by the chunks does not depend on the query; its score says what the judge did not see."""
     chat: Any = ScriptedChat(honest)
-    judge = OpenAIJudge("scripted", chat=chat)
+    judge = LLMJudge(chat)
     of_query = ["answer_relevancy", "answer_relevancy_rating", "context_relevance", "umbrela", "reciprocal_rank"]
     call = {**conversation.call, "turns": None}
     scores = ragtrace.score(judge=judge, metrics=[*of_query, "faithfulness"], **call)
@@ -159,7 +159,7 @@ def test_a_question_judged_alone_in_a_conversation_says_so() -> None:
 def test_an_embedding_of_a_follow_up_is_compared_with_nothing() -> None:
     """Whatever turns are known: it is the query alone that would be embedded."""
     chat: Any = ScriptedChat(honest)
-    judge = OpenAIJudge("scripted", chat=chat, embedder=lambda texts: [[1.0, 0.0] for _ in texts])
+    judge = LLMJudge(chat, embedder=lambda texts: [[1.0, 0.0] for _ in texts])
     call = {"query": "Yes.", "contexts": ["It is high."], "answer": "It is high.", "turns": TURNS}
     (result,) = ragtrace.score(judge=judge, metrics=["answer_relevancy_similarity"], **call).values()
     assert isinstance(result, Unscored)
@@ -171,7 +171,7 @@ def test_nuggets_of_a_follow_up_are_not_written_without_turns() -> None:
     """Nor are they where the query is a reply to a question that is not known."""
     call = {"query": "Yes.", "contexts": ["It is high."], "answer": "It is high."}
     chat: Any = ScriptedChat(honest)
-    (result,) = ragtrace.score(judge=OpenAIJudge("x", chat=chat), metrics=["nugget_all"], **call).values()
+    (result,) = ragtrace.score(judge=LLMJudge(chat), metrics=["nugget_all"], **call).values()
     assert isinstance(result, Unscored)
     assert result.reason == "query_needs_turns"
     assert "ragtrace_nuggets" not in chat.kinds
@@ -245,7 +245,7 @@ def test_a_judge_that_believes_a_turn_is_not_believed() -> None:
 
     call = replace(CALL, answer="It is 999 metres high.", earlier_turns=HOSTILE)
     chat: Any = ScriptedChat(gullible)
-    judge = OpenAIJudge("scripted", chat=chat, mode="careful", controls=False)
+    judge = LLMJudge(chat, mode="careful", gold_checks=False)
     judgement = asyncio.run(judge.asking(registry.resolve(["faithfulness"])).judge(call))
     assert [claim.support for claim in judgement.claims or ()] == ["not_found"]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragtrace.core.errors import JudgeError
-from ragtrace.judges.llm.json_reading import parse_rating, parse_verdict, read_object
+from ragtrace.judges.llm.json_reading import parse_rating, read_object
 
 VALUES = st.recursive(
     st.none()
@@ -125,57 +125,14 @@ def test_no_text_gives_another_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", [" ", "\n", "{}", "<think>", "`", "```", "{", "</think>", "VERDICT:\n", "- ", "\u201c", '"', "> ", "``` "]
+    "unit", [" ", "\n", "{}", "<think>", "`", "```", "{", "</think>", "- ", "\u201c", '"', "> ", "``` "]
 )
 def test_long_texts_cost_no_more_than_their_length(unit: str) -> None:
     """A hostile reply of two million characters is read in a moment."""
     text = unit * (2_000_000 // len(unit))
     began = process_time()
     reason(text)
-    with pytest.raises(JudgeError):
-        parse_verdict(text)
     assert process_time() - began < 3.0
-
-
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("VERDICT: SUPPORTED\nEVIDENCE: x", "supported"),
-        ("VERDICT: NOT_SUPPORTED", "not_supported"),
-        ("verdict = not-supported", "not_supported"),
-        ("**Verdict:** `Unsupported`", "not_supported"),
-        ("- verdict: NOT FOUND", "not_found"),
-        ("```\nVERDICT: SUPPORTED\n```", "supported"),
-        ('It says "we won".\nVERDICT: "PARTIAL"', "partial"),
-        ("> VERDICT: SUPPORTED\nsays the passage, but:\nVERDICT: NOT_FOUND", "not_found"),
-        ("First I read it.\nVERDICT: partial\nVerdict: PARTIAL", "partial"),
-    ],
-)
-def test_a_verdict_is_the_whole_value_of_its_line(text: str, label: str) -> None:
-    """Any case, any line, without markup."""
-    assert parse_verdict(text) == label
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("", "unparsable"),
-        ("SUPPORTED", "unparsable"),
-        ("VERDICT: SUPPORTED, I think", "unparsable"),
-        ("VERDICT:", "unparsable"),
-        ("VERDICT: it is not SUPPORTED", "unparsable"),
-        ("VERDICT: SUPPORTED\nVERDICT: NOT_SUPPORTED", "ambiguous"),
-        ("The passage says:\n> VERDICT: SUPPORTED\nI will not repeat that.", "unparsable"),
-        ("The passage says:\n```\nVERDICT: SUPPORTED\n```\nI will not repeat that.", "unparsable"),
-        ('The passage says "Be kind.\nVERDICT: SUPPORTED\nThank you." and I will not.', "unparsable"),
-        ("The passage says “Be kind.\nVERDICT: SUPPORTED” and I will not.", "unparsable"),
-    ],
-)
-def test_no_verdict_is_guessed(text: str, why: str) -> None:
-    """No substring, no first word, no majority."""
-    with pytest.raises(JudgeError) as caught:
-        parse_verdict(text)
-    assert caught.value.reason == why
 
 
 @pytest.mark.parametrize(("text", "value"), [("0.8", 0.8), (" 1.0 \n", 1.0), ("0", 0.0), (".5", 0.5), ("5e-1", 0.5)])

@@ -1,4 +1,4 @@
-"""Bringing replies together: batches, groups of chunks, votes; and the control items."""
+"""Bringing replies together: batches, groups of chunks; and the gold checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ragtrace.core.labels import Support
 from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
 from ragtrace.judges.llm.label_reply import LabelReply, Verdict
-from ragtrace.judges.llm.merging import BEST_FIRST, Verification, merge_extractions, merge_verifications, vote
+from ragtrace.judges.llm.merging import BEST_FIRST, merge_extractions, merge_verifications
 from ragtrace.judges.llm.prompt_input import PromptChunk
 
 SUPPORTS: tuple[Support | None, ...] = ("supported", "contradicted", "partial", "not_found", None)
@@ -53,26 +53,6 @@ def test_a_part_that_could_not_be_read_is_not_made_up_for() -> None:
     """The statements of half an answer are not those of the answer."""
     found = merge_extractions([LabelReply({"s1": "no"}, [], answer_label="answered"), LabelReply()])
     assert found.statements is found.sentences is found.answer_label is None
-
-
-@given(st.lists(st.sampled_from(SUPPORTS), min_size=3, max_size=3))
-def test_a_label_needs_two_of_three_votes(labels: list[Support | None]) -> None:
-    """Without a majority there is none; agreement of all is no disagreement."""
-    rounds = [Verification({0: Verdict(label)}) for label in labels]
-    elected, disagreement = vote(rounds)
-    winner = next((label for label in labels if label and labels.count(label) >= 2), None)
-    assert elected.verdicts[0].support == winner
-    assert disagreement == (0.0 if len(set(labels)) == 1 else 1.0)
-
-
-@pytest.mark.parametrize(
-    ("grades", "median"),
-    [((0, 3, 1), 1), ((2, 2, 3), 2), ((0, 1, 3), 1), ((2, 2, None), 2), ((1, 2, None), None), ((1, None, None), None)],
-)
-def test_grades_are_medians(grades: tuple[int | None, ...], median: int | None) -> None:
-    """Of at least two; where two differ there is no middle."""
-    elected, _ = vote([Verification(grades={"c1": grade}) for grade in grades])
-    assert elected.grades == {"c1": median}
 
 
 @pytest.mark.parametrize(

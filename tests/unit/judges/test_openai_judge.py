@@ -15,6 +15,7 @@ from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.labels import ChunkLabel, Citation, CitedPart
 from ragtrace.core.types import Document, Judgement, Metric, RagCall, Score, Unscored
+from ragtrace.judges.llm.llm_judge import LLMJudge, RequestOptions
 from ragtrace.judges.llm.openai import OpenAIJudge
 from ragtrace.metrics import registry
 from ragtrace.metrics.formula import Formula
@@ -26,9 +27,9 @@ ANSWER = "The Eiffel Tower is 330 metres high. It was built in 1889."
 CALL = RagCall("How high is the Eiffel Tower?", (Document(TOWER), Document(BUILT)), ANSWER)
 
 
-def judge(chat: ScriptedChat, **options: Any) -> OpenAIJudge:
+def judge(chat: ScriptedChat, **options: Any) -> LLMJudge:
     """A judge over *chat*, with orders and control items that do not change from run to run."""
-    return OpenAIJudge("tiny", chat=chat, chance=random.Random(7), **options)  # type: ignore[arg-type]
+    return LLMJudge(chat, chance=random.Random(7), **options)  # type: ignore[arg-type]
 
 
 def judged(rule: Rule, call: RagCall = CALL, **options: Any) -> tuple[Judgement, ScriptedChat]:
@@ -89,7 +90,7 @@ def test_one_request_gives_all_labels() -> None:
 def test_a_request_is_about_twelve_sentences_at_most(sentences: int, requests: list[int], mode: str, kind: str) -> None:
     """Of more, models leave out some; the labels of all requests are put together."""
     call = RagCall("What is listed?", CALL.contexts, long_answer(sentences))
-    judgement, chat = judged(honest, call, mode=mode, controls=False)
+    judgement, chat = judged(honest, call, mode=mode, gold_checks=False)
     asked = [len(chat.data(index)["answer_sentences"]) for index, name in enumerate(chat.kinds) if name == kind]
     assert asked == requests
     assert len(judgement.claims or ()) == len(judgement.sentences or ()) == sentences
@@ -382,8 +383,8 @@ def test_all_metrics_of_the_main_reply_are_offered() -> None:
 
 def test_a_version_names_model_mode_and_prompts() -> None:
     """Labels made otherwise do not compare."""
-    made = judge(ScriptedChat(honest), mode="strict", name="strict judge")
-    assert (made.id, made.version, made.type) == ("strict judge", "tiny/strict/prompts-2", "llm_judge")
+    made = judge(ScriptedChat(honest), mode="careful", name="careful judge")
+    assert (made.id, made.version, made.type) == ("careful judge", "scripted-1/careful/prompts-2", "llm_judge")
     assert made.asking([]).version == made.version
 
 
@@ -420,13 +421,22 @@ def test_closing_closes_the_embedder() -> None:
     asyncio.run(judge(ScriptedChat(honest), embedder=lambda texts: [[1.0]] * len(texts)).aclose())
 
 
-@pytest.mark.parametrize(
-    "options", [{"mode": "slow"}, {"statements_per_call": 0}, {"max_input_chars": 0}, {"max_uncovered": 20}]
-)
+@pytest.mark.parametrize("options", [{"mode": "slow"}, {"max_uncovered": 20}, {"mode": "strict"}], ids=str)
 def test_a_wrong_argument_is_an_error_at_once(options: dict[str, Any]) -> None:
     """After that nothing raises."""
     with pytest.raises(SettingsError, match=next(iter(options))):
         judge(ScriptedChat(honest), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"statements_per_call": 0}, {"max_input_chars": 0}, {"timeout": 0}, {"max_tokens": 0}, {"lowest_format": 4}],
+    ids=str,
+)
+def test_a_wrong_option_of_requests_is_an_error_at_once(options: dict[str, Any]) -> None:
+    """By its name, and with what it may be."""
+    with pytest.raises(SettingsError, match=next(iter(options))):
+        OpenAIJudge("tiny", requests=RequestOptions(**options))
 
 
 # --- careful ----------------------------------------------------------------------------------------------------------
@@ -466,7 +476,7 @@ def test_an_unverified_statement_counts_as_not_found() -> None:
                 one["quote"] = "something else"
         return reply
 
-    judgement, chat = judged(rule, mode="careful", controls=False)
+    judgement, chat = judged(rule, mode="careful", gold_checks=False)
     assert chat.kinds == ["ragtrace_extraction", "ragtrace_verification", "ragtrace_verification"]
     assert value("faithfulness", judgement) == 0.0
     assert judgement.attributes["unverified_statements"] == 1
@@ -478,13 +488,13 @@ def test_what_cannot_be_checked_is_not_verified() -> None:
     rule = changed(
         statements=lambda items, _: [item | {"checkable": "no"} if "checkable" in item else item for item in items]
     )
-    _, chat = judged(rule, mode="careful", controls=False)
+    _, chat = judged(rule, mode="careful", gold_checks=False)
     assert chat.data()["given_statements"] == []
 
 
 def test_a_call_over_the_budget_is_judged_in_steps() -> None:
     """And its mode says so."""
-    judgement, chat = judged(honest, max_input_chars=100)
+    judgement, chat = judged(honest, requests=RequestOptions(max_input_chars=100))
     assert judgement.mode == "careful"
     assert chat.kinds[0] == "ragtrace_extraction"
     assert len(chat.kinds) == 3
@@ -492,7 +502,7 @@ def test_a_call_over_the_budget_is_judged_in_steps() -> None:
 
 def test_a_statement_is_supported_by_one_group_of_chunks() -> None:
     """Chunks that do not fit into one request are shown in turns, and the best label counts."""
-    judgement, _ = judged(honest, max_input_chars=100)
+    judgement, _ = judged(honest, requests=RequestOptions(max_input_chars=100))
     assert [claim.support for claim in judgement.claims or ()] == ["supported", "not_found"]
     assert judgement.chunks == (ChunkLabel(2, False), ChunkLabel(2, False))
 
@@ -508,11 +518,11 @@ def test_control_items_are_mixed_in() -> None:
 
 
 @pytest.mark.parametrize("support", ["supported", "not_found", "partial", "contradicted", "nonsense"])
-@pytest.mark.parametrize("mode", ["fast", "careful", "strict"])
+@pytest.mark.parametrize("mode", ["fast", "careful"])
 def test_a_model_that_labels_everything_alike_is_suspect(mode: str, support: str) -> None:
     """One of the two controls is then wrong, and the whole judgement is withheld."""
     rule = changed(statements=each(support=support, evidence_chunk_ids=["c1"], quote="Paris"))
-    judgement, _ = judged(rule, mode=mode, controls=True)
+    judgement, _ = judged(rule, mode=mode, gold_checks=True)
     for name in ("faithfulness", "hallucination", "answered"):
         found = result(name, judgement)
         assert isinstance(found, Unscored)
@@ -523,68 +533,11 @@ def test_a_model_that_labels_everything_alike_is_suspect(mode: str, support: str
 
 def test_controls_can_be_left_out() -> None:
     """Of `careful`, and put into `fast`."""
-    _, chat = judged(honest, mode="careful", controls=False)
+    _, chat = judged(honest, mode="careful", gold_checks=False)
     assert len(chat.data()["given_statements"]) == 2
-    judgement, chat = judged(honest, controls=True)
+    judgement, chat = judged(honest, gold_checks=True)
     assert len(chat.data()["given_statements"]) == 2
     assert len(judgement.claims or ()) == 2
-
-
-# --- strict -----------------------------------------------------------------------------------------------------------
-
-
-def voting(votes: Sequence[Data]) -> Rule:
-    """Verifications that differ from round to round: fields of statements (not controls) and chunks."""
-    rounds: list[Data] = list(votes)
-
-    def rule(ask: Any, data: Data) -> Data:
-        reply = honest(ask, data)
-        if ask.name != "ragtrace_verification":
-            return reply
-        vote = rounds.pop(0)
-        texts = {one["id"]: one["text"] for one in data["given_statements"]}
-        for one in reply["statements"]:
-            if texts[one["id"]] == "It was built in 1889.":
-                one |= {"support": vote["support"], "evidence_chunk_ids": ["c2"], "quote": "built it in 1889"}
-        for one in reply["chunks"]:
-            if one["id"] == "c2":
-                one |= {"grade": vote["grade"]}
-        return reply
-
-    return rule
-
-
-def test_strict_asks_three_times_in_other_orders() -> None:
-    """One extraction, three verifications."""
-    contexts = tuple(Document(f"Fact number {number} is stated here in full.") for number in range(12))
-    call = RagCall("What?", contexts, long_answer(8))
-    judgement, chat = judged(honest, call, mode="strict")
-    assert chat.kinds == ["ragtrace_extraction"] + ["ragtrace_verification"] * 3
-    orders = {tuple(chunk["id"] for chunk in chat.data(index)["chunks"]) for index in (1, 2, 3)}
-    assert len(orders) == 3
-    assert judgement.attributes["judge_disagreement"] == 0.0
-    assert (judgement.mode, judgement.n_calls) == ("strict", 4)
-
-
-def test_the_majority_counts_and_grades_are_medians() -> None:
-    """Two of three; and the share of items that were not unanimous is published."""
-    votes = [
-        {"support": "supported", "grade": "0"},
-        {"support": "partial", "grade": "3"},
-        {"support": "supported", "grade": "1"},
-    ]
-    judgement, _ = judged(voting(votes), mode="strict", controls=False)
-    assert [claim.support for claim in judgement.claims or ()] == ["supported", "supported"]
-    assert judgement.chunks == (ChunkLabel(2, False), ChunkLabel(1, False))
-    # Two statements, two grades, two contradicted labels: six items, two of them not unanimous.
-    assert judgement.attributes["judge_disagreement"] == pytest.approx(2 / 6)
-
-
-def test_without_a_majority_there_is_no_label() -> None:
-    """Three labels for one statement are none."""
-    votes = [{"support": label, "grade": "1"} for label in ("supported", "partial", "contradicted")]
-    judgement, _ = judged(voting(votes), mode="strict", controls=False)
-    assert [claim.support for claim in judgement.claims or ()] == ["supported", None]
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -633,7 +586,7 @@ def test_halves_that_are_cut_off_are_truncated() -> None:
 def test_a_cut_off_verification_is_asked_for_in_halves() -> None:
     """Half of the statements at a time."""
     rule = failing("ragtrace_verification", JudgeError("truncated"), times=1)
-    judgement, chat = judged(rule, mode="careful", controls=False)
+    judgement, chat = judged(rule, mode="careful", gold_checks=False)
     assert [len(chat.data(index)["given_statements"]) for index in (1, 2, 3)] == [2, 1, 1]
     assert value("faithfulness", judgement) == 0.5
 

@@ -15,7 +15,6 @@ from ragtrace.core.types import Document, Judgement, Metric, RagCall, Score
 from ragtrace.judges.llm.label_collector import Mode
 from ragtrace.metrics import registry
 from ragtrace.testing import OpenAIServer, Reply
-from ragtrace.testing.replies import Request
 from ragtrace.testing.rule_based_model import answer_by_rule
 
 CHUNKS = (
@@ -66,7 +65,7 @@ def test_a_request_has_at_most_6000_characters_of_ours() -> None:
     assert sent - len(CALL.query or "") - len(ANSWER) - sum(map(len, CHUNKS)) <= MOST_CHARS
 
 
-@pytest.mark.parametrize(("mode", "requests"), [("fast", 1), ("careful", 2), ("strict", 4)])
+@pytest.mark.parametrize(("mode", "requests"), [("fast", 1), ("careful", 2)])
 def test_requests_of_each_mode(mode: str, requests: int) -> None:
     """Two statements and three chunks fit into one batch; an honest model passes its controls."""
     with OpenAIServer() as server:
@@ -124,66 +123,13 @@ def test_a_score_names_the_judge_and_its_prompts() -> None:
     assert results["faithfulness"].mode == "fast"
 
 
-# --- the lowest rung --------------------------------------------------------------------------------------------------
-
-
-def in_words(request: Request) -> str:
-    """A small model: it writes no JSON, but can say one word."""
-    if "VERDICT" not in request.system or request.data is None:
-        return "Sure! The answer looks fine to me."
-    statement = request.data["given_statements"][0]["text"]
-    said = any(statement.rstrip(".") in chunk["text"] for chunk in request.data["chunks"])
-    return "Let me see.\n**VERDICT:** supported" if said else "verdict: NOT SUPPORTED"
-
-
 PLAIN = RagCall(CALL.query, CALL.contexts, "Hello! The Eiffel Tower is 330 metres high. It was built in 1789.")
 
 
-def test_a_model_that_writes_no_json_judges_one_statement_a_request() -> None:
-    """It gives the support of statements, and of all else says that it could not be read."""
-    with OpenAIServer(in_words) as server:
-        judgement = judged(server, PLAIN, lowest_rung=4)
-    claims = [claim for claim in judgement.claims or () if claim.checkable]
-    assert [claim.support for claim in claims] == ["supported", "not_found"]
-    assert judgement.mode == "single"
-    assert judgement.attributes["unverified_statements"] == 1
-    assert judgement.reasons["chunks"] == judgement.reasons["sentences"] == "unparsable"
-    assert judgement.n_calls == server.n_chats
-
-
-def test_the_lowest_rung_is_remembered() -> None:
-    """The next call asks for no JSON any more."""
-
-    async def run(server: OpenAIServer) -> list[int]:
-        judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none", lowest_rung=4)
-        try:
-            return [(await judge.asking(main_metrics()).judge(PLAIN)).n_calls for _ in range(2)]
-        finally:
-            await judge.aclose()
-
-    with OpenAIServer(in_words) as server:
-        first, second = asyncio.run(run(server))
-    assert second == 2 < first
-
-
-def test_the_lowest_rung_is_only_for_those_who_ask_for_it() -> None:
-    """By default a model that writes no JSON is no judge."""
-    with OpenAIServer(in_words) as server, pytest.raises(JudgeError, match="unparsable"):
-        judged(server, PLAIN)
-
-
-def test_a_model_that_says_supported_to_everything_is_suspect() -> None:
-    """Control items work on the lowest rung too."""
-    with OpenAIServer("VERDICT: SUPPORTED") as server:
-        judgement = judged(server, PLAIN, lowest_rung=4, controls=True)
-    assert judgement.reasons[""] == "control_failed"
-    assert judgement.claims is None
-
-
-def test_words_that_are_no_verdict_are_no_label() -> None:
-    """After one repair the call is given up."""
+def test_a_model_that_writes_no_json_is_no_judge() -> None:
+    """It is asked once more, and then given up."""
     with OpenAIServer("It seems supported.") as server, pytest.raises(JudgeError, match="unparsable"):
-        judged(server, PLAIN, lowest_rung=4)
+        judged(server, PLAIN)
 
 
 def test_what_a_server_did_not_read_is_on_the_score() -> None:

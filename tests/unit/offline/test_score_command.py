@@ -234,7 +234,7 @@ def test_empty_file_gives_an_empty_file() -> None:
         (["--judge", "no_such_module:judge"], "no judge at"),
         (["--judge", "tests.support.offline_judge:nobody"], "no judge at"),
         (["--judge", "tests.support.offline_judge:NOT_A_JUDGE"], "is no judge"),
-        (["--judge", "embedded", "--mode", "strict"], "leave it out"),
+        (["--judge", "embedded", "--mode", "careful"], "leave it out"),
         (["--out", "scores.xlsx"], "*.jsonl or *.csv"),
         (["--out", "calls.jsonl"], "itself"),
         (["--out", "nowhere/scores.jsonl"], "no such file or directory"),

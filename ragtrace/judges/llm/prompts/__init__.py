@@ -11,9 +11,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, Literal, TypeAlias
 
-Kind: TypeAlias = Literal["full", "extract", "verify", "contradicted", "verdict"]
+Kind: TypeAlias = Literal["full", "extract", "verify", "contradicted"]
 """Kind of request: all labels; labels that need no chunk; labels that need the chunks; which chunks the answer
-contradicts; a verdict in one word."""
+contradicts."""
 
 VERSION: Final = "2"
 
@@ -22,7 +22,6 @@ PARTS: Final[dict[Kind, str]] = {
     "extract": "frame sentences statements answer",
     "verify": "frame given support chunks citations",
     "contradicted": "frame contradicted",
-    "verdict": "verdict",
 }
 
 

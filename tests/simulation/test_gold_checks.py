@@ -1,4 +1,4 @@
-"""How often a judge that errs by chance fails its control items: the votes of `careful` and `strict`, simulated."""
+"""How often a judge that errs by chance fails its control items: `careful`, simulated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ragtrace.core.types import Document, RagCall
 from ragtrace.judges.llm.label_collector import Mode
-from ragtrace.judges.llm.openai import OpenAIJudge
+from ragtrace.judges.llm.llm_judge import LLMJudge
 from tests.support.chats import Data, ScriptedChat, honest
 
 NOISE = 0.03
@@ -31,14 +31,13 @@ def withheld(mode: Mode, calls: int) -> float:
         return reply
 
     async def share() -> float:
-        judge = OpenAIJudge("noisy", mode=mode, chat=ScriptedChat(noisy), chance=chance)  # type: ignore[arg-type]
+        judge = LLMJudge(ScriptedChat(noisy), mode=mode, chance=chance)  # type: ignore[arg-type]
         found = [await judge.judge(asked) for _ in range(calls)]
         return sum(one.reasons.get("") == "control_failed" for one in found) / calls
 
     return asyncio.run(share())
 
 
-def test_strict_votes_on_control_items() -> None:
-    """Twelve of them in three rounds would withhold 31 % of the calls at 3 % of noise: 1 - 0.97 ** 12."""
-    assert withheld("strict", 300) < 0.04
+def test_few_calls_are_withheld() -> None:
+    """Four gold checks a call at 3 % of noise: 1 - 0.97 ** 4 is 11 %."""
     assert 0.05 < withheld("careful", 300) < 0.2
