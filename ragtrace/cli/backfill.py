@@ -355,6 +355,6 @@ class _Backfill:
         if self._max_usd is not None and cost.n_calls and cost.cost_usd is None:
             raise SettingsError(
                 "--max-usd cannot be kept: the judge does not say what a call costs. Give it a price "
-                "(OpenAIJudge(..., price=ragtrace.Price(...)) by module:object), or leave --max-usd out; what was "
+                "(OpenAIJudge(..., price=Price(...)) by module:object), or leave --max-usd out; what was "
                 "judged is stored"
             )

@@ -47,8 +47,8 @@ def check_price(price: object) -> None:
     amounts = (price.input, price.output, price.cached_input or 0.0) if isinstance(price, Price) else ()
     if not amounts or not all(isinstance(each, (int, float)) and 0 <= each < math.inf for each in amounts):
         raise SettingsError(
-            f"price= must be a ragtrace.Price, got {price!r:.80}; write for instance "
-            "price=ragtrace.Price(input=0.15, output=0.6), in US dollars for a million tokens"
+            f"price= must be a ragtrace.judges.Price, got {price!r:.80}; write for instance "
+            "price=ragtrace.judges.Price(input=0.15, output=0.6), in US dollars for a million tokens"
         )
 
 

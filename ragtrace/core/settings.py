@@ -406,7 +406,7 @@ SETTINGS: Final = (
         "metrics",
         None,
         _metric_names,
-        meaning="names or `ragtrace.Metric` objects; `all`: every metric that costs no further judge call",
+        meaning="names or `ragtrace.metrics.Metric` objects; `all`: every metric that costs no further judge call",
         shown_default="`hallucinated`, `faithfulness`, `answer_relevancy`, `context_relevance`, `answered`, "
         "`answered_without_context`, `consistency`, `suspicious`, as far as screen and judge give them; metrics"
         " of your own; metrics that an alert watches",

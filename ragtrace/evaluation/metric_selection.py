@@ -64,7 +64,7 @@ def metric_name(metric: object) -> str:
     if isinstance(metric, Metric) and not inspect.isclass(metric):
         return metric.name
     raise SettingsError(
-        f"metrics= must hold names or ragtrace.Metric objects, got {metric!r}; "
+        f"metrics= must hold names or ragtrace.metrics.Metric objects, got {metric!r}; "
         "write for instance ['consistency', 'answered']"
     )
 

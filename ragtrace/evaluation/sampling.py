@@ -220,7 +220,7 @@ _MOST_GUESSES: Final = 2e7
 """Largest plausible cost of one judgement, as a multiple of the guess: a million US dollars."""
 UNPRICED: Final = (
     "usd_per_day= is set, but none of the first %d judgements said what it cost: each is counted as $%g. Tell the "
-    "judge its price, OpenAIJudge(..., price=ragtrace.Price(input=0.15, output=0.6)), in US dollars for a million "
+    "judge its price, OpenAIJudge(..., price=Price(input=0.15, output=0.6)), in US dollars for a million "
     "tokens, or limit per_minute= instead"
 )
 

@@ -6,15 +6,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ragtrace.core.labels import Claim
+    from ragtrace.core.price import Price
+    from ragtrace.core.types import Judge, Judgement
     from ragtrace.judges.lexical.embedded import EmbeddedJudge
+    from ragtrace.judges.llm.embedder import OpenAIEmbedder
     from ragtrace.judges.llm.llm_judge import RequestOptions
+    from ragtrace.judges.llm.openai import OpenAIJudge
+    from ragtrace.judges.local.hhem import HHEM
+    from ragtrace.judges.local.scorer import ScorerJudge
 
-__all__ = ["EmbeddedJudge", "RequestOptions"]
+__all__ = [
+    "Claim",
+    "EmbeddedJudge",
+    "HHEM",
+    "Judge",
+    "Judgement",
+    "OpenAIEmbedder",
+    "OpenAIJudge",
+    "Price",
+    "RequestOptions",
+    "ScorerJudge",
+]
 
-# Where each name is. Loaded on first use, as most applications need one judge only.
+# Where each name is. Loaded on first use, as most applications need few of them.
 _HOME = {
+    "Claim": "ragtrace.core.labels",
     "EmbeddedJudge": "ragtrace.judges.lexical.embedded",
+    "HHEM": "ragtrace.judges.local.hhem",
+    "Judge": "ragtrace.core.types",
+    "Judgement": "ragtrace.core.types",
+    "OpenAIEmbedder": "ragtrace.judges.llm.embedder",
+    "OpenAIJudge": "ragtrace.judges.llm.openai",
+    "Price": "ragtrace.core.price",
     "RequestOptions": "ragtrace.judges.llm.llm_judge",
+    "ScorerJudge": "ragtrace.judges.local.scorer",
 }
 
 

@@ -13,13 +13,13 @@ from ragtrace.metrics import (
     chunks,
     citations,
     completeness,
-    g_eval,
+    g_eval_metrics,
     latency,
     nuggets,
     quality,
     reference_claims,
     relevancy,
-    run_consistency,
+    repeated_runs,
     similarity,
     support,
 )
@@ -38,10 +38,10 @@ FAMILIES: Final[tuple[ModuleType, ...]] = (
     latency,
     similarity,
     nuggets,
-    g_eval,
+    g_eval_metrics,
     completeness,
     reference_claims,
-    run_consistency,
+    repeated_runs,
 )
 
 USUAL: Final = frozenset({

@@ -3,7 +3,7 @@
     def test_the_bot_stays_with_its_sources() -> None:
         question = "Where is the Eiffel Tower?"
         docs = search(question)
-        ragtrace.assert_scores(
+        ragtrace.testing.assert_scores(
             {"query": question, "contexts": docs, "answer": ask(question, docs)},
             faithfulness=">= 0.8", hallucination="< 0.2", answered="scored",
         )

@@ -10,8 +10,9 @@ Example:
     assert captured.root().attributes["ragtrace.eval.status"] == "ok"
 """
 
+from ragtrace.offline.assertions import assert_scores
 from ragtrace.testing.fakes import Captured, FakeClock, FakeJudge
 from ragtrace.testing.openai_server import OpenAIServer
 from ragtrace.testing.replies import Reply, Request
 
-__all__ = ["Captured", "FakeClock", "FakeJudge", "OpenAIServer", "Reply", "Request"]
+__all__ = ["Captured", "FakeClock", "FakeJudge", "OpenAIServer", "Reply", "Request", "assert_scores"]

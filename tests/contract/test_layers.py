@@ -18,20 +18,21 @@ PACKAGE: Final = ROOT / "ragtrace"
 EXPORTERS: Final = ROOT / "exporters" / "ragtrace_exporters"
 
 # The floors of the house, from the ground up. A module imports only from floors below its own room's, and from its own
-# room. The face is what a user imports: `__init__`, `decorators`, `block`, `propagation`.
+# room. The face is what a user imports: `__init__`, `decorators`, `block`, `propagation`,
+# `types`.
 FLOORS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"core", "system"}),
     frozenset({"capture", "dialects", "estimates", "judges", "metrics"}),
-    frozenset({"evaluation", "telemetry", "testing"}),
+    frozenset({"evaluation", "telemetry"}),
     frozenset({"alerts", "history", "offline", "recording"}),
-    frozenset({"pipeline", "report"}),
+    frozenset({"pipeline", "report", "testing"}),
     frozenset({"runtime"}),
     frozenset({"diagnosis"}),
     frozenset({"face"}),
     frozenset({"fleet"}),
     frozenset({"cli"}),
 )
-FACE: Final = frozenset({"__init__", "block", "decorators", "propagation"})
+FACE: Final = frozenset({"__init__", "block", "decorators", "propagation", "types"})
 EXPORTERS_MAY_IMPORT: Final = ("ragtrace.core", "ragtrace.system", "ragtrace.telemetry.fast_meters")
 
 # OpenTelemetry Python publishes its logs API and SDK under these names only.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pydoc
 import re
+import subprocess
 import sys
 import types
 import typing
@@ -86,3 +87,18 @@ def test_no_public_signature_has_a_bare_any(name: str) -> None:
         annotations = [parameter.annotation for parameter in signature.parameters.values()]
         for annotation in (*annotations, signature.return_annotation):
             assert annotation not in (inspect.Parameter.empty, "Any", "typing.Any")
+
+
+def test_the_top_level_has_what_an_application_uses() -> None:
+    """At most 45 names; the other public names are in modules that need no import of their own."""
+    assert len(ragtrace.__all__) <= 45
+    code = "import ragtrace; print(ragtrace.judges.ScorerJudge, ragtrace.metrics.g_eval, ragtrace.types.Stats)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    "module", [ragtrace.judges, ragtrace.metrics, ragtrace.testing, ragtrace.types], ids=lambda each: each.__name__
+)
+def test_the_names_of_public_modules_exist_and_are_documented(module: types.ModuleType) -> None:
+    """Those that load on first use, too."""
+    assert [name for name in module.__all__ if not inspect.getdoc(getattr(module, name))] == []

@@ -96,10 +96,10 @@ class SlowJudge:
     def __init__(self) -> None:
         self._judge = ragtrace.EmbeddedJudge()
 
-    def offers(self, metric: ragtrace.Metric) -> bool:
+    def offers(self, metric: ragtrace.metrics.Metric) -> bool:
         return self._judge.offers(metric)
 
-    async def judge(self, call: ragtrace.RagCall) -> ragtrace.Judgement:
+    async def judge(self, call: ragtrace.RagCall) -> ragtrace.judges.Judgement:
         await asyncio.sleep(JUDGING_S)
         return await self._judge.judge(call)
 

@@ -52,7 +52,7 @@ class Varying:
 
     computes = True
 
-    def offers(self, metric: ragtrace.Metric) -> bool:
+    def offers(self, metric: ragtrace.metrics.Metric) -> bool:
         return metric.name in ("consistency", "answered")
 
     async def judge(self, call: RagCall) -> Judgement:
@@ -123,7 +123,7 @@ def test_an_answer_without_consistency_is_not_compared() -> None:
 
 def test_any_screen_that_gives_consistency_gives_suspicious() -> None:
     """A scorer, too; a judge never does, as it sees a sample only."""
-    scorer = ragtrace.ScorerJudge(lambda premise, hypothesis: 0.4, name="screen")
+    scorer = ragtrace.judges.ScorerJudge(lambda premise, hypothesis: 0.4, name="screen")
     captured = watch(screen=scorer, judge=FakeJudge(GOOD, name="judge"), sampling=ragtrace.Sampling(rate=1.0))
     asked(captured)
     names = {

@@ -114,7 +114,7 @@ child = os.fork()
 if child == 0:
     signal.alarm(45)  # a child that hangs does not outlive the test
     everything()
-    print(json.dumps([ragtrace.shutdown(5.0), ragtrace.stats().scored]), flush=True)
+    print(json.dumps([ragtrace.shutdown(30.0), ragtrace.stats().scored]), flush=True)
 os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0)
 """
 

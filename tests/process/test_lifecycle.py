@@ -450,7 +450,7 @@ def test_a_stream_collected_while_the_accounts_are_read_does_not_deadlock() -> N
     captured = Captured()
 
     class Reading(FakeJudge):
-        async def judge(self, call: ragtrace.RagCall) -> ragtrace.Judgement:
+        async def judge(self, call: ragtrace.RagCall) -> ragtrace.judges.Judgement:
             gc.collect()
             ragtrace.stats()
             return await super().judge(call)

@@ -98,7 +98,7 @@ def test_every_way_of_judging_gives_the_same(reply: Reply, tmp_path: Path) -> No
         expected: Any = {
             name: "scored" if type(value) is float else f"unscored: {value}" for name, (value, _) in live.items()
         }
-        assert whole(ragtrace.assert_scores(CALL, judge=judge(server), **expected)) == live
+        assert whole(ragtrace.testing.assert_scores(CALL, judge=judge(server), **expected)) == live
         (row,) = command(server, [CALL], tmp_path, ",".join(metric.name for metric in metrics))
     results = {
         name: (each.get("score", each.get("reason")), each.get("label")) for name, each in row["results"].items()

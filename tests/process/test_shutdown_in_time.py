@@ -47,7 +47,7 @@ def hanging(http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield http_receiver
 
 
-def end_with_many_waiting(timeout: float, spool: str | None) -> tuple[float, ragtrace.Stats]:
+def end_with_many_waiting(timeout: float, spool: str | None) -> tuple[float, ragtrace.types.Stats]:
     """How much later than promised a shutdown came back, and what it counted."""
     judge = WaitingJudge(name="judge")
     ragtrace.configure(

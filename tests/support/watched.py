@@ -50,7 +50,7 @@ def watch(**settings: Any) -> Captured:
     return captured
 
 
-J = TypeVar("J", bound="ragtrace.Judge")
+J = TypeVar("J", bound="ragtrace.judges.Judge")
 
 
 def limited(judge: J, **limits: Any) -> J:

@@ -56,7 +56,7 @@ class OpenAIEmbedder:
 
     The server is asked to send the vectors in base64, a quarter of the bytes.
 
-    Example: `ragtrace.OpenAIEmbedder("nomic-embed-text", base_url="http://localhost:11434/v1", api_key="none")`
+    Example: `ragtrace.judges.OpenAIEmbedder("nomic-embed-text", base_url="http://localhost:11434/v1", api_key="none")`
 
     Args:
         model: name of the model at the server.

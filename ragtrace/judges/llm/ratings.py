@@ -42,7 +42,7 @@ _DESCRIBED: Final = {
 
 @runtime_checkable
 class RatedMetric(Protocol):
-    """Protocol of a metric made by `ragtrace.g_eval`, for which an LLM rates the call by the user's criteria."""
+    """Protocol of a metric made by `g_eval`, for which an LLM rates the call by the criteria of the user."""
 
     @property
     def name(self) -> str: ...

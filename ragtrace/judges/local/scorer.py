@@ -31,7 +31,7 @@ class ScorerJudge:
 
     The scorer is called in threads. It does not know abstentions: an answer that declines is scored like any other.
 
-    Example: `ragtrace.ScorerJudge(lambda premise, hypothesis: model.predict(premise, hypothesis), max_chars=8_000)`
+    Example: `ScorerJudge(lambda premise, hypothesis: model.predict(premise, hypothesis), max_chars=8_000)`
 
     Args:
         score: returns a number in [0, 1] for a premise and a hypothesis, or a text that is nothing but such a number.

@@ -124,7 +124,7 @@ BAD_VALUES: list[tuple[dict[str, Any], dict[str, str], list[str]]] = [
     ({"metrics": ["faithfullness"]}, {}, ["'faithfullness'", "did you mean 'faithfulness'", "hallucination"]),
     ({}, {"RAGTRACE_METRICS": "faithfullness"}, ["'faithfullness'", "did you mean 'faithfulness'"]),
     ({"metrics": "faithfullness"}, {}, ["'faithfullness'", "did you mean 'faithfulness'"]),
-    ({"metrics": [42]}, {}, ["metrics=", "42", "ragtrace.Metric"]),
+    ({"metrics": [42]}, {}, ["metrics=", "42", "ragtrace.metrics.Metric"]),
     ({"exporter": "otpl"}, {}, ["no exporter named 'otpl'", "did you mean 'otlp'", "console"]),
     ({}, {"RAGTRACE_EXPORTER": "otpl"}, ["'otpl'", "RAGTRACE_EXPORTER", "did you mean 'otlp'"]),
     ({"exporter": 42}, {}, ["exporter=", "int", "exporter='otlp'"]),
@@ -259,7 +259,7 @@ class Offers:
 
     id, version, type = "all", "1", "llm_judge"
 
-    def offers(self, metric: ragtrace.Metric) -> bool:
+    def offers(self, metric: ragtrace.metrics.Metric) -> bool:
         return bool(metric.needs)
 
     def judge(self, call: ragtrace.RagCall) -> Judgement:

@@ -182,7 +182,7 @@ def test_a_full_queue_says_so() -> None:
 
 def test_a_call_to_which_nothing_applies_says_why() -> None:
     """It is scored, in the sense that it is decided."""
-    judgement = ragtrace.Judgement(claims=(), answer_label="answered", reasons={"claims": "no_claims"})
+    judgement = ragtrace.judges.Judgement(claims=(), answer_label="answered", reasons={"claims": "no_claims"})
     watch(screen=FakeJudge(judgement, name="screen"), metrics=["faithfulness"])
     watched.ask("where?")
     assert ragtrace.flush()
@@ -385,7 +385,7 @@ class Probeable(FakeJudge):
         self._probe = probe
         self.loops: list[asyncio.AbstractEventLoop] = []
 
-    async def judge(self, call: ragtrace.RagCall) -> ragtrace.Judgement:
+    async def judge(self, call: ragtrace.RagCall) -> ragtrace.judges.Judgement:
         self.loops.append(asyncio.get_running_loop())
         return await super().judge(call)
 
@@ -458,7 +458,7 @@ def test_without_probing_nothing_is_asked() -> None:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def checks(diagnosis: ragtrace.Diagnosis) -> dict[str, tuple[bool, str]]:
+def checks(diagnosis: ragtrace.types.Diagnosis) -> dict[str, tuple[bool, str]]:
     """Whether each thing is well, and what was seen."""
     return {check.what: (check.ok, check.seen) for check in diagnosis.checks}
 
@@ -548,7 +548,7 @@ def api(status: int) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         server.shutdown()
 
 
-def scored_by(sink: ScoreSink) -> ragtrace.Diagnosis:
+def scored_by(sink: ScoreSink) -> ragtrace.types.Diagnosis:
     """Configured with a backend that gets scores by its own API."""
     ragtrace.configure(exporter=ragtrace.Signals(scores=sink), service="shop")
     return ragtrace.doctor(timeout=2.0)

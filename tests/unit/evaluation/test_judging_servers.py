@@ -58,11 +58,11 @@ def serve() -> Iterator[Callable[..., JudgeServer]]:
         server.__exit__(None, None, None)
 
 
-def watch_judge(judge: ragtrace.Judge, **settings: Any) -> Captured:
+def watch_judge(judge: ragtrace.judges.Judge, **settings: Any) -> Captured:
     return watch(screen=None, judge=judge, sampling=EVERY, **settings)
 
 
-def settled(calls: int = CALLS) -> ragtrace.Stats:
+def settled(calls: int = CALLS) -> ragtrace.types.Stats:
     """Make *calls* different calls; the accounts when all is over."""
     for n in range(calls):
         ask(f"question {n}")

@@ -285,7 +285,7 @@ def test_a_cost_that_is_none_is_not_learned_from(cost: object, caplog: pytest.Lo
     assert not caplog.records
     assert probability_after(*[cost] * 60) == probability_after()
     [record] = caplog.records
-    assert "price=ragtrace.Price(" in record.getMessage()
+    assert "price=Price(" in record.getMessage()
     assert faults.counts() == {}
 
 

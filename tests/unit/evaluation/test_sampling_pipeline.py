@@ -113,7 +113,7 @@ def test_a_budget_without_a_known_price_is_told_once(caplog: pytest.LogCaptureFi
         assert len([record for record in caplog.records if "usd_per_day=" in record.getMessage()]) == (number >= 3)
         ask(f"where? {number}")
         assert ragtrace.flush()
-    assert "price=ragtrace.Price(input=" in caplog.text
+    assert "price=Price(input=" in caplog.text
     assert "counted as $0.05" in caplog.text
 
 

@@ -96,7 +96,7 @@ def test_ratings_see_the_turns_with_the_query() -> None:
         return {"reason": "good", "score": "7"}
 
     def fields(*needs: str) -> list[str]:
-        metric = ragtrace.g_eval("tone", steps=["Rate the tone."], needs=needs, method="single")
+        metric = ragtrace.metrics.g_eval("tone", steps=["Rate the tone."], needs=needs, method="single")
         _, chat = judged(replace(CALL, turns=TURNS), metric, rule=rate)
         return list(chat.data())
 
@@ -113,7 +113,7 @@ def test_the_instructions_on_turns_follow_the_users_own_criteria() -> None:
         assert ask.system.endswith(turns_instructions())
         return {"reason": "good", "score": "7"}
 
-    metric = ragtrace.g_eval("tone", steps=["Rate the tone."], method="single")
+    metric = ragtrace.metrics.g_eval("tone", steps=["Rate the tone."], method="single")
     assert judged(CALL, metric, rule=rate)[0].ratings["tone"].value == 7
 
 

@@ -42,7 +42,7 @@ def test_a_server_is_asked_in_base64() -> None:
 def test_a_judge_with_an_embedder_gives_similarities() -> None:
     """From end to end, against a model server: one chat call and one embedding call for each of the two."""
     with OpenAIServer() as server:
-        embedder = ragtrace.OpenAIEmbedder("local", base_url=server.url, api_key="none")
+        embedder = ragtrace.judges.OpenAIEmbedder("local", base_url=server.url, api_key="none")
         judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none", embedder=embedder)
         found = ragtrace.score(
             query="Where is the depot?",
@@ -61,7 +61,7 @@ def test_a_judge_with_an_embedder_gives_similarities() -> None:
 def test_a_judge_with_an_embedder_can_be_used_again() -> None:
     """Each `score` closes the connections at its end, the embedder's too; the next one opens others."""
     with OpenAIServer() as server:
-        embedder = ragtrace.OpenAIEmbedder("local", base_url=server.url, api_key="none")
+        embedder = ragtrace.judges.OpenAIEmbedder("local", base_url=server.url, api_key="none")
         judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none", embedder=embedder)
         call = {"answer": "It is in Ghent.", "reference": "It lies in Ghent."}
         for answer in ("It is in Ghent.", "It is in Bruges."):
@@ -82,7 +82,7 @@ def test_every_family_is_answered_by_an_honest_server() -> None:
             contexts=["The depot is in Ghent.", "The port is in Antwerp."],
             answer="The depot is in Ghent.",
             reference="The depot is in Ghent.",
-            metrics=[*metrics, ragtrace.g_eval("kindness", criteria="Is it kind?")],
+            metrics=[*metrics, ragtrace.metrics.g_eval("kindness", criteria="Is it kind?")],
             judge=judge,
         )
     assert found["completeness"].status == "not_applicable"  # type: ignore[union-attr]  # without a conversation

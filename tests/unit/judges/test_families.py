@@ -20,7 +20,7 @@ from ragtrace.judges.llm.intentions import read_intentions
 from ragtrace.judges.llm.questions import read_questions
 from ragtrace.judges.llm.ratings import read_rating, read_steps
 from ragtrace.metrics import registry
-from ragtrace.metrics.g_eval import g_eval
+from ragtrace.metrics.g_eval_metrics import g_eval
 from tests.support.examples import examples
 from tests.support.scripted_chat import (
     ASSIGNED,

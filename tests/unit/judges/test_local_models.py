@@ -18,7 +18,7 @@ from ragtrace.core.types import Document, RagCall, Score
 from ragtrace.evaluation.judge_client import JudgeClient
 from ragtrace.judges.local.hhem import HHEM
 from ragtrace.metrics.bert_score import BertScoreTokens, bert_score
-from ragtrace.metrics.run_consistency import run_consistency
+from ragtrace.metrics.repeated_runs import run_consistency
 from ragtrace.testing import Captured
 
 WORDS = "the depot port is in ghent antwerp a of lies . ? : premise hypothesis determine if true given".split()

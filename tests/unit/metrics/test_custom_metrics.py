@@ -257,7 +257,7 @@ def test_a_metric_of_another_package_is_found_by_name(theirs: Path) -> None:
 
 def test_our_own_group_is_looked_at() -> None:
     """The shared registry finds what packages offer under `ragtrace.metrics`, and a typo still has its answer."""
-    with pytest.raises(ragtrace.UnknownMetricError, match="did you mean 'umbrela'"):
+    with pytest.raises(ragtrace.metrics.UnknownMetricError, match="did you mean 'umbrela'"):
         registry.get("umbrella")
 
 

@@ -17,7 +17,7 @@ from ragtrace.core.labels import Rating
 from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.judges.llm.completions import read_completion
 from ragtrace.judges.llm.ratings import expected_rating, score_token, value_span, weighted_rating
-from ragtrace.metrics.g_eval import g_eval
+from ragtrace.metrics.g_eval_metrics import g_eval
 from tests.support.scripted_chat import (
     CALL,
     RATING,

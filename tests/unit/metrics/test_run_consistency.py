@@ -15,8 +15,7 @@ import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
 from ragtrace.metrics import Formula, registry
-from ragtrace.metrics.rouge import VARIANTS, Variant, rouge, tokens_of
-from ragtrace.metrics.run_consistency import (
+from ragtrace.metrics.repeated_runs import (
     PARTS,
     STATISTICS,
     run_consistency,
@@ -25,6 +24,7 @@ from ragtrace.metrics.run_consistency import (
     run_statistic,
     run_statistics,
 )
+from ragtrace.metrics.rouge import VARIANTS, Variant, rouge, tokens_of
 
 RUNS = ("the cat sat on the mat", "the cat sat", "a cat on the mat")
 
@@ -294,6 +294,6 @@ def test_statistics_are_finite_and_in_their_range(values: Sequence[float]) -> No
 
 def test_the_public_names_are_these() -> None:
     """Of the package."""
-    assert ragtrace.run_consistency is run_consistency
-    assert ragtrace.run_statistics is run_statistics
+    assert ragtrace.metrics.run_consistency is run_consistency
+    assert ragtrace.metrics.run_statistics is run_statistics
     assert len(STATISTICS) == 3

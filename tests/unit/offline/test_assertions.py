@@ -27,26 +27,26 @@ EXACT = Judgement(claims=tuple(Claim(str(n), 0, 1, "supported" if n < 8 else "pa
 def message(judgement: Judgement | BaseException, **expected: Any) -> str:
     """What the failed assertion says."""
     with pytest.raises(AssertionError) as failed:
-        ragtrace.assert_scores(CALL, judge=FakeJudge(judgement), **expected)
+        ragtrace.testing.assert_scores(CALL, judge=FakeJudge(judgement), **expected)
     return str(failed.value)
 
 
 def test_met_expectations_return_the_results() -> None:
     """Met expectations return the results of the metrics named."""
-    results = ragtrace.assert_scores(CALL, judge=FakeJudge(HALF), faithfulness=">= 0.5", answered="scored")
+    results = ragtrace.testing.assert_scores(CALL, judge=FakeJudge(HALF), faithfulness=">= 0.5", answered="scored")
     assert list(results) == ["faithfulness", "answered"]
     assert isinstance(results["faithfulness"], Score)
 
 
 def test_embedded_judge_is_the_default() -> None:
     """The embedded judge is used without a key and without a network."""
-    ragtrace.assert_scores({"contexts": ["Paris is big."], "answer": "Paris is big."}, consistency="== 1")
+    ragtrace.testing.assert_scores({"contexts": ["Paris is big."], "answer": "Paris is big."}, consistency="== 1")
 
 
 def test_call_may_be_an_object() -> None:
     """The call may be a `RagCall`."""
     call = RagCall("Which?", (Document("Paris is big."),), "Paris is big.")
-    ragtrace.assert_scores(call, consistency="> 0.9")
+    ragtrace.testing.assert_scores(call, consistency="> 0.9")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_call_may_be_an_object() -> None:
 )
 def test_expectations_that_are_met(met: str) -> None:
     """A faithfulness of 0.8 meets each of these expectations."""
-    ragtrace.assert_scores(CALL, judge=FakeJudge(EXACT), faithfulness=met)
+    ragtrace.testing.assert_scores(CALL, judge=FakeJudge(EXACT), faithfulness=met)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_expectations_that_are_not_met(missed: str) -> None:
 @pytest.mark.parametrize("met", ["unscored", "unscored: no_claims", "unscored:no_claims"])
 def test_unscored_can_be_expected(met: str) -> None:
     """`unscored` is met by any reason, and `unscored: REASON` by that one."""
-    ragtrace.assert_scores(CALL, judge=FakeJudge(NO_CLAIMS), faithfulness=met)
+    ragtrace.testing.assert_scores(CALL, judge=FakeJudge(NO_CLAIMS), faithfulness=met)
 
 
 @pytest.mark.parametrize("missed", [">= 0", "!= 0.5", "scored", "unscored: abstained"])
@@ -110,7 +110,7 @@ def test_missing_evidence_is_reported() -> None:
 def test_unregistered_metric_can_be_expected() -> None:
     """A metric given as an object needs no registration."""
     short = Formula("short", "1", lambda call, _: Score(float(len(call.answer or "") < 100)), frozenset())
-    ragtrace.assert_scores(CALL, metrics=[short], short="== 1")
+    ragtrace.testing.assert_scores(CALL, metrics=[short], short="== 1")
 
 
 @pytest.mark.parametrize(
@@ -134,20 +134,20 @@ def test_wrong_expectation_is_a_settings_error(wrong: Any) -> None:
     """An expectation that cannot be parsed is refused before anything is judged."""
     judge = FakeJudge(HALF)
     with pytest.raises(SettingsError, match="faithfulness="):
-        ragtrace.assert_scores(CALL, judge=judge, faithfulness=wrong)
+        ragtrace.testing.assert_scores(CALL, judge=judge, faithfulness=wrong)
     assert not judge.calls
 
 
 def test_unknown_metric_is_an_error() -> None:
     """An unknown metric is refused with the nearest name."""
     with pytest.raises(UnknownMetricError, match="did you mean 'faithfulness'"):
-        ragtrace.assert_scores(CALL, faithfullness=">= 0.8")
+        ragtrace.testing.assert_scores(CALL, faithfullness=">= 0.8")
 
 
 def test_no_expectation_is_an_error() -> None:
     """A call without expectations is refused."""
     with pytest.raises(SettingsError, match="no expectation"):
-        ragtrace.assert_scores(CALL)
+        ragtrace.testing.assert_scores(CALL)
 
 
 def test_pytest_shows_the_line_of_the_test(pytester_path: Path) -> None:
@@ -177,6 +177,6 @@ def pytester_path(tmp_path: Path) -> Path:
         "import ragtrace\n"
         "def test_bot():\n"
         "    call = {'contexts': ['Paris is big.'], 'answer': 'Berlin is small.'}\n"
-        "    ragtrace.assert_scores(call, consistency='>= 0.8')\n"
+        "    ragtrace.testing.assert_scores(call, consistency='>= 0.8')\n"
     )
     return path

@@ -240,7 +240,7 @@ def test_online_and_offline_scores_are_equal(judgement: Judgement) -> None:
     expected: dict[str, Any] = {
         name: f"== {value}" if isinstance(value, float) else f"unscored: {value}" for name, value in online.items()
     }
-    assert values(ragtrace.assert_scores(CALL, judge=FakeJudge(judgement), **expected)) == online
+    assert values(ragtrace.testing.assert_scores(CALL, judge=FakeJudge(judgement), **expected)) == online
 
 
 # --- many calls ------------------------------------------------------------------------------------------------------

@@ -276,7 +276,7 @@ def test_completeness_without_a_conversation_costs_nothing() -> None:
 
 def test_a_rating_of_a_conversation_is_shown_it() -> None:
     """As of any metric that declares the field `turns`."""
-    patience = ragtrace.g_eval("patience", steps=["Rate the patience."], needs=("turns",), method="single")
+    patience = ragtrace.metrics.g_eval("patience", steps=["Rate the patience."], needs=("turns",), method="single")
     with OpenAIServer() as server:
         captured = _watch(server, metrics=[patience])
         reply("Where is the depot?", session_id="a")

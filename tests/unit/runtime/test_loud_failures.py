@@ -260,7 +260,7 @@ class _Seconds:
     name, version, higher_is_better, range = "seconds", "1", False, (0.0, 60.0)
     needs: frozenset[str] = frozenset()
 
-    def __call__(self, call: ragtrace.RagCall, judgement: ragtrace.Judgement) -> ragtrace.Score:
+    def __call__(self, call: ragtrace.RagCall, judgement: ragtrace.judges.Judgement) -> ragtrace.Score:
         return ragtrace.Score(1.0)
 
 
@@ -375,19 +375,21 @@ def test_the_address_of_a_preset_is_said_to_come_from_its_own_variable() -> None
 # --- what stops at start-up, and how ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("price", [(0.15, 0.6), {"input": 1}, 0.15, ragtrace.Price(-1.0), ragtrace.Price("a")])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "price", [(0.15, 0.6), {"input": 1}, 0.15, ragtrace.judges.Price(-1.0), ragtrace.judges.Price("a")]
+)  # type: ignore[arg-type]
 def test_a_price_that_is_none_stops_where_it_is_given(price: Any) -> None:
     """It used to be accepted, and every paid reply was thrown away."""
-    with pytest.raises(ragtrace.SettingsError, match=r"price=ragtrace\.Price\(input=0\.15, output=0\.6\)"):
+    with pytest.raises(ragtrace.SettingsError, match=r"price=ragtrace\.judges\.Price\(input=0\.15, output=0\.6\)"):
         ragtrace.OpenAIJudge("m", price=price)
     with pytest.raises(ragtrace.SettingsError, match="price="):
-        ragtrace.OpenAIEmbedder("m", price=price)
+        ragtrace.judges.OpenAIEmbedder("m", price=price)
 
 
 def test_a_price_that_is_given_is_used() -> None:
     """In US dollars for a million tokens."""
     with OpenAIServer() as server:
-        judge = ragtrace.OpenAIJudge("m", base_url=server.url, price=ragtrace.Price(input=1e6, output=0.0))
+        judge = ragtrace.OpenAIJudge("m", base_url=server.url, price=ragtrace.judges.Price(input=1e6, output=0.0))
         found = ragtrace.evaluate(
             [{"query": "q", "contexts": ["Paris is big."], "answer": "Paris is big."}], judge=judge
         )

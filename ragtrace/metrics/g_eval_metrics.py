@@ -138,7 +138,7 @@ def g_eval(
     several replies; `single` one reply. An attribute `fields_missing` names fields that the steps speak of and *needs*
     lacks.
 
-    Example: `ragtrace.g_eval("politeness", criteria="Is the answer polite?", needs=("answer",))`
+    Example: `ragtrace.metrics.g_eval("politeness", criteria="Is the answer polite?", needs=("answer",))`
 
     Args:
         name: of the metric; in lower case, as it becomes part of attribute names.

@@ -140,7 +140,7 @@ def run_consistency(
 ) -> dict[str, Result]:
     """Return how alike the answers of repeated runs of one query are, as the mean over all pairs of answers.
 
-    Example: `ragtrace.run_consistency([ask(question) for _ in range(5)])["run_consistency_rougeL_f1"]`
+    Example: `ragtrace.metrics.run_consistency([ask(question) for _ in range(5)])["run_consistency_rougeL_f1"]`
 
     Args:
         answers: at least three, in the order of the runs.
@@ -282,7 +282,7 @@ def run_statistic(statistic: str, base: Metric | None = None, *, ddof: int = 0) 
 def run_statistics(results: Results, *, base: Metric | None = None, ddof: int = 0) -> dict[str, Result]:
     """Return mean, variance and coefficient of variation of one metric's results over repeated runs of one query.
 
-    Example: `ragtrace.run_statistics([score["faithfulness"] for score in scores_of_five_runs])`
+    Example: `ragtrace.metrics.run_statistics([score["faithfulness"] for score in scores_of_five_runs])`
 
     Args:
         results: at least three results of one metric, one a run; those without a score are left out and counted.
