@@ -24,6 +24,8 @@ StepKind: TypeAlias = Literal["trace", "retrieve", "generate", "tool"]
 _ANSWERING: Final = ("trace", "generate")
 FINDING_KINDS: Final = ("retrieve", "tool")
 """Kinds of steps whose result is evidence for the answer and never the answer."""
+_CLOCKS_NS: Final = 1_000_000
+"""Largest error, in nanoseconds, of a start that is the end by one clock minus the duration by another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ class Step:
     """Name under which the call is scored if the step is the root of the call."""
     parent: Step | None = None
     rerank: bool = False
+    by_listener: bool = False
+    """Whether a listener in a framework recorded the step, not a decorator or a block."""
     provider: str | None = None
     request_model: str | None = None
     conversation_id: str | None = None
@@ -359,6 +363,8 @@ def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]
     the merged result; so is a tool around or inside a retrieval, and a tool inside a tool. Of a tool in which a model
     was called, such as an agent, the result is no evidence but that model's answer: what it found counts.
 
+    A decorated search that a framework's retriever calls is inside it even if the framework does not say so.
+
     Returns:
         The documents, None if there is no such step; and their source: `reranker`, `retriever`, `tool`, or
         `retriever+tool` where both gave some.
@@ -376,6 +382,8 @@ def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]
     for step in finding:
         if step.documents is None or step.inside("retrieve") or id(step) in around:
             continue
+        if any(_is_search_of(step, outer) for outer in finding):
+            continue
         if step.kind == "tool" and any(
             outer.kind == "tool" and outer.documents is not None and id(outer) not in around
             for outer in step.enclosing()
@@ -387,6 +395,24 @@ def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]
             found += step.documents
         sources.append("reranker" if step.rerank else "retriever" if step.kind == "retrieve" else "tool")
     return found, "+".join(dict.fromkeys(sources))
+
+
+def _is_search_of(inner: Step, outer: Step) -> bool:
+    """Return whether the retrieval *inner* seems to be the search by which the retriever *outer* found its documents.
+
+    *inner* is decorated, *outer* was seen by a listener and lasts at least as long, and one has all documents of the
+    other. So no text is lost, but for what the retriever itself left out. (A retriever inside a decorated function is
+    known to be inside it.)
+    """
+    if inner.kind != "retrieve" or outer.kind != "retrieve" or inner.by_listener or not outer.by_listener:
+        return False
+    if inner.timing is None or outer.timing is None or inner.rerank or outer.rerank:
+        return False
+    starts = [step.end_ns - int(step.timing.duration_s * 1e9) for step in (inner, outer) if step.timing is not None]
+    if starts[0] < starts[1] - _CLOCKS_NS or inner.end_ns > outer.end_ns + _CLOCKS_NS:
+        return False
+    searched, returned = ({document.text for document in step.documents or ()} for step in (inner, outer))
+    return searched <= returned or returned <= searched
 
 
 class OrphanRetrievals:

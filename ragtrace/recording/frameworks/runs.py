@@ -416,6 +416,7 @@ class FrameworkRuns:
                 return
             outside = _inner_context(around.current)
         recorder = StepRecorder(runtime, spec, (), run.arguments, False)
+        recorder.step.by_listener = True
         if recorder.begin(outside, run.started) is not None:
             run.invocation = Invocation(recorder)
             run.recorder = recorder

@@ -280,6 +280,52 @@ def abandoned(watched: Watched) -> list[object]:
     return [(span.attributes or {}).get("ragtrace.abandoned") for span in spans]
 
 
+class Searching(BaseRetriever):
+    """Retriever around a decorated search, of whose results it returns the first ones."""
+
+    search: Callable[[str], list[Document]]
+    most: int = 2
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        return self.search(query)[: self.most]
+
+    async def _aget_relevant_documents(self, query: str, **kwargs: Any) -> list[Document]:
+        await asyncio.sleep(0)
+        return self.search(query)[: self.most]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("most", [2, 1])
+def test_a_decorated_search_inside_a_retriever_is_not_retrieved_twice(mode: str, most: int) -> None:
+    """The retriever's documents are the contexts, though LangChain does not say that the search is part of it."""
+    watched = Watched()
+
+    @ragtrace.retrieve
+    def search(query: str) -> list[Document]:
+        return [Document(page_content=text) for text in TEXTS]
+
+    chain = rag(retriever=Searching(search=search, most=most))
+    answer = chain.invoke("where?") if mode == "sync" else asyncio.run(chain.ainvoke("where?"))
+    assert answer
+    [call] = watched.calls
+    assert [document.text for document in call.contexts or ()] == TEXTS[:most]
+
+
+def test_a_decorated_search_beside_a_retriever_counts() -> None:
+    """Both found something else."""
+    watched = Watched()
+
+    @ragtrace.retrieve
+    def search(query: str) -> list[str]:
+        return ["The moon is near."]
+
+    both = runnable(lambda query: [*(each.page_content for each in Texts().invoke(query)), *search(query)])
+    chain = {"context": both, "question": PASSED} | (PROMPT | Echo() | StrOutputParser())
+    assert chain.invoke("where?")
+    [call] = watched.calls
+    assert [document.text for document in call.contexts or ()] == [*TEXTS, "The moon is near."]
+
+
 def test_a_stream_left_early_is_abandoned() -> None:
     """The call has the pieces that were read, and is marked."""
     watched = Watched()
