@@ -17,6 +17,7 @@ from ragtrace.telemetry.reading.assembler import CallAssembler
 from ragtrace.telemetry.reading.finished_span import FinishedSpan
 from ragtrace.telemetry.reading.otlp_json import SpanFile
 
+ROUTES: Final = Path(__file__).parents[1] / "tests" / "files" / "routes.json"
 RECORDED: Final = Path(__file__).parents[1] / "tests" / "files" / "recorded"
 MODES: Final = ("sync", "async", "stream", "astream")
 RIGHT: Final = "right"
@@ -50,6 +51,15 @@ table does not show; none was wrong. Names with a plus sign are two instrumentat
 
 This page is generated from the recordings by `python -m docs.make_instrumentations`; the versions of the packages are
 in tests/integration/frameworks/environments.toml.
+"""
+_OF_ROUTES: Final = """\
+## Several routes at once
+
+The same applications, run live: seen by ragtrace's decorators, by `ragtrace.instrument` (`ragtrace`), by
+instrumentations whose spans are evaluated, and by all of these at once. `right`: each of the three requests was one
+call, counted once, with the query, the contexts and the answer that the application logged, and with the scores that
+the decorators alone give. `no call`: nothing was scored. There is no listener for OpenAI's client, and for Haystack
+OpenLLMetry's instrumentation is that of the client.
 """
 
 
@@ -165,7 +175,19 @@ def render(found: Sequence[Cell]) -> str:
         for (instrumentation, result), modes in rows.items():
             shown = ", ".join(mode for mode in MODES if mode in modes)
             lines.append(f"| {instrumentation} | {shown} | {result} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join((*lines, "", *_routes())) + "\n"
+
+
+def _routes() -> Iterator[str]:
+    """Yield the lines of the table of applications that are seen by several routes."""
+    yield _OF_ROUTES
+    yield "| application | route | mode | verdict |"
+    yield "|---|---|---|---|"
+    for application, routes in json.loads(ROUTES.read_text(encoding="utf-8")).items():
+        for route, verdicts in routes.items():
+            for result in dict.fromkeys(verdicts.values()):
+                shown = ", ".join(mode for mode in MODES if verdicts[mode] == result)
+                yield f"| {application} | {route} | {shown} | {result} |"
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from tests.integration.frameworks.environment import MODES, Recorder, environment_of
+from tests.integration.frameworks.routes import ALL, FILE, NO_CALL, RIGHT, ROUTES, outcomes
 
 pytestmark = pytest.mark.integration
 
@@ -35,7 +36,7 @@ def recorder() -> Iterator[Recorder]:
 def test_each_request_is_one_call(recorder: Recorder, application: str, instrumentation: str) -> None:
     """With the texts that the application logged, streamed or not; only ragtrace's own root spans carry scores."""
     environment = environment_of(application, "ragtrace")
-    outputs = (recorder.ask(environment, application, instrumentation, *modes) for modes in _PROCESSES)
+    outputs = (recorder.ask(environment, application, f"ragtrace+{instrumentation}", *modes) for modes in _PROCESSES)
     results = [json.loads(line) for output in outputs for line in output.splitlines() if line.startswith("{")]
     for mode, found in zip(MODES, results, strict=True):
         logged = found["logged"]
@@ -44,3 +45,25 @@ def test_each_request_is_one_call(recorder: Recorder, application: str, instrume
         assert sorted(found["judged"]) == sorted(logged), mode
         assert found["scored"] == ["ragtrace"] * 3, mode
         assert found["faults"] == {}, mode
+
+
+@pytest.mark.parametrize("application", ROUTES)
+def test_all_routes_at_once_are_as_each_alone(recorder: Recorder, application: str) -> None:
+    """The table of the documentation is what happens: one call a request, with the same texts and scores."""
+    shown = json.loads(FILE.read_text(encoding="utf-8"))[application]
+    assert set(shown[ALL].values()) == {RIGHT}
+    alone = {mode: scores for mode, _, scores in outcomes(recorder, application, "decorators")}
+    for mode, said, scores in outcomes(recorder, application, ALL):
+        assert (said, scores) == (shown[ALL][mode], alone[mode]), mode
+
+
+def test_each_route_alone_is_right_or_has_no_call() -> None:
+    """No route makes a call twice or of other texts than the application's, and it says where it cannot see one."""
+    table = json.loads(FILE.read_text(encoding="utf-8"))
+    assert {application: tuple(routes) for application, routes in table.items()} == {
+        application: (*routes, ALL) for application, routes in ROUTES.items()
+    }
+    assert {said for routes in table.values() for modes in routes.values() for said in modes.values()} <= {
+        RIGHT,
+        NO_CALL,
+    }

@@ -47,35 +47,55 @@ def make_pipeline(kind: type[Pipeline] = Pipeline) -> Pipeline:
     return pipeline
 
 
+class QuestionAnswering:
+    """A pipeline, with the result of its last run."""
+
+    def __init__(self, pipeline: Any) -> None:
+        self.result: dict[str, Any] = {}
+        self._pipeline = pipeline
+
+    def ask(self, query: str, session: str, user: str, *, streams: bool) -> str:
+        """Return the answer, which the model writes at once or, where it *streams*, piece by piece."""
+        inputs = _inputs(query)
+        if streams:
+            inputs["llm"] = {"streaming_callback": lambda chunk: None, "generation_kwargs": LATEST_USAGE}
+        self.result = self._pipeline.run(inputs)
+        return str(self.result["answer"]["answers"][0].data)
+
+    async def aask(self, query: str, session: str, user: str, *, streams: bool) -> str:
+        """Return the answer, which the model writes at once or, where it *streams*, piece by piece."""
+        inputs = _inputs(query)
+        if not streams:
+            self.result = await self._pipeline.run_async(inputs)
+        elif hasattr(self._pipeline, "stream"):
+            stream = self._pipeline.stream({**inputs, "llm": {"generation_kwargs": LATEST_USAGE}})
+            async for _ in stream:
+                pass
+            self.result = stream.result
+        else:
+            self.result = await self._pipeline.run_async(
+                {**inputs, "llm": {"streaming_callback": _ignore, "generation_kwargs": LATEST_USAGE}}
+            )
+        return str(self.result["answer"]["answers"][0].data)
+
+
 def run(mode: str, log: Callable[..., None]) -> None:
     """Answer the questions, one after the other."""
     if mode in ("async", "astream"):
-        # Haystack 2 runs asynchronously in a class of its own.
-        asyncio.run(_run_async(make_pipeline(getattr(haystack, "AsyncPipeline", Pipeline)), mode, log))
+        asyncio.run(_run_async(mode, log))
         return
-    pipeline = make_pipeline()
-    for question in QUESTIONS:
-        inputs = _inputs(question.text)
-        if mode == "stream":
-            inputs["llm"] = {"streaming_callback": lambda chunk: None, "generation_kwargs": LATEST_USAGE}
-        _log_result(log, question, pipeline.run(inputs))
+    answering = QuestionAnswering(make_pipeline())
+    for session, user, query in QUESTIONS:
+        answering.ask(query, session, user, streams=mode == "stream")
+        _log_result(log, session, user, answering.result)
 
 
-async def _run_async(pipeline: Any, mode: str, log: Callable[..., None]) -> None:
-    for question in QUESTIONS:
-        inputs = _inputs(question.text)
-        if mode == "async":
-            result = await pipeline.run_async(inputs)
-        elif hasattr(pipeline, "stream"):
-            stream = pipeline.stream({**inputs, "llm": {"generation_kwargs": LATEST_USAGE}})
-            async for _ in stream:
-                pass
-            result = stream.result
-        else:
-            result = await pipeline.run_async(
-                {**inputs, "llm": {"streaming_callback": _ignore, "generation_kwargs": LATEST_USAGE}}
-            )
-        _log_result(log, question, result)
+async def _run_async(mode: str, log: Callable[..., None]) -> None:
+    # Haystack 2 runs asynchronously in a class of its own.
+    answering = QuestionAnswering(make_pipeline(getattr(haystack, "AsyncPipeline", Pipeline)))
+    for session, user, query in QUESTIONS:
+        await answering.aask(query, session, user, streams=mode == "astream")
+        _log_result(log, session, user, answering.result)
 
 
 def _inputs(question: str) -> dict[str, dict[str, Any]]:
@@ -86,12 +106,12 @@ async def _ignore(chunk: object) -> None:
     """Take a chunk of a streamed answer."""
 
 
-def _log_result(log: Callable[..., None], question: Any, result: dict[str, Any]) -> None:
+def _log_result(log: Callable[..., None], session: str, user: str, result: dict[str, Any]) -> None:
     answer = result["answer"]["answers"][0]
     log(
         query=answer.query,
         contexts=[document.content for document in answer.documents],
         answer=answer.data,
-        session=question.session,
-        user=question.user,
+        session=session,
+        user=user,
     )

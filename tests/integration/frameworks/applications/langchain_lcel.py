@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from corpus import DOCUMENTS, QUESTIONS, TOP_K
 from langchain_core.documents import Document
@@ -42,6 +42,27 @@ class QuestionAnswering:
         self.source_texts = [document.page_content for document in documents]
         return "\n\n".join(self.source_texts)
 
+    def ask(self, query: str, session: str, user: str) -> str:
+        """Return the answer."""
+        return self.chain.invoke(query, _config(session, user))
+
+    async def aask(self, query: str, session: str, user: str) -> str:
+        """Return the answer."""
+        return await self.chain.ainvoke(query, _config(session, user))
+
+    def stream(self, query: str, session: str, user: str) -> Iterator[str]:
+        """Yield the answer as the model writes it."""
+        yield from self.chain.stream(query, _config(session, user))
+
+    async def astream(self, query: str, session: str, user: str) -> AsyncIterator[str]:
+        """Yield the answer as the model writes it."""
+        async for piece in self.chain.astream(query, _config(session, user)):
+            yield piece
+
+
+def _config(session: str, user: str) -> RunnableConfig:
+    return RunnableConfig(metadata={"session_id": session, "user_id": user})
+
 
 def run(mode: str, log: Callable[..., None]) -> None:
     """Answer the questions, one after the other."""
@@ -50,19 +71,17 @@ def run(mode: str, log: Callable[..., None]) -> None:
         asyncio.run(_run_async(answering, mode, log))
         return
     for session, user, query in QUESTIONS:
-        config = RunnableConfig(metadata={"session_id": session, "user_id": user})
         if mode == "stream":
-            answer = "".join(answering.chain.stream(query, config))
+            answer = "".join(answering.stream(query, session, user))
         else:
-            answer = answering.chain.invoke(query, config)
+            answer = answering.ask(query, session, user)
         log(query=query, contexts=answering.source_texts, answer=answer, session=session, user=user)
 
 
 async def _run_async(answering: QuestionAnswering, mode: str, log: Callable[..., None]) -> None:
     for session, user, query in QUESTIONS:
-        config = RunnableConfig(metadata={"session_id": session, "user_id": user})
         if mode == "astream":
-            answer = "".join([piece async for piece in answering.chain.astream(query, config)])
+            answer = "".join([piece async for piece in answering.astream(query, session, user)])
         else:
-            answer = await answering.chain.ainvoke(query, config)
+            answer = await answering.aask(query, session, user)
         log(query=query, contexts=answering.source_texts, answer=answer, session=session, user=user)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from corpus import CONVERSATIONS, DOCUMENTS, TOP_K
@@ -35,43 +35,67 @@ def make_agent() -> Any:
     return create_agent(model, [tool], system_prompt=INSTRUCTIONS, checkpointer=InMemorySaver())
 
 
+class Agent:
+    """Agent that remembers the conversation of each session, with the texts behind its last answer."""
+
+    def __init__(self) -> None:
+        self.source_texts: list[str] = []
+        self._agent = make_agent()
+
+    def ask(self, query: str, session: str, user: str) -> str:
+        """Return the answer."""
+        messages = self._agent.invoke(*_request(session, user, query))["messages"]
+        self.source_texts = _texts(messages)
+        return str(messages[-1].text)
+
+    async def aask(self, query: str, session: str, user: str) -> str:
+        """Return the answer."""
+        messages = (await self._agent.ainvoke(*_request(session, user, query)))["messages"]
+        self.source_texts = _texts(messages)
+        return str(messages[-1].text)
+
+    def stream(self, query: str, session: str, user: str) -> Iterator[str]:
+        """Yield the answer as the model writes it; tools write to the stream, too."""
+        messages = []
+        for piece, _ in self._agent.stream(*_request(session, user, query), stream_mode="messages"):
+            messages.append(piece)
+            if isinstance(piece, AIMessageChunk):
+                yield piece.text
+        self.source_texts = _texts(messages)
+
+    async def astream(self, query: str, session: str, user: str) -> AsyncIterator[str]:
+        """Yield the answer as the model writes it; tools write to the stream, too."""
+        messages = []
+        async for piece, _ in self._agent.astream(*_request(session, user, query), stream_mode="messages"):
+            messages.append(piece)
+            if isinstance(piece, AIMessageChunk):
+                yield piece.text
+        self.source_texts = _texts(messages)
+
+
 def run(mode: str, log: Callable[..., None]) -> None:
     """Answer the questions, one after the other."""
-    agent = make_agent()
+    agent = Agent()
     if mode in ("async", "astream"):
         asyncio.run(_run_async(agent, mode, log))
         return
     for session, user, query in CONVERSATIONS:
-        config, asked = _request(session, user, query)
-        if mode == "stream":
-            messages = [piece for piece, _ in agent.stream(asked, config, stream_mode="messages")]
-            answer = _written(messages)
-        else:
-            messages = agent.invoke(asked, config)["messages"]
-            answer = messages[-1].text
-        log(query=query, contexts=_texts(messages), answer=answer, session=session, user=user)
+        answer = "".join(agent.stream(query, session, user)) if mode == "stream" else agent.ask(query, session, user)
+        log(query=query, contexts=agent.source_texts, answer=answer, session=session, user=user)
 
 
-async def _run_async(agent: Any, mode: str, log: Callable[..., None]) -> None:
+async def _run_async(agent: Agent, mode: str, log: Callable[..., None]) -> None:
     for session, user, query in CONVERSATIONS:
-        config, asked = _request(session, user, query)
         if mode == "astream":
-            messages = [piece async for piece, _ in agent.astream(asked, config, stream_mode="messages")]
-            answer = _written(messages)
+            answer = "".join([piece async for piece in agent.astream(query, session, user)])
         else:
-            messages = (await agent.ainvoke(asked, config))["messages"]
-            answer = messages[-1].text
-        log(query=query, contexts=_texts(messages), answer=answer, session=session, user=user)
+            answer = await agent.aask(query, session, user)
+        log(query=query, contexts=agent.source_texts, answer=answer, session=session, user=user)
 
 
-def _request(session: str, user: str, query: str) -> tuple[RunnableConfig, dict[str, Any]]:
+def _request(session: str, user: str, query: str) -> tuple[dict[str, Any], RunnableConfig]:
     config = RunnableConfig(configurable={"thread_id": session}, metadata={"user_id": user})
-    return config, {"messages": [HumanMessage(query)]}
-
-
-def _written(pieces: list[Any]) -> str:
-    """Return what the model wrote; tools write to the stream, too."""
-    return "".join(piece.text for piece in pieces if isinstance(piece, AIMessageChunk))
+    return {"messages": [HumanMessage(query)]}, config
 
 
 def _texts(messages: list[Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from applications.llamaindex_query import make_index, make_model
@@ -12,9 +12,10 @@ from llama_index.core.chat_engine.types import BaseChatEngine, ChatMode
 
 
 class Chats:
-    """Chat engines by session, over one index."""
+    """Chat engines by session, over one index, with the texts behind the last answer."""
 
     def __init__(self) -> None:
+        self.source_texts: list[str] = []
         self._index = make_index()
         self._engines: dict[str, BaseChatEngine] = {}
 
@@ -26,6 +27,31 @@ class Chats:
             )
         return self._engines[session]
 
+    def ask(self, query: str, session: str, user: str) -> str:
+        """Return the answer."""
+        response = self.of(session).chat(query)
+        self.source_texts = _texts(response)
+        return str(response.response)
+
+    async def aask(self, query: str, session: str, user: str) -> str:
+        """Return the answer."""
+        response = await self.of(session).achat(query)
+        self.source_texts = _texts(response)
+        return str(response.response)
+
+    def stream(self, query: str, session: str, user: str) -> Iterator[str]:
+        """Yield the answer as the model writes it."""
+        response = self.of(session).stream_chat(query)
+        self.source_texts = _texts(response)
+        yield from response.response_gen
+
+    async def astream(self, query: str, session: str, user: str) -> AsyncIterator[str]:
+        """Yield the answer as the model writes it."""
+        response = await self.of(session).astream_chat(query)
+        self.source_texts = _texts(response)
+        async for piece in response.async_response_gen():
+            yield piece
+
 
 def run(mode: str, log: Callable[..., None]) -> None:
     """Answer the questions, one after the other."""
@@ -34,24 +60,17 @@ def run(mode: str, log: Callable[..., None]) -> None:
         asyncio.run(_run_async(chats, mode, log))
         return
     for session, user, query in CONVERSATIONS:
-        if mode == "stream":
-            response = chats.of(session).stream_chat(query)
-            answer = "".join(response.response_gen)
-        else:
-            response = chats.of(session).chat(query)
-            answer = response.response
-        log(query=query, contexts=_texts(response), answer=answer, session=session, user=user)
+        answer = "".join(chats.stream(query, session, user)) if mode == "stream" else chats.ask(query, session, user)
+        log(query=query, contexts=chats.source_texts, answer=answer, session=session, user=user)
 
 
 async def _run_async(chats: Chats, mode: str, log: Callable[..., None]) -> None:
     for session, user, query in CONVERSATIONS:
         if mode == "astream":
-            response = await chats.of(session).astream_chat(query)
-            answer = "".join([piece async for piece in response.async_response_gen()])
+            answer = "".join([piece async for piece in chats.astream(query, session, user)])
         else:
-            response = await chats.of(session).achat(query)
-            answer = response.response
-        log(query=query, contexts=_texts(response), answer=answer, session=session, user=user)
+            answer = await chats.aask(query, session, user)
+        log(query=query, contexts=chats.source_texts, answer=answer, session=session, user=user)
 
 
 def _texts(response: Any) -> list[str]:

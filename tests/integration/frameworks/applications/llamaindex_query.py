@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from corpus import DOCUMENTS, QUESTIONS, TOP_K
@@ -41,27 +41,61 @@ def make_engine(*, streaming: bool) -> RetrieverQueryEngine:
     )
 
 
+class QuestionAnswering:
+    """Query engine, with the texts behind the last answer."""
+
+    def __init__(self, *, streaming: bool) -> None:
+        self.source_texts: list[str] = []
+        self._engine: Any = make_engine(streaming=streaming)
+
+    def ask(self, query: str, session: str, user: str) -> str:
+        """Return the answer."""
+        response = self._engine.query(query)
+        self.source_texts = _texts(response)
+        return str(response.response)
+
+    async def aask(self, query: str, session: str, user: str) -> str:
+        """Return the answer."""
+        response = await self._engine.aquery(query)
+        self.source_texts = _texts(response)
+        return str(response.response)
+
+    def stream(self, query: str, session: str, user: str) -> Iterator[str]:
+        """Yield the answer as the model writes it."""
+        response = self._engine.query(query)
+        self.source_texts = _texts(response)
+        yield from response.response_gen
+
+    async def astream(self, query: str, session: str, user: str) -> AsyncIterator[str]:
+        """Yield the answer as the model writes it."""
+        response = await self._engine.aquery(query)
+        self.source_texts = _texts(response)
+        async for piece in response.async_response_gen():
+            yield piece
+
+
 def run(mode: str, log: Callable[..., None]) -> None:
     """Answer the questions, one after the other."""
     if mode in ("async", "astream"):
         asyncio.run(_run_async(mode, log))
         return
-    engine = make_engine(streaming=mode == "stream")
+    answering = QuestionAnswering(streaming=mode == "stream")
     for session, user, query in QUESTIONS:
-        response: Any = engine.query(query)
-        answer = "".join(response.response_gen) if mode == "stream" else response.response
-        log(query=query, contexts=_texts(response), answer=answer, session=session, user=user)
+        if mode == "stream":
+            answer = "".join(answering.stream(query, session, user))
+        else:
+            answer = answering.ask(query, session, user)
+        log(query=query, contexts=answering.source_texts, answer=answer, session=session, user=user)
 
 
 async def _run_async(mode: str, log: Callable[..., None]) -> None:
-    engine = make_engine(streaming=mode == "astream")
+    answering = QuestionAnswering(streaming=mode == "astream")
     for session, user, query in QUESTIONS:
-        response: Any = await engine.aquery(query)
         if mode == "astream":
-            answer = "".join([piece async for piece in response.async_response_gen()])
+            answer = "".join([piece async for piece in answering.astream(query, session, user)])
         else:
-            answer = response.response
-        log(query=query, contexts=_texts(response), answer=answer, session=session, user=user)
+            answer = await answering.aask(query, session, user)
+        log(query=query, contexts=answering.source_texts, answer=answer, session=session, user=user)
 
 
 def _texts(response: Any) -> list[str]:

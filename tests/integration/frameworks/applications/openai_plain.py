@@ -21,6 +21,8 @@ class QuestionAnswering:
 
     def __init__(self) -> None:
         self._client, self._async_client = OpenAI(), AsyncOpenAI()
+        self.source_texts: list[str] = []
+        """Texts behind the last answer."""
         embedded = self._client.embeddings.create(model=EMBEDDING_MODEL, input=[each.text for each in DOCUMENTS])
         self._vectors = np.array([item.embedding for item in embedded.data])
 
@@ -60,6 +62,27 @@ class QuestionAnswering:
             if chunk.choices:
                 yield chunk.choices[0].delta.content or ""
 
+    def ask(self, query: str, session: str, user: str) -> str:
+        """Find the documents nearest to *query*, and return the model's answer."""
+        self.source_texts = self.retrieve(query)
+        return self.answer(query, self.source_texts, user)
+
+    async def aask(self, query: str, session: str, user: str) -> str:
+        """Find the documents nearest to *query*, and return the model's answer."""
+        self.source_texts = await self.aretrieve(query)
+        return await self.aanswer(query, self.source_texts, user)
+
+    def ask_stream(self, query: str, session: str, user: str) -> Iterator[str]:
+        """Find the documents nearest to *query*, and yield the model's answer as the model writes it."""
+        self.source_texts = self.retrieve(query)
+        yield from self.stream(query, self.source_texts, user)
+
+    async def ask_astream(self, query: str, session: str, user: str) -> AsyncIterator[str]:
+        """Find the documents nearest to *query*, and yield the model's answer as the model writes it."""
+        self.source_texts = await self.aretrieve(query)
+        async for piece in self.astream(query, self.source_texts, user):
+            yield piece
+
 
 _STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
@@ -85,12 +108,11 @@ def run(
         return
     for session, user, query in QUESTIONS:
         with request(session, user, query):
-            texts = answering.retrieve(query)
             if mode == "stream":
-                answer = "".join(answering.stream(query, texts, user))
+                answer = "".join(answering.ask_stream(query, session, user))
             else:
-                answer = answering.answer(query, texts, user)
-        log(query=query, contexts=texts, answer=answer, session=session, user=user)
+                answer = answering.ask(query, session, user)
+        log(query=query, contexts=answering.source_texts, answer=answer, session=session, user=user)
 
 
 async def _run_async(
@@ -101,9 +123,8 @@ async def _run_async(
 ) -> None:
     for session, user, query in QUESTIONS:
         with request(session, user, query):
-            texts = await answering.aretrieve(query)
             if mode == "astream":
-                answer = "".join([piece async for piece in answering.astream(query, texts, user)])
+                answer = "".join([piece async for piece in answering.ask_astream(query, session, user)])
             else:
-                answer = await answering.aanswer(query, texts, user)
-        log(query=query, contexts=texts, answer=answer, session=session, user=user)
+                answer = await answering.aask(query, session, user)
+        log(query=query, contexts=answering.source_texts, answer=answer, session=session, user=user)
