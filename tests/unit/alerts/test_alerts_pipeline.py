@@ -46,9 +46,10 @@ class Receiver:
 
 
 def run(script: Sequence[Judgement | BaseException], receiver: Any, **settings: Any) -> Captured:
-    """As many calls as the screen's *script* has items, all of them scored."""
+    """As many calls as the screen's *script* has items, all of them scored, one after the other."""
     alert = ragtrace.Alert("hallucination", above=0.05, notify=receiver, **settings)
-    captured = watch(service="bot", screen=FakeJudge(*script, name="screen"), alerts=[alert], metrics=["hallucination"])
+    screen = FakeJudge(*script, name="screen", limits=ragtrace.JudgeLimits(concurrency=1))
+    captured = watch(service="bot", screen=screen, alerts=[alert], metrics=["hallucination"])
     ask_all(len(script))
     return captured
 
