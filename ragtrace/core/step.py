@@ -401,9 +401,11 @@ def _is_search_of(inner: Step, outer: Step) -> bool:
     """Return whether the retrieval *inner* seems to be the search by which the retriever *outer* found its documents.
 
     *inner* is decorated, *outer* was seen by a listener and lasts at least as long, and one has all documents of the
-    other. So no text is lost, but for what the retriever itself left out. (A retriever inside a decorated function is
-    known to be inside it.)
+    other. So no text is lost, but for what the retriever itself left out. A retriever inside a retrieval is not counted
+    itself, so nothing is left out for it.
     """
+    if outer.inside("retrieve"):
+        return False
     if inner.kind != "retrieve" or outer.kind != "retrieve" or inner.by_listener or not outer.by_listener:
         return False
     if inner.timing is None or outer.timing is None or inner.rerank or outer.rerank:
