@@ -13,7 +13,9 @@ FOUND = (Document("Paris is a big city."), Document("Mars is a planet."))
 
 
 def _ended(kind: Any, **fields: Any) -> Step:
-    step = Step(kind=kind, **fields)
+    step = Step()
+    for name, value in {"kind": kind, **fields}.items():
+        setattr(step, name, value)
     step.ended, step.end_ns, step.timing = True, 2_000_000_000, Timing(0.5)
     return step
 
