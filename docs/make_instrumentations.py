@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ragtrace.core.types import Document, RagCall
-from ragtrace.telemetry.reading.assembler import CallAssembler
-from ragtrace.telemetry.reading.finished_span import FinishedSpan
-from ragtrace.telemetry.reading.otlp_json import SpanFile
+from ragtrace.span_reading.assembler import CallAssembler
+from ragtrace.span_reading.finished_span import FinishedSpan
+from ragtrace.span_reading.otlp_json import SpanFile
 
 ROUTES: Final = Path(__file__).parents[1] / "tests" / "files" / "routes.json"
 RECORDED: Final = Path(__file__).parents[1] / "tests" / "files" / "recorded"

@@ -26,14 +26,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from ragtrace.alerts.evaluator import AlertScope
 from ragtrace.alerts.notice import Notice, hash_of
 from ragtrace.estimates import Moments, estimate_mean, judged_moments
-from ragtrace.evaluation.canaries import CANARY_LABELS, CanaryLabel
 
 Change: TypeAlias = Literal["drifted", "recovered"]
+CanaryLabel: TypeAlias = Literal["bad", "good"]
+CANARY_LABELS: Final[tuple[CanaryLabel, ...]] = get_args(CanaryLabel)
 
 MEAN_JUDGEMENTS: Final = 10_000.0
 """Least number of canary judgements between two false alarms, in the mean."""

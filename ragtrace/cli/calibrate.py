@@ -69,8 +69,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _pick(options: argparse.Namespace) -> int:
-    from ragtrace.history.labels import LabelStore
     from ragtrace.history.reading import HistoryReader
+    from ragtrace.labels.label_store import LabelStore
     from ragtrace.report.calibration import judged_calls, pick_calls
 
     with closing(LabelStore(options.history)) as store:
@@ -139,7 +139,7 @@ def _fit(options: argparse.Namespace) -> int:
 
 
 def _record(found: Calibration) -> dict[str, Any]:
-    from ragtrace.history.labels import call_of_identity
+    from ragtrace.labels.label_store import call_of_identity
 
     record = asdict(found)
     del record["points"], record["unsure_points"]
@@ -170,7 +170,7 @@ def _agreement_record(agreement: Agreement) -> dict[str, Any]:
 
 def _lines(found: Calibration) -> list[str]:
     from ragtrace.core.text import format_plainly
-    from ragtrace.history.labels import call_of_identity
+    from ragtrace.labels.label_store import call_of_identity
     from ragtrace.system.faults import printable
 
     unsure = f", {found.unsure} unsure" if found.unsure else ""

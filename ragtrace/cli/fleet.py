@@ -14,7 +14,7 @@ from ragtrace.cli.options import add_command, add_json_option, whole_number
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 if TYPE_CHECKING:
-    from ragtrace.pipeline.fleet_broker import CallBroker
+    from ragtrace.fleet.broker import CallBroker
 
 _FLEET = """\
 Looks at the queues of a fleet of judges (`ragtrace worker`) in RabbitMQ or Redis. Needs the extra `fleet`.
@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command `ragtrace fleet` and return the exit status."""
     from ragtrace.core.errors import SettingsError
-    from ragtrace.pipeline.fleet_broker import CallBroker, check_broker_url, displayed_url
+    from ragtrace.fleet.broker import CallBroker, check_broker_url, displayed_url
 
     url = options.broker or os.environ.get("RAGTRACE_FLEET", "")
     act: Callable[[CallBroker, argparse.Namespace], None] = {"status": _print_status, "retry": _retry}[options.action]

@@ -17,7 +17,7 @@ from ragtrace.cli.options import add_command, add_json_option, report_failure
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 if TYPE_CHECKING:
-    from ragtrace.history.labels import Label, LabelValue
+    from ragtrace.labels.label_store import Label, LabelValue
 
 _COLUMNS: Final = (
     "call", "metric", "workflow", "query", "contexts", "answer", "label", "reviewer", "comment", "statements",
@@ -138,8 +138,8 @@ def _owner_only(path: str, flags: int) -> int:
 
 def _rows(history: str, metric: str | None) -> Iterator[dict[str, Any]]:
     """Yield the calls picked for labelling, one row for each label, or one row for a call without labels."""
-    from ragtrace.history.labels import LabelStore, call_of_identity
     from ragtrace.history.reading import HistoryReader
+    from ragtrace.labels.label_store import LabelStore, call_of_identity
 
     with closing(LabelStore(history)) as store:
         picks, numbers = store.picks(metric), {identity: number for number, identity in store.identities().items()}
@@ -193,7 +193,7 @@ def _cell(value: object) -> str:
 
 
 def _import(options: argparse.Namespace) -> int:
-    from ragtrace.history.labels import LabelStore
+    from ragtrace.labels.label_store import LabelStore
 
     now = time()
     csv.field_size_limit(_MOST_CHARS)
@@ -245,7 +245,7 @@ def _label(line: int, row: Mapping[str, Any], *, metric: str | None, reviewer: s
     Raises:
         LabelFileError: the row is wrong.
     """
-    from ragtrace.history.labels import LABELS, Label, identity_of_call
+    from ragtrace.labels.label_store import LABELS, Label, identity_of_call
 
     value = _text(row, "label").lower()
     if not value:
@@ -270,7 +270,7 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 
 
 def _statements(line: int, row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    from ragtrace.history.labels import STATEMENT_LABELS
+    from ragtrace.labels.label_store import STATEMENT_LABELS
 
     given: Any = row.get("statements")
     found: Any = given or []
@@ -291,8 +291,8 @@ def _statements(line: int, row: Mapping[str, Any]) -> tuple[Mapping[str, Any], .
 
 
 def _import_from_tool(options: argparse.Namespace) -> int:
-    from ragtrace.history.label_imports import HUMAN_SOURCES, Meaning, import_labels, read_scores
-    from ragtrace.history.labels import LabelStore
+    from ragtrace.labels.label_imports import HUMAN_SOURCES, Meaning, import_labels, read_scores
+    from ragtrace.labels.label_store import LabelStore
 
     if None not in (options.bad_below, options.bad_above):
         print_error("pass --bad-below or --bad-above, not both")

@@ -16,7 +16,7 @@ from ragtrace.cli.options import add_command, positive_seconds, whole_number
 from ragtrace.system.terminal import FAILURE, OK, USAGE, flush, print_error
 
 if TYPE_CHECKING:
-    from ragtrace.fleet.serving import GatewayAddresses, GatewaySettings
+    from ragtrace.gateway.serving import GatewayAddresses, GatewaySettings
 
 _SERVE = """\
 Receives spans by OTLP/gRPC and OTLP/HTTP from applications in any language, forwards them untouched to the OTLP
@@ -99,9 +99,9 @@ def run(options: argparse.Namespace) -> int:
         print_error(f"{' and '.join(missing)} is not installed; write: pip install 'ragtrace-otel[serve]'")
         return USAGE
     import ragtrace
-    from ragtrace.fleet.config_file import read_config
-    from ragtrace.fleet.serving import TOKEN_VARIABLE, GatewaySettings, upstream_endpoint
     from ragtrace.fleet.tls import ListenerTls
+    from ragtrace.gateway.config_file import read_config
+    from ragtrace.gateway.serving import TOKEN_VARIABLE, GatewaySettings, upstream_endpoint
 
     tls = None
     if options.tls_cert is not None and options.tls_key is not None:
@@ -144,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _serve(settings: GatewaySettings) -> bool:
-    from ragtrace.fleet.serving import serve
+    from ragtrace.gateway.serving import serve
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

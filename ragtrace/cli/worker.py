@@ -92,8 +92,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the command `ragtrace worker` until a signal ends it, and return the exit status."""
     import ragtrace
     from ragtrace.core.errors import SettingsError
-    from ragtrace.fleet.config_file import read_config
-    from ragtrace.pipeline.fleet_broker import check_broker_url
+    from ragtrace.fleet.broker import check_broker_url
+    from ragtrace.gateway.config_file import read_config
     from ragtrace.runtime.current_runtime import current
 
     try:
@@ -111,9 +111,9 @@ def run(options: argparse.Namespace) -> int:
         print_error('a worker needs a judge: write judge = "openai:MODEL" into the file of --config')
         ragtrace.shutdown(timeout=options.drain_seconds)
         return USAGE
+    from ragtrace.fleet.broker import STORE_VARIABLE
     from ragtrace.fleet.celery_worker import longest_hold, run_worker
     from ragtrace.fleet.shared_state import share_state
-    from ragtrace.pipeline.fleet_broker import STORE_VARIABLE
 
     try:
         shared = share_state(
@@ -151,7 +151,7 @@ def _broker(options: argparse.Namespace, arguments: dict[str, Any]) -> tuple[str
 
 
 def _announce(url: str, concurrency: int) -> None:
-    from ragtrace.pipeline.fleet_broker import displayed_url
+    from ragtrace.fleet.broker import displayed_url
 
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.write(f"ragtrace: worker takes calls from {displayed_url(url)}, {concurrency} at a time\n")

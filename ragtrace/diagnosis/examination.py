@@ -37,7 +37,7 @@ from ragtrace.telemetry.spans.hold import held_span_count, hold_processors
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
     from ragtrace.estimates import BaselineLearner
-    from ragtrace.pipeline.canaries import CanaryJudging
+    from ragtrace.labels.canary_judging import CanaryJudging
 
 _IN_CODE: Final = (
     "judges, alerts and a backend's own API for scores are configured in code, or with the exporter: --app MODULE, or "
@@ -166,7 +166,7 @@ def _diagnosis(state: State, problems: tuple[str, ...] = (), **found: object) ->
 def _settings(settings: Settings) -> tuple[Setting, ...]:
     scalars = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "origins"}
     if settings.fleet:
-        from ragtrace.pipeline.fleet_broker import displayed_url
+        from ragtrace.fleet.broker import displayed_url
 
         scalars["fleet"] = displayed_url(settings.fleet)
     return tuple(

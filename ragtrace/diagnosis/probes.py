@@ -245,7 +245,7 @@ def probe_fleet(settings: Settings, environ: Mapping[str, str], probes: Probes) 
 
     A broker on Redis is also asked whether it keeps queued calls.
     """
-    from ragtrace.pipeline.fleet_broker import STORE_VARIABLE, displayed_url, is_redis
+    from ragtrace.fleet.broker import STORE_VARIABLE, displayed_url, is_redis
 
     if settings.fleet:
         probes.start("fleet", displayed_url(settings.fleet), partial(_ask_broker, settings.fleet))
@@ -257,7 +257,7 @@ def probe_fleet(settings: Settings, environ: Mapping[str, str], probes: Probes) 
 
 
 def _ask_broker(url: str) -> ProbeResult:
-    from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, CallBroker, check_broker_url
+    from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, CallBroker, check_broker_url
 
     check_broker_url(url, "fleet")
     try:
@@ -277,7 +277,7 @@ def _ask_redis_settings(url: str) -> ProbeResult:
 
     Redis may hide its settings, which is no failure.
     """
-    from ragtrace.pipeline.fleet_broker import CallBroker, redis_risks
+    from ragtrace.fleet.broker import CallBroker, redis_risks
 
     settings: dict[str, str] = {}
     with suppress(Exception):  # Redis is away, as another probe says
@@ -290,7 +290,7 @@ def _ask_redis_settings(url: str) -> ProbeResult:
 
 
 def _ask_redis(url: str) -> ProbeResult:
-    from ragtrace.pipeline.fleet_broker import CallBroker
+    from ragtrace.fleet.broker import CallBroker
 
     try:
         with CallBroker(url).redis() as client:

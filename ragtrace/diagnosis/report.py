@@ -9,13 +9,13 @@ from html import escape
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ragtrace.core.ledger import DeliveryCounts, Stats, Tally
-from ragtrace.history.spool_codec import SpoolContents
+from ragtrace.history.spool import SpoolContents
 from ragtrace.pipeline.health import LATELY_SECONDS, CaptureCounts, RecentOutcome
 from ragtrace.system.faults import printable
 
 if TYPE_CHECKING:
     from ragtrace.core.cost import Cost
-    from ragtrace.pipeline.canaries import CanaryAgreement
+    from ragtrace.labels.canary_judging import CanaryAgreement
 
 State: TypeAlias = Literal["running", "switched off", "shut down", "not configured", "environment"]
 """State of ragtrace in a process; `environment` is a diagnosis of environment variables without a process."""

@@ -1,1 +1,1 @@
-"""OTLP gateway of ragtrace, which receives spans of many processes, forwards them and scores their RAG calls."""
+"""Queue of RAG calls at a broker, with its two ends: processes that publish calls, and workers that judge them."""

@@ -20,9 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ragtrace.estimates import MetricAssignment
-from ragtrace.fleet.fleet_metrics import FleetMetrics
-from ragtrace.fleet.judging import FleetJudge, defect_of
-from ragtrace.pipeline.fleet_broker import (
+from ragtrace.fleet.broker import (
     CALLS,
     TASK,
     CallBroker,
@@ -31,14 +29,16 @@ from ragtrace.pipeline.fleet_broker import (
     make_celery_app,
     redis_risks,
 )
-from ragtrace.pipeline.queue_watch import QueueWatch
+from ragtrace.fleet.fleet_metrics import FleetMetrics
+from ragtrace.fleet.judging import FleetJudge, defect_of
+from ragtrace.fleet.queue_watch import QueueWatch
 from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.threads import start_in_thread
 
 if TYPE_CHECKING:
+    from ragtrace.fleet.judge_process import JudgeProcess
     from ragtrace.fleet.redis_delivery import HeldCalls
     from ragtrace.fleet.shared_state import SharedState
-    from ragtrace.runtime.runtime import Runtime
 
 _consumer: Any = import_module("celery.worker.consumer.consumer")
 _pools: Any = import_module("celery.concurrency.base")
@@ -72,7 +72,7 @@ class LoopPool(_pools.BasePool):  # type: ignore[misc]
     step of a call would wake one of them.
     """
 
-    runtime: ClassVar[Runtime]
+    runtime: ClassVar[JudgeProcess]
     judge: ClassVar[FleetJudge]
     body_can_be_buffer = True
     signal_safe = False
@@ -232,7 +232,7 @@ def _warn_of_redis_risks(broker: CallBroker) -> None:
 
 
 def run_worker(
-    runtime: Runtime, url: str, shared: SharedState, *, concurrency: int, started: Callable[[], object]
+    runtime: JudgeProcess, url: str, shared: SharedState, *, concurrency: int, started: Callable[[], object]
 ) -> bool:
     """Judge the RAG calls in the queue of the broker at *url* until SIGTERM or SIGINT.
 

@@ -11,8 +11,8 @@ from functools import partial
 from time import time
 from typing import Any, Final, cast
 
-from ragtrace.pipeline.call_message import DEADLINE_SECONDS, CallMessage, MessageError, read_message
-from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, REDIS_PREFIX, CallBroker, is_redis, make_queues
+from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, REDIS_PREFIX, CallBroker, is_redis, make_queues
+from ragtrace.fleet.call_message import DEADLINE_SECONDS, CallMessage, MessageError, read_message
 
 _INSPECT_SECONDS: Final = 1.0
 _UNKNOWN: Final = "unknown"

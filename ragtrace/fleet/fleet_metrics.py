@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter
 
     from ragtrace.fleet.budget import BudgetReader
-    from ragtrace.pipeline.queue_watch import QueueDepths
+    from ragtrace.fleet.queue_watch import QueueDepths
     from ragtrace.telemetry.fast_meters import FastMeter
 
 _BUDGET_SECONDS: Final = 5.0

@@ -12,15 +12,15 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 from uuid import uuid4
 
+from ragtrace.fleet.broker import HOLD_SECONDS, MOST_TRIES, REDIS_PREFIX, TASK, CallBroker, is_redis
+from ragtrace.fleet.call_message import CallMessage, MessageError, read_message
 from ragtrace.fleet.claims import Claim, WorkerClaims
-from ragtrace.pipeline.call_message import CallMessage, MessageError, read_message
-from ragtrace.pipeline.fleet_broker import HOLD_SECONDS, MOST_TRIES, REDIS_PREFIX, TASK, CallBroker, is_redis
 from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
-    from ragtrace.runtime.runtime import Runtime
+    from ragtrace.fleet.judge_process import JudgeProcess
 
 ClaimOutcome: TypeAlias = Claim | Literal["unknown"]
 """Outcome of claiming a call: the state of the claim; `unknown`: there is no store of claims, or it did not answer."""
@@ -61,7 +61,7 @@ class ScoreDelivery:
         timeout: seconds after which a call is acknowledged even so; its scores are in the exporters' queues.
     """
 
-    def __init__(self, runtime: Runtime, claims: WorkerClaims, timeout: float) -> None:
+    def __init__(self, runtime: JudgeProcess, claims: WorkerClaims, timeout: float) -> None:
         self._runtime, self._claims, self._timeout = runtime, claims, timeout
         self._changed = threading.Condition()
         self._waiting: list[_Undelivered] = []
@@ -191,7 +191,7 @@ class FleetJudge:
         timeout: seconds for the delivery of a call's scores.
     """
 
-    def __init__(self, runtime: Runtime, broker: CallBroker, claims: WorkerClaims, *, timeout: float) -> None:
+    def __init__(self, runtime: JudgeProcess, broker: CallBroker, claims: WorkerClaims, *, timeout: float) -> None:
         self._runtime, self._broker, self._claims = runtime, broker, claims
         self._gathered = GatheredClaims(claims)
         self.delivery = ScoreDelivery(runtime, claims, timeout)

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, ClassVar, Final
 from uuid import uuid4
 
-from ragtrace.pipeline.fleet_broker import CALLS, HOLD_SECONDS, REDIS_PREFIX, WORKER_NAME, CallBroker
+from ragtrace.fleet.broker import CALLS, HOLD_SECONDS, REDIS_PREFIX, WORKER_NAME, CallBroker
 from ragtrace.system.faults import faults
 
 _kombu: Any = import_module("kombu.transport")

@@ -6,9 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ragtrace.fleet.broker import is_redis
 from ragtrace.fleet.budget import REDIS_SCHEMES, BudgetLimits, BudgetReader, JudgeBudget
 from ragtrace.fleet.claims import Claims, WorkerClaims, open_claims
-from ragtrace.pipeline.fleet_broker import is_redis
 from ragtrace.system.faults import log_safely
 
 if TYPE_CHECKING:

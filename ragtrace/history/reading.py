@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from ragtrace.estimates import ADJUSTED_CALLS, NOT_LEARNED, Baseline, BaselineKey, CallTraits, CollectedScores
-from ragtrace.history.labels import Label, Pick, read_labels, read_picks
 from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
 
@@ -125,17 +124,17 @@ class HistoryReader:
     """
 
     def __init__(self, path: str) -> None:
-        self._database = history_file(path).connect_to_read()
-        self._database.execute("BEGIN")  # all later reads see the file as of this moment
+        self.database = history_file(path).connect_to_read()
+        self.database.execute("BEGIN")  # all later reads see the file as of this moment
 
     def close(self) -> None:
         """Close the history file."""
-        with closing(self._database):
-            self._database.rollback()
+        with closing(self.database):
+            self.database.rollback()
 
     def time_range(self) -> tuple[float, float] | None:
         """Return the times of the oldest and the newest RAG call in the history, or None if it has no calls."""
-        low, high = self._database.execute("SELECT min(at), max(at) FROM calls").fetchone()
+        low, high = self.database.execute("SELECT min(at), max(at) FROM calls").fetchone()
         return None if low is None else (low, high)
 
     def columns(self, start: float, end: float, workflow: str | None = None) -> CallColumns:
@@ -148,7 +147,7 @@ class HistoryReader:
         """
         where, chosen = _calls_condition(start, end, workflow)
         names = _NameNumbers(), _NameNumbers(), _NameNumbers()
-        rows = self._database.execute(
+        rows = self.database.execute(
             f"SELECT number, at, source, workflow, model, coalesce(decision, '') FROM calls WHERE {where}", chosen
         )
         coded = ((n, at, s, names[0][w], names[1][m], names[2][d]) for n, at, s, w, m, d in rows)
@@ -159,7 +158,7 @@ class HistoryReader:
         )
         what = "evaluator, probability, duration_s, n_calls, input_tokens, output_tokens, cost_usd, error IS NOT NULL"
         evaluation_call, looked = self._rows_of_calls(calls["number"], _EVALUATIONS, "evaluations", what, "1")
-        select = self._database.execute
+        select = self.database.execute
         sources = {number: CallOrigin.decode(body) for number, body in select("SELECT id, body FROM sources")}
         named = select("SELECT id, name, version FROM evaluators")
         evaluators = {number: f"{name}@{version}" for number, name, version in named}
@@ -186,7 +185,7 @@ class HistoryReader:
             condition: SQL condition for its rows.
         """
         least, most = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, -1)
-        rows = self._database.execute(
+        rows = self.database.execute(
             f"SELECT number, {what} FROM {table} WHERE number BETWEEN ? AND ? AND {condition}", (least, most)
         )
         known: Iterable[tuple[Any, ...]] = rows
@@ -206,7 +205,7 @@ class HistoryReader:
             For each number of a `StoredSeries` and each reason, how many there are.
         """
         where, chosen = _calls_condition(start, end, workflow)
-        return self._database.execute(
+        return self.database.execute(
             f"SELECT series, reason, count(*) FROM calls JOIN results USING (number) WHERE {where} AND score IS NULL"
             " GROUP BY series, reason",
             chosen,
@@ -220,7 +219,7 @@ class HistoryReader:
             last: row number of the last call.
             metric: of this metric alone; None: of all.
         """
-        rows = self._database.execute(
+        rows = self.database.execute(
             "SELECT number, series, score, reason, label FROM results WHERE number BETWEEN ?1 AND ?2"
             " AND (?3 IS NULL OR series IN (SELECT id FROM series WHERE metric = ?3))",
             (first, last, metric),
@@ -234,14 +233,14 @@ class HistoryReader:
         """
         found: dict[int, Mapping[str, Any]] = {}
         for number in numbers:
-            row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
+            row = self.database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
             if row is not None:
                 found[number] = json.loads(row[0])
         return found
 
     def evidence(self, number: int) -> dict[int, Mapping[str, Any]]:
         """Return the evidence for the scores of a stored call (claims and explanations), by evaluator number."""
-        rows = self._database.execute("SELECT evaluator, body FROM evidence WHERE number = ?", (number,))
+        rows = self.database.execute("SELECT evaluator, body FROM evidence WHERE number = ?", (number,))
         return {evaluator: json.loads(body) for evaluator, body in rows}
 
     def errors(self, first: int, last: int) -> dict[int, str]:
@@ -251,33 +250,26 @@ class HistoryReader:
             first: row number of the first call.
             last: row number of the last call.
         """
-        rows = self._database.execute("SELECT number, body FROM bodies WHERE number BETWEEN ? AND ?", (first, last))
+        rows = self.database.execute("SELECT number, body FROM bodies WHERE number BETWEEN ? AND ?", (first, last))
         found = {number: json.loads(body).get("error") for number, body in rows if '"error": null' not in body}
         return {number: str(error) for number, error in found.items() if error}
 
     def identities(self) -> dict[int, bytes]:
         """Return the identity (trace id and span id) of each stored call that has one, by row number."""
-        return dict(self._database.execute("SELECT number, identity FROM calls WHERE identity IS NOT NULL").fetchall())
-
-    def labels(self) -> list[Label]:
-        """Return all human labels in the history, or an empty list if it has no table of labels yet."""
-        return read_labels(self._database) if self._has_table("labels") else []
-
-    def picks(self, metric: str) -> list[Pick]:
-        """Return the calls picked for labelling for *metric*, or an empty list if there is no such table yet."""
-        return read_picks(self._database, metric) if self._has_table("picks") else []
+        return dict(self.database.execute("SELECT number, identity FROM calls WHERE identity IS NOT NULL").fetchall())
 
     def feedback(self) -> list[StoredFeedback]:
         """Return the user feedback on RAG calls, oldest first, or nothing if an older release created the history."""
-        if not self._has_table("feedback"):
+        if not self.has_table("feedback"):
             return []
-        rows = self._database.execute(
+        rows = self.database.execute(
             "SELECT identity, at, name, score, label, comment, correction FROM feedback ORDER BY at"
         )
         return [StoredFeedback(*row) for row in rows]
 
-    def _has_table(self, name: str) -> bool:
-        found = self._database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,))
+    def has_table(self, name: str) -> bool:
+        """Return whether the file has a table called *name*: an older release may have created the file."""
+        found = self.database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,))
         return found.fetchone() is not None
 
     def baseline(self, start: float, end: float, *, release: str | None, calls: int, least: int) -> Baseline:
@@ -342,7 +334,7 @@ class HistoryReader:
 
     def body(self, number: int) -> Mapping[str, Any]:
         """Return the stored texts and usage of the call with the row *number*, or {} if there is no such call."""
-        row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
+        row = self.database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
         found: Mapping[str, Any] = {} if row is None else json.loads(row[0])
         return found
 
@@ -355,7 +347,7 @@ class HistoryReader:
         """
         name, _, version = evaluator.rpartition("@")
         named = [f"{metric}@{of_metric}" for metric, of_metric in metrics.items()]
-        rows = self._database.execute(
+        rows = self.database.execute(
             "SELECT number FROM results WHERE series IN (SELECT id FROM series WHERE evaluator IN (SELECT id FROM"
             " evaluators WHERE name = ? AND version = ?) AND metric || '@' || version IN"
             f" ({', '.join('?' * len(named))})) GROUP BY number HAVING count(*) >= ?",
@@ -369,7 +361,7 @@ class HistoryReader:
         Calls of which it is not known are left out.
         """
         name, _, version = evaluator.rpartition("@")
-        rows = self._database.execute(
+        rows = self.database.execute(
             "SELECT number, body FROM evidence WHERE evaluator IN (SELECT id FROM evaluators WHERE name = ? AND"
             " version = ?) AND instr(body, '\"served_model\": ') > 0",
             (name, version),
@@ -381,13 +373,13 @@ class HistoryReader:
         """Return the queries of stored RAG calls by row number, with None where the history has no texts."""
         found: dict[int, str | None] = {}
         for number in sorted(numbers):
-            row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
+            row = self.database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
             found[number] = None if row is None else json.loads(row[0]).get("query") or None
         return found
 
     def workflow(self, number: int) -> str:
         """Return the workflow name of the stored call with the row *number*."""
-        (found,) = self._database.execute("SELECT workflow FROM calls WHERE number = ?", (number,)).fetchone()
+        (found,) = self.database.execute("SELECT workflow FROM calls WHERE number = ?", (number,)).fetchone()
         return str(found)
 
     def texts(self, numbers: Iterable[int]) -> dict[int, CallTexts]:
@@ -399,10 +391,10 @@ class HistoryReader:
         return {number: self._texts(number) for number in numbers}
 
     def _texts(self, number: int) -> CallTexts:
-        (identity,) = self._database.execute("SELECT identity FROM calls WHERE number = ?", (number,)).fetchone()
-        row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
-        shown = self._database.execute("SELECT evaluator, body FROM evidence WHERE number = ?", (number,)).fetchall()
-        labels = self._database.execute(
+        (identity,) = self.database.execute("SELECT identity FROM calls WHERE number = ?", (number,)).fetchone()
+        row = self.database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
+        shown = self.database.execute("SELECT evaluator, body FROM evidence WHERE number = ?", (number,)).fetchall()
+        labels = self.database.execute(
             "SELECT series, label FROM results WHERE number = ? AND label IS NOT NULL", (number,)
         ).fetchall()
         return CallTexts(

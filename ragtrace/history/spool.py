@@ -20,10 +20,10 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic, time
-from typing import Final
+from typing import Final, NamedTuple
 
+from ragtrace.core.unscored_call import UnscoredCall, decode, encode
 from ragtrace.history.schema import prepare
-from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCall, decode, encode
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import SQLiteFile, delay_forks, transaction
 
@@ -48,6 +48,22 @@ QUARANTINE_TRIES: Final = 5
 _MOST_TRIES: Final = 16
 """Number of tries after which a call is deleted unscored; with a lease of a minute, the last are a day apart."""
 _ROWS_AT_ONCE: Final = 256
+
+
+class ClaimedCall(NamedTuple):
+    """Unscored RAG call that this process has claimed from the spool file, with its row number there."""
+
+    number: int
+    unscored: UnscoredCall
+
+
+class SpoolContents(NamedTuple):
+    """Number and size of the calls in the spool file, and how many of them are claimed by processes."""
+
+    calls: int
+    bytes: int
+    claimed: int
+    """Number of calls that a process has claimed, even if the process was killed."""
 
 
 class Spool:

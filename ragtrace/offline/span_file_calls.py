@@ -10,8 +10,8 @@ from typing import Final
 
 from ragtrace.core.types import RagCall
 from ragtrace.offline.call_records import BadLine, CallLine
-from ragtrace.telemetry.reading.assembler import AssembledCall, CallAssembler
-from ragtrace.telemetry.reading.otlp_json import SpanFile, UnreadableSpan
+from ragtrace.span_reading.assembler import AssembledCall, CallAssembler
+from ragtrace.span_reading.otlp_json import SpanFile, UnreadableSpan
 
 _SPANS_PER_TICK: Final = 1_000
 """Number of spans that count as one second of the assembler's clock. The times in a file do not show where the other

@@ -46,8 +46,9 @@ from ragtrace.telemetry.spans.hold import HoldProcessor
 from ragtrace.telemetry.spans.writer import SpanWriter
 
 if TYPE_CHECKING:
-    from ragtrace.history.spool_codec import ClaimedCall, UnscoredCall
-    from ragtrace.pipeline.fleet_publisher import FleetPublisher
+    from ragtrace.core.unscored_call import UnscoredCall
+    from ragtrace.fleet.publisher import FleetPublisher
+    from ragtrace.history.spool import ClaimedCall
 
 _AN_INSTANT: Final = 0.001
 """Shortest time to wait that makes the worker continue a coroutine in a task."""
@@ -577,8 +578,8 @@ class CallProcessor:
 
         While the broker cannot be reached, store the call in the spool file, if there is one.
         """
-        from ragtrace.history.spool_codec import UnscoredCall  # only where there is a fleet
-        from ragtrace.pipeline.call_message import CallMessage
+        from ragtrace.core.unscored_call import UnscoredCall  # only where there is a fleet
+        from ragtrace.fleet.call_message import CallMessage
 
         if self._publisher is None:
             return
@@ -707,7 +708,7 @@ class CallProcessor:
             ends: filled with the outcome and reason of every call that was handled, for the case that it is not stored.
             until: monotonic seconds.
         """
-        from ragtrace.history.spool_codec import UnscoredCall  # only where there is a spool
+        from ragtrace.core.unscored_call import UnscoredCall  # only where there is a spool
 
         left = [work for work in claimed if work.spool_row is None and not work.is_spooled][::-1]
         with spooling.keep_open():

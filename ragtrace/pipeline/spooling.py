@@ -18,8 +18,8 @@ from ragtrace.system.faults import faults, guarded
 from ragtrace.system.threads import run_bounded
 
 if TYPE_CHECKING:
-    from ragtrace.history.spool import Spool
-    from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCall
+    from ragtrace.core.unscored_call import UnscoredCall
+    from ragtrace.history.spool import ClaimedCall, Spool, SpoolContents
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 _POLL_SECONDS: Final = 2.0

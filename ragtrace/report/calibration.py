@@ -29,9 +29,9 @@ from ragtrace.estimates import (
 )
 from ragtrace.estimates.calibration import label_sums
 from ragtrace.estimates.corrected import LabelledCall, corrected_rate
-from ragtrace.history.labels import Label, LabelStore, Pick
 from ragtrace.history.reading import HistoryReader
 from ragtrace.judges.llm.prompts import prompt_hash_of
+from ragtrace.labels.label_store import Label, LabelStore, Pick, labels_in, picks_in
 from ragtrace.report.model import UNRELIABLE, CorrectedRate
 from ragtrace.report.series import ScoreSeries, score_series
 
@@ -412,12 +412,12 @@ def corrected_rates(
         columns: calls of the history.
         chosen: which of them are meant.
     """
-    labels = reader.labels()
+    labels = labels_in(reader)
     if not labels:
         return {}
     identities, found = reader.identities(), dict[tuple[str, str], CorrectedRate]()
     for series in score_series(columns):
-        picks = reader.picks(series.metric) if series.unit and series.estimated else []
+        picks = picks_in(reader, series.metric) if series.unit and series.estimated else []
         mine = [label for label in labels if label.metric == series.metric]
         if not mine or not picks or not (series.weight[chosen] > 0).any():
             continue

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ragtrace.estimates import Interval, agreement
-from ragtrace.history.labels import call_of_identity
+from ragtrace.labels.label_store import call_of_identity
 from ragtrace.report import charts, wording
 from ragtrace.report.calibration import BAD, Calibration, LabelledPoint
 from ragtrace.report.html_page import template_environment

@@ -15,8 +15,8 @@ import numpy as np
 from ragtrace.capture.redact import Redact
 from ragtrace.core.unscored_reasons import status_of
 from ragtrace.history.call_filter import CallFilter
-from ragtrace.history.labels import Label, call_of_identity
 from ragtrace.history.reading import CallColumns, HistoryReader, StoredFeedback, StoredResult
+from ragtrace.labels.label_store import Label, call_of_identity, labels_in
 from ragtrace.report.model import Period
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class _CallFacts:
 
     @cached_property
     def _labels(self) -> dict[int, list[Label]]:
-        return self._by_call(self._reader.labels())
+        return self._by_call(labels_in(self._reader))
 
     @cached_property
     def _feedback(self) -> dict[int, list[StoredFeedback]]:

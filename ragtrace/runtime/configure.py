@@ -64,11 +64,11 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from ragtrace.alerts import Alert
-    from ragtrace.evaluation.canaries import CanarySet
+    from ragtrace.fleet.publisher import FleetPublisher
     from ragtrace.history.history import HistoryRecorder
     from ragtrace.history.source import CallOrigin
     from ragtrace.history.spool import Spool
-    from ragtrace.pipeline.fleet_publisher import FleetPublisher
+    from ragtrace.labels.canary_set import CanarySet
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 
@@ -85,7 +85,7 @@ _WHILE_SERVING: Final = ("ragtrace.block", "ragtrace.propagation", "ragtrace.run
 """Modules that an application may first use while it serves calls."""
 _FOR_JUDGE: Final = ("ragtrace.capture.prompt_parts",)
 """Modules that the worker first uses when a judge is shown the earlier turns of a conversation."""
-_FOR_SPANS: Final = ("ragtrace.telemetry.reading.assembler",)
+_FOR_SPANS: Final = ("ragtrace.span_reading.assembler",)
 """Modules that the worker first uses when spans of other instrumentations have ended."""
 
 
@@ -337,7 +337,7 @@ def _calibrations(settings: Settings, assignment: MetricAssignment, evaluators: 
 
 
 def _check_fleet(settings: Settings, judge: Judge | None) -> None:
-    from ragtrace.pipeline.fleet_broker import check_broker_url
+    from ragtrace.fleet.broker import check_broker_url
 
     check_broker_url(settings.fleet, settings.origins["fleet"])
     if judge is not None:
@@ -349,8 +349,8 @@ def _check_fleet(settings: Settings, judge: Judge | None) -> None:
 
 def _publisher(settings: Settings) -> FleetPublisher:
     from ragtrace.evaluation.sampling import QueueLoad
-    from ragtrace.pipeline.fleet_broker import MOST_CALLS, CallBroker
-    from ragtrace.pipeline.fleet_publisher import FleetPublisher
+    from ragtrace.fleet.broker import MOST_CALLS, CallBroker
+    from ragtrace.fleet.publisher import FleetPublisher
 
     return FleetPublisher(CallBroker(settings.fleet), QueueLoad(MOST_CALLS), judge_turns=settings.judge_turns)
 
@@ -369,7 +369,7 @@ def _canary_sets(settings: Settings, evaluators: Evaluators) -> tuple[CanarySet,
             f"canaries are judged by the judge, and there is none, got {settings.canaries!r} (from {origin}); "
             "configure judge=, or leave the canaries out"
         )
-    from ragtrace.evaluation.canaries import read_canaries
+    from ragtrace.labels.canary_set import read_canaries
 
     judged = MetricAssignment.from_evaluators(None, judge).judged
     return read_canaries(settings.canaries, judged, origin)

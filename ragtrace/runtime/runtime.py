@@ -18,9 +18,9 @@ from ragtrace.estimates import BaselineLearner, Calibrations, MetricAssignment, 
 from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.sampling import Sampler, Sampling
 from ragtrace.evaluation.scoring import Evaluators
+from ragtrace.labels.served_models import ServedModels
 from ragtrace.pipeline.health import HealthMonitor, RecentOutcomes
 from ragtrace.pipeline.processor import CallProcessor, JudgedCall, WorkItem
-from ragtrace.pipeline.served_models import ServedModels
 from ragtrace.pipeline.shutdown import (
     AT_LEAST_SECONDS,
     EXIT_SECONDS,
@@ -32,10 +32,10 @@ from ragtrace.pipeline.shutdown import (
     log_losses,
     reserved_after_scoring,
 )
-from ragtrace.pipeline.span_calls import SpanCalls
 from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.worker import Worker
 from ragtrace.recording.recorder import mark_forked
+from ragtrace.span_reading.span_calls import SpanCalls
 from ragtrace.system import exits
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import call_in_child
@@ -44,16 +44,22 @@ from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.telemetry.scores.feedback_sender import FeedbackSender
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace.telemetry.scores.score_sender import ScoreSender
-from ragtrace.telemetry.spans.hold import clear_before_flush, held_span_count, hold_processors, set_before_flush
+from ragtrace.telemetry.spans.hold import (
+    clear_before_flush,
+    held_span_count,
+    hold_processors,
+    release_unscored,
+    set_before_flush,
+)
 from ragtrace.telemetry.spans.writer import SpanWriter
 
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
-    from ragtrace.evaluation.canaries import CanarySet
+    from ragtrace.core.unscored_call import UnscoredCall
+    from ragtrace.fleet.publisher import FleetPublisher
     from ragtrace.history.spool import Spool
-    from ragtrace.history.spool_codec import UnscoredCall
-    from ragtrace.pipeline.canaries import CanaryJudging
-    from ragtrace.pipeline.fleet_publisher import FleetPublisher
+    from ragtrace.labels.canary_judging import CanaryJudging
+    from ragtrace.labels.canary_set import CanarySet
 
 
 _SETTLE_SECONDS: Final = 0.25
@@ -264,7 +270,10 @@ class Runtime:
             self._sampler.queue_load = publisher.load
         self._drain = ShutdownTask(self._shut_down, self.worker)
         self._span_calls = SpanCalls(
-            self.call_ended, self.worker.throttle.yield_interpreter, most_bytes=settings.queue_bytes // 4
+            self.call_ended,
+            release_unscored,
+            self.worker.throttle.yield_interpreter,
+            most_bytes=settings.queue_bytes // 4,
         )
         self._span_calls.start(self.worker.start)
         set_before_flush(self._wait_idle)
@@ -276,11 +285,11 @@ class Runtime:
         judge, settings = self.evaluators.judge, self.settings
         if judge is None:
             return None
-        from ragtrace.pipeline.canaries import CanaryJudging
+        from ragtrace.labels.canary_judging import CanaryJudging
 
         store = None
         if settings.store:
-            from ragtrace.history.canaries import CanaryStore
+            from ragtrace.labels.canary_store import CanaryStore
 
             store = CanaryStore(settings.store)
         return CanaryJudging(

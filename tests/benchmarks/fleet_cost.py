@@ -29,8 +29,8 @@ from typing import Final
 
 import ragtrace
 from ragtrace.core.types import Document
-from ragtrace.pipeline.call_message import CallMessage
-from ragtrace.pipeline.fleet_broker import CallBroker
+from ragtrace.fleet.broker import CallBroker
+from ragtrace.fleet.call_message import CallMessage
 from tests.benchmarks.subjects.handwritten import Forgetting
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over, running_worker

@@ -41,10 +41,10 @@ from google.protobuf.json_format import MessageToJson
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ragtrace.core.step import CallBuilder
-from ragtrace.fleet.gateway import Gateway
-from ragtrace.fleet.otlp_requests import ExportRequest, Payload
-from ragtrace.fleet.span_scoring import SpanScorer
-from ragtrace.fleet.upstream import METHOD
+from ragtrace.gateway.gateway import Gateway
+from ragtrace.gateway.otlp_requests import ExportRequest, Payload
+from ragtrace.gateway.span_scoring import SpanScorer
+from ragtrace.gateway.upstream import METHOD
 from tests.support.malformed_otlp import malformed_bodies, valid_requests
 from tests.support.services import free_ports, mlflow, phoenix, require, rotel
 

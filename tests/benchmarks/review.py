@@ -28,7 +28,7 @@ from typing import Final
 import httpx
 
 from ragtrace.cli import main as ragtrace
-from ragtrace.history.labels import Label, LabelStore
+from ragtrace.labels.label_store import Label, LabelStore
 from tests.benchmarks.report import simulated
 from tests.support.history import fill
 

@@ -15,7 +15,7 @@ from compose_spec import PyCompose
 import ragtrace
 from ragtrace.cli import serve, worker
 from ragtrace.core import semconv
-from ragtrace.fleet.config_file import read_config
+from ragtrace.gateway.config_file import read_config
 from ragtrace_exporters.openmetrics.snapshot import sample_names
 from tests.support.kits import KITS
 

@@ -21,7 +21,7 @@ import ragtrace
 from ragtrace.cli import main
 from ragtrace.diagnosis import diagnose_environment
 from ragtrace.diagnosis.report import Check
-from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, TASK, CallBroker
+from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, TASK, CallBroker
 from ragtrace.system.faults import faults
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over, running_worker

@@ -14,9 +14,9 @@ import pytest
 
 import ragtrace
 from ragtrace.core.types import Document
-from ragtrace.pipeline import fleet_publisher
-from ragtrace.pipeline.call_message import MOST_BYTES, CallMessage, MessageError, read_message
-from ragtrace.pipeline.fleet_broker import CallBroker, QueueFullError, make_queues
+from ragtrace.fleet import publisher as fleet_publisher
+from ragtrace.fleet.broker import CallBroker, QueueFullError, make_queues
+from ragtrace.fleet.call_message import MOST_BYTES, CallMessage, MessageError, read_message
 from ragtrace.system.faults import faults
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over

@@ -14,10 +14,10 @@ import pytest
 import redis
 
 from ragtrace.core import semconv
+from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, MOST_TRIES, REDIS_PREFIX, CallBroker
+from ragtrace.fleet.call_message import write_message
 from ragtrace.fleet.claims import RedisClaims, WorkerClaims, claim_id
 from ragtrace.fleet.judging import FleetJudge
-from ragtrace.pipeline.call_message import write_message
-from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, MOST_TRIES, REDIS_PREFIX, CallBroker
 from ragtrace.runtime.current_runtime import current
 from ragtrace.testing import FakeJudge
 from tests.support.brokers import Broker, redis_broker

@@ -12,9 +12,9 @@ import pytest
 import ragtrace
 from ragtrace.core import semconv
 from ragtrace.diagnosis import diagnose_environment
-from ragtrace.fleet.serving import GatewaySettings, serve
-from ragtrace.pipeline.fleet_broker import CALLS as QUEUE
-from ragtrace.pipeline.fleet_broker import DEAD_LETTERS, CallBroker, QueueFullError
+from ragtrace.fleet.broker import CALLS as QUEUE
+from ragtrace.fleet.broker import DEAD_LETTERS, CallBroker, QueueFullError
+from ragtrace.gateway.serving import GatewaySettings, serve
 from ragtrace.runtime.current_runtime import current
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over, running_worker

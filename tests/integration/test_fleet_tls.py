@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 import trustme
 
-from ragtrace.pipeline.fleet_broker import CALLS, CallBroker
+from ragtrace.fleet.broker import CALLS, CallBroker
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over, running_worker
 from tests.support.judge_server import JudgeServer, labels

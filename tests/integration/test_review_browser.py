@@ -20,8 +20,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from ragtrace.cli import main
-from ragtrace.history.labels import Label, LabelStore
 from ragtrace.history.schema import history_file
+from ragtrace.labels.label_store import Label, LabelStore
 from ragtrace.system.terminal import OK
 from tests.support import hostile
 from tests.support.browser import chromium

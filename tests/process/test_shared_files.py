@@ -14,8 +14,8 @@ import pytest
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.core.types import RagCall
+from ragtrace.core.unscored_call import UnscoredCall
 from ragtrace.history.spool import Spool
-from ragtrace.history.spool_codec import UnscoredCall
 from ragtrace.system.faults import faults
 
 ROOT: Final = Path(__file__).parents[2]

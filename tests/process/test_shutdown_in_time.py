@@ -17,7 +17,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 import ragtrace
 from ragtrace.core.ledger import Ledger
 from ragtrace.core.step import Step
-from ragtrace.history.spool_codec import decode
+from ragtrace.core.unscored_call import decode
 from ragtrace.pipeline.processor import WorkItem
 from ragtrace.pipeline.shutdown import ShutdownBudget, end_spans, reserved_after_scoring
 from ragtrace.runtime.current_runtime import current

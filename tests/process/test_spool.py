@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import ragtrace
 from ragtrace.core.errors import JudgeError
+from ragtrace.core.unscored_call import decode
 from ragtrace.history.spool import Spool
-from ragtrace.history.spool_codec import decode
 from ragtrace.runtime import current
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.spans.hold import without_releasing_held

@@ -14,7 +14,7 @@ from typing import Final
 
 import redis
 
-from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, CallBroker
+from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, CallBroker
 from tests.support.services import free_ports, require, running
 
 RABBITMQ: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")

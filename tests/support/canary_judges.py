@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final, NamedTuple
 
-from ragtrace.alerts.canary_drift import AgreementMonitor, Drift
-from ragtrace.evaluation.canaries import CANARY_LABELS, CanaryLabel
+from ragtrace.alerts.canary_drift import CANARY_LABELS, AgreementMonitor, CanaryLabel, Drift
 
 
 class ErrorRates(NamedTuple):

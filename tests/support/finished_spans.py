@@ -9,7 +9,7 @@ from typing import Any
 
 from opentelemetry.trace import SpanContext
 
-from ragtrace.telemetry.reading.finished_span import FinishedSpan
+from ragtrace.span_reading.finished_span import FinishedSpan
 
 _RECORDINGS = Path(__file__).parents[1] / "files" / "recorded"
 START_NS = 1_700_000_000_000_000_000

@@ -12,9 +12,9 @@ from typing import Final
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.core.types import Document, RagCall
+from ragtrace.core.unscored_call import UnscoredCall
+from ragtrace.fleet.call_message import CallMessage
 from ragtrace.fleet.claims import Claim, ClaimRequest, Claims
-from ragtrace.history.spool_codec import UnscoredCall
-from ragtrace.pipeline.call_message import CallMessage
 from tests.support.http_judge import JUDGE_URL
 from tests.support.services import running
 

@@ -32,8 +32,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from ragtrace.core import semconv
 from ragtrace.core.ledger import FLEET
-from ragtrace.pipeline.call_message import read_message
-from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, CallBroker
+from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, CallBroker
+from ragtrace.fleet.call_message import read_message
 from tests.support.brokers import Broker
 from tests.support.fleet import ROOT, running_worker
 from tests.support.gateway import trace_calls

@@ -22,9 +22,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from opentelemetry.trace import SpanContext, set_span_in_context
 
-from ragtrace.fleet.gateway import Gateway
-from ragtrace.fleet.serving import GatewayAddresses, GatewaySettings, serve
-from ragtrace.fleet.upstream import METHOD, SERVICE
+from ragtrace.gateway.gateway import Gateway
+from ragtrace.gateway.serving import GatewayAddresses, GatewaySettings, serve
+from ragtrace.gateway.upstream import METHOD, SERVICE
 
 START_S = 20.0
 END_S = 40.0

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ragtrace.core.labels import STATEMENT_METRICS
-from ragtrace.history.labels import Label, Review
 from ragtrace.history.reading import HistoryReader
-from ragtrace.history.review_queue import ReviewQueue, Verdict
 from ragtrace.judges.lexical.statements import sentences
+from ragtrace.labels.label_store import Label, Review
+from ragtrace.labels.review_queue import ReviewQueue, Verdict
 from ragtrace.report.wording import merge_ranges, split_at_marks
 
 _SUPPORT: Final = {

@@ -83,7 +83,7 @@ def _serve(options: argparse.Namespace) -> int:
     import uvicorn
 
     from ragtrace.cli.review.site import ReviewSettings, create_application
-    from ragtrace.history.labels import LabelStore
+    from ragtrace.labels.label_store import LabelStore
 
     with closing(LabelStore(options.history)):  # creates the tables of labels in a history that has none
         pass

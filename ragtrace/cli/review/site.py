@@ -21,9 +21,9 @@ from starlette.routing import Route
 from ragtrace.cli.review.call_view import read_call, statement_ranges
 from ragtrace.cli.review.security import HostGuard, RefusedError, Session
 from ragtrace.core.text import encodable
-from ragtrace.history.labels import LABELS, STATEMENT_LABELS, LabelStore, Review, ReviewChangedError
 from ragtrace.history.reading import HistoryReader
-from ragtrace.history.review_queue import SOURCES, STATUSES, QueueFilter, ReviewQueue, Source, Status
+from ragtrace.labels.label_store import LABELS, STATEMENT_LABELS, LabelStore, Review, ReviewChangedError
+from ragtrace.labels.review_queue import SOURCES, STATUSES, QueueFilter, ReviewQueue, Source, Status
 from ragtrace.report import wording
 from ragtrace.report.calibration import DEFAULT_METRIC
 from ragtrace.system.sqlite_files import SQLiteFileError

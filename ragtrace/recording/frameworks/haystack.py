@@ -20,9 +20,9 @@ from ragtrace.core import semconv
 from ragtrace.recording.frameworks.runs import FrameworkRuns, RunKind
 from ragtrace.recording.proxies import Proxy
 from ragtrace.recording.recorder import RecordingRuntime
+from ragtrace.span_reading.haystack import question_among_inputs
+from ragtrace.span_reading.messages import documents_of_results, result_documents
 from ragtrace.system.faults import guarded
-from ragtrace.telemetry.reading.haystack import question_among_inputs
-from ragtrace.telemetry.reading.messages import documents_of_results, result_documents
 
 _INPUTS: Final = frozenset(
     (

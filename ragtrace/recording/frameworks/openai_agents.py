@@ -18,9 +18,9 @@ from ragtrace.core import semconv
 from ragtrace.recording.frameworks.runs import FrameworkRuns
 from ragtrace.recording.proxies import Proxy
 from ragtrace.recording.recorder import RecordingRuntime
+from ragtrace.span_reading.messages import result_documents
+from ragtrace.span_reading.values import parse_json
 from ragtrace.system.faults import faults, guarded
-from ragtrace.telemetry.reading.messages import result_documents
-from ragtrace.telemetry.reading.values import parse_json
 
 _MODELS: Final = ("generation", "response")
 _PARTS: Final = ("agent", *_MODELS, "function", "handoff", "turn")

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core.types import Observer
+from ragtrace.span_reading.intake import span_bytes
 from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.threads import run_all_bounded
 from ragtrace.telemetry.export.after_fork import SPANS, ChildRenewal
-from ragtrace.telemetry.reading.intake import span_bytes
 from ragtrace.telemetry.spans.hold import without_releasing_held
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core import semconv
 from ragtrace.core.types import JudgedTexts
+from ragtrace.span_reading.intake import SpanIntake, span_bytes
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import call_in_child
-from ragtrace.telemetry.reading.intake import SpanIntake, span_bytes
 from ragtrace.telemetry.spans.fast import bounded_list
 from ragtrace.telemetry.spans.span_providers import sees_ends_only
 
@@ -255,6 +255,12 @@ def clear_before_flush(before_flush: Callable[[float], bool]) -> None:
     for hold in hold_processors():
         if hold.before_flush == before_flush:
             hold.before_flush = None
+
+
+def release_unscored(span_id: int) -> None:
+    """Export the span *span_id*, which gets no scores, if a `HoldProcessor` holds it back."""
+    for hold in hold_processors():
+        hold.release_unscored(span_id)
 
 
 def held_span_count() -> int:

@@ -7,8 +7,8 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
+from ragtrace.span_reading.intake import SpanIntake
 from ragtrace.system.faults import guarded
-from ragtrace.telemetry.reading.intake import SpanIntake
 from ragtrace.telemetry.spans.hold import HoldProcessor, hold_processors
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import pytest
 import ragtrace
 from ragtrace.cli import main
 from ragtrace.core.types import Evaluation, Score
-from ragtrace.history.labels import Label, LabelStore, LabelValue
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.writing import QueuedCall
+from ragtrace.labels.label_store import Label, LabelStore, LabelValue
 from ragtrace.report.analysis import build_report
 from ragtrace.report.html_page import render_html
 from ragtrace.report.markdown import render_markdown

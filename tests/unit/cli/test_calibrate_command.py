@@ -21,11 +21,11 @@ from ragtrace.cli import main
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Evaluation, Score
 from ragtrace.estimates import CalibrationKey, read_calibrations
-from ragtrace.history.labels import LabelStore, call_of_identity
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, QueuedCall
+from ragtrace.labels.label_store import LabelStore, call_of_identity, labels_in, picks_in
 from ragtrace.report.calibration import calibrate, judged_calls, pick_calls
 from ragtrace.system.terminal import FAILURE, OK, USAGE
 from tests.support.history import GIB, call_of
@@ -614,7 +614,7 @@ def test_a_history_of_a_former_release_is_read_and_goes_on(
     (item,) = [each for each in reported["measured"] if each["metric"] == "faithfulness"]
     assert (item["corrected"] is not None) is (layout == 2)
     with closing(HistoryReader(str(path))) as reader:
-        assert [len(reader.feedback()), len(reader.labels()), len(reader.picks("faithfulness"))] == [
+        assert [len(reader.feedback()), len(labels_in(reader)), len(picks_in(reader, "faithfulness"))] == [
             int(layout >= 1), int(layout == 2), int(layout == 2),
         ]  # fmt: skip
     fill(path, calls=60)

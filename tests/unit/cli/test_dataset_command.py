@@ -16,10 +16,10 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from ragtrace.cli import main
 from ragtrace.core.feedback import Feedback
 from ragtrace.core.types import Document, Evaluation, RagCall, Score, Unscored
-from ragtrace.history.labels import Label, LabelStore
 from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, QueuedCall
+from ragtrace.labels.label_store import Label, LabelStore
 from ragtrace.offline.call_records import CallFile, CallLine
 from ragtrace.system.terminal import FAILURE, OK, USAGE
 from tests.support.history import GIB

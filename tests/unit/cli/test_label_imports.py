@@ -12,10 +12,10 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.cli import main
 from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.history.labels import LabelStore
 from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, QueuedCall
+from ragtrace.labels.label_store import LabelStore
 from ragtrace.system.terminal import FAILURE, OK, USAGE
 from tests.support.history import GIB
 

@@ -18,10 +18,10 @@ from ragtrace.cli import main
 from ragtrace.cli.review.security import Session
 from ragtrace.cli.review.site import ReviewSettings, create_application
 from ragtrace.core.text import encodable
-from ragtrace.history.labels import Label, LabelStore, Pick
-from ragtrace.history.review_queue import QueueFilter, ReviewQueue
 from ragtrace.history.schema import history_file
 from ragtrace.history.writing import QueuedCall
+from ragtrace.labels.label_store import Label, LabelStore, Pick
+from ragtrace.labels.review_queue import QueueFilter, ReviewQueue
 from ragtrace.system.terminal import FAILURE, USAGE
 from tests.support import hostile
 from tests.support.browser import Parsed

@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from ragtrace.core import semconv
 from ragtrace.fleet.fleet_metrics import FleetMetrics
-from ragtrace.pipeline.queue_watch import QueueDepths
+from ragtrace.fleet.queue_watch import QueueDepths
 from ragtrace.system.faults import faults
 
 

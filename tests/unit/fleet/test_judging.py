@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from ragtrace.fleet.broker import TASK
 from ragtrace.fleet.judging import defect_of
-from ragtrace.pipeline.fleet_broker import TASK
 
 HEADERS = {"task": TASK, "id": "1", "eta": None, "expires": None, "group": None}
 EMBEDDED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}

@@ -20,8 +20,8 @@ from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import CitedPart, Turn
 from ragtrace.core.types import Document, RagCall, Timing, Usage
-from ragtrace.history.spool import Spool
-from ragtrace.history.spool_codec import ClaimedCall, UnscoredCall, decode, encode
+from ragtrace.core.unscored_call import UnscoredCall, decode, encode
+from ragtrace.history.spool import ClaimedCall, Spool
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
 

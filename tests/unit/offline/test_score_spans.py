@@ -12,8 +12,8 @@ from ragtrace.cli import main
 from ragtrace.offline import span_file_calls
 from ragtrace.offline.call_records import CallLine
 from ragtrace.offline.span_file_calls import SpanFileCalls
+from ragtrace.span_reading.assembler import CallAssembler
 from ragtrace.system.terminal import FAILURE, OK
-from ragtrace.telemetry.reading.assembler import CallAssembler
 from tests.support.offline_judge import WordyJudge
 
 RECORDED: Final = Path(__file__).parents[2] / "files" / "recorded"

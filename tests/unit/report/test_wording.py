@@ -12,9 +12,9 @@ import pytest
 
 import ragtrace
 from ragtrace.cli.review.call_view import read_call
-from ragtrace.history.labels import Review
 from ragtrace.history.reading import HistoryReader
-from ragtrace.history.review_queue import ReviewQueue
+from ragtrace.labels.label_store import Review
+from ragtrace.labels.review_queue import ReviewQueue
 from ragtrace.report.analysis import build_report
 from ragtrace.report.html_page import render_html
 from ragtrace.report.json_csv import to_csv, to_json

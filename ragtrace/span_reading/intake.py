@@ -1,0 +1,308 @@
+"""Queue for the spans of other instrumentations, filled on the application's threads and read in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from sys import getsizeof
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import ref
+
+from opentelemetry.context import get_current
+
+from ragtrace.core import semconv
+from ragtrace.core.step import CallBuilder, Step
+from ragtrace.system import framework_runs
+from ragtrace.system.context import RECORDER_KEY
+from ragtrace.system.faults import faults
+from ragtrace.system.forks import call_in_child
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.trace import SpanContext
+
+_CAPACITY: Final = 8_192
+"""Most spans in the queue, which the worker empties four times a second."""
+_MOST_BYTES: Final = 16 << 20
+"""Most bytes of the ended spans in the queue; the last span may exceed the limit."""
+_UNMEASURED: Final = 64
+"""Fewest spans in the queue at which the memory of all is measured: with fewer, the worker keeps up."""
+_SPAN_BYTES: Final = 2_000
+"""Memory of a span without the texts."""
+_MOST_OPEN: Final = 16_384
+_MOST_STEPS: Final = 2_000
+"""Most steps of one decorated call, spans inside it included."""
+_MODEL_LIBRARIES: Final = (
+    "genai", "gen_ai", "openai", "anthropic", "langchain", "langgraph", "llamaindex", "llama_index", "haystack",
+    "pydantic-ai", "pydantic_ai", "pydantic ai", "traceloop", "openinference", "bedrock", "vertexai",
+    "google_generativeai", "cohere",
+    "mistral", "ollama", "groq", "together", "litellm", "dspy", "crewai", "agno", "autogen", "smolagents",
+    "chroma", "pinecone", "qdrant", "weaviate", "milvus", "lancedb", "marqo", "mcp", "agents", "ragtrace",
+)  # fmt: skip
+"""Parts of the names of instrumentation scopes whose spans describe model calls, retrievals, tools and agents."""
+_MARKS: Final = frozenset(
+    {
+        semconv.OPERATION_NAME,
+        semconv.OI_KIND,
+        semconv.TRACELOOP_KIND,
+        semconv.LLM_REQUEST_TYPE,
+        semconv.HAYSTACK_COMPONENT_NAME,
+        semconv.HAYSTACK_PIPELINE_INPUT,
+    }
+)
+"""Names of attributes of which every span of generative AI has at least one."""
+
+_SKIPPED: Final = Step()
+"""Marker of a span that is no step here: a framework's listener records it, or nothing is to be recorded."""
+
+
+@lru_cache(maxsize=1024)
+def _names_model_library(scope: str) -> bool:
+    return any(part in scope.lower() for part in _MODEL_LIBRARIES)
+
+
+def is_genai(span: ReadableSpan) -> bool:
+    """Return whether *span* describes a generative AI operation, judged by its instrumentation scope and attributes."""
+    scope = span.instrumentation_scope
+    if scope is not None and _names_model_library(scope.name):
+        return True
+    # Six look-ups in the SDK's attributes would take longer.
+    return not _MARKS.isdisjoint(span.attributes or ())
+
+
+def span_bytes(span: ReadableSpan) -> int:
+    """Return the approximate memory size of *span* and its attribute values, in bytes."""
+    attributes: Any = span.attributes
+    if attributes is None:
+        return _SPAN_BYTES
+    # Each look-up in the SDK's mapping takes a Python call, while a copy is a dict.
+    copy = getattr(attributes, "copy", None)
+    return _SPAN_BYTES + sum(map(getsizeof, (attributes if copy is None else copy()).values()))
+
+
+class LostSpan(NamedTuple):
+    """Ended span that did not fit into the queue, reduced to its ids and its parent's id."""
+
+    context: SpanContext
+    parent_id: int
+    """Span id of the parent; 0 for a root span."""
+    is_genai: bool
+
+
+class SpanIntake:
+    """Bounded queue of started and ended spans, from the application's threads to the background thread.
+
+    A span is queued when it starts, by a weak reference, and again when it ends. On the application's threads no more
+    is done than that, and to tell which spans may be the root of a call. A span inside a decorated function becomes a
+    step of that call.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+        call_in_child(self.reset)
+        _intakes.append(ref(self))
+
+    def reset(self) -> None:
+        """Empty the queue of spans, at the start and in a forked child."""
+        self._spans: deque[tuple[ReadableSpan | ref[ReadableSpan], int]] = deque()
+        """Queue of weak references to started spans, and of ended spans, each with its bytes; 0 if not measured."""
+        self._bytes = 0
+        self._lock = threading.Lock()  # a fork copies the lock, perhaps held
+        self._dropped: deque[LostSpan | None] = deque()
+        """Ended spans that did not fit into the queue; None for those beyond `_MOST_OPEN`."""
+        self._open: dict[int, Step | None] = {}
+        self._woken: object = None
+        """Value of `_wake` that was called last: each runtime's worker is started once."""
+
+    def started(self, span: ReadableSpan, context: Context | None) -> None:
+        """Queue the started *span*.
+
+        If it is a span of generative AI, spans below it are known to be no root of a call.
+
+        Args:
+            span: the span.
+            context: the context in which it was started; None: the current one.
+        """
+        span_context = span.context
+        if _wake is None or span_context is None or not span_context.trace_flags.sampled:
+            return
+        recorder: Any = (get_current() if context is None else context).get(RECORDER_KEY)
+        names = framework_runs.span_names
+        if framework_runs.find_context is not None and (is_genai(span) or span.name in names):
+            scope = span.instrumentation_scope
+            is_same = scope is not None and scope.name in framework_runs.scopes
+            if is_same or span.name in names:
+                self._note_open(span_context.span_id, _SKIPPED)
+                return
+            if recorder is None and (run := framework_runs.find_context()) is not None:
+                recorder = run[RECORDER_KEY]
+                if getattr(recorder, "call_builder", None) is None:  # dropped by the head sampler, or in no call
+                    self._note_open(span_context.span_id, _SKIPPED)
+                    return
+        builder: CallBuilder | None = getattr(recorder, "call_builder", None)
+        if recorder is not None and builder is not None:
+            self._begin_step(span, recorder.step, builder)
+        elif is_genai(span):
+            self._note_open(span_context.span_id, None)
+        if builder is None:
+            # A weak reference, as the span itself would keep its texts in memory. Where there is no room nothing is
+            # lost yet: the span is queued again when it ends, with all that is on it, and counted if that fails, too.
+            self._add(ref(span), 0)
+
+    def _begin_step(self, span: ReadableSpan, outer: Step, builder: CallBuilder) -> None:
+        """Add a step for a started span to the RAG call of the surrounding decorated function."""
+        if len(builder.steps) >= _MOST_STEPS:
+            faults.warn_once(
+                "spans not evaluated: too many in one call",
+                "a decorated call has more than %d spans of other instrumentations inside; further ones are no steps "
+                "of it, and each is counted in ragtrace.stats().faults",
+                _MOST_STEPS,
+            )
+            return
+        step = Step()
+        above = None if span.parent is None else self._open.get(span.parent.span_id)
+        if above is _SKIPPED:
+            above = None
+        step.parent, step.written, step.end_ns = above or outer, True, 0
+        builder.steps.append(step)
+        if span.context is not None:
+            self._note_open(span.context.span_id, step)
+
+    def _note_open(self, span_id: int, step: Step | None) -> None:
+        self._open[span_id] = step
+        if len(self._open) > _MOST_OPEN:  # spans that were never ended
+            self._open.pop(next(iter(self._open), 0), None)
+
+    def ended(self, span: ReadableSpan) -> int:
+        """Queue the ended *span*, and return its size in bytes if it may be the root span of a RAG call, else 0.
+
+        A span that may be a root waits for scores.
+        """
+        context = span.context
+        if _wake is None or context is None or not context.trace_flags.sampled:
+            return 0
+        step = self._open.pop(context.span_id, None)
+        if step is _SKIPPED:
+            return 0
+        if step is not None:
+            step.deferred_reading, step.ended = _DeferredSpan(span, step), True
+            return 0
+        scope, parent = span.instrumentation_scope, span.parent
+        is_own = scope is not None and scope.name == semconv.SCOPE  # only the runtime itself may hold this back
+        may_be_root = not is_own and (parent is None or parent.span_id not in self._open) and is_genai(span)
+        is_measured = may_be_root or len(self._spans) >= _UNMEASURED
+        size = span_bytes(span) if is_measured else 0
+        if not self._add(span, size):
+            is_known = len(self._dropped) < _MOST_OPEN
+            parent_id = 0 if parent is None else parent.span_id
+            self._dropped.append(LostSpan(context, parent_id, is_genai(span)) if is_known else None)
+            return 0
+        return size if may_be_root else 0
+
+    def _add(self, span: ReadableSpan | ref[ReadableSpan], size: int) -> bool:
+        if len(self._spans) >= _CAPACITY or self._bytes > _MOST_BYTES:
+            return False
+        self._spans.append((span, size))
+        if size:
+            with self._lock:
+                self._bytes += size
+        wake = _wake
+        if self._woken is not wake and wake is not None:
+            self._woken = wake
+            wake()
+        return True
+
+    def take(self) -> ReadableSpan | None:
+        """Remove the oldest span from the queue and return it, or None if the queue is empty."""
+        with suppress(IndexError):
+            while True:
+                span, size = self._spans.popleft()
+                if size:
+                    with self._lock:
+                        self._bytes -= size
+                found = span() if isinstance(span, ref) else span
+                if found is not None:  # None: the span has ended, did not fit into the queue, and is gone
+                    return found
+        return None
+
+    def take_dropped(self) -> list[LostSpan | None]:
+        """Return the ended spans that did not fit into the queue since the previous call of this method.
+
+        The entry for one after very many others is None.
+        """
+        dropped: list[LostSpan | None] = []
+        with suppress(IndexError):
+            while True:
+                dropped.append(self._dropped.popleft())
+        return dropped
+
+
+class _DeferredSpan:
+    """Ended span inside a decorated function, to be read later as a step of its RAG call."""
+
+    __slots__ = ("_span", "_step")
+
+    def __init__(self, span: ReadableSpan, step: Step) -> None:
+        self._span: ReadableSpan | None = span
+        self._step = step
+
+    def read(self) -> None:
+        """Read the span, and copy its contents into the step of the RAG call.
+
+        If the span describes no step of a RAG call, mark the step as not ended.
+        """
+        from ragtrace.span_reading.finished_span import from_sdk_span  # only where spans are read
+        from ragtrace.span_reading.readers import read_span
+
+        span, step = self._span, self._step
+        self._span = None
+        finished = None if span is None else from_sdk_span(span)
+        reading = None if finished is None else read_span(finished)
+        if reading is None or reading.calls_tools:
+            step.ended = False
+            return
+        parent = step.parent
+        vars(step).update(vars(reading.step))
+        step.parent = parent
+
+    def clear(self) -> None:
+        """Discard the span without reading it."""
+        self._span = None
+
+
+_intakes: list[ref[SpanIntake]] = []
+_wake: Callable[[], object] | None = None
+"""Function that starts the worker at a queue's first span; None as long as no runtime reads the spans."""
+
+
+def set_wake(wake: Callable[[], object]) -> None:
+    """Let all span queues accept spans.
+
+    The first span calls *wake*, which starts the background thread.
+    """
+    global _wake
+    _wake = wake
+
+
+def clear_wake(wake: Callable[[], object]) -> None:
+    """Let all span queues refuse spans.
+
+    Nothing happens if a function other than *wake* has been set since.
+    """
+    global _wake
+    if _wake == wake:
+        _wake = None
+
+
+def takes_spans() -> bool:
+    """Return whether ragtrace evaluates the spans of other instrumentations in this process."""
+    return _wake is not None
+
+
+def intakes() -> list[SpanIntake]:
+    """Return all span queues of this process, one for each span processor that evaluates spans."""
+    return [intake for entry in tuple(_intakes) if (intake := entry()) is not None]

@@ -1,0 +1,36 @@
+"""Choice of the reader for a finished span, by the attribute convention that the span follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ragtrace.span_reading import haystack, openinference, otel_genai, pydantic_ai, traceloop
+from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
+from ragtrace.system.faults import faults
+
+Reader = Callable[[FinishedSpan], SpanReading | None]
+_READERS: Final[tuple[Reader, ...]] = (
+    pydantic_ai.read,  # before OpenInference, whose attributes are added to its spans and leave out some results
+    openinference.read,
+    traceloop.read,
+    haystack.read,
+    otel_genai.read,
+)
+"""Readers in the order of use: a convention that builds on another one comes before it."""
+
+
+def read_span(span: FinishedSpan) -> SpanReading | None:
+    """Read a step of a RAG call from a finished span, whatever convention it follows.
+
+    Return None if the span describes no step. Never raises.
+    """
+    for read in _READERS:
+        try:
+            reading = read(span)
+        except Exception as error:  # attributes may hold anything
+            faults.record("reading a span", error)
+            return None
+        if reading is not None:
+            return reading
+    return None

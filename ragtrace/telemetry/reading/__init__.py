@@ -1,1 +1,0 @@
-"""Conversion of finished spans, from ragtrace or other instrumentations, back into RAG calls."""

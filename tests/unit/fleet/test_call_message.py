@@ -1,0 +1,137 @@
+"""The message of a call to the workers of a fleet: what is written is read, and everything else is refused."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+
+from ragtrace.core.labels import CitedPart, Turn
+from ragtrace.core.types import Document, RagCall, Timing, Usage
+from ragtrace.core.unscored_call import UnscoredCall
+from ragtrace.fleet.call_message import MOST_BYTES, CallMessage, MessageError, read_message, write_message
+
+SPAN = SpanContext(0xABC, 0xDEF, True, TraceFlags(1), TraceState([("vendor", "value")]))
+CALL = RagCall(
+    "How tall is it? \ud800",
+    (Document("330 m", id="d1", score=0.5),),
+    "330 m",
+    workflow="towers",
+    timing=Timing(1.0, 0.5),
+    usage=Usage(3, 4),
+    span=SPAN,
+    turns=(Turn("user", "Hello"), Turn("assistant", "Hi")),
+    runs=("330 m", "331 m"),
+    parts=(CitedPart("330 m", ("d1",)),),
+)
+MESSAGE = CallMessage.of(UnscoredCall(CALL, (), "response-1", 0.25))
+
+
+def changed(**values: Any) -> str:
+    """The message with other values; names with a dot are fields of the call."""
+    record = json.loads(write_message(MESSAGE))
+    for name, value in values.items():
+        place, _, field = name.rpartition("__")
+        (record[place] if place else record)[field] = value
+    return json.dumps(record)
+
+
+def test_a_message_is_read_as_it_was_written() -> None:
+    """Every field of the call, its span and its probability arrive; a lone surrogate does, too."""
+    assert read_message(write_message(MESSAGE)) == MESSAGE
+
+
+def test_the_number_of_tries_is_kept() -> None:
+    """A call that failed once says so."""
+    assert read_message(write_message(MESSAGE._replace(tries=1))).tries == 1
+
+
+def test_unknown_fields_are_let_through() -> None:
+    """A later release may add a field without a new version."""
+    assert read_message(changed(added="later", call__added=1)) == MESSAGE
+
+
+def test_a_call_that_is_too_large_is_not_written() -> None:
+    """The sender learns it, and not a worker."""
+    call = RagCall("q", (Document("x" * MOST_BYTES),), "a", span=SPAN)
+    with pytest.raises(MessageError) as raised:
+        write_message(CallMessage.of(UnscoredCall(call, (), None, 1.0)))
+    assert raised.value.reason == "too_large"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"bytes", "malformed"),
+        ("", "malformed"),
+        ("[]", "malformed"),
+        ("[" * 100_000, "malformed"),
+        ('{"a":' * 100_000, "malformed"),
+        ("1" * 10_000, "malformed"),
+        (" " * (MOST_BYTES + 1), "too_large"),
+        ("{}", "version"),
+        (changed(version=2), "version"),
+        (changed(version=True), "version"),
+        (changed(version="1"), "version"),
+        (changed(version={"nested": []}), "version"),
+        (changed(probability=None), "malformed"),
+        (changed(probability=0), "malformed"),
+        (changed(probability=1.5), "malformed"),
+        (changed(probability=float("nan")), "malformed"),
+        (changed(deadline="soon"), "malformed"),
+        (changed(published=-1), "malformed"),
+        (changed(tries=-1), "malformed"),
+        (changed(tries=True), "malformed"),
+        (changed(span=None), "malformed"),
+        (changed(span__trace="xyz"), "malformed"),
+        (changed(span__trace="f" * 33), "malformed"),
+        (changed(span__flags=256), "malformed"),
+        (changed(response_id=7), "malformed"),
+        (changed(open={}), "malformed"),
+        (changed(call=[]), "malformed"),
+        (changed(call={}), "malformed"),
+        (changed(call__query=["no", "text"]), "malformed"),
+        (changed(call__contexts="text"), "malformed"),
+        (changed(call__contexts=[{"id": "d1"}]), "malformed"),
+        (changed(call__contexts=[{"text": None}]), "malformed"),
+        (changed(call__contexts=[{"text": "x", "score": "high"}]), "malformed"),
+        (changed(call__contexts=[[]] * 10_001), "malformed"),
+        (changed(call__turns=[{"role": "system", "text": "x"}]), "malformed"),
+        (changed(call__turns=[{"role": [], "text": "x"}]), "malformed"),
+        (changed(call__timing={"duration_s": "1"}), "malformed"),
+        (changed(call__runs=[1]), "malformed"),
+        (changed(call__streamed=1), "malformed"),
+    ],
+    ids=lambda value: value if len(value) < 10 else "message",
+)
+def test_a_wrong_message_is_refused_with_its_reason(text: object, reason: str) -> None:
+    """Wrong types, ranges, versions, sizes and depths are named, and never raise anything else."""
+    with pytest.raises(MessageError) as raised:
+        read_message(text)
+    assert raised.value.reason == reason
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(sorted(json.loads(write_message(MESSAGE)))), JSON)
+def test_any_value_of_any_field_is_read_or_refused(name: str, value: object) -> None:
+    """Nothing but a `MessageError` is raised for a field of the envelope."""
+    with suppress(MessageError):
+        read_message(changed(**{name: value}))
+
+
+@given(st.sampled_from(sorted(json.loads(write_message(MESSAGE))["call"])), JSON)
+def test_any_value_of_any_field_of_the_call_is_read_or_refused(name: str, value: object) -> None:
+    """Nothing but a `MessageError` is raised for a field of the call."""
+    with suppress(MessageError):
+        read_message(changed(**{f"call__{name}": value}))

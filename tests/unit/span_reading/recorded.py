@@ -1,0 +1,71 @@
+"""Finished spans for tests of the readers: made by hand, or from recordings of real instrumentations."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from opentelemetry.trace import SpanContext
+
+from ragtrace.span_reading.finished_span import Attributes, FinishedSpan
+
+RECORDED = Path(__file__).parents[2] / "files" / "recorded"
+SECOND = 1_000_000_000
+
+
+def span(
+    attributes: Mapping[str, Any], name: str = "span", scope: str = "", *, limit: int | None = None
+) -> FinishedSpan:
+    """Return a finished root span of one second."""
+    return FinishedSpan(
+        SpanContext(1, 1, is_remote=False), None, name, attributes, 0, SECOND, scope=scope, max_text_chars=limit
+    )
+
+
+class Recording(NamedTuple):
+    """Recording of one application under one instrumentation."""
+
+    spans: tuple[FinishedSpan, ...]
+    """In the order of their start."""
+    calls: tuple[dict[str, Any], ...]
+    """What the application itself knows of each request."""
+
+
+@cache
+def recording(name: str) -> Recording:
+    """Return the recording *name*, such as "langchain_lcel-openinference-sync"."""
+    calls = json.loads((RECORDED / f"{name}.calls.json").read_text(encoding="utf-8"))["calls"]
+    lines = gzip.decompress((RECORDED / f"{name}.spans.jsonl.gz").read_bytes()).splitlines()
+    groups = [group for line in lines for group in json.loads(line)["resourceSpans"]]
+    found = [_span(each, scope) for group in groups for scope in group["scopeSpans"] for each in scope["spans"]]
+    return Recording(tuple(sorted(found, key=lambda each: each.start_ns)), tuple(calls))
+
+
+def _span(record: dict[str, Any], scope: dict[str, Any]) -> FinishedSpan:
+    trace_id, parent = int(record["traceId"], 16), record.get("parentSpanId")
+    return FinishedSpan(
+        SpanContext(trace_id, int(record["spanId"], 16), is_remote=False),
+        SpanContext(trace_id, int(parent, 16), is_remote=False) if parent else None,
+        record["name"],
+        _attributes(record),
+        int(record["startTimeUnixNano"]),
+        int(record["endTimeUnixNano"]),
+        events=tuple((event["name"], _attributes(event)) for event in record.get("events", ())),
+        scope=scope["scope"]["name"],
+    )
+
+
+def _attributes(record: dict[str, Any]) -> Attributes:
+    return {each["key"]: _value(each["value"]) for each in record.get("attributes", ())}
+
+
+def _value(value: dict[str, Any]) -> Any:
+    for kind, found in value.items():
+        if kind == "arrayValue":
+            return tuple(_value(each) for each in found.get("values", ()))
+        return int(found) if kind == "intValue" else found
+    return None

@@ -1,0 +1,638 @@
+"""Assembly of RAG calls from finished spans, written in the OpenInference conventions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import SpanContext, TraceFlags, set_span_in_context
+
+from ragtrace.span_reading.assembler import AssembledCall, CallAssembler
+from ragtrace.span_reading.finished_span import FinishedSpan
+from ragtrace.span_reading.intake import LostSpan
+from ragtrace.span_reading.otlp_json import SpanFile
+from ragtrace.testing import FakeClock
+from tests.unit.span_reading.recorded import RECORDED
+
+QUERY = "How tall is the Eiffel Tower?"
+ANSWER = "The Eiffel Tower is 330 metres tall."
+PASSAGE = "The Eiffel Tower in Paris is 330 metres tall."
+_MS = 1_000_000
+_ids = itertools.count(1)
+
+
+def span(
+    kind: str,
+    at: tuple[int, int],
+    parent: FinishedSpan | None = None,
+    *,
+    trace: int = 1,
+    scope: str = "openinference.instrumentation.langchain",
+    parent_id: int | None = None,
+    **attributes: Any,
+) -> FinishedSpan:
+    """A finished span of OpenInference: its kind, start and end in milliseconds, and its attributes."""
+    trace_id = trace if parent is None else parent.context.trace_id
+    above = None if parent is None else parent.context
+    if parent_id is not None:
+        above = _context(trace_id, parent_id)
+    given = {name.replace("__", "."): value for name, value in attributes.items()}
+    given |= {"openinference.span.kind": kind} if kind else {}
+    return FinishedSpan(
+        context=_context(trace_id, next(_ids)),
+        parent=above,
+        name=kind.lower() or "http",
+        attributes=given,
+        start_ns=at[0] * _MS,
+        end_ns=at[1] * _MS,
+        scope=scope,
+    )
+
+
+def _context(trace_id: int, span_id: int) -> SpanContext:
+    return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(1))
+
+
+def chain(at: tuple[int, int], parent: FinishedSpan | None = None, **more: Any) -> FinishedSpan:
+    return span("CHAIN", at, parent, **{"input__value": QUERY, "output__value": ANSWER, **more})
+
+
+def retriever(at: tuple[int, int], parent: FinishedSpan | None = None, *texts: str, **more: Any) -> FinishedSpan:
+    found = {f"retrieval__documents__{rank}__document__content": text for rank, text in enumerate(texts or (PASSAGE,))}
+    return span("RETRIEVER", at, parent, **{"input__value": QUERY, **found, **more})
+
+
+def llm(
+    at: tuple[int, int], parent: FinishedSpan | None = None, answer: str = ANSWER, prompt: str = QUERY, **more: Any
+) -> FinishedSpan:
+    messages = {
+        "llm__input_messages__0__message__role": "user",
+        "llm__input_messages__0__message__content": prompt,
+        "llm__output_messages__0__message__role": "assistant",
+        "llm__output_messages__0__message__content": answer,
+    }
+    return span("LLM", at, parent, **messages, **more)
+
+
+def assembled(spans: Sequence[FinishedSpan]) -> list[AssembledCall]:
+    assembler = CallAssembler()
+    for each in spans:
+        assembler.add(each)
+    return assembler.take_complete(everything=True)
+
+
+def texts(call: AssembledCall) -> tuple[str | None, list[str] | None, str | None]:
+    built = call.builder.build()
+    contexts = None if built.contexts is None else [document.text for document in built.contexts]
+    return built.query, contexts, built.answer
+
+
+def whole() -> list[FinishedSpan]:
+    root = chain((0, 100))
+    return [retriever((10, 20), root), llm((30, 90), root), root]
+
+
+WHOLE = (QUERY, [PASSAGE], ANSWER)
+
+
+def test_a_chain_is_one_call() -> None:
+    """Query and answer of the root, documents of the retriever, the scores on the root."""
+    spans = whole()
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+    built = call.builder.build()
+    assert (built.context_source, built.defect, built.span) == ("retriever", "", spans[-1].context)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_order_in_which_spans_come_in_does_not_matter(seed: int) -> None:
+    """Children may end after their parents, or be exported twice."""
+    spans = whole() + whole()[:0]
+    spans += spans[:2]
+    random.Random(seed).shuffle(spans)
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+
+
+def test_two_requests_under_one_server_span_are_two_calls() -> None:
+    """The span of a web server or of a batch is the parent of several calls."""
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    first, second = chain((0, 100), server), chain((150, 250), server, output__value="Another.")
+    spans = [retriever((10, 20), first), llm((30, 90), first), first]
+    spans += [retriever((160, 170), second, "Other."), llm((180, 240), second, "Another."), second, server]
+    calls = assembled(spans)
+    assert [texts(call) for call in calls] == [WHOLE, (QUERY, ["Other."], "Another.")]
+
+
+def test_a_request_that_a_leaked_context_puts_below_the_one_before_is_a_call_of_its_own() -> None:
+    """OpenLLMetry makes the second request of a task a child of the first one's root, which has ended."""
+    first = chain((0, 100))
+    second = chain((150, 250), first, output__value="Another.")
+    spans = [retriever((10, 20), first), llm((30, 90), first), first]
+    spans += [retriever((160, 170), second, "Other."), llm((180, 240), second, "Another."), second]
+    assert [texts(call) for call in assembled(spans)] == [WHOLE, (QUERY, ["Other."], "Another.")]
+
+
+def test_without_a_root_a_retrieval_belongs_to_the_generation_after_it() -> None:
+    """Spans of a hand-made application lie under the span of its web server."""
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    spans = [retriever((10, 20), server), llm((30, 90), server)]
+    spans += [retriever((110, 120), server, "Other."), llm((130, 190), server, "Another."), server]
+    assert [texts(call) for call in assembled(spans)] == [WHOLE, (QUERY, ["Other."], "Another.")]
+
+
+def test_retrievals_of_requests_at_the_same_time_go_where_the_prompt_has_their_text() -> None:
+    """Two threads of a batch work under the same span."""
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    spans = [
+        *(retriever((10, 20), server, PASSAGE), retriever((11, 21), server, "Other.")),
+        *(llm((30, 90), server, "Another.", "Context:\nOther.\n\nQuestion: What else?"),),
+        *(llm((31, 91), server, ANSWER, f"Context:\n{PASSAGE}\n\nQuestion: {QUERY}"), server),
+    ]
+    found = sorted(map(texts, assembled(spans)), key=str)
+    assert found == [(QUERY, [PASSAGE], ANSWER), ("What else?", ["Other."], "Another.")]
+
+
+def test_a_retrieval_that_no_prompt_of_several_generations_shows_is_not_guessed_at() -> None:
+    """No number is computed from a wrong text: the contexts of both calls are not known."""
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    spans = [retriever((10, 20), server), retriever((11, 21), server, "Other."), llm((30, 90), server)]
+    spans += [llm((31, 91), server, "Another."), server]
+    found = [call.builder.build() for call in assembled(spans)]
+    assert [(call.contexts, call.defect) for call in found] == [(None, "contexts_ambiguous")] * 2
+
+
+def test_a_generation_that_rewrites_the_question_belongs_to_the_call_after_it() -> None:
+    """The question is that of the user, and the answer that of the last generation."""
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    spans = [llm((5, 9), server, "Eiffel Tower height", QUERY), retriever((10, 20), server), llm((30, 90), server)]
+    assert [texts(call) for call in assembled([*spans, server])] == [WHOLE]
+
+
+def test_a_generation_that_asks_for_tools_is_not_the_answer() -> None:
+    """An agent's model is asked several times."""
+    root = chain((0, 100), output__value=None)
+    asks = span(
+        "LLM",
+        (5, 9),
+        root,
+        llm__output_messages__0__message__role="assistant",
+        llm__output_messages__0__message__tool_calls__0__tool_call__function__name="search",
+    )
+    tool = span("TOOL", (10, 20), root, input__value=QUERY, output__value=PASSAGE, tool__name="search")
+    (call,) = assembled([asks, tool, llm((30, 90), root), root])
+    assert texts(call) == WHOLE
+    assert call.builder.build().context_source == "tool"
+
+
+def test_a_retriever_inside_a_tool_counts_once() -> None:
+    """The tool's result is the same documents in one text."""
+    root = chain((0, 100))
+    tool = span("TOOL", (10, 25), root, output__value=f"{PASSAGE}\nmore")
+    spans = [retriever((11, 20), tool), tool, llm((30, 90), root), root]
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+
+
+def test_a_step_without_texts_has_those_of_the_same_step_inside_it() -> None:
+    """Of two instrumentations of one retrieval or model call, the outer one may carry no content."""
+    root = chain((0, 100), output__value="")
+    outer_retriever, outer_llm = span("RETRIEVER", (10, 20), root), span("LLM", (30, 90), root)
+    inner = [retriever((11, 19), outer_retriever), llm((31, 89), outer_llm, llm__token_count__prompt=7)]
+    (call,) = assembled([*inner, outer_retriever, outer_llm, root])
+    assert texts(call) == WHOLE
+    assert call.builder.build().usage.input_tokens == 7
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "agents_sdk-openllmetry+openllmetry-openai-sync",
+        "haystack_2_pipeline-openinference-sync",
+        "haystack_2_pipeline-openllmetry+openllmetry-openai-astream",
+        "langgraph_self_rag-openllmetry-sync",
+        "llamaindex_chat-openinference+genai-openai-astream",
+        "llamaindex_query-openinference+openinference-openai-astream",
+        "pydantic_ai_1-openinference-sync",
+        "pydantic_ai_server-openinference-async",
+    ],
+)
+def test_recorded_calls_of_two_instrumentations_are_those_that_the_application_logged(name: str) -> None:
+    """One of the two shows the texts that the other leaves out."""
+    calls = assembled(
+        [each for each in SpanFile(RECORDED / f"{name}.spans.jsonl.gz") if isinstance(each, FinishedSpan)]
+    )
+    logged = json.loads((RECORDED / f"{name}.calls.json").read_text(encoding="utf-8"))["calls"]
+    expected = [(call["query"], call["contexts"], call["answer"]) for call in logged]
+    assert sorted(map(texts, calls)) == sorted(expected)
+
+
+@pytest.mark.parametrize("name", ["llamaindex_chat-openllmetry-stream", "llamaindex_rerank-openllmetry-astream"])
+def test_a_model_call_before_the_documents_is_not_the_answer(name: str) -> None:
+    """It rewrote the question or ranked documents; the answer's model call is outside the workflow's trace."""
+    calls = assembled(
+        [each for each in SpanFile(RECORDED / f"{name}.spans.jsonl.gz") if isinstance(each, FinishedSpan)]
+    )
+    logged = json.loads((RECORDED / f"{name}.calls.json").read_text(encoding="utf-8"))["calls"]
+    answers = {call["query"]: call["answer"] for call in logged}
+    assert all(answer in (answers[query], None) for query, _, answer in map(texts, calls))
+    assert {answer for _, _, answer in map(texts, calls)} >= set(answers.values())
+
+
+def test_documents_of_an_answer_that_was_refined_are_contexts_too() -> None:
+    """A synthesizer shows the model its first answer and the next documents, so the last prompt has these alone."""
+    root = chain((0, 100))
+    first = llm((30, 40), root, "It is 330 metres tall.", f"Context: {PASSAGE}")
+    last = llm((50, 90), root, prompt="We have an answer: It is 330 metres tall. Refine it with: It opened in 1889.")
+    spans = [retriever((10, 20), root, PASSAGE, "It opened in 1889.", "Unused."), first, last, root]
+    (call,) = assembled(spans)
+    assert texts(call) == (QUERY, [PASSAGE, "It opened in 1889."], ANSWER)
+
+
+def test_a_model_call_whose_answer_a_document_contains_is_not_behind_the_answer() -> None:
+    """A model that graded another document may have quoted a sentence of the one that was used."""
+    root = chain((0, 100))
+    grades = llm((21, 25), root, "The Eiffel Tower in Paris", "Is this of use? Other.")
+    spans = [retriever((10, 20), root, PASSAGE, "Other."), grades, llm((30, 90), root, prompt=PASSAGE), root]
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+
+
+@pytest.mark.parametrize("is_nested", [True, False])
+def test_what_an_agent_inside_a_tool_found_is_the_evidence(is_nested: bool) -> None:
+    """The tool's result is the answer of that agent's model; OpenLLMetry puts the agent beside the tool."""
+    root = chain((0, 100))
+    tool = span("TOOL", (10, 60), root, output__value="It is 330 metres tall.", tool__name="ask")
+    agent = span("AGENT", (11, 59), tool if is_nested else root)
+    look = span("TOOL", (12, 20), agent, output__value=PASSAGE, tool__name="look")
+    inner = llm((30, 58), agent, "It is 330 metres tall.", f"{QUERY} {PASSAGE}")
+    outer = llm((70, 90), root, prompt=f"{QUERY} It is 330 metres tall.")
+    (call,) = assembled([look, inner, agent, tool, outer, root])
+    assert texts(call) == WHOLE
+
+
+def test_a_retrieval_inside_a_tool_that_says_it_in_other_words_is_kept() -> None:
+    """The prompt shows the tool's result alone, and the model that made it is not among the spans."""
+    root = chain((0, 100))
+    tool = span("TOOL", (10, 25), root, output__value="330 metres, it says.", tool__name="look")
+    spans = [retriever((11, 20), tool), tool, llm((30, 90), root, prompt=f"{QUERY} 330 metres, it says."), root]
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+
+
+def test_results_of_tools_before_the_question_are_no_contexts_of_its_answer() -> None:
+    """In a conversation the prompt shows what tools found for the questions before."""
+    server = span("", (0, 100), scope="opentelemetry.instrumentation.asgi")
+    roles = (("tool", "It opened in 1889."), ("assistant", "In 1889."), ("user", QUERY), ("tool", PASSAGE))
+    messages = {
+        f"llm__input_messages__{at}__message__{name}": value
+        for at, message in enumerate(roles)
+        for name, value in zip(("role", "content"), message, strict=True)
+    }
+    (call,) = assembled([span("LLM", (10, 90), server, **messages, output__value=ANSWER), server])
+    assert texts(call) == WHOLE
+
+
+def test_the_string_form_of_a_stop_event_is_not_the_answer() -> None:
+    """OpenInference writes it, cut, as the output of an agent of LlamaIndex."""
+    scope = "openinference.instrumentation.llama_index"
+    root = chain((0, 100), scope=scope, output__value="StopEvent(result=AgentOutput(response=ChatMessage(role=<Me...")
+    spans = [retriever((10, 20), root, scope=scope), llm((30, 90), root, scope=scope), root]
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+
+
+def test_the_reranked_documents_are_the_contexts() -> None:
+    """They are what the model was given."""
+    root = chain((0, 100))
+    ranked = span("RERANKER", (21, 25), root, reranker__output_documents__0__document__content=PASSAGE)
+    spans = [retriever((10, 20), root, "Other.", PASSAGE), ranked, llm((30, 90), root), root]
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+    assert call.builder.build().context_source == "reranker"
+
+
+def test_documents_without_text_are_a_defect_and_no_contexts() -> None:
+    """An instrumentation that exports ids only must not make a call look unsupported."""
+    root = chain((0, 100))
+    ids = span("RETRIEVER", (10, 20), root, retrieval__documents__0__document__id="doc-1")
+    (call,) = assembled([ids, llm((30, 90), root), root])
+    built = call.builder.build()
+    assert (built.contexts, built.defect) == (None, "contexts_without_text")
+
+
+def test_texts_that_the_provider_cut_are_a_defect() -> None:
+    """The length limit of the provider's attributes is known."""
+    root = chain((0, 100))
+    cut = replace(retriever((10, 20), root), max_text_chars=len(PASSAGE))
+    (call,) = assembled([cut, llm((30, 90), root), root])
+    assert call.builder.build().defect == "texts_truncated"
+
+
+@pytest.mark.parametrize("answer", [ANSWER, None])
+def test_a_listener_s_spans_beside_an_instrumentation_s_are_the_call(answer: str | None) -> None:
+    """Both record the same steps below the instrumentation's root, which may have no answer: none is taken twice."""
+    more: dict[str, Any] = {} if answer is None else {"output__value": answer}
+    root = span("CHAIN", (0, 100), input__value=QUERY, **more)
+    own = chain((1, 99), root, scope="ragtrace")
+    beside = [retriever((10, 20), root), llm((30, 90), root)]
+    inside = [retriever((11, 19), own, scope="ragtrace"), llm((31, 89), own, scope="ragtrace")]
+    (call,) = assembled([*beside, *inside, own, root])
+    assert texts(call) == WHOLE
+    assert call.builder.root.span_context == own.context
+    assert [reading.span for reading in call.readings] == [own, *inside]
+
+
+def test_a_decorated_part_with_an_answer_of_its_own_is_a_part() -> None:
+    """The workflow of the framework around it is the call, with all steps."""
+    root = chain((0, 100))
+    part = chain((1, 9), root, scope="ragtrace", output__value="height of the tower")
+    (call,) = assembled([part, retriever((10, 20), root), llm((30, 90), root), root])
+    assert texts(call) == WHOLE
+    assert call.builder.root.span_context == root.context
+
+
+def test_the_same_model_call_in_a_trace_of_its_own_is_no_second_call() -> None:
+    """LangChain's instrumentation attaches no context, so the client's span becomes a root."""
+    spans = whole()
+    own = llm((31, 89), None, trace=2, scope="openinference.instrumentation.openai")
+    for order in ([own, *spans], [*spans, own]):
+        (call,) = assembled(order)
+        assert texts(call) == WHOLE
+
+
+def test_two_instrumentations_of_the_whole_application_give_one_call() -> None:
+    """The call is the one that shows more."""
+    spans = whole()
+    root = chain((1, 99), trace=2, scope="opentelemetry.instrumentation.langchain")
+    (call,) = assembled([llm((31, 89), root, scope="opentelemetry.instrumentation.langchain"), root, *spans])
+    assert texts(call) == WHOLE
+
+
+def failed(spans: Sequence[FinishedSpan]) -> list[FinishedSpan]:
+    """The same spans of operations that raised a LookupError."""
+    return [replace(each, error_type="LookupError") for each in spans]
+
+
+def unfinished(trace: int, scope: str = "openinference.instrumentation.langchain") -> list[FinishedSpan]:
+    """A request whose retriever raised: neither documents nor an answer."""
+    root = span("CHAIN", (0, 30), trace=trace, scope=scope, input__value=QUERY)
+    return failed([span("RETRIEVER", (10, 30), root, scope=scope, input__value=QUERY), root])
+
+
+def test_a_workflow_whose_retriever_failed_is_a_call_that_failed() -> None:
+    """With its question, and an answer that was not captured."""
+    assembler = CallAssembler()
+    for each in unfinished(1):
+        assembler.add(each)
+    (call,) = assembler.take_complete(everything=True)
+    built = call.builder.build()
+    assert texts(call) == (QUERY, None, None)
+    assert (built.error, built.answer_captured, assembler.counts["no_call"]) == ("LookupError", False, 0)
+
+
+def test_a_workflow_that_failed_in_two_instrumentations_is_one_call() -> None:
+    """The same question at the same time; two requests that one instrumentation shows are two calls."""
+    two = assembled([*unfinished(1), *unfinished(2, scope="opentelemetry.instrumentation.langchain")])
+    assert len(two) == 1
+    assert len(assembled([*unfinished(1), *unfinished(2)])) == 2
+
+
+def test_a_workflow_that_failed_before_its_first_step_is_no_call() -> None:
+    """It may be anything; and nor is a workflow that caught the error of its retriever and has no answer."""
+    root = span("CHAIN", (0, 30), input__value=QUERY)
+    assert assembled(failed([root])) == []
+    assert assembled([*failed([span("RETRIEVER", (10, 30), root)]), root]) == []
+
+
+def test_equal_answers_at_different_times_are_two_calls() -> None:
+    """The same question asked twice is two requests."""
+    root = chain((200, 300), trace=2, scope="opentelemetry.instrumentation.langchain")
+    second = [llm((230, 290), root, scope="opentelemetry.instrumentation.langchain"), root]
+    assert len(assembled([*whole(), *second])) == 2
+
+
+def test_a_model_call_without_documents_outside_any_workflow_is_no_call() -> None:
+    """An application also calls models to make titles and to sort its mail."""
+    assert assembled([llm((0, 10))]) == []
+    (call,) = assembled([llm((0, 10), None, ANSWER, f"Context:\n{PASSAGE}\n\nQuestion: {QUERY}")])
+    assert texts(call) == WHOLE
+    assert call.builder.build().context_source == "prompt"
+
+
+def test_spans_that_are_no_part_of_a_call_are_given_back() -> None:
+    """What holds them back from export can let them go."""
+    lone = retriever((10, 20))
+    assembler = CallAssembler()
+    assembler.add(lone)
+    assert assembler.take_complete(everything=True) == []
+    assert assembler.take_left_out() == [lone.context]
+    assert assembler.counts["no_call"] == 1
+
+
+def test_a_call_is_closed_when_nothing_has_come_for_a_moment() -> None:
+    """Until then its children may still end."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    *children, root = whole()
+    assembler.add(root)
+    clock.advance(1.5)
+    assert assembler.take_complete() == []
+    for child in children:
+        assembler.add(child)
+    clock.advance(1.9)
+    assert assembler.take_complete() == []
+    clock.advance(0.3)
+    (call,) = assembler.take_complete()
+    assert texts(call) == WHOLE
+    assert len(assembler) == 0
+
+
+def test_a_span_that_comes_after_its_call_was_closed_is_counted_as_late() -> None:
+    """It begins no call of its own."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    spans = whole()
+    for each in spans:
+        assembler.add(each)
+    clock.advance(3)
+    assert len(assembler.take_complete()) == 1
+    clock.advance(10)
+    assert assembler.take_complete() == []
+    assembler.add(llm((95, 99), spans[-1]))
+    clock.advance(3)
+    assert assembler.take_complete() == []
+    assert assembler.counts["late"] == 1
+
+
+def test_what_is_remembered_of_equal_answers_is_bounded() -> None:
+    """Many requests are answered with the same sentence."""
+    assembler = CallAssembler()
+    prompt = f"Context:\n{PASSAGE}\n\nQuestion: {QUERY}"
+    for number in range(2_000):
+        assembler.add(llm((number, number + 1), trace=number + 1, answer="I do not know.", prompt=prompt))
+    assert len(assembler.take_complete(everything=True)) == 2_000
+    kept = assembler._model_calls.values()  # pyright: ignore[reportPrivateUsage]
+    assert sum(map(len, kept)) <= 100
+
+
+def test_the_buffer_is_bounded_and_counts_what_it_evicts() -> None:
+    """A trace whose root never ends takes its room from the oldest."""
+    assembler = CallAssembler(most_spans=100)
+    for number in range(250):
+        assembler.add(llm((number, number + 1), trace=number + 1, parent_id=10**9 + number))
+    assert len(assembler) == 100
+    assert assembler.counts["evicted"] == 150
+    assert len(assembler.take_left_out()) == 150
+
+
+def _lost(lost: FinishedSpan, *, is_genai: bool = True) -> LostSpan:
+    return LostSpan(lost.context, 0 if lost.parent is None else lost.parent.span_id, is_genai)
+
+
+def test_a_call_of_which_a_step_was_lost_is_left_out_and_counted() -> None:
+    """The texts that are there may be other ones than those of the answer."""
+    assembler = CallAssembler()
+    root = chain((0, 100), output__value=None)
+    for each in (retriever((10, 20), root), llm((30, 40), root, "Paris, towers"), root):
+        assembler.add(each)
+    assembler.lose(_lost(llm((50, 60), root)))
+    assert assembler.take_complete(everything=True) == []
+    assert assembler.counts["incomplete"] == 3
+    assert len(assembler.take_left_out()) == 3
+
+
+def test_a_lost_span_of_another_kind_costs_no_call() -> None:
+    """Spans of a database, say, are no steps."""
+    assembler = CallAssembler()
+    root = chain((0, 100))
+    for each in (retriever((10, 20), root), llm((30, 40), root), root):
+        assembler.add(each)
+    assembler.lose(_lost(llm((50, 60), root), is_genai=False))
+    assert len(assembler.take_complete(everything=True)) == 1
+
+
+def test_a_lost_step_costs_only_the_call_that_it_is_below() -> None:
+    """Other calls of the trace are whole."""
+    assembler = CallAssembler()
+    whole, torn = chain((0, 100)), chain((200, 300), input__value="And in feet?")
+    for each in (llm((30, 40), whole), whole, llm((230, 240), torn), torn):
+        assembler.add(each)
+    assembler.lose(_lost(retriever((210, 220), torn)))
+    (call,) = assembler.take_complete(everything=True)
+    assert texts(call)[0] == QUERY
+
+
+def test_a_lost_root_is_no_longer_waited_for() -> None:
+    """Its start was read, and its end was lost."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    tracer = provider.get_tracer("openinference.instrumentation.langchain")
+    assembler = CallAssembler(clock=lambda: 0.0)
+    root = tracer.start_span("chain")
+    assembler.observe(root)
+    child = tracer.start_span("llm", set_span_in_context(root))
+    child.set_attribute("openinference.span.kind", "LLM")
+    child.end()
+    assembler.observe(child)
+    assert assembler.take_complete(everything=True) == []
+    assert len(assembler) == 1
+    assembler.lose(LostSpan(root.get_span_context(), 0, is_genai=True))
+    assert assembler.take_complete(everything=True) == []
+    assert (len(assembler), assembler.counts["incomplete"]) == (0, 1)
+
+
+def test_very_many_lost_steps_of_a_trace_take_bounded_memory() -> None:
+    """The trace is evicted: nothing in it can be whole."""
+    assembler = CallAssembler()
+    root = chain((0, 100_000))
+    assembler.add(root)
+    for number in range(5_000):
+        assembler.lose(_lost(llm((number, number + 1), root)))
+    assert assembler.counts["evicted"] == 1
+
+
+def test_a_trace_of_ten_thousand_spans_is_one_call() -> None:
+    """An agent that loops for long."""
+    root = chain((0, 100_000))
+    spans = [llm((number, number + 1), root, f"Step {number}.") for number in range(10_000)]
+    (call,) = assembled([*spans, root])
+    assert texts(call)[2] == ANSWER
+
+
+def test_a_circle_of_parents_ends() -> None:
+    """Hostile ids must not hang the background."""
+    one = llm((0, 1), parent_id=1_000_001)
+    assembler = CallAssembler()
+    assembler.add(replace(one, context=_context(1, 1_000_000), parent=_context(1, 1_000_001)))
+    assembler.add(replace(one, context=_context(1, 1_000_001), parent=_context(1, 1_000_000)))
+    assert len(assembler.take_complete(everything=True)) <= 2
+
+
+# --- spans of other processes -----------------------------------------------------------------------------------------
+
+
+def remote_assembler(clock: FakeClock) -> CallAssembler:
+    return CallAssembler(needs_parents=True, settle_seconds=2.0, parent_seconds=30.0, clock=clock)
+
+
+def test_a_call_of_another_process_waits_for_the_spans_above_it() -> None:
+    """A long workflow is exported after its steps: these are no call of their own meanwhile."""
+    clock = FakeClock()
+    assembler = remote_assembler(clock)
+    found, generated, root = whole()
+    assembler.add(found)
+    clock.advance(20)
+    assembler.add(generated)
+    assert assembler.take_complete() == []
+    clock.advance(20)
+    assembler.add(root)
+    clock.advance(3)
+    (call,) = assembler.take_complete()
+    assert texts(call) == WHOLE
+    assert assembler.counts["incomplete"] == 0
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_call_without_its_root_is_incomplete(everything: bool) -> None:
+    """The root went to another replica, or was lost: the steps are counted, and not scored as if they were all."""
+    clock = FakeClock()
+    assembler = remote_assembler(clock)
+    for each in whole()[:2]:
+        assembler.add(each)
+    clock.advance(0 if everything else 31)
+    assert assembler.take_complete(everything=everything) == []
+    assert (assembler.counts["incomplete"], assembler.counts["no_call"], len(assembler)) == (2, 0, 0)
+
+
+def test_a_call_beside_a_step_without_its_parent_is_incomplete() -> None:
+    """The step may be part of the call; another call of the trace, before it, is complete."""
+    clock = FakeClock()
+    assembler = remote_assembler(clock)
+    for each in (*whole(), llm((120, 130), parent_id=10**9, answer="Something else.")):
+        assembler.add(each)
+    root = chain((110, 140), output__value="Another.")
+    for each in (retriever((111, 115), root, "Other."), llm((116, 118), root, "Another."), root):
+        assembler.add(each)
+    clock.advance(31)
+    (call,) = assembler.take_complete()
+    assert texts(call) == WHOLE
+    assert assembler.counts["incomplete"] == 4
+
+
+def test_a_missing_span_of_another_process_does_not_make_a_call_incomplete() -> None:
+    """The caller of a service may not be traced, or export to another backend."""
+    clock = FakeClock()
+    assembler = remote_assembler(clock)
+    found, generated, root = whole()
+    caller = SpanContext(1, 10**9, is_remote=True, trace_flags=TraceFlags(1))
+    for each in (found, generated, replace(root, parent=caller)):
+        assembler.add(each)
+    clock.advance(31)
+    (call,) = assembler.take_complete()
+    assert texts(call) == WHOLE
