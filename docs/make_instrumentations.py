@@ -15,7 +15,7 @@ from typing import Any, Final
 from ragtrace.core.types import Document, RagCall
 from ragtrace.span_reading.assembler import CallAssembler
 from ragtrace.span_reading.finished_span import FinishedSpan
-from ragtrace.span_reading.otlp_json import SpanFile
+from ragtrace.span_reading.span_file import SpanFile
 
 ROUTES: Final = Path(__file__).parents[1] / "tests" / "files" / "routes.json"
 RECORDED: Final = Path(__file__).parents[1] / "tests" / "files" / "recorded"
@@ -56,10 +56,11 @@ _OF_ROUTES: Final = """\
 ## Several routes at once
 
 The same applications, run live: seen by ragtrace's decorators, by `ragtrace.instrument` (`ragtrace`), by
-instrumentations whose spans are evaluated, and by all of these at once. `right`: each of the three requests was one
-call, counted once, with the query, the contexts and the answer that the application logged, and with the scores that
-the decorators alone give. `no call`: nothing was scored. There is no listener for OpenAI's client, and for Haystack
-OpenLLMetry's instrumentation is that of the client.
+instrumentations whose spans are evaluated, and by all of these at once, with and without the listener. `right`: each
+of the three requests was one call, counted once, with the query, the contexts and the answer that the application
+logged, and with the scores that the decorators alone give. `no call`: nothing was scored. There is no listener for
+Pydantic AI, whose own spans are `native`, and for OpenAI's client. For Haystack OpenLLMetry's instrumentation is that
+of the client. OpenLLMetry's for the Agents SDK does not show the answer, so that of the client is on as well.
 """
 
 
@@ -186,7 +187,7 @@ def _routes() -> Iterator[str]:
     for application, routes in json.loads(ROUTES.read_text(encoding="utf-8")).items():
         for route, verdicts in routes.items():
             for result in dict.fromkeys(verdicts.values()):
-                shown = ", ".join(mode for mode in MODES if verdicts[mode] == result)
+                shown = ", ".join(mode for mode in MODES if verdicts.get(mode) == result)
                 yield f"| {application} | {route} | {shown} | {result} |"
 
 

@@ -47,7 +47,7 @@ The metric does not apply to the call (status `not_applicable`):
 |---|---|
 | `answer_not_captured` | the answer was not found in what the function returned: pass `answer=` to the decorator |
 | `empty_answer`, `empty_query` | the answer or the query is empty or blank, or the query is broken JSON |
-| `contexts_missing` | no retrieval was captured: decorate the function that retrieves, or pass `contexts=` |
+| `contexts_missing` | no retrieval was captured: decorate what retrieves, or name them: `contexts=`, `sources=` |
 | `contexts_without_text` | spans of the retrieval have ids of documents and no texts: switch on capture of contents |
 | `contexts_ambiguous` | of generations under one span at the same time: which used which documents is not seen |
 | `texts_truncated` | texts of the call were cut before they reached its spans |
@@ -78,6 +78,7 @@ The judge failed (status `judge_error`):
 | `unavailable` | the judge cannot be reached or refuses requests (key, model, rate limit), or its circuit is open |
 | `timeout` | the judge did not answer before the call's deadline (`JudgeLimits(timeout=)`) |
 | `refused`, `content_filter` | the model refused to judge, or the server withheld the reply |
+| `unanswered` | a decision model gave no answer to a question |
 | `truncated` | the reply was cut off: raise `max_tokens=`, or use a model with a larger context |
 | `unparsable`, `ambiguous` | the reply cannot be read, or holds several different answers |
 | `coverage` | more than 20 % of the answer's sentences are in no statement of the reply |

@@ -32,10 +32,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from ragtrace.cli.demo.documents import standard_library
-from ragtrace.cli.demo.generator import ExtractiveModel
-from ragtrace.cli.demo.questions import library_questions
-from ragtrace.cli.demo.search import Index
+from ragtrace.demo.generator import ExtractiveModel
+from ragtrace.demo.library import standard_library
+from ragtrace.demo.library_questions import library_questions
+from ragtrace.demo.search import Index
 
 KIND = "openinference.span.kind"
 SETTINGS = 'metrics = ["consistency"]\nscreen = "none"\njudge = "embedded"\n\n[sampling]\nrate = 1.0\n'

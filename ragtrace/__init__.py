@@ -33,19 +33,20 @@ if TYPE_CHECKING:
     from ragtrace.alerts import Alert
     from ragtrace.block import call, reference, usage
     from ragtrace.capture.redact import Redact
-    from ragtrace.core.errors import JudgeError, RagtraceError, SettingsError
+    from ragtrace.core.errors import RagtraceError, SettingsError
+    from ragtrace.core.labels import Claim
     from ragtrace.core.options import BaselineLearning, Canaries, History, JudgeLimits, Limits, TelemetryOptions
-    from ragtrace.core.types import Document, RagCall, Score, Signals, Unscored
+    from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
     from ragtrace.decorators import generate, retrieve, tool, trace
     from ragtrace.diagnosis import doctor
-    from ragtrace.estimates import Baseline
     from ragtrace.evaluation.sampling import Sampling
-    from ragtrace.judges import EmbeddedJudge
+    from ragtrace.guard import Guard
+    from ragtrace.judges import DecisionJudge, EmbeddedJudge
     from ragtrace.judges.llm.openai import OpenAIJudge
     from ragtrace.metrics.custom_metric import metric
     from ragtrace.offline import ascore, evaluate, score
     from ragtrace.propagation import carry
-    from ragtrace.report.calibration import Calibration, calibrate
+    from ragtrace.report.calibration import calibrate
     from ragtrace.runtime.configure import configure, flush, shutdown, stats
     from ragtrace.runtime.estimate import estimate
     from ragtrace.runtime.feedback import call_id, feedback
@@ -55,16 +56,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Alert",
-    "Baseline",
     "BaselineLearning",
-    "Calibration",
     "Canaries",
+    "Claim",
+    "DecisionJudge",
     "Document",
     "EmbeddedJudge",
+    "Guard",
     "History",
     "HoldProcessor",
-    "JudgeError",
     "JudgeLimits",
+    "Judgement",
     "Limits",
     "OpenAIJudge",
     "RagCall",
@@ -73,7 +75,6 @@ __all__ = [
     "Sampling",
     "Score",
     "SettingsError",
-    "Signals",
     "TelemetryOptions",
     "Unscored",
     "ascore",
@@ -108,19 +109,20 @@ _HOMES = {
     "ragtrace.alerts": ("Alert",),
     "ragtrace.block": ("call", "reference", "usage"),
     "ragtrace.capture.redact": ("Redact",),
-    "ragtrace.core.errors": ("JudgeError", "RagtraceError", "SettingsError"),
+    "ragtrace.core.errors": ("RagtraceError", "SettingsError"),
+    "ragtrace.core.labels": ("Claim",),
     "ragtrace.core.options": ("BaselineLearning", "Canaries", "History", "JudgeLimits", "Limits", "TelemetryOptions"),
-    "ragtrace.core.types": ("Document", "RagCall", "Score", "Signals", "Unscored"),
+    "ragtrace.core.types": ("Document", "Judgement", "RagCall", "Score", "Unscored"),
     "ragtrace.decorators": ("generate", "retrieve", "tool", "trace"),
     "ragtrace.diagnosis": ("doctor",),
-    "ragtrace.estimates": ("Baseline",),
     "ragtrace.evaluation.sampling": ("Sampling",),
-    "ragtrace.judges": ("EmbeddedJudge",),
+    "ragtrace.guard": ("Guard",),
+    "ragtrace.judges": ("DecisionJudge", "EmbeddedJudge"),
     "ragtrace.judges.llm.openai": ("OpenAIJudge",),
     "ragtrace.metrics.custom_metric": ("metric",),
     "ragtrace.offline": ("ascore", "evaluate", "score"),
     "ragtrace.propagation": ("carry",),
-    "ragtrace.report.calibration": ("Calibration", "calibrate"),
+    "ragtrace.report.calibration": ("calibrate",),
     "ragtrace.runtime.configure": ("configure", "flush", "shutdown", "stats"),
     "ragtrace.runtime.estimate": ("estimate",),
     "ragtrace.runtime.feedback": ("call_id", "feedback"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ragtrace.capture.arguments import FunctionArguments, Where, name_of
 from ragtrace.core.errors import SettingsError
@@ -14,6 +14,9 @@ from ragtrace.recording.proxies import FunctionProxy, Proxy
 from ragtrace.recording.recorder import Selector, StepRecorder, StepSpec, is_recording_suppressed
 from ragtrace.runtime import current_runtime
 from ragtrace.system.faults import faults
+
+if TYPE_CHECKING:
+    from ragtrace.guard import Guard
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,10 +28,11 @@ def trace(
     *,
     name: str | None = None,
     query: Where = None,
-    contexts: Selector | None = None,
+    sources: Selector | None = None,
     answer: Selector | None = None,
     session: Where = None,
     user: Where = None,
+    guard: Guard | None = None,
 ) -> Callable[[F], F]: ...
 def trace(
     function: Any = None,
@@ -36,10 +40,11 @@ def trace(
     *,
     name: str | None = None,
     query: Where = None,
-    contexts: Selector | None = None,
+    sources: Selector | None = None,
     answer: Selector | None = None,
     session: Where = None,
     user: Where = None,
+    guard: Guard | None = None,
 ) -> Any:
     """Trace every call of the decorated function as one RAG call, including the retrievals and generations inside it.
 
@@ -49,13 +54,14 @@ def trace(
         function: any function: plain, coroutine, generator, async generator, method.
         name: the workflow's name, of low cardinality; default: the function's qualified name.
         query: where the user's question is among the arguments; default: found by name and position.
-        contexts: takes the returned value and gives the documents the answer rests on; default: what was retrieved.
+        sources: takes the returned value and gives the documents the answer rests on; default: what was retrieved.
         answer: takes the returned value (of a stream: each piece) and gives the text; default: found by itself.
         session: where the conversation's id is; default: found by name.
         user: where the user's id is; default: none.
+        guard: checks every answer before it leaves the function, or in its shadow; default: none.
 
     Raises:
-        SettingsError: at decoration, if the function has no such parameter.
+        SettingsError: at decoration, if the function has no such parameter, or the guard cannot work with it.
     """
     return _decorate(
         function,
@@ -65,8 +71,9 @@ def trace(
             name=name or name_of(f),
             workflow=name or name_of(f),
             select_result=answer,
-            select_sources=contexts,
+            select_sources=sources,
         ),
+        guard,
     )
 
 
@@ -186,8 +193,8 @@ def generate(
         contexts: where the documents are among the arguments; default: found by name; else what was retrieved.
         answer: takes the returned value (of a stream: each piece) and gives the text; default: found by itself.
         model: the model asked for; default: an argument of that name.
-        provider: name of the model's provider, such as "openai"; default: what the client that the function uses, or
-            the value it returns, tells.
+        provider: name of the model's provider, such as "openai"; default: what a client among the arguments, or the
+            returned value, tells.
         session: where the conversation's id is; default: found by name.
 
     Raises:
@@ -206,9 +213,9 @@ def generate(
     )
 
 
-def _decorate(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
+def _decorate(function: Any, specify: Callable[[Any], StepSpec], guard: Guard | None = None) -> Any:
     if function is None:
-        return partial(_decorate, specify=specify)
+        return partial(_decorate, specify=specify, guard=guard)
     if inspect.isclass(function):
         raise SettingsError(
             f"cannot decorate the class {function.__qualname__}; decorate its __call__ or the method that does the work"
@@ -219,22 +226,44 @@ def _decorate(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
     spec, run = specify(function), driver_of(function)
 
     def observed(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        runtime = current_runtime.installed
+        runtime = current_runtime.installed or current_runtime.current()
         if runtime is None:
             _warn_not_configured(spec)
             return wrapped(*args, **kwargs)
         if is_recording_suppressed():
             return wrapped(*args, **kwargs)
         recorder = StepRecorder(runtime, spec, args, kwargs, instance is not None)
-        if instance is not None:
-            recorder.take_instance(instance)
         return run(recorder, wrapped, args, kwargs)
 
+    caller = observed if guard is None else _guarded(guard, spec, function)
     if inspect.isfunction(function):
-        return _ObservedFunction(function, observed)
+        return _ObservedFunction(function, caller)
     if method or inspect.isroutine(function):
-        return FunctionProxy(function, observed)
-    return _ObservedObject(function, observed)
+        return FunctionProxy(function, caller)
+    return _ObservedObject(function, caller)
+
+
+def _guarded(guard: Guard, spec: StepSpec, function: Any) -> Callable[..., Any]:
+    """Return the function that calls *function*, records the call, and has its answer checked by *guard*."""
+    from ragtrace.guard.drivers import GuardDriver
+    from ragtrace.guard.guards import register
+
+    driver = GuardDriver(guard, spec, function)
+    runtime = current_runtime.installed or current_runtime.current()
+    if runtime is not None:
+        runtime.check_guard(driver.function)
+    register(driver)
+
+    def observed(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        runtime = current_runtime.installed or current_runtime.current()
+        if runtime is None:
+            _warn_not_configured(spec)
+            return wrapped(*args, **kwargs)
+        if is_recording_suppressed():
+            return wrapped(*args, **kwargs)
+        return driver.run(runtime, wrapped, args, kwargs, instance is not None)
+
+    return observed
 
 
 class _ObservedFunction(FunctionProxy):

@@ -1,4 +1,4 @@
-"""Types of what ragtrace's functions return, for annotations: accounts, estimates, evaluations, a diagnosis."""
+"""Types that ragtrace takes and returns beside those of `import ragtrace`: accounts, estimates, baselines, signals."""
 
 from __future__ import annotations
 
@@ -7,20 +7,42 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragtrace.block import CallBlock
-    from ragtrace.core.ledger import Stats, Tally
-    from ragtrace.core.types import Usage
+    from ragtrace.core.ledger import GuardTally, Stats, Tally
+    from ragtrace.core.types import Signals, Usage
     from ragtrace.diagnosis import Diagnosis
-    from ragtrace.estimates import Estimate
+    from ragtrace.estimates import Baseline, Estimate
+    from ragtrace.guard import GuardBlocked, GuardNotice
     from ragtrace.offline import Evaluations
+    from ragtrace.report.calibration import Calibration
 
-__all__ = ["CallBlock", "Diagnosis", "Estimate", "Evaluations", "Stats", "Tally", "Usage"]
+__all__ = [
+    "Baseline",
+    "Calibration",
+    "CallBlock",
+    "Diagnosis",
+    "Estimate",
+    "Evaluations",
+    "GuardBlocked",
+    "GuardNotice",
+    "GuardTally",
+    "Signals",
+    "Stats",
+    "Tally",
+    "Usage",
+]
 
 # Where each name is. Loaded on first use, as most applications need few of them.
 _HOME = {
+    "Baseline": "ragtrace.estimates",
+    "Calibration": "ragtrace.report.calibration",
     "CallBlock": "ragtrace.block",
     "Diagnosis": "ragtrace.diagnosis",
     "Estimate": "ragtrace.estimates",
     "Evaluations": "ragtrace.offline",
+    "GuardBlocked": "ragtrace.guard",
+    "GuardNotice": "ragtrace.guard",
+    "GuardTally": "ragtrace.core.ledger",
+    "Signals": "ragtrace.core.types",
     "Stats": "ragtrace.core.ledger",
     "Tally": "ragtrace.core.ledger",
     "Usage": "ragtrace.core.types",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ragtrace.cli.case_run import CaseRun, MetricOutcome
+    from ragtrace.offline.case_run import CaseRun, MetricOutcome
 
 _RUN: Any = pytest.StashKey["CaseRun"]()
 _FAILURE = pytest.StashKey[str]()
@@ -49,8 +49,9 @@ def _is_distributed(config: pytest.Config) -> bool:
 
 
 def _make_run(config: pytest.Config) -> CaseRun:
-    from ragtrace.cli.case_run import CaseRun
     from ragtrace.core.errors import RagtraceError
+    from ragtrace.offline.case_run import CaseRun
+    from ragtrace_pytest.application import RecordedApplication
 
     def path(option: str) -> Path | None:
         given = config.getoption(option)
@@ -66,14 +67,13 @@ def _make_run(config: pytest.Config) -> CaseRun:
     try:
         return CaseRun(
             cases_path=cases,
-            app=app,
+            application=RecordedApplication(app, workers),
             judge_spec=spec or "embedded",
             mode=config.getoption("--ragtrace-mode"),
             base_url=config.getoption("--ragtrace-base-url"),
             metric_names=tuple(name.strip() for name in names.split(",")) if names else None,
             baseline_path=path("--ragtrace-baseline"),
             out=path("--ragtrace-out"),
-            workers=workers,
         )
     except RagtraceError as error:
         raise pytest.UsageError(f"ragtrace: {error}") from None

@@ -23,8 +23,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from exporters.make_kits import rules
 from ragtrace.core import semconv
-from ragtrace.estimates.promql import CALIBRATION_HOLDS, prometheus_name
-from ragtrace_exporters.openmetrics.snapshot import label_name
+from ragtrace.estimates.promql import CALIBRATION_HOLDS, RAW_PROBABILITY, prometheus_name
 
 Panel = Any
 SOURCE: Final = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -192,7 +191,8 @@ def estimates_now() -> Panel:
         "included. In 95 of 100 windows low and high enclose the rate in question, if calls are independent of each "
         "other. objective: the upper limit of hallucinated and answered_without_context, the lower limit of "
         "faithfulness. scored calls: the number of scores behind the estimate; calls without a verdict are not counted. "
-        "Empty: nothing was scored in this window."
+        "Empty: nothing was scored in this window, or the scores are a decision model's uncalibrated probabilities, whose "
+        "mean is not a rate."
     ).no_value("nothing scored")
     values = [f"Value #{chr(65 + number)}" for number in range(len(columns))]
     names = dict(zip(values, columns, strict=True))
@@ -308,11 +308,11 @@ def alert_states(timing: rules.Timing) -> Panel:
         "alerts that the application configured: the name is the condition, and every call is checked. Losses: calls that "
         "were dropped, or scores that a backend did not accept. Blank: there were no data; quality is unknown."
     )
-    name, workflow, of_model = map(label_name, (semconv.ALERT_NAME, semconv.WORKFLOW_NAME, semconv.REQUEST_MODEL))
+    name, workflow, of_model = map(prometheus_name, (semconv.ALERT_NAME, semconv.WORKFLOW_NAME, semconv.REQUEST_MODEL))
     estimated = "group(ragtrace:{}:value{{" + HERE + "}})"
     asked, fresh = f"group({rules.CALLS}{{{SERVICE}}})", f"group({rules.FRESH}{{{HERE}}})"
     losses = "RagtraceCallsDropped|RagtraceScoresNotPosted"
-    of_state = f'{rules.ALERT_STATE}{{{SERVICE}, {label_name(semconv.ALERT_STATE)}="{{}}"}} == 1'
+    of_state = f'{rules.ALERT_STATE}{{{SERVICE}, {prometheus_name(semconv.ALERT_STATE)}="{{}}"}} == 1'
     codes = {name.replace(" ", "_"): number for name, number in _CODE.items() if name not in ("pending", "firing")}
     states = [f"({of_state.replace('{}', name)}) * {number}" for name, number in codes.items()]
     shown = {"closed": "ok", "half_open": "recovering", "open": "judge failing"}
@@ -391,7 +391,7 @@ def call_panels() -> list[Panel]:
 
 def judge_panels() -> list[Panel]:
     """Return the panels of the judge: time, work, tokens, cost and failures."""
-    kind = label_name(semconv.TOKEN_TYPE)
+    kind = prometheus_name(semconv.TOKEN_TYPE)
     failed = f'{SERVICE}, {rules.OUTCOME}="failed"'
     failed = f"sum by ({rules.EVALUATOR}, {rules.REASON}) (rate({rules.CALLS}{{{failed}}}{RATE}))"
     one = f'{SERVICE}, {rules.EVALUATOR}="$evaluator"'
@@ -443,14 +443,54 @@ def judge_panels() -> list[Panel]:
     ]  # fmt: skip
 
 
+def guard_panels() -> list[Panel]:
+    """Return the panels of guards: what they found, and how long answers waited."""
+    guarded = f"sum by ({rules.WORKFLOW}, {rules.VERDICT}) (rate({rules.GUARDED}{{{HERE}}}{RATE}))"
+    whole = f"sum by ({rules.WORKFLOW}) (rate({rules.GUARDED}{{{HERE}}}{RATE}))"
+    action = prometheus_name(semconv.GUARD_ACTION)
+    acted = f"sum by ({rules.WORKFLOW}, {action}) (rate({rules.GUARDED}{{{HERE}}}{RATE}))"
+    waited = f"sum by (le, {rules.WORKFLOW}) (rate({rules.GUARD_SECONDS}{{{HERE}}}{RATE}))"
+    return [
+        lines(
+            "Guard: verdicts",
+            "Share of the answers with each verdict. All but pass and fail were not checked: the judge was late "
+            "(timeout), kept failing (circuit_open), failed (error), or there was nothing to check (unscored). In the "
+            "shadow, the verdict that the guard would have had. No line: no guard.",
+            query(
+                f"{guarded} / on ({rules.WORKFLOW}) group_left () {whole}",
+                f"{{{{{rules.WORKFLOW}}}}} {{{{{rules.VERDICT}}}}}",
+            ),
+            unit="percentunit",
+        ),
+        lines(
+            "Guard: actions per second",
+            "Answers per second by what the guard did: none (it passed, or the guard is in the shadow), annotated, "
+            "replaced, retried, raised, or released (it left although it was not checked).",
+            query(acted, f"{{{{{rules.WORKFLOW}}}}} {{{{{action}}}}}"),
+            unit=CALLS_A_SECOND,
+        ),
+        lines(
+            "Guard: time added to answers",
+            "Median and p95 of the time for which answers waited for their verdict or, in the shadow, would have "
+            "waited. Times under 10 ms are shown as 10 ms.",
+            query(f"histogram_quantile(0.5, {waited})", f"{{{{{rules.WORKFLOW}}}}} median"),
+            query(f"histogram_quantile(0.95, {waited})", f"{{{{{rules.WORKFLOW}}}}} p95", ref="B"),
+            unit="s",
+        ),
+    ]
+
+
 def calibration_panels() -> list[Panel]:
     """Return the panels of what labels say about the judge: whether the calibration holds, and canaries."""
     of = f"{rules.METRIC}, {rules.EVALUATOR}"
-    series, label = f"{{{{{rules.METRIC}}}}} by {_WHO}", label_name(semconv.CANARY_LABEL)
+    series, label = f"{{{{{rules.METRIC}}}}} by {_WHO}", prometheus_name(semconv.CANARY_LABEL)
     agreement, drift = (
-        f"{prometheus_name(name)}_ratio" for name in (semconv.METRIC_CANARY_AGREEMENT, semconv.METRIC_CANARY_DRIFT)
+        prometheus_name(name) for name in (semconv.METRIC_CANARY_AGREEMENT, semconv.METRIC_CANARY_DRIFT)
     )
-    states = {0: ("holds", "green"), 1: ("stale", "red"), 2: ("as before", "green"), 3: ("drifts", "red")}
+    states = {
+        0: ("holds", "green"), 1: ("stale", "red"), 2: ("as before", "green"), 3: ("drifts", "red"),
+        4: ("uncalibrated: not a rate", "orange"),
+    }  # fmt: skip
     results = {
         str(number): model.ValueMappingResult(text=name, color=colour, index=number)
         for number, (name, colour) in states.items()
@@ -461,13 +501,17 @@ def calibration_panels() -> list[Panel]:
         "calibration: stale if the metric, the judge, its prompts or the model that its server runs is another one than on "
         "the labelled calls, in any process, or if the labels correct nothing; then no rate is corrected: label calls "
         "again. canaries: drifts while the judge agrees with labels less often than before (ragtrace.judge.model_changes "
-        "counts new models). Blank: no calibration, or no canaries."
+        "counts new models). uncalibrated: the scores are a decision model's probabilities, and without labels that hold their "
+        "mean is not a rate: no figure of it is shown. Blank: no calibration, or no canaries."
     )
     shown = shown.row_height(0.8).fill_opacity(80).no_value("no calibration, no canaries")
     shown = shown.mappings([model.ValueMap(options=results)])
     shown = shown.with_target(
         query(f"1 - min by ({of}) ({CALIBRATION_HOLDS}{{{SERVICE}}})", f"calibration: {series}")
     ).with_target(query(f"2 + max by ({of}) ({drift}{{{SERVICE}}})", f"canaries: {series}", ref="B"))
+    holds = f"min by ({of}) ({CALIBRATION_HOLDS}{{{SERVICE}}}) > 0"
+    raw = f"4 * max by ({of}) ({RAW_PROBABILITY}{{{SERVICE}}}) unless on ({of}) ({holds})"
+    shown = shown.with_target(query(raw, f"scores: {series}", ref="C"))
     agrees = lines(
         "Agreement of the judge with canaries",
         "Share of the latest hundred judgements of labelled calls in which the judge agrees with the label, of calls labelled "
@@ -482,7 +526,7 @@ def calibration_panels() -> list[Panel]:
 
 def application_panels() -> list[Panel]:
     """Return the panels of the application: answer times, and calls that wait for scores."""
-    kind = label_name(semconv.OPERATION_NAME)
+    kind = prometheus_name(semconv.OPERATION_NAME)
     of_whole = f"rate({rules.WORKFLOW_SECONDS}_{{}}{{{{{HERE}}}}}{RATE})"
     whole = f"sum by (le, {rules.WORKFLOW}) ({of_whole.format('bucket')})"
     step = f"sum by (le, {kind}) ({_of_steps('bucket')})"
@@ -533,7 +577,7 @@ def text_of(timing: rules.Timing | None = None) -> str:
     found = found.refresh("30s").time("now-3h", "now").timezone("browser").tooltip(model.DashboardCursorSync.CROSSHAIR)
     for variable in _variables(timing):
         found = found.with_variable(variable)
-    own = f'{rules.ALERT_STATE}{{{SERVICE}, {label_name(semconv.ALERT_STATE)}="spiking"}} == 1'
+    own = f'{rules.ALERT_STATE}{{{SERVICE}, {prometheus_name(semconv.ALERT_STATE)}="spiking"}} == 1'
     marks = (
         ("Spike by the rules", f"{rules.ACTIVE}{{{HERE}}}", "red"),
         ("Spike by the application's alert", own, "orange"),
@@ -549,6 +593,7 @@ def text_of(timing: rules.Timing | None = None) -> str:
         (dashboard.Row("Single scores, and alerts"), [distribution(), alert_states(timing)]),
         (dashboard.Row("Which calls are scored"), call_panels()),
         (dashboard.Row("The judge"), judge_panels()),
+        (dashboard.Row("Guards"), guard_panels()),
         (dashboard.Row("Labels and canaries"), calibration_panels()),
         (dashboard.Row("The application"), application_panels()),
     ]

@@ -9,7 +9,7 @@ from exporters.make_kits import rules
 from ragtrace.estimates import NAMES, Moments, judged_moments, unjudged_moments
 from ragtrace.estimates.calibration import informedness, label_rates, label_sums, transported_bounds
 from ragtrace.estimates.formulas import RecordedFloats, interval_bounds
-from ragtrace.estimates.promql import CALIBRATION_HOLDS, LABEL_MOMENT
+from ragtrace.estimates.promql import CALIBRATION_HOLDS, LABEL_MOMENT, MEANS, RAW_PROBABILITY
 
 Test = dict[str, Any]
 _Scenario = tuple[list[Test], ...]
@@ -56,7 +56,8 @@ def recorded() -> Test:
             judge, known = interval_bounds(sums, steps, "tuned", "rate"), label_rates(_LABELLED, corrected)
             informedness(_LABELLED, known, corrected)
             transported_bounds(judge, _LABELLED, corrected)
-            steps.named |= {**sums, "judged": sums["w"], "calls": sums["n"]}
+            means = {mean: steps.named[end] for end, mean in MEANS.items()}
+            steps.named |= {**sums, **means, "judged": sums["w"], "calls": sums["n"]}
             corrected.named |= {**_LABELLED, "judge": judge.value, "usable": 0.0}
             for name, each in ((window, steps), (f"{window}_corrected", corrected)):
                 expected += [(f"ragtrace:{name}:{step}", workflow, value) for step, value in each.named.items()]
@@ -179,6 +180,22 @@ def scenarios() -> dict[str, _Scenario]:
             _fires("CorrectedSpike", -119),
             _fires("Spike", 119),
         ),
+        "probabilities of a decision model are no rate, so that their mean is no spike": (
+            [*_phases(of(), (real, 120)), {"series": f"{RAW_PROBABILITY}{{{_JUDGE}}}", "values": "1x120"}],
+            _fires("Spike", -119),
+            _is("ragtrace:30m:value", _BOT, -119),
+            _is("ragtrace:30m:mean_score", _BOT, 119),
+            _fires("SlowBurn", -119),
+        ),
+        "labels make a rate of a decision model's probabilities, and a spike of it is one": (
+            [
+                *_phases(of(), (flagged, 60), (real, 60)),
+                *_calibration("1x120", 120),
+                {"series": f"{RAW_PROBABILITY}{{{_JUDGE}}}", "values": "1x120"},
+            ],
+            _fires("CorrectedSpike", -59, 119),
+            _fires("Spike", -119),
+        ),
         **_of_operation(),
     }
 
@@ -201,6 +218,13 @@ def _objectives() -> Test:
 def _calls(outcome: str, values: str, reason: str = "") -> dict[str, str]:
     labels = f'{_BOT}, {rules.WORKFLOW}="ask", {rules.EVALUATOR}="judge", {rules.OUTCOME}="{outcome}"'
     return {"series": f"{rules.CALLS}{{{labels}{f', {rules.REASON}={reason!r}' if reason else ''}}}", "values": values}
+
+
+def _guarded(verdict: str, values: str) -> dict[str, str]:
+    return {
+        "series": f'{rules.GUARDED}{{{_BOT}, {rules.WORKFLOW}="ask", {rules.VERDICT}="{verdict}"}}',
+        "values": values,
+    }
 
 
 def _of_operation() -> dict[str, _Scenario]:
@@ -236,6 +260,18 @@ def _of_operation() -> dict[str, _Scenario]:
         "calls that are kept for later are not dropped": (
             [_calls("dropped", "0+5x60", "spooled")],
             _fires("CallsDropped", -50),
+        ),
+        "a guard fails more answers": (
+            [_guarded("pass", "0+10x200"), _guarded("fail", "0+0.2x150 30+5x50")],
+            _fires("GuardBlocks", -148, 188) + _fires("GuardBlind", -188),
+        ),
+        "a guard does not check answers any more": (
+            [_guarded("pass", "0+10x150 1500+0x50"), _guarded("circuit_open", "_x151 0+10x49")],
+            _fires("GuardBlind", -148, 188) + _fires("GuardBlocks", -188),
+        ),
+        "a guard fails as many answers as ever": (
+            [_guarded("pass", "0+10x200"), _guarded("fail", "0+1x200"), _guarded("timeout", "0+1x200")],
+            _fires("GuardBlocks", -188) + _fires("GuardBlind", -188),
         ),
         "scores that a backend does not take": (
             [

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ragtrace.core import semconv
-from ragtrace.estimates.promql import CALIBRATION_HOLDS, corrected_rules, recording_rules
-from ragtrace_exporters.openmetrics.snapshot import label_name
+from ragtrace.estimates.promql import CALIBRATION_HOLDS, corrected_rules, prometheus_name, recording_rules
 
 JOB: Final = "job"
 """Prometheus's label for the service: its name, where `scrape_configs` follow the kit or a collector is between."""
-METRIC: Final = label_name(semconv.EVALUATION_NAME)
-WORKFLOW: Final = label_name(semconv.WORKFLOW_NAME)
-EVALUATOR: Final = label_name(semconv.EVALUATOR_ID)
-OUTCOME: Final = label_name(semconv.OUTCOME)
-REASON: Final = label_name(semconv.REASON)
-MOMENT: Final = label_name(semconv.MOMENT)
+METRIC: Final = prometheus_name(semconv.EVALUATION_NAME)
+WORKFLOW: Final = prometheus_name(semconv.WORKFLOW_NAME)
+EVALUATOR: Final = prometheus_name(semconv.EVALUATOR_ID)
+OUTCOME: Final = prometheus_name(semconv.OUTCOME)
+REASON: Final = prometheus_name(semconv.REASON)
+MOMENT: Final = prometheus_name(semconv.MOMENT)
 SERIES: Final = (JOB, METRIC, WORKFLOW, EVALUATOR)
 """What an estimate is of."""
 
@@ -26,16 +25,21 @@ CALLS: Final = "ragtrace_calls_total"
 SCORES: Final = "ragtrace_eval_score_count"
 JUDGE_SECONDS: Final = "ragtrace_eval_duration_seconds_bucket"
 JUDGED: Final = "ragtrace_eval_duration_seconds_count"
-CACHED: Final = label_name(semconv.CACHED)
+CACHED: Final = prometheus_name(semconv.CACHED)
 JUDGE_TOKENS: Final = "ragtrace_eval_tokens_total"
 JUDGE_COST: Final = "ragtrace_eval_cost_USD_total"
-JUDGE_STATE: Final = "ragtrace_judge_state_ratio"
+JUDGE_STATE: Final = "ragtrace_judge_state"
 POSTED: Final = "ragtrace_sink_scores_total"
+GUARDED: Final = "ragtrace_guard_results_total"
+GUARD_SECONDS: Final = "ragtrace_guard_added_seconds_bucket"
+VERDICT: Final = prometheus_name(semconv.GUARD_VERDICT)
+UNCHECKED: Final = "timeout|unscored|circuit_open|error"
+"""Verdicts on answers that a guard could not check."""
 QUEUE: Final = "ragtrace_queue_size"
 HELD: Final = "ragtrace_held_size"
-BREAKER: Final = label_name(semconv.JUDGE_STATE)
+BREAKER: Final = prometheus_name(semconv.JUDGE_STATE)
 """The label with the state of a circuit breaker."""
-ALERT_STATE: Final = "ragtrace_alert_state_ratio"
+ALERT_STATE: Final = "ragtrace_alert_state"
 OPERATION_SECONDS: Final = "gen_ai_client_operation_duration_seconds"
 INFERENCE_SECONDS: Final = "gen_ai_client_inference_duration_seconds"
 """Durations of inferences, where OTEL_SEMCONV_STABILITY_OPT_IN selects the unreleased names of the conventions."""
@@ -171,7 +175,18 @@ def _fell(timing: Timing) -> Rule:
 
 def alerts(timing: Timing) -> Rule:
     """Return the rule group of the alerts, with the recording rules of their states."""
-    made = (_spike, _corrected_spike, _slow_burn, _fell, _no_data, _judge_failing, _dropped, _not_posted)
+    made = (
+        _spike,
+        _corrected_spike,
+        _slow_burn,
+        _fell,
+        _no_data,
+        _judge_failing,
+        _dropped,
+        _not_posted,
+        _guard_blocks,
+        _guard_blind,
+    )
     return {
         "name": "ragtrace-alerts",
         "interval": timing.interval,
@@ -316,8 +331,45 @@ def _dropped(timing: Timing) -> Rule:
     )
 
 
+def _rises(verdicts: str, timing: Timing) -> str:
+    """Return the query for workflows in which the share of answers with one of *verdicts* is higher than the day before.
+
+    Higher by four standard errors, of 100 answers at least against 1,000.
+    """
+    by, past = f"sum by ({JOB}, {WORKFLOW})", f"[{timing.memory}] offset {timing.spike}"
+    some = f'{GUARDED}{{{VERDICT}=~"{verdicts}"}}'
+    now, all_now = f"{by} (increase({some}[{timing.spike}]))", f"{by} (increase({GUARDED}[{timing.spike}]))"
+    all_before = f"{by} (increase({GUARDED}{past}))"
+    share = f"(({by} (increase({some}{past})) or 0 * {all_before}) / {all_before})"
+    error = f"sqrt(({share} * (1 - {share}) + 1 / {all_now}) / {all_now})"
+    return f"({now} / {all_now} - {share} > 4 * {error}) and {all_now} >= 100 and {all_before} >= 1000"
+
+
+def _guard_blocks(timing: Timing) -> Rule:
+    return _alert(
+        "RagtraceGuardBlocks",
+        _rises("fail", timing),
+        "warning",
+        f"the guard fails more answers than usual in {_WHERE}",
+        f"The share of answers that failed in the last {timing.spike} is {{{{ $value | humanizePercentage }}}} higher than in the day "
+        "before. Either the answers are worse, or the guard fails good ones: read some of them before the bound is changed.",
+    )
+
+
+def _guard_blind(timing: Timing) -> Rule:
+    return _alert(
+        "RagtraceGuardBlind",
+        _rises(UNCHECKED, timing),
+        "warning",
+        f"the guard checks fewer answers than usual in {_WHERE}",
+        f"The share of answers that were not checked in the last {timing.spike} is {{{{ $value | humanizePercentage }}}} higher than in "
+        'the day before; they left unchecked or, with on_error="closed", were treated as failed. For the reasons see the '
+        "dashboard, or run: ragtrace doctor.",
+    )
+
+
 def _not_posted(timing: Timing) -> Rule:
-    sink = label_name(semconv.SINK)
+    sink = prometheus_name(semconv.SINK)
     lost = f'{POSTED}{{{OUTCOME}=~"failed|dropped"}}'
     return _alert(
         "RagtraceScoresNotPosted",

@@ -1,9 +1,10 @@
 """Span exporter over OTLP/HTTP that saves most of the usual processor time by encoding spans field by field.
 
-Building a protocol-buffer object for each attribute takes most of the time that an export costs the application's
-process. What nearly every span consists of (texts, numbers and flags as attributes) is written directly here; a span
-that has anything else, and everything that is around spans, is encoded by OpenTelemetry's own encoder. The result is
-the same to the byte (a test compares them).
+Measured gain: with OpenTelemetry's exporter, a decorated call of three spans takes 1.43 to 1.63 times as much processor
+time of all threads (tests/benchmarks/README.md), most of it for building a protocol-buffer object for each attribute.
+What nearly every span consists of (texts, numbers and flags as attributes) is written directly here; a span that has
+anything else, and everything that is around spans, is encoded by OpenTelemetry's own encoder. The result is the same to
+the byte (a test compares them).
 
 Otherwise the exporter does what OpenTelemetry's does: the same headers, certificates and compression; statuses that may
 pass are tried again within the time limit, after the time that the server names or a growing one.

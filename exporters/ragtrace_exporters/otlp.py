@@ -179,9 +179,7 @@ def _load(signal: Signal, protocol: Protocol) -> Callable[..., Any]:
 def _reader(environ: Mapping[str, str], exporter: Any) -> MetricReader:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    from ragtrace.telemetry.fast_meters import FastMetricReader, fast_meters_supported
-
-    return (FastMetricReader if fast_meters_supported(environ) else PeriodicExportingMetricReader)(
+    return PeriodicExportingMetricReader(
         exporter,
         export_interval_millis=_positive(environ, "OTEL_METRIC_EXPORT_INTERVAL", "milliseconds"),
         export_timeout_millis=_positive(environ, "OTEL_METRIC_EXPORT_TIMEOUT", "milliseconds"),

@@ -7,7 +7,6 @@ certificate authorities are found in the same variables as for the spans that go
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace.system import preload
+from ragtrace.system.forks import PerProcess
 from ragtrace.system.retry_after import seconds_until_retry
 
 if TYPE_CHECKING:
@@ -55,15 +55,14 @@ class JsonClient:
     def __init__(self, base: str, headers: Mapping[str, str], certificate: str | None = None) -> None:
         self.base, self.headers, self.certificate = base.rstrip("/"), dict(headers), certificate
         preload.import_modules("requests")
-        self._session: Session | None = None
-        self._pid = 0
+        self._session: PerProcess[Session] = PerProcess(self._new_session, keeps_parents=True)
 
     def send(self, method: str, path: str, timeout: float, body: object = None, **query: str) -> Reply:
         """Send one HTTP request and return the server's response. Never raises."""
         from requests import RequestException
 
         try:
-            answer = self._connected().request(
+            answer = self._session.get().request(
                 method,
                 self.base + path,
                 params=query or None,
@@ -75,16 +74,15 @@ class JsonClient:
         except (RequestException, ValueError) as error:  # a value that is no JSON or no header is a ValueError
             return Reply(0, f"{type(error).__name__}: {error}")
 
-    def _connected(self) -> Session:
-        if self._session is None or self._pid != os.getpid():
-            from requests import Session
+    def _new_session(self) -> Session:
+        from requests import Session
 
-            self._session, self._pid = Session(), os.getpid()
-            self._session.headers.update({"Content-Type": "application/json", **self.headers})
-            self._session.auth = lambda request: request  # else a ~/.netrc would replace the key
-            if self.certificate:
-                self._session.verify = self.certificate
-        return self._session
+        session = Session()
+        session.headers.update({"Content-Type": "application/json", **self.headers})
+        session.auth = lambda request: request  # else a ~/.netrc would replace the key
+        if self.certificate:
+            session.verify = self.certificate
+        return session
 
     def refusal(self, reply: Reply) -> Refusal:
         """Return the refusal in *reply*: why the server refused the sent scores, and whether to send them again."""

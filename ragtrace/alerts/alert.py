@@ -20,14 +20,9 @@ Notify: TypeAlias = "Notifier | Callable[[Notice], Awaitable[object] | object]"
 
 _FEWEST_CALLS: Final = 10.0
 _BATCH: Final = 1
-_BASELINE_BATCH: Final = 5
-"""Default batch with a baseline. Such an alert mostly watches graded scores, which have no bad calls after which more
-could be expected, so the mean of several calls is one observation."""
 _MOST_BATCH: Final = 1_000
 _RECOVERY_CALLS: Final = 100
 _MOST_RECOVERY_CALLS: Final = 2_000
-_BAD_CALLS_AT_THE_BOUND: Final = 3.0
-"""Bad calls expected at the bound among the calls that decide about a recovery, so that no single call decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +156,9 @@ class Alert:
     @property
     def calls_in_batch(self) -> int:
         """Number of scored calls whose mean score counts as one observation of the alert."""
-        return self.batch or (_BASELINE_BATCH if self.against_baseline else _BATCH)
+        # Default batch with a baseline. Such an alert mostly watches graded scores, which have no bad calls after which
+        # more could be expected, so the mean of several calls is one observation.
+        return self.batch or (5 if self.against_baseline else _BATCH)
 
     @property
     def direction(self) -> Literal["above", "below"]:
@@ -195,7 +192,8 @@ class Alert:
         if self.recovery_calls is not None:
             return self.recovery_calls
         rare = min(limit, 1.0 - limit)
-        return min(_MOST_RECOVERY_CALLS, max(_RECOVERY_CALLS, math.ceil(_BAD_CALLS_AT_THE_BOUND / rare)))
+        # Bad calls expected at the bound among the calls that decide about a recovery, so that no single call decides.
+        return min(_MOST_RECOVERY_CALLS, max(_RECOVERY_CALLS, math.ceil(3.0 / rare)))
 
 
 def _as_sequence(notify: object) -> Sequence[object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +25,8 @@ from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.estimates import Adjustment, BaselineKey, Calibrations, Distribution, MetricAssignment
-from ragtrace.system.faults import faults, guarded
+from ragtrace.system.faults import faults
+from ragtrace.system.part import Part
 from ragtrace.telemetry.export.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -45,12 +45,8 @@ _GROUNDING: Final = frozenset(
     }
 )  # fmt: skip
 """Metrics of whether answers rest on the retrieved passages, which therefore all move with one fault."""
-_LONGEST_TICK_SECONDS: Final = 5.0
-_SHORTEST_TICK_SECONDS: Final = 0.1
-_TICKS: Final = 20
-"""Number of checks by time alone (ticks) within the shortest window or repeat interval of any alert."""
-_WAITING_NOTICES: Final = 100
-"""Largest number of notifications that wait in the delivery queue of one notifier; each takes a few kilobytes."""
+_LONGEST_CHECK_SECONDS: Final = 5.0
+_SHORTEST_CHECK_SECONDS: Final = 0.1
 
 
 class NotifierReceiver:
@@ -138,7 +134,7 @@ class _Incident:
         )
 
 
-class Alerting:
+class Alerting(Part):
     """Observer of finished calls that evaluates all alerts of the process and queues their notifications.
 
     It never waits for a notifier. Alerts on the judge's scores leave out calls that were spooled (kept in a file until
@@ -174,7 +170,7 @@ class Alerting:
         check_alerts(alerts, assignment)
         self._settings, self._clock, self._wall = settings, clock, wall
         self._baseline, self._adjustment = baseline, adjustment
-        self._calibrations = calibrations or Calibrations()
+        self._calibrations = Calibrations() if calibrations is None else calibrations
         self._host, self._release = socket.gethostname(), release
         common: tuple[Notifier, ...] = (LogNotifier(), *(() if logger is None else (EventNotifier(logger),)))
         self._common = tuple(map(_outbox, common))
@@ -193,30 +189,22 @@ class Alerting:
             for alert in alerts
         }
         waits = [alert.window for alert in alerts] + [alert.repeat_every for alert in alerts if alert.repeat_every]
-        shortest = min(waits, default=100.0) / _TICKS
-        self._tick_seconds = min(_LONGEST_TICK_SECONDS, max(_SHORTEST_TICK_SECONDS, shortest))
-        self.reset()
+        # Number of checks by time alone (ticks) within the shortest window or repeat interval of any alert.
+        shortest = min(waits, default=100.0) / 20
+        self._check_seconds = min(_LONGEST_CHECK_SECONDS, max(_SHORTEST_CHECK_SECONDS, shortest))
+        self._lock = threading.RLock()
+        self._evaluators: dict[tuple[str, str | None, str | None], AlertEvaluator] = {}
+        self._spikes: list[_Incident] = []
+        self._is_closed = False
+        self._next_check = 0.0
+        for watched in self._watched.values():
+            if watched.alert.group_by is None:  # its state is no_data from the start, not from the first call on
+                self._alert_evaluator(watched, None, None)
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
         """Alerts of the process, in the order in which they were configured."""
         return tuple(watched.alert for watched in self._watched.values())
-
-    def reset(self) -> None:
-        """Drop the scores, states and waiting notifications of all alerts.
-
-        Called in a forked child, where they are the parent's.
-        """
-        self._lock = threading.RLock()
-        self._evaluators: dict[tuple[str, str | None, str | None], AlertEvaluator] = {}
-        self._spikes: list[_Incident] = []
-        self._closed = threading.Event()
-        self._ticking = False
-        for outbox in self._outboxes:
-            outbox.reset()
-        for watched in self._watched.values():
-            if watched.alert.group_by is None:  # its state is no_data from the start, not from the first call on
-                self._alert_evaluator(watched, None, None)
 
     def __call__(
         self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None = None
@@ -229,7 +217,6 @@ class Alerting:
             evaluation = by_evaluator.get(watched.evaluator)
             if evaluation is not None and watched.alert.metric in evaluation.results:
                 self._add(watched, call, evaluation, decision)
-        self._start_timer()
 
     def _add(
         self, watched: _WatchedAlert, call: RagCall, evaluation: Evaluation, decision: SamplingDecision | None
@@ -329,6 +316,9 @@ class Alerting:
 
     def tick(self) -> None:
         """Queue the notifications that are due by time: for alerts without recent scores, and repeats."""
+        if self._is_closed or self._clock() < self._next_check:
+            return
+        self._next_check = self._clock() + self._check_seconds
         now = self._now()
         with self._lock:
             for (title, _, _), evaluator in self._evaluators.items():
@@ -350,25 +340,6 @@ class Alerting:
         with self._lock:
             return {outbox.name: outbox.counts() for outbox in self._outboxes}
 
-    def _start_timer(self) -> None:
-        if self._ticking:
-            return
-        with self._lock:
-            if self._ticking or self._closed.is_set():
-                return
-            self._ticking = True
-            run = contextvars.Context().run
-            thread = threading.Thread(target=run, args=(self._run, self._closed), name="ragtrace-alerts", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:  # no room for a thread, or the interpreter is shutting down
-                faults.record("start of the thread that watches the alerts' clock", error)
-
-    def _run(self, closed: threading.Event) -> None:
-        while not closed.wait(self._tick_seconds):
-            with guarded("alerts"):
-                self.tick()
-
     # --- flush and close ---------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float) -> bool:
@@ -380,13 +351,14 @@ class Alerting:
     def close(self, timeout: float) -> bool:
         """Stop the alerts and deliver queued notifications. Return whether that was done within *timeout* seconds."""
         deadline = monotonic() + timeout
-        self._closed.set()
+        self._is_closed = True
         done = [outbox.close(max(0.0, deadline - monotonic())) for outbox in self._outboxes]
         return all(done)
 
 
 def _outbox(notifier: Notifier) -> Outbox[Notice]:
-    return Outbox(NotifierReceiver(notifier), capacity=_WAITING_NOTICES)
+    # Largest number of notifications that wait in the delivery queue of one notifier; each takes a few kilobytes.
+    return Outbox(NotifierReceiver(notifier), capacity=100)
 
 
 def check_alerts(alerts: Sequence[Alert], assignment: MetricAssignment) -> None:

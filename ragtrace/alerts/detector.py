@@ -174,15 +174,15 @@ class Detector:
         self._head_start = head_start * mean_calls / batch
         self._expectation = _ExpectedScore(bound, REACH if batch == 1 else 0)
         self._asked: deque[object] = deque(maxlen=max(batch, _REPEATED_WITHIN))
-        self.reset()
+        self.restart()
 
-    def reset(self) -> None:
+    def restart(self) -> None:
         """Restart the detection, without evidence of a rise.
 
         What was learned of scores that follow bad calls is kept.
         """
         self.calls = 0
-        """Number of calls since the start or the last `reset`."""
+        """Number of calls since the start or the last `restart`."""
         self._sums = [self._head_start] * len(self._alternatives)
         self._best = [1.0] * len(self._alternatives)
         """Most that a bet on each alternative, begun at any one call, has won so far, in multiples of the stake."""

@@ -7,7 +7,9 @@ timer for what is due by time alone, and on a metric reader's thread for the sta
 alerts below one. **Bounds.** The user's bound on the mean score (`Alert.bound`) is a number or "baseline". From it
 follows the bound on the mean of the scores that are watched, which is another number where the alert corrects the
 judge's rate or compares with a baseline (`_score_bound`). The detector has the same as bound on the mean badness
-(`Detector.bound`).
+(`Detector.bound`). **Raw probabilities** of a decision model are compared with a baseline as they are, which needs no
+labels. A number as bound would be one on a rate, and their mean is none: so they are converted by a calibration curve,
+and without one that enough labels stand behind there is no alarm (`ScoreCalibration.bound_lacking`).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_arg
 from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.detector import HEAD_START, Detector
 from ragtrace.alerts.notice import Example, Notice, Problem, hash_of, trace_id_hex
-from ragtrace.core.types import Evaluation, RagCall, Score
+from ragtrace.core.types import Evaluation, RagCall, Score, is_raw_probability
 from ragtrace.estimates import (
     Adjustment,
     BaselineKey,
@@ -34,28 +36,23 @@ from ragtrace.estimates import (
     estimate_mean,
     judged_moments,
 )
+from ragtrace.estimates.score_curve import FEWEST_FOR_BOUND
+from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
     from ragtrace.core.settings import Settings
+    from ragtrace.estimates.score_curve import ScoreCalibration
 
 Condition: TypeAlias = Literal["ok", "spiking", "recovering"]
 DataProblem: TypeAlias = Literal["no_data", "judge_failing"]
 State: TypeAlias = Literal["ok", "spiking", "recovering", "no_data", "judge_failing", "no_baseline", "no_calibration"]
 STATES: Final[tuple[State, ...]] = get_args(State)
 
-_RECOVERING_DIVISOR: Final = 5
-"""Factor by which the calls whose mean makes a spike `recovering` are fewer than those whose mean ends it."""
-_ATTEMPTS: Final = 20
-"""Latest evaluations of which more than half must have failed for the alert to be in the state `judge_failing`."""
 _FAILURES_IN_A_ROW: Final = 5
 """Failed evaluations in a row that are enough for it, too."""
 _KEPT_CALLS: Final = 500
 """Latest scored calls from which notifications state means; more where a spike needs more of them to end."""
-_KEPT_EXAMPLES: Final = 50
-"""Latest badly scored calls from which a notification shows the worst."""
 _SHOWN_EXAMPLES: Final = 3
-_FEWEST_BEFORE: Final = 20
-"""Least number of scored calls before a spike for which a notification states the earlier mean."""
 
 
 class SpikeState:
@@ -76,7 +73,8 @@ class SpikeState:
         self.detector, self.recovery_calls = detector, recovery_calls
         self.condition: Condition = condition
         self._min_calls = min_calls
-        self._recovering_calls = -(-recovery_calls // _RECOVERING_DIVISOR)  # rounded up
+        # Factor by which the calls whose mean makes a spike `recovering` are fewer than those whose mean ends it.
+        self._recovering_calls = -(-recovery_calls // 5)  # rounded up
         self._since_alarm: deque[tuple[float, float]] = deque(maxlen=recovery_calls)  # weight and badness
 
     def add(self, badness: float, probability: float, share: float, question: str | None = None) -> None:
@@ -101,7 +99,7 @@ class SpikeState:
             self.condition = "recovering"
         else:
             self.condition = "ok"
-            self.detector.reset()
+            self.detector.restart()
 
     def _is_mean_within_bound(self, count: int) -> bool:
         """Return whether the last *count* calls since the alarm are within the bound on average.
@@ -123,7 +121,8 @@ class ScoreAvailability:
 
     def __init__(self, window: float) -> None:
         self._window = window
-        self._failed: deque[bool] = deque(maxlen=_ATTEMPTS)
+        # Latest evaluations of which more than half must have failed for the alert to be in the state `judge_failing`.
+        self._failed: deque[bool] = deque(maxlen=20)
         self._first_at = self._scored_at = self._evaluated_at = -math.inf
 
     def add(self, now: float, *, scored: bool, failed: bool) -> None:
@@ -216,6 +215,10 @@ class AlertEvaluator:
         self._find_baseline, self._find_adjustment = baseline, adjustment
         self._find_calibration = calibration
         self._calibration: JudgeCalibration | None = None
+        self._raw = False
+        """Whether the scores are raw probabilities of a decision model."""
+        self._curve: ScoreCalibration | None = None
+        """Curve by which raw probabilities are converted before they are watched; None: they are not."""
         self._spike: SpikeState | None = None
         """State of the comparison with the bound; None: there is no bound, as there is no baseline or calibration."""
         self._score_bound = 0.0
@@ -226,7 +229,8 @@ class AlertEvaluator:
         self._data = ScoreAvailability(alert.window)
         self._n_scored = self._n_notices = 0
         self._latest: deque[_ScoredCall] = deque(maxlen=_KEPT_CALLS)
-        self._examples: deque[tuple[int, Example]] = deque(maxlen=_KEPT_EXAMPLES)  # with the number of the scored call
+        # Latest badly scored calls from which a notification shows the worst.
+        self._examples: deque[tuple[int, Example]] = deque(maxlen=50)  # with the number of the scored call
         self._open: dict[Problem, _OpenProblem] = {}
         if alert.corrected:
             self._calibrate()
@@ -234,13 +238,43 @@ class AlertEvaluator:
             self._set_bound(alert.bound)
 
     def _calibrate(self) -> None:
-        """Set the bound on the judge's scores from the alert's bound and the calibration in force, if there is one."""
-        known = self._find_calibration(self._alert.metric)
+        """Set the bound on the watched scores from the alert's bound and the calibration in force, if there is one."""
+        known, bound = self._find_calibration(self._alert.metric), self._alert.bound
         if known is self._calibration:
             return
-        self._calibration, self._spike = known, None
-        if known is not None and not isinstance(self._alert.bound, str):
-            self._set_bound(known.judge_bound(self._alert.bound, above=self._alert.direction == "above"))
+        self._calibration, self._spike, self._curve = known, None, None
+        if known is None or isinstance(bound, str):
+            return
+        if known.scores is None:
+            self._set_bound(known.judge_bound(bound, above=self._alert.direction == "above"))
+        elif (self._alert.direction == "below") is known.higher_is_better and not known.scores.bound_lacking():
+            bad = known.scores.alert_bound(self._alert.badness(bound))
+            self._curve = known.scores
+            self._set_bound(self._alert.badness(bad))  # badness is its own inverse
+
+    def _watch_raw_probabilities(self) -> None:
+        """Watch raw probabilities of a decision model from now on: by their calibration, if the bound is a number."""
+        if not self._raw:
+            self._raw = True
+            if not self._alert.against_baseline:
+                self._spike = self._calibration = None
+        if not self._alert.against_baseline:
+            self._calibrate()
+            if self._spike is None:
+                self._warn_of_refused_bound()
+
+    def _warn_of_refused_bound(self) -> None:
+        entry = self._calibration
+        lacking = f"no calibration that holds, of {FEWEST_FOR_BOUND} labels or more"
+        if entry is not None and entry.scores is not None:
+            lacking = entry.scores.bound_lacking() or "an alert on the bad side of the metric"
+        faults.warn_once(
+            f"alert refused: {self._alert.title}: {lacking}",
+            "the alert %r has no bound to compare with: the scores of %s are a decision model's probabilities, and a "
+            "fixed bound on their rate needs labels that are missing (%s). Compare with a baseline, which needs none: "
+            "Alert(%r, %s='baseline')",
+            *(self._alert.title, self._alert.metric, lacking, self._alert.metric, self._alert.direction),
+        )
 
     def _compare_with_baseline(self, evaluator: str) -> None:
         """Set the bound from the baseline of the scores of *evaluator* (`id@version`), as far as that is learned."""
@@ -285,15 +319,19 @@ class AlertEvaluator:
             failed = result.status in ("judge_error", "judge_suspect")
             self._data.add(now.monotonic, scored=False, failed=failed)
             return self.take_due_notices(now, trace_id_hex(call))
-        if self._alert.corrected:
+        if self._raw or is_raw_probability(result):
+            self._watch_raw_probabilities()
+        elif self._alert.corrected:
             self._calibrate()
-        elif self._alert.against_baseline and self._adjustment is None:
+        if self._alert.against_baseline and self._adjustment is None:
             self._compare_with_baseline(f"{evaluation.evaluator}@{evaluation.version}")
         self._n_scored += 1
         self._data.add(now.monotonic, scored=True, failed=False)
         score = min(1.0, max(0.0, result.value))
         if self._adjustment is not None:
             score = self._adjustment.adjust(score, CallTraits.of(call))
+        if self._curve is not None:
+            score = self._alert.badness(self._curve.curve.probability(self._alert.badness(score)))
         self._latest.append(_ScoredCall(score, evaluation.probability, now.epoch))
         if self._spike is not None:
             badness = self._alert.badness(score)
@@ -318,7 +356,7 @@ class AlertEvaluator:
     @property
     def _alert_state(self) -> State:
         if self._spike is None:
-            return "no_calibration" if self._alert.corrected else "no_baseline"
+            return "no_baseline" if self._alert.against_baseline else "no_calibration"
         return self._spike.condition
 
     # --- notices -----------------------------------------------------------------------------------------------------
@@ -382,7 +420,7 @@ class AlertEvaluator:
             alert=alert.title,
             metric=alert.metric,
             direction=alert.direction,
-            bound=alert.bound if alert.corrected and not isinstance(alert.bound, str) else self._shown_bound,
+            bound=self._shown_bound,
             problem=problem,
             status="resolved" if resolved else "firing",
             at=now.epoch,
@@ -396,13 +434,16 @@ class AlertEvaluator:
             before=opened.before,
             baseline=self._baseline,
             provisional=self._baseline is not None and self._adjustment is None,
+            scores=("calibrated" if self._curve is not None else "uncalibrated") if self._raw else "",
             worst=() if resolved or problem != "spiking" else tuple(worst[:_SHOWN_EXAMPLES]),
             **scope._asdict(),
         )
 
     @property
     def _shown_bound(self) -> float:
-        """Bound on the mean of the watched scores, or 0 while there is none."""
+        """Bound that the user gave on a rate, else that on the mean of the watched scores, or 0 while there is none."""
+        if (self._alert.corrected or self._raw) and not isinstance(self._alert.bound, str):
+            return self._alert.bound
         return 0.0 if self._spike is None else self._score_bound
 
     def _mean_before(self, calls: int) -> float | None:
@@ -413,7 +454,8 @@ class AlertEvaluator:
         if self._baseline is not None:
             return self._baseline.mean
         earlier = list(self._latest)[:-calls]
-        return self._estimate(earlier).value if len(earlier) >= _FEWEST_BEFORE else None
+        # Least number of scored calls before a spike for which a notification states the earlier mean.
+        return self._estimate(earlier).value if len(earlier) >= 20 else None
 
     def _estimate(self, calls: Sequence[_ScoredCall]) -> Estimate:
         total = Moments()
@@ -423,4 +465,6 @@ class AlertEvaluator:
         found = estimate_mean(
             total, method="weighted", metric=self._alert.metric, workflow=scope.workflow, evaluator=scope.evaluator
         )
-        return found if self._calibration is None else self._calibration.correct(found)
+        if self._calibration is None or self._raw:
+            return found  # of raw probabilities, the mean of what is watched
+        return self._calibration.correct(found)

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.labels import STATEMENT_METRICS, Claim
-from ragtrace.core.types import Evaluation, RagCall, Score
+from ragtrace.core.types import NOT_A_RATE, Evaluation, RagCall, Score
 from ragtrace.estimates import Distribution, Estimate
 from ragtrace.system.faults import printable
 
@@ -168,6 +168,9 @@ class Notice:
     """Whether the baseline is provisional: too few calls for the usual effects of documents and lengths."""
     part_of: str | None = None
     """Name of the alert that has already notified of the same event; this notification then goes to the log alone."""
+    scores: Literal["", "uncalibrated", "calibrated"] = ""
+    """Kind of the scores, if they are probabilities of a decision model: raw, so that their mean is no rate, or
+    converted by a calibration curve. Empty: other scores."""
     canary_label: str = ""
     """Label (bad or good) of the canaries on which the judge errs more often than before; empty for other problems."""
 
@@ -195,7 +198,7 @@ class Notice:
         estimate, firing = self.estimate, self.status == "firing"
         if estimate is not None and estimate.value is not None:
             low, high = estimate.low or 0.0, estimate.high or 0.0
-            interval = f"95 % interval {low:.3f} to {high:.3f}"
+            interval = NOT_A_RATE if self.scores == "uncalibrated" else f"95 % interval {low:.3f} to {high:.3f}"
             was = "" if self.before is None else f"{self.before:.3f} before, "
             now = "now " if firing else ""
             of = "canary judgements" if self.problem == "judge_drift" else "scored calls"
@@ -250,6 +253,8 @@ class Notice:
         if self.problem == "judge_drift":
             return f"agreement on calls that people have labelled {self.canary_label}"
         who = "judge" if self.judged else "screen"
+        if self.scores:
+            return f"mean {'raw score' if self.scores == 'uncalibrated' else 'calibrated probability'} by the {who}"
         corrected = self.estimate is not None and self.estimate.corrected
         by = " corrected by human labels" if corrected else ""
         return f"share of the {who}'s verdicts{by}" if self.metric in _VERDICTS else f"mean score by the {who}{by}"

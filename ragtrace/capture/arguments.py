@@ -34,7 +34,7 @@ from ragtrace.capture.fields import (
     warn_not_found,
     whole_of,
 )
-from ragtrace.capture.providers import ReferencedClients, provider_among
+from ragtrace.capture.providers import provider_among
 from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.step import Message, Prompt, Role
 from ragtrace.core.types import Document
@@ -264,8 +264,7 @@ class FunctionArguments:
         sources = (self._query, self._contexts, self._session, self._user)
         self.can_wait = all(source.function is None for source in sources)
         """Whether another thread may read the arguments later: False where a user's function has to be called."""
-        self.clients = ReferencedClients(unwrap(inner)) if kind == "generate" else None
-        """Model clients to which the code of a generation function refers; None for other functions."""
+        self._has_provider = kind == "generate"
         usual = [parameter for parameter in self._parameters.values() if parameter.name not in _NOT_A_QUERY]
         self._candidates = [parameter for parameter in usual if parameter.position is not None]
         self._prompts = [] if kind in ("retrieve", "tool") else usual
@@ -293,7 +292,7 @@ class FunctionArguments:
                 None if self._model is _NOWHERE else text_of(self._value(self._model, call)) or None,
                 None if self._user is _NOWHERE else label_of(self._value(self._user, call)),
                 None if is_immutable else self._find_prompt(call, query),
-                None if is_immutable or self.clients is None else provider_among((*args, *kwargs.values())),
+                None if is_immutable or not self._has_provider else provider_among((*args, *kwargs.values())),
             )
         except Exception as error:  # an error of the capture must not reach the application
             faults.record(f"capture of the arguments of {self.function_name}", error)

@@ -38,13 +38,6 @@ from ragtrace.system.faults import faults
 MAX_DOCUMENTS: Final = 1_000
 MAX_SECONDS = 0.004
 """CPU time in seconds that one `_Search` for documents may take, as the application's request waits for the search."""
-_ITEMS_AT_A_TIME: Final = 16
-"""Number of items between two readings of the clock, as one reading takes as long as an item."""
-_MOST_AT_A_TIME: Final = 0.001
-"""Largest number of seconds that count as work between two readings of the clock.
-
-If more have passed, the thread was probably interrupted, and no document is left out because of that.
-"""
 _RECORDS_PER_DOCUMENT: Final = 4
 """Number of records (list items, nested records) that each document found allows to search in addition."""
 _MAX_COMPONENTS: Final = 20
@@ -321,9 +314,12 @@ class _Search:
     def _read_item(self, value: object, depth: int) -> bool:
         """Search for documents in a list item: a dict or object, a string, a (document, score) pair, or a list."""
         self.items += 1
-        if self.items % _ITEMS_AT_A_TIME == 1:
+        # Number of items between two readings of the clock, as one reading takes as long as an item.
+        if self.items % 16 == 1:
             now = thread_time()
-            self.spent += min(now - self.clock_read, _MOST_AT_A_TIME) if self.clock_read else 0.0
+            # Largest number of seconds that count as work between two readings of the clock. If more have passed, the
+            # thread was probably interrupted, and no document is left out because of that.
+            self.spent += min(now - self.clock_read, 0.001) if self.clock_read else 0.0
             self.clock_read, self.is_late = now, self.spent > MAX_SECONDS
         get = getter(value)
         if get is not None:

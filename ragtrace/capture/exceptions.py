@@ -12,8 +12,6 @@ from typing import Any, Final, cast
 from ragtrace.capture.fields import full_name_of, getter, is_known, items_of, module_of, type_name_of
 
 _LINKS: Final = 10
-_FRAMES: Final = 200
-"""Largest number of frames that are printed of one exception: the last ones."""
 _CAUSED: Final = "\nThe above exception was the direct cause of the following exception:\n\n"
 _WHILE: Final = "\nDuring handling of the above exception, another exception occurred:\n\n"
 _PLAIN: Final = frozenset(map(id, (str, int, float, bool, bytes, type(None))))
@@ -69,7 +67,8 @@ def _chain(error: BaseException, depth: int, *, messages: bool) -> list[str]:
 
 
 def _one(error: BaseException, depth: int, *, messages: bool) -> list[str]:
-    frames = traceback.format_tb(_own["__traceback__"].__get__(error), limit=-_FRAMES)
+    # Largest number of frames that are printed of one exception: the last ones.
+    frames = traceback.format_tb(_own["__traceback__"].__get__(error), limit=-200)
     name, message = full_name_of(type(error)), message_of(error) if messages else ""
     lines = ["Traceback (most recent call last):\n"] if frames else []
     lines += [*frames, f"{name}: {message}\n" if message else f"{name}\n"]

@@ -49,8 +49,6 @@ MAX_LABEL_CHARS = 1_000
 _MAX_SHAPES = 1_000
 _MAX_ITEMS = 10_000
 _MAX_PARTS = 1_000
-_MAX_MESSAGES = 100
-"""Number of messages at the end of a conversation that are searched; a call is about the last turn."""
 _SCALARS = (int, float, complex, bytes, bytearray, memoryview, type, ModuleType, type(None))
 _BUILT_IN: tuple[tuple[type[Any] | tuple[type[Any], ...], Kind], ...] = (
     (str, "text"),
@@ -62,7 +60,6 @@ _BUILT_IN: tuple[tuple[type[Any] | tuple[type[Any], ...], Kind], ...] = (
 _ONE_SHOT = ("__next__", "__anext__", "read", "readinto", "iter_content", "iter_bytes", "body_iterator")
 _PASSAGE_NAMES = ("Document", "Node", "NodeWithScore", "Passage")
 _ABSENT = object()
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, or by an extension like one
 _PROXY_HOOKS = ("__wrapped__", "__wrapped_get__", "__wrapped_factory__")
 # The built-in classes' own methods: a derived class may override them with methods that lie, raise or write.
 _dict_get: Any = vars(dict)["get"]
@@ -140,7 +137,8 @@ def _derives(cls: type[Any], base: object) -> bool:
 
 
 def _is_heap_type(cls: type[Any]) -> bool:
-    return bool(_of_class["__flags__"](cls) & _HEAP_TYPE)
+    # Py_TPFLAGS_HEAPTYPE: a class made by a class statement, or by an extension like one
+    return bool(_of_class["__flags__"](cls) & (1 << 9))
 
 
 def _is_plain_descriptor(attribute: object) -> bool:
@@ -622,7 +620,8 @@ def text_or_parts(value: object, separator: str) -> str | None:
 
 def last_message(value: object, roles: frozenset[str]) -> object | None:
     """Return a conversation's last message with one of the given roles, or None if there is none."""
-    for message in last_items(value, _MAX_MESSAGES) or ():
+    # Number of messages at the end of a conversation that are searched; a call is about the last turn.
+    for message in last_items(value, 100) or ():
         get = getter(message)
         if is_role_and_text(message, roles) if get is None else role_of(get) in roles:
             return message

@@ -1,4 +1,4 @@
-"""Finds which provider runs a model, from the client objects that a generation function uses or returns.
+"""Finds which provider runs a model, from the client objects that a generation function is given or returns.
 
 The values are those of `gen_ai.provider.name`. A client or a result of a provider's own SDK tells the provider. An
 OpenAI-compatible client tells it by its host only, since many providers have that interface. Of an object of a known
@@ -10,20 +10,15 @@ in the providers' own documentation of their interfaces.
 from __future__ import annotations
 
 import re
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from gc import get_referents
-from types import CellType, FunctionType
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from ragtrace.capture.fields import class_order, label_of, module_of, own_fields, shape_of, type_name_of
+from ragtrace.capture.fields import class_order, label_of, module_of, own_fields, type_name_of
 from ragtrace.system.faults import faults
 
 Reader: TypeAlias = Callable[[Any], "str | None"]
-Client: TypeAlias = Callable[[], object]
-"""Weak reference to a client: returns the client, or None if the client is gone."""
 
 _AZURE_OPENAI: Final = "azure.ai.openai"
 _BEDROCK: Final = "aws.bedrock"
@@ -75,8 +70,6 @@ _RESULTS: Final = frozenset({"types", "_types", "messages"})
 """Module names, within the libraries, that define the classes of results."""
 _URL_LIBRARIES: Final = frozenset({"httpx", "httpx2"})
 _MOST_CLASSES: Final = 1_000
-_MOST_TRIES: Final = 20
-"""Number of instances without any client after which no further instance is searched."""
 
 
 def provider_of(value: object) -> str | None:
@@ -101,91 +94,6 @@ def provider_among(values: Iterable[object]) -> str | None:
     clients = (value for value in values if _is_client(value))
     found = {provider for client in clients if (provider := provider_of(client)) is not None}
     return None if not found else found.pop() if len(found) == 1 else _UNKNOWN
-
-
-class ReferencedClients:
-    """Finder of the model clients that a function uses: in globals, in its closure and in attributes of `self`.
-
-    They are looked up by the names in the function's code, at each call.
-
-    Args:
-        function: the function as written, without wrappers.
-    """
-
-    def __init__(self, function: object) -> None:
-        self._names: tuple[str, ...] = ()
-        self._globals: Mapping[str, object] = {}
-        self._cells: tuple[CellType, ...] = ()
-        if isinstance(function, FunctionType):
-            self._names, self._globals = function.__code__.co_names, function.__globals__
-            self._cells = function.__closure__ or ()
-        self._attributes: tuple[tuple[str, ...], tuple[Client, ...]] = self._names, ()
-        """Names of attributes that may hold clients, and the clients that were last found there."""
-        self._tries = _MOST_TRIES
-        self._last: tuple[tuple[Client, ...], str | None] = (), None
-        """Clients that were last found in variables, and their provider."""
-        self._class: type[object] | None = None
-        """Class of the last instance, known to have a plain dictionary; None: no instance was seen."""
-
-    def in_function(self) -> str | None:
-        """Return the provider of the model clients in the function's global and closed-over variables."""
-        if not self._names and not self._cells:
-            return None
-        variables = map(self._globals.get, self._names)
-        values = (*variables, *(inner for cell in self._cells for inner in get_referents(cell)))
-        clients = [value for value in values if _is_client(value)]
-        last, provider = self._last
-        if len(clients) != len(last) or any(one() is not client for one, client in zip(last, clients, strict=True)):
-            provider = provider_among(clients)
-            self._last = tuple(map(_reference, clients)), provider
-        return provider
-
-    def of_instance(self, instance: object) -> tuple[Client, ...]:
-        """Return weak references to the model clients among the attributes of *instance*.
-
-        They are read in the background: a strong reference could end a client there that the application has let go.
-        """
-        names, last = self._attributes
-        if not names:
-            return ()
-        try:
-            cls = type(instance)
-            if cls is not self._class:
-                if not shape_of(cls).has_dict:
-                    return ()
-                self._class = cls
-            fields = object.__getattribute__(instance, "__dict__")
-            for name, client in zip(names, last):  # noqa: B905  # strict= doubles the time of this loop
-                if client() is not fields.get(name):
-                    break
-            else:
-                if last:  # the attributes still hold the clients of the previous call
-                    return last
-            return self._search(names, fields)
-        except Exception as error:  # an error of the capture must not reach the application
-            faults.record("capture.provider", error)
-            return ()
-
-    def _search(self, names: Sequence[str], fields: Mapping[str, object]) -> tuple[Client, ...]:
-        """Return the model clients in the attributes *names* of an object, and remember the attributes with clients."""
-        values = {name: fields[name] for name in names if name in fields}
-        # An attribute that is None now may hold a client later.
-        values = {name: value for name, value in values.items() if value is None or _is_client(value)}
-        if any(value is not None for value in values.values()):
-            found = tuple(map(_reference, values.values()))
-            self._attributes = tuple(values), found
-            return found
-        self._tries -= 1
-        if not self._tries:
-            self._attributes = (), ()
-        return ()
-
-
-def _reference(client: object) -> Client:
-    try:
-        return weakref.ref(client)
-    except TypeError:
-        return lambda: None  # None, or a client without weak references, which could not be read later
 
 
 # --- Objects ----------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ class Instrumentor:
         return self.entry_point.name
 
     @property
-    def rank(self) -> int:
+    def convention_rank(self) -> int:
         """Rank of the instrumentation's attribute convention: 0 for the best one, the last rank for an unknown one."""
         ranks = [rank for rank, needed in enumerate(_CONVENTIONS) if needed in self.requires]
         return min(ranks, default=len(_CONVENTIONS))
@@ -48,7 +48,7 @@ class Instrumentor:
     @property
     def instruments_genai(self) -> bool:
         """Whether the instrumented library is a GenAI library. Only such instrumentations are started unasked."""
-        return self.rank < len(_CONVENTIONS)
+        return self.convention_rank < len(_CONVENTIONS)
 
     @property
     def is_usable(self) -> bool:
@@ -97,7 +97,7 @@ def choose(wanted: Sequence[str] = (), unwanted: Sequence[str] = ()) -> list[Ins
     Raises:
         SettingsError: there is no instrumentation of that name, or the library that it instruments is not installed.
     """
-    found = sorted(installed(), key=lambda each: (each.rank, each.distribution, each.name))
+    found = sorted(installed(), key=lambda each: (each.convention_rank, each.distribution, each.name))
     chosen: list[Instrumentor] = []
     for name in wanted:
         named = [each for each in found if each.answers_to(name)]

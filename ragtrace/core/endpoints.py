@@ -31,7 +31,7 @@ class Endpoint:
 
 
 class Page(NamedTuple):
-    """HTTP page on which the processes of an application serve their metrics.
+    """HTTP page on which a process serves its metrics.
 
     The function `page(environ)` in the exporter's module returns it. `ragtrace doctor` checks whether a process serves
     it.
@@ -40,6 +40,3 @@ class Page(NamedTuple):
     url: str
     origin: str
     """Environment variable from which the page's port was read, or `default`."""
-    folder: str
-    """Directory in which the processes of the application combine their metrics."""
-    folder_origin: str

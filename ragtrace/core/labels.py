@@ -45,6 +45,8 @@ class Claim:
     """Character ranges (start, end) of the answer, within the claim, that no chunk supports."""
     unverified: bool = False
     """Whether the quote given as evidence does not occur in the chunks of `evidence`."""
+    probability: float | None = None
+    """Probability, by a decision model, that the chunks state or imply the claim; None: the judge gives none."""
 
 
 class Sentence(NamedTuple):
@@ -65,6 +67,8 @@ class ChunkLabel(NamedTuple):
     grade: int | None
     """Relevance from 0 to 3; a blank chunk has 0 without being judged. None: unjudged."""
     contradicted: bool | None
+    probability: float | None = None
+    """Probability, by a decision model, that the chunk helps to answer the query; None: the judge gives none."""
 
 
 class Citation(NamedTuple):
@@ -104,6 +108,8 @@ class Fact(NamedTuple):
 
     text: str
     label: FactLabel | None
+    probability: float | None = None
+    """Probability, by a decision model, that the other text entails the claim; None: the judge gives none."""
 
 
 class Entailments(NamedTuple):

@@ -86,6 +86,36 @@ class DeliveryCounts:
         return counts + [("dropped", reason, count) for reason, count in self.dropped.items()]
 
 
+class GuardRow(NamedTuple):
+    """Number of answers of one workflow that its guard treated alike."""
+
+    workflow: str
+    metric: str
+    mode: str
+    """Action for which the guard is configured, such as shadow or replace."""
+    verdict: str
+    action: str
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class GuardTally:
+    """Counts of the answers that a guard has seen, by verdict and by action."""
+
+    calls: int = 0
+    """Number of answers; the sum of `verdicts`, and of `actions`."""
+    verdicts: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Numbers of answers by verdict: pass, fail, or why they were not checked (timeout, unscored, circuit_open, error).
+    """
+    actions: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Numbers of answers by action: none, annotated, replaced, retried, raised, released."""
+    added_p50_ms: float | None = None
+    """Median of the milliseconds for which the latest thousand answers were held back or, in the shadow, would have
+    been; None: none was."""
+    added_p95_ms: float | None = None
+    """95th percentile of the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Snapshot of the counts of all calls so far, by evaluator and outcome, and of ragtrace's own failures."""
@@ -96,6 +126,8 @@ class Stats:
     """Numbers of failures of ragtrace itself since the process started, by place; empty: there were none."""
     sinks: Mapping[str, DeliveryCounts] = field(default_factory=dict[str, DeliveryCounts])
     """Counts of scores for the backends with a score API of their own, by name of the backend."""
+    guards: Mapping[str, GuardTally] = field(default_factory=dict[str, GuardTally])
+    """Counts of answers that a guard has seen, by workflow."""
     after_shutdown: int = 0
     """Number of calls that ended after the shutdown had exported the counts; they are in no other count."""
 
@@ -164,13 +196,6 @@ class Ledger:
     """Ledger that counts every RAG call as pending or finished, by evaluator, workflow and outcome."""
 
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Set all counts of calls to zero, at the start and after a fork.
-
-        After a fork the counts are the parent's, and its lock may be held for ever.
-        """
         # Re-entrant: the garbage collector may end a stream's call on this thread while it holds the lock.
         self._lock = threading.RLock()
         self._accounts: dict[tuple[str, str], _CallCounts] = {}

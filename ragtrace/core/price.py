@@ -89,6 +89,18 @@ PRICES: Final[Mapping[str, Price]] = MappingProxyType(
 
 Other servers charge another price for a model of the same name, or none.
 """
+DECISION_PRICES: Final[Mapping[str, Mapping[str, Price]]] = MappingProxyType(
+    {
+        "api.openai.com": {"gpt-6-luna": Price(0.10)},
+        "api.typesafe.ai": {"jev-latest": Price(0.042), "jev-preview": Price(0.042), "jev-1.13.0": Price(0.042)},
+        "api.upstage.ai": {"solar-decide": Price(0.10)},
+    }
+)
+"""List prices of decision models by the server's host name, as of `PRICES_AS_OF`: only input tokens are charged.
+
+Tokens from the server's cache count in full, as no provider states a lower price of a decision's cached input.
+Sources: developers.openai.com/api/docs/guides/decisions, docs.typesafe.ai/models, console.upstage.ai/docs/models.
+"""
 _DATED: Final = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 _PRICED_APART: Final = frozenset({"gpt-4o-2024-05-13"})
 """Dated model names whose price differs from that of the name without the date."""
@@ -102,17 +114,25 @@ def list_price(model: str, base_url: str) -> Price | None:
     return PRICES.get(model) or PRICES.get(_DATED.sub("", model))
 
 
+def decision_price(model: str, base_url: str) -> Price | None:
+    """Return the list price of the decision model *model* on the server at *base_url*, or None if it is not known."""
+    known = DECISION_PRICES.get(urlsplit(base_url).hostname or "", {})
+    return known.get(model) or known.get(_DATED.sub("", model))
+
+
 def read_usage(reply: Mapping[str, object]) -> TokenUsage | None:
     """Return the token counts in a model server's JSON *reply*, or None if there are no valid counts."""
     usage = reply.get("usage")
     if not isinstance(usage, dict):
         return None
     counts = cast("dict[str, object]", usage)
-    read, written = _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens", 0))
+    # Chat completions count "prompt" and "completion" tokens, the later endpoints "input" and "output" tokens.
+    of_input, of_output = ("prompt", "completion") if "prompt_tokens" in counts else ("input", "output")
+    read, written = _count(counts.get(f"{of_input}_tokens")), _count(counts.get(f"{of_output}_tokens", 0))
     if read is None or written is None:
         return None
-    cached = _detail(counts, "prompt_tokens_details", "cached_tokens")
-    return TokenUsage(read, written, cached, _detail(counts, "completion_tokens_details", "reasoning_tokens"))
+    cached = _detail(counts, f"{of_input}_tokens_details", "cached_tokens")
+    return TokenUsage(read, written, cached, _detail(counts, f"{of_output}_tokens_details", "reasoning_tokens"))
 
 
 def _detail(counts: Mapping[str, object], part: str, name: str) -> int:

@@ -35,7 +35,7 @@ _LATEST_AND_RELEASED: Final = f"{_LATEST}/dup"
 # library) the test suite and the benchmarks.
 _OTHER_VARIABLES: Final = frozenset(
     {_REPLICAS, "RAGTRACE_LABELLED_DATA", "RAGTRACE_REQUIRE_SERVICES", "RAGTRACE_SERVICES_DIR"}
-    | {"RAGTRACE_PROMETHEUS_DIR", "RAGTRACE_PROMETHEUS_HOST", "RAGTRACE_PROMETHEUS_PORT", "RAGTRACE_SERVE_TOKEN"}
+    | {"RAGTRACE_PROMETHEUS_HOST", "RAGTRACE_PROMETHEUS_PORT", "RAGTRACE_SERVE_TOKEN"}
     | {"RAGTRACE_INSTRUMENT"}
 )
 
@@ -381,7 +381,7 @@ def _content_mode(value: _RawValue) -> str:
     return check_known(legacy.get(word, word), CONTENT_MODES, "content-capture mode", value.origin)
 
 
-_OBJECT_NAMES = "the name of a [backend](backends.md), a `SpanExporter`, or `ragtrace.Signals`"
+_OBJECT_NAMES = "the name of a [backend](backends.md), a `SpanExporter`, or `ragtrace.types.Signals`"
 SETTINGS: Final = (
     Setting(
         "service",
@@ -535,7 +535,7 @@ SETTINGS: Final = (
         "",
         _path,
         meaning="file that keeps the [baseline](alerts-and-dashboards.md#baseline), a `ragtrace.BaselineLearning`, or a"
-        " `ragtrace.Baseline`",
+        " `ragtrace.types.Baseline`",
         shown_default="a file next to that of `store`, if `store` is set; else none",
     ),
     Setting(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from sys import getsizeof
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from ragtrace.core.labels import Turn
-from ragtrace.core.types import Document, RagCall, Timing, Usage
+from ragtrace.core.types import Document, Evaluation, RagCall, Timing, Usage
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -71,6 +71,37 @@ class DeferredReading(Protocol):
         ...
 
 
+class StepGuard(Protocol):
+    """Guard of one RAG call, on the call's root step."""
+
+    @property
+    def evaluator(self) -> str:
+        """Id of the evaluator whose score the guard reads."""
+        ...
+
+    @property
+    def call(self) -> RagCall | None:
+        """Call that the guard has built and redacted; None: it has built none."""
+        ...
+
+    @property
+    def score(self) -> float | None:
+        """Score by which the verdict was found; None: there is none."""
+        ...
+
+    async def evaluation(self, call: RagCall, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
+        """Return the evaluation of *call* that the guard had made, or else what *evaluate* makes."""
+        ...
+
+    def close(self, reason: str = "unscored") -> None:
+        """Count the call as not checked, for *reason*, unless it has a verdict."""
+        ...
+
+    def attributes(self) -> dict[str, str]:
+        """Return verdict and action as attributes for a span or an event."""
+        ...
+
+
 class Step:
     """Step of a RAG call: one run of a decorated function, or of a `ragtrace.call` block.
 
@@ -85,8 +116,8 @@ class Step:
     """Name under which the call is scored if the step is the root of the call."""
     parent: Step | None = None
     rerank: bool = False
-    by_listener: bool = False
-    """Whether a listener in a framework recorded the step, not a decorator or a block."""
+    instrumentation: str = ""
+    """Scope of the spans of the instrumentation or listener that recorded the step; empty: a decorator or a block."""
     provider: str | None = None
     request_model: str | None = None
     conversation_id: str | None = None
@@ -136,6 +167,8 @@ class Step:
     """Arguments and result that are still to be read in the background; None: there is nothing left to read."""
     defect: str = ""
     """Reason why the texts of a call that was read from spans cannot be judged, on the root step; else empty."""
+    guard: StepGuard | None = None
+    """Guard of the call, on the root step of a guarded function; else None."""
 
     def complete(self) -> None:
         """Read the function's arguments and result into the fields of the step, if reading them was deferred."""
@@ -359,11 +392,13 @@ def _question_index(prompt: Prompt) -> int:
 def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]:
     """Return the documents of all retrieval and tool steps among *steps*, in the order in which the steps began.
 
-    A re-ranking replaces the documents before it. A retrieval inside a retrieval is left out, as the outer one returned
-    the merged result; so is a tool around or inside a retrieval, and a tool inside a tool. Of a tool in which a model
-    was called, such as an agent, the result is no evidence but that model's answer: what it found counts.
+    A re-ranking replaces the documents before it. A retrieval inside a retrieval whose documents are known is left out,
+    as the outer one returned the merged result; so is a tool around or inside a retrieval, and a tool inside a tool. Of
+    a tool in which a model was called, such as an agent, the result is no evidence but that model's answer: what it
+    found counts.
 
-    A decorated search that a framework's retriever calls is inside it even if the framework does not say so.
+    A decorated search that a framework's retriever calls is inside it even if nothing says so, and what several
+    instrumentations show of one retrieval or tool counts once.
 
     Returns:
         The documents, None if there is no such step; and their source: `reranker`, `retriever`, `tool`, or
@@ -377,12 +412,13 @@ def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]
         for outer in step.enclosing()
         if outer.kind == "tool" and (step.kind == "retrieve" or id(outer) in agents)
     }
+    several_routes = len({step.instrumentation for step in finding}) > 1  # with one, no pair need be compared
     found: tuple[Document, ...] | None = None
     sources: list[str] = []
-    for step in finding:
-        if step.documents is None or step.inside("retrieve") or id(step) in around:
+    for at, step in enumerate(finding):
+        if step.documents is None or _is_within_retrieval(step) or id(step) in around:
             continue
-        if any(_is_search_of(step, outer) for outer in finding):
+        if several_routes and _is_shown_by_another(step, finding[:at], finding):
             continue
         if step.kind == "tool" and any(
             outer.kind == "tool" and outer.documents is not None and id(outer) not in around
@@ -397,24 +433,82 @@ def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]
     return found, "+".join(dict.fromkeys(sources))
 
 
+def _is_within_retrieval(step: Step) -> bool:
+    """Return whether *step* runs inside a retrieval whose documents are known; those of a span may be hidden."""
+    return any(outer.kind == "retrieve" and outer.documents is not None for outer in step.enclosing())
+
+
+def _is_shown_by_another(step: Step, earlier: Sequence[Step], finding: Sequence[Step]) -> bool:
+    """Return whether another route (a decorator, a listener, an instrumentation) shows what *step* shows."""
+    return any(_is_search_of(step, outer) or _is_tool_around(step, outer) for outer in finding) or any(
+        _is_same_by_another(step, each) for each in earlier
+    )
+
+
 def _is_search_of(inner: Step, outer: Step) -> bool:
     """Return whether the retrieval *inner* seems to be the search by which the retriever *outer* found its documents.
 
-    *inner* is decorated, *outer* was seen by a listener and lasts at least as long, and one has all documents of the
-    other. So no text is lost, but for what the retriever itself left out. A retriever inside a retrieval is not counted
-    itself, so nothing is left out for it.
+    *inner* is decorated, *outer* is not. A retriever inside a retrieval is not counted itself, so nothing is left out
+    for it.
     """
-    if outer.inside("retrieve"):
+    is_search = inner.kind == outer.kind == "retrieve" and not inner.instrumentation and bool(outer.instrumentation)
+    return is_search and not _is_within_retrieval(outer) and _is_part(inner, outer)
+
+
+def _is_tool_around(tool: Step, inner: Step) -> bool:
+    """Return whether the retrieval *inner*, recorded by another route, seems to have found the result of *tool*."""
+    is_other = bool(tool.instrumentation) and inner.instrumentation != tool.instrumentation
+    return is_other and tool.kind == "tool" and inner.kind == "retrieve" and _is_part(tool, inner)
+
+
+def _is_same_by_another(step: Step, earlier: Step) -> bool:
+    """Return whether the retrieval or tool *step* seems to be *earlier*, as another instrumentation shows it."""
+    if not step.instrumentation or not earlier.instrumentation or step.instrumentation == earlier.instrumentation:
         return False
-    if inner.kind != "retrieve" or outer.kind != "retrieve" or inner.by_listener or not outer.by_listener:
+    is_alike = step.kind == earlier.kind and step.rerank == earlier.rerank
+    return is_alike and _texts(step) == _texts(earlier) and _overlap(step, earlier)
+
+
+def _is_part(left_out: Step, kept: Step) -> bool:
+    """Return whether *left_out* may be left out for *kept*, which ran at the same time; neither re-ranks.
+
+    All of its texts are among those of *kept*; or one of the two ran while the other did and has all texts of the
+    other, so that no text is lost but for what a retriever itself left out of what its search found.
+    """
+    if left_out.rerank or kept.rerank or not _overlap(left_out, kept):
         return False
-    if inner.timing is None or outer.timing is None or inner.rerank or outer.rerank:
+    if _texts(left_out) <= _texts(kept):
+        return True
+    return _texts(kept) <= _texts(left_out) and (_is_during(left_out, kept) or _is_during(kept, left_out))
+
+
+def _times(step: Step) -> tuple[int, int] | None:
+    """Return when *step* began and ended, in nanoseconds since the epoch."""
+    if step.timing is None:
+        return None
+    # The end is read after the duration was measured, later by what the thread had to wait between the two.
+    began: int | None = getattr(step.span, "start_time", None)
+    return began or step.end_ns - int(step.timing.duration_s * 1e9), step.end_ns
+
+
+def _is_during(inner: Step, outer: Step) -> bool:
+    """Return whether *inner* began and ended while *outer* ran, as exactly as their clocks tell."""
+    one, other = _times(inner), _times(outer)
+    if one is None or other is None:
         return False
-    starts = [step.end_ns - int(step.timing.duration_s * 1e9) for step in (inner, outer) if step.timing is not None]
-    if starts[0] < starts[1] - _CLOCKS_NS or inner.end_ns > outer.end_ns + _CLOCKS_NS:
+    return one[0] >= other[0] - _CLOCKS_NS and one[1] <= other[1] + _CLOCKS_NS
+
+
+def _overlap(one: Step, other: Step) -> bool:
+    """Return whether two steps ran at the same time for a moment, as exactly as their clocks tell."""
+    times, others = _times(one), _times(other)
+    if times is None or others is None:
         return False
-    searched, returned = ({document.text for document in step.documents or ()} for step in (inner, outer))
-    return searched <= returned or returned <= searched
+    return times[0] <= others[1] + _CLOCKS_NS and others[0] <= times[1] + _CLOCKS_NS
+
+
+def _texts(step: Step) -> set[str]:
+    return {document.text for document in step.documents or ()}
 
 
 class OrphanRetrievals:
@@ -425,13 +519,6 @@ class OrphanRetrievals:
 
     def __init__(self, *, capacity: int = 1024, seconds: float = 300.0, clock: Callable[[], float] = monotonic) -> None:
         self._capacity, self._seconds, self._clock = capacity, seconds, clock
-        self.reset()
-
-    def reset(self) -> None:
-        """Remove all stored retrievals, at the start and after a fork.
-
-        A fork may have copied the lock while it was held.
-        """
         self._lock = threading.Lock()
         self._by_parent: OrderedDict[tuple[int, int], tuple[float, list[Step]]] = OrderedDict()
 

@@ -30,10 +30,23 @@ if TYPE_CHECKING:
 
     from ragtrace.core.score_sink import ScoreSink
 
-EvaluatorType: TypeAlias = Literal["llm_judge", "deterministic", "model", "human"]
+EvaluatorType: TypeAlias = Literal["llm_judge", "deterministic", "model", "decision", "human"]
 JUDGE_MODEL: Final = "judge_model"
 JUDGE_FINGERPRINT: Final = "judge_fingerprint"
 """Attribute of a judgement: name that the judge's server gives to the configuration of the model in `JUDGE_MODEL`."""
+CALIBRATION: Final = "calibration"
+"""Attribute of a score that rests on probabilities of a decision model: what is known of their calibration."""
+UNCALIBRATED: Final = "uncalibrated"
+"""Value of `CALIBRATION`: no labels were held against the probabilities, so that their mean is not a rate."""
+NOT_A_RATE: Final = "uncalibrated: not a rate"
+"""Explanation of a score that is `UNCALIBRATED`, and the words in place of a rate of such scores."""
+STALE_CALIBRATION: Final = "stale"
+"""Value of `CALIBRATION`: the labels belong to another judge, question set or served model and say nothing."""
+CALIBRATED: Final = "calibrated"
+"""Value of `CALIBRATION`: human labels gave a curve, whose probability is in `CALIBRATED_PROBABILITY`."""
+CALIBRATED_PROBABILITY: Final = "calibrated_probability"
+"""Attribute of a `CALIBRATED` score: the probability that people would call the call bad. The score itself is raw."""
+_KNOWN_CALIBRATIONS: Final = (UNCALIBRATED, STALE_CALIBRATION, CALIBRATED)
 Plain: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[float, ...]"
 """Value that OpenTelemetry accepts as an attribute."""
 
@@ -184,6 +197,10 @@ class Judgement:
     output_tokens: int = 0
     cost_usd: float | None = None
     attributes: Mapping[str, Plain] = field(default_factory=_no_attributes)
+    answered_probability: float | None = None
+    """Probability, by a decision model, that the answer does not decline to answer the query."""
+    relevancy_probability: float | None = None
+    """Probability, by a decision model, that the answer addresses the query."""
 
     @property
     def served_model(self) -> str:
@@ -294,6 +311,23 @@ class Unscored:
 
 
 Result: TypeAlias = "Score | Unscored"
+
+
+def is_uncalibrated(result: Result) -> bool:
+    """Return whether *result* is a score that rests on a decision model's probabilities as the model gave them."""
+    return _calibration_of(result) == UNCALIBRATED
+
+
+def is_raw_probability(result: Result) -> bool:
+    """Return whether *result* is a score that rests on a decision model's probabilities, with a calibration or not."""
+    return _calibration_of(result) in _KNOWN_CALIBRATIONS
+
+
+def _calibration_of(result: Result) -> object:
+    given: object = result.attributes  # a user's metric may put anything there
+    if not isinstance(result, Score) or not isinstance(given, Mapping):
+        return None
+    return cast("Mapping[object, object]", given).get(CALIBRATION)
 
 
 @dataclass(frozen=True, slots=True)

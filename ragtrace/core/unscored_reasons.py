@@ -1,9 +1,19 @@
-"""Reasons why a metric has no score for a call, grouped by status."""
+"""Reasons why a metric has no score for a call, by status, and why an evaluator has scored nothing of a call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+REASONS_OF_CALLS: Final[Mapping[Literal["sampled_out", "dropped", "failed"], frozenset[str]]] = {
+    "sampled_out": frozenset("not_sampled budget never_rule head_dropped call_failed".split()),
+    "dropped": frozenset("queue_full shutdown spooled not_spooled too_large not_configured".split()),
+    "failed": frozenset("redaction internal".split()),
+}
+"""Reasons why an evaluator has scored nothing of a call, by outcome. A call that failed because each of its metrics did
+has the reason of the first metric instead, one of those below.
+
+`ragtrace.doctor()` has words for each (`REASON_WORDS`), and docs/operations.md a line."""
 
 Status: TypeAlias = Literal["not_applicable", "judge_error", "judge_suspect", "skipped"]
 
@@ -16,8 +26,8 @@ NOT_APPLICABLE = frozenset(
     " contexts_without_text contexts_ambiguous texts_truncated".split()
 )
 JUDGE_ERROR = frozenset(
-    "unavailable timeout refused content_filter truncated unparsable ambiguous coverage unverified too_many_unjudged"
-    " unjudged_rank no_questions non_finite out_of_range zero_norm metric_error".split()
+    "unavailable timeout refused unanswered content_filter truncated unparsable ambiguous coverage unverified"
+    " too_many_unjudged unjudged_rank no_questions non_finite out_of_range zero_norm metric_error".split()
 )
 JUDGE_SUSPECT = frozenset({"control_failed"})
 SKIPPED = frozenset("not_sampled budget queue_full disabled shutdown".split())

@@ -95,7 +95,7 @@ def diagnose_environment(environ: Mapping[str, str], *, timeout: float = _SECOND
     probe_files(settings, probes)
     probe_fleet(settings, environ, probes)
     if page is not None:
-        probe_page(page, probes, running=False)
+        probe_page(page, probes, instance=None)
     checks = probes.wait()
     return _diagnosis(
         "environment",
@@ -117,7 +117,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
             probe_endpoints(exporter, os.environ, probes, page=page is not None)
         probe_judges(runtime, probes)
         if page is not None:
-            probe_page(page, probes, running=True)
+            probe_page(page, probes, instance=_instance(runtime))
         probe_sinks(runtime.telemetry.posters, probes)
         probe_files(runtime.settings, probes)
         probe_fleet(runtime.settings, os.environ, probes)
@@ -212,11 +212,14 @@ def _rule_text(value: object) -> str:
     return str(value)
 
 
+def _instance(runtime: Runtime) -> str:
+    """Return the `service.instance.id` with which this process exports metrics, or "" if it does not."""
+    meters = runtime.telemetry.own_meters
+    return "" if meters is None else meters.identity
+
+
 def _page_settings(page: Page | None) -> tuple[Setting, ...]:
-    if page is None:
-        return ()
-    folder = Setting("prometheus_folder", page.folder, page.folder_origin)
-    return Setting("prometheus_page", page.url, page.origin), folder
+    return () if page is None else (Setting("prometheus_page", page.url, page.origin),)
 
 
 def _evaluators(runtime: Runtime) -> tuple[EvaluatorStatus, ...]:

@@ -8,12 +8,12 @@ import re
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter, time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, pathname2url, proxy_bypass
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ragtrace.alerts import Alert
 
+T = TypeVar("T")
 _MOST_CHARS: Final = 200
 _GRACE_SECONDS: Final = 0.5
 """Seconds after its time limit within which a probe may still report that it reached the limit."""
@@ -257,19 +258,30 @@ def probe_fleet(settings: Settings, environ: Mapping[str, str], probes: Probes) 
 
 
 def _ask_broker(url: str) -> ProbeResult:
-    from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, CallBroker, check_broker_url
+    from ragtrace.fleet.broker import check_broker_url
+    from ragtrace.fleet.dead_letters import read_state
 
     check_broker_url(url, "fleet")
     try:
-        broker = CallBroker(url)
-        lengths, workers = broker.lengths(), broker.worker_count()
+        state = asyncio.run(_asked(url, read_state))
     except Exception as error:
         advice = "start the broker, or correct fleet= or RAGTRACE_FLEET; until then calls wait, or go into the spool"
         return ProbeResult(False, f"{type(error).__name__}: {hide_credentials(str(error))}", advice)
-    buried = lengths[DEAD_LETTERS]
-    seen = f"{lengths[CALLS]} calls wait for a judge, {workers} workers, {buried} dead letters"
-    advice = "" if workers else "no worker judges the calls: start ragtrace worker; until then they wait in the queue"
-    return ProbeResult(workers > 0, f"{seen} (ragtrace fleet status)" if buried else seen, advice)
+    seen = f"{state.calls} calls wait for a judge, {state.consumers} workers, {state.dead_letters} dead letters"
+    advice = "no worker judges the calls: start ragtrace worker; until then they wait in the queue"
+    seen += " (ragtrace fleet status)" if state.dead_letters else ""
+    return ProbeResult(state.consumers > 0, seen, "" if state.consumers else advice)
+
+
+async def _asked(url: str, ask: Callable[[Any], Awaitable[T]]) -> T:
+    """Return what *ask* finds out from the broker at *url*."""
+    from ragtrace.fleet.broker import open_broker
+
+    broker = open_broker(url)
+    try:
+        return await ask(broker)
+    finally:
+        await broker.aclose()
 
 
 def _ask_redis_settings(url: str) -> ProbeResult:
@@ -277,11 +289,11 @@ def _ask_redis_settings(url: str) -> ProbeResult:
 
     Redis may hide its settings, which is no failure.
     """
-    from ragtrace.fleet.broker import CallBroker, redis_risks
+    from ragtrace.fleet.redis_streams import RedisBroker, redis_risks
 
     settings: dict[str, str] = {}
     with suppress(Exception):  # Redis is away, as another probe says
-        settings = CallBroker(url).redis_settings()
+        settings = asyncio.run(_asked(url, RedisBroker.settings))
     if risks := redis_risks(settings):
         return ProbeResult(False, ", ".join(seen for seen, _ in risks), "; ".join(meaning for _, meaning in risks))
     if "appendonly" not in settings:
@@ -290,11 +302,10 @@ def _ask_redis_settings(url: str) -> ProbeResult:
 
 
 def _ask_redis(url: str) -> ProbeResult:
-    from ragtrace.fleet.broker import CallBroker
+    from ragtrace.fleet.redis_streams import RedisBroker
 
     try:
-        with CallBroker(url).redis() as client:
-            client.ping()
+        asyncio.run(_asked(url, RedisBroker.ping))
     except Exception as error:
         advice = "start it: while it does not answer, workers with a budget ask no judge"
         return ProbeResult(False, f"{type(error).__name__}: {hide_credentials(str(error))}", advice)

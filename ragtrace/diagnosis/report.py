@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from html import escape
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from ragtrace.core.ledger import DeliveryCounts, Stats, Tally
+from ragtrace.core.ledger import DeliveryCounts, GuardTally, Stats, Tally
 from ragtrace.history.spool import SpoolContents
 from ragtrace.pipeline.health import LATELY_SECONDS, CaptureCounts, RecentOutcome
 from ragtrace.system.faults import printable
@@ -179,6 +179,7 @@ class Diagnosis:
             ("Canaries", [] if self.canaries is None else _canaries(self.canaries)),
             ("What answers, and can be written to", _table(map(_check, self.checks))),
             ("Accounts since the start", _accounts(self)),
+            ("Guards, answers since the start", _guards(self.stats)),
             ("What was seen of the calls", _table(map(_capture_counts, self.seen))),
             ("Last calls, newest last", _table(map(_outcome, self.fates[-_MOST_OUTCOMES:]))),
             ("Notes", [f"  {note}" for note in self.notes]),
@@ -278,6 +279,30 @@ def _accounts(diagnosis: Diagnosis) -> list[str]:
         lost = _counts_by({"failed": each.failed, "dropped": each.dropped})
         lines.append(f"  {what}: {', '.join([f'{each.posted} posted', f'{each.pending} waiting', *lost])}")
     return [*lines, *(f"  failures of ragtrace itself: {place}: {count}" for place, count in stats.faults.items())]
+
+
+def _guards(stats: Stats | None) -> list[str]:
+    """Format the counts of answers that guards have seen, by workflow, verdict and action, as lines of text."""
+    guards: Mapping[str, GuardTally] = {} if stats is None else stats.guards
+    return _table(
+        (
+            printable(workflow) or "-",
+            f"{tally.calls} answers",
+            *(_shares(counts, tally.calls) for counts in (tally.verdicts, tally.actions)),
+            _added(tally),
+        )
+        for workflow, tally in guards.items()
+    )
+
+
+def _shares(counts: Mapping[str, int], calls: int) -> str:
+    return ", ".join(f"{what} {count} ({count / calls:.1%})" for what, count in counts.items())
+
+
+def _added(tally: GuardTally) -> str:
+    if tally.added_p50_ms is None or tally.added_p95_ms is None:
+        return ""
+    return f"added {tally.added_p50_ms:.0f} ms (median), {tally.added_p95_ms:.0f} ms (95th percentile)"
 
 
 def _tally(name: str, tally: Tally) -> tuple[str, ...]:

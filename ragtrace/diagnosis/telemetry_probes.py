@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -19,7 +17,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from ragtrace.core.endpoints import Endpoint, Page
 from ragtrace.core.errors import SettingsError
-from ragtrace.diagnosis.probes import ProbeResult, Probes, check_directory, shortened
+from ragtrace.diagnosis.probes import ProbeResult, Probes, shortened
 from ragtrace.system.installation import find_exporter
 
 _NOWHERE: Final = (
@@ -38,9 +36,6 @@ _SERVICES: Final[Mapping[str, str]] = {
 _GRPC_PORT, _HTTP_PORT = 4317, 4318
 _REACHABLE: Final = "is the backend up, and reachable from this machine?"
 _REACHABLE_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
-_SERVED_SECONDS: Final = 2.0
-"""Number of seconds within which a process that was just configured serves its metrics page."""
-_PAUSE_SECONDS: Final = 0.1
 _MOST_BYTES: Final = 64 << 20
 
 
@@ -273,54 +268,46 @@ def metrics_page(exporter: str, environ: Mapping[str, str]) -> Page | None:
     return found
 
 
-def probe_page(page: Page, probes: Probes, *, running: bool) -> None:
-    """Start probes of the Prometheus metrics endpoint, and of the directory in which processes share their metrics.
+def probe_page(page: Page, probes: Probes, *, instance: str | None) -> None:
+    """Start a probe of the Prometheus metrics endpoint.
 
     Args:
-        running: whether this process should be serving the page, rather than another one of the application.
+        instance: the `service.instance.id` of this process, which should be serving the page; None: ragtrace is not
+            configured in this process.
     """
-
-    def ask_folder() -> ProbeResult:
-        path = Path(page.folder)
-        exists = running or path.exists()
-        return check_directory(path, "RAGTRACE_PROMETHEUS_DIR") if exists else ProbeResult(True, "not made yet")
-
-    ask = partial(_ask_page, page, probes.timeout, running=running)
+    ask = partial(_ask_page, page, probes.timeout, instance)
     probes.start("page of metrics", f"{page.url} (port from {page.origin})", ask)
-    probes.start("folder of metrics", f"{page.folder} (from {page.folder_origin})", ask_folder)
 
 
-def _ask_page(page: Page, timeout: float, *, running: bool) -> ProbeResult:
-    deadline, host = monotonic() + min(timeout, _SERVED_SECONDS), urlsplit(page.url).hostname or ""
-    url = page.url
+def _ask_page(page: Page, timeout: float, instance: str | None) -> ProbeResult:
+    url, host = page.url, urlsplit(page.url).hostname or ""
     if host in _REACHABLE_HOSTS:
         url = url.replace(f"[{host}]" if ":" in host else host, _REACHABLE_HOSTS[host], 1)
-    # Plain text: in the OpenMetrics format a new counter starts at 0, and only for the first reader.
     request = Request(url, headers={"Accept": "text/plain"})
-    while True:
-        try:
-            with build_opener(ProxyHandler({})).open(request, timeout=timeout) as response:
-                return _page_answer(response.read(_MOST_BYTES).decode("utf-8", "replace"))
-        except HTTPError as error:
-            error.close()
-            advice = "look into the application's log, or at what else is there"
-            return ProbeResult(False, f"{error.code} {error.reason}", advice)
-        except OSError as error:
-            cause = error.reason if isinstance(error, URLError) else error
-        if not isinstance(cause, ConnectionRefusedError):
-            return ProbeResult(False, f"{type(cause).__name__}: {cause}", "look for what hangs at that port (lsof -i)")
-        if not running:
-            return ProbeResult(True, "not served now: no process of the application runs here")
-        if monotonic() > deadline:
-            advice = "Prometheus gets nothing; the log says why it is not served"
-            return ProbeResult(False, "connection refused: it is not served", advice)
-        threading.Event().wait(_PAUSE_SECONDS)
+    try:
+        with build_opener(ProxyHandler({})).open(request, timeout=timeout) as response:
+            return _page_answer(response.read(_MOST_BYTES).decode("utf-8", "replace"), instance)
+    except HTTPError as error:
+        error.close()
+        advice = "look into the application's log, or at what else is there"
+        return ProbeResult(False, f"{error.code} {error.reason}", advice)
+    except OSError as error:
+        cause = error.reason if isinstance(error, URLError) else error
+    if not isinstance(cause, ConnectionRefusedError):
+        return ProbeResult(False, f"{type(cause).__name__}: {cause}", "look for what hangs at that port (lsof -i)")
+    if instance is None:
+        return ProbeResult(True, "not served now: no process of the application runs here")
+    advice = "Prometheus gets nothing; the log says why it is not served"
+    return ProbeResult(False, "connection refused: it is not served", advice)
 
 
-def _page_answer(body: str) -> ProbeResult:
-    target = re.search(r'^target_info\{.*?service_name="([^"]*)"', body, re.MULTILINE)
+def _page_answer(body: str, instance: str | None) -> ProbeResult:
+    target = re.search(r'^target_info\{.*?service_name="([^"]*)".*', body, re.MULTILINE)
     series = sum(bool(line) and not line.startswith("#") for line in body.splitlines())
     if target is None:
         advice = "set RAGTRACE_PROMETHEUS_PORT to a port that is free, and tell Prometheus"
         return ProbeResult(False, "another program answers there", advice)
+    if instance is not None and f'service_instance_id="{instance}"' not in target[0]:
+        advice = "a page shows one process: send the metrics of several by exporter='otlp', or give each its own port"
+        return ProbeResult(False, f"another process of {target[1]!r} is on it; this one is on no page", advice)
     return ProbeResult(True, f"{series} series of {target[1]!r}")

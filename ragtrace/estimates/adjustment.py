@@ -7,36 +7,44 @@ a fall count that the baseline itself has shown.
 
 **Effects.** With m the mean score of the baseline's calls, the residual of a call is r = score - m. First, calls are
 divided into eight groups of equal size by the length of their contexts; then, on what the first effect leaves, by the
-best-ranked document. The effect of a group k with n_k calls is
-    e_k = sum(r - mean r) / (n_k + w / b),
-where w is the variance within the groups and b the variance between them by analysis of variance. It is shrunk to 0
-where the group has few calls; with b <= 0 all effects are 0. Within the baseline, the effect of a call's group is that
-of the group's other calls, (sum - own) / (n_k - 1 + w / b), as a call must not explain itself. The watched score is
+best-ranked document. The effect of a group k with n_k calls is the mean of their residuals,
+    e_k = sum(r - mean r) / n_k,  or 0 where n_k < w / b (and 0 everywhere with b <= 0),
+where w is the variance within the groups and b the variance between them by analysis of variance. A mean has the error
+w / n_k, and 0 the error b, so the better one is taken. The effects are not shrunk towards 0, though each alone would be
+more exact: the documents of a topic would all keep a part of their difference on the same side, and calls about the
+topic come in a row, whereas errors of means differ from document to document and cancel out. Within the baseline, the
+effect of a call's group is that of the group's other calls, (sum - own) / (n_k - 1), as a call must not explain itself.
+The watched score is
     c' = clip(score - e_length - e_document, 0, 1).
 
 **Bound.** Calls that follow each other are alike, so the mean of the baseline is less exact than its number of calls
-says: with f = max(1, B var(means of blocks of B calls) / var(c')), the largest over several lengths B, the baseline
-counts as its effective number of calls divided by f.
+says. For a length B, with m_k the calls of a block that are about the document k,
+    f = B var(means of blocks of B calls) / var(c') + mean over blocks of sum over k of m_k^2 / (B n_k).
+The second part is the error of the effects: it is the same for all later calls about a document, though the baseline
+cannot show it, as its own calls have the mean 0 for each document. With the largest f of several lengths, but at least
+1, the baseline counts as its effective number of calls divided by f.
 
 **Gate.** The sum W = max(0, W + badness - bound - 0.01) from 0 rises while scores are bad. An alarm waits until W is
 2 f^(1/4) times the largest value that it has when the baseline itself is replayed: a baseline with few turns of topics
 shows less than what is usual. The gate can only delay an alarm.
 
-Sources: Robinson 1991, Statistical Science 6:15 (shrunken effects); Searle, Casella and McCulloch 1992, section 3.6
-(variance components of unbalanced data); Page 1954 (the cumulative sum). The factors 2 f^(1/4) and 0.01 are our own,
-and were chosen by simulation (`tests/benchmarks/README.md`).
+Sources: Searle, Casella and McCulloch 1992, section 3.6 (variance components of unbalanced data); Louis 1984, Journal
+of the American Statistical Association 79:393 (shrunken means differ less than the groups do); Page 1954 (the
+cumulative sum). The factors 2 f^(1/4) and 0.01 are our own, and were chosen by simulation
+(`tests/benchmarks/README.md`).
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from statistics import fmean, pvariance, variance
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from ragtrace.core.types import RagCall
@@ -54,22 +62,11 @@ FEWEST_CALLS: Final = 5
 ALLOWANCE: Final = 0.01
 """Amount by which a score must be worse than the bound to add to the excess (W)."""
 _GATE_FACTOR: Final = 2.0
-_GATE_POWER: Final = 0.25
-"""Power of the block factor in the gate: with 1/2, worse answers are told of late where topics take turns; with 0, more
-than 3 in 100 alerts raise a false alarm within 1,000 calls there."""
 _BLOCKS: Final = (10, 30, 100, 300, 1_000)
 _FEWEST_BLOCKS: Final = 5
 _REPEATED_WITHIN: Final = 10
 _DOCUMENT_BYTES: Final = 4
-_BASELINE_Z: Final = 0.25
-"""Margin between a baseline's mean and the bound made of it, in standard errors of that mean.
-
-A baseline is the mean of some hundred calls, so half of all baselines are better than the true mean: with no margin,
-the alerts of that half would all fire sooner or later although nothing has changed. With a large margin, a real change
-is detected late. A quarter was chosen by simulation: 10,000 calls between two false alarms were asked for, each run was
-stopped after 30,000 calls at the latest, and runs took more than 10,000 in the mean, for scores of several shapes (none
-of them a labelled set; for those see `tests/benchmarks/baseline_alerts.py`).
-"""
+_Z_CALLS: Final = 500
 _EDGE: Final = 1e-6
 """Distance of a bound made of a baseline from 0 and 1, where the detector's bets would be infinite."""
 
@@ -159,7 +156,7 @@ class Adjustment:
         found = Distribution.of(
             adjusted, weights=weights, questions=questions, versions=versions, since=since, until=until
         )
-        factor = block_factor(adjusted)
+        factor = block_factor(adjusted, [each.document for each in traits], by_document.counts)
         found = replace(found, effective_n=max(1.0, found.effective_n / factor))
         largest_weight = max(weights)
         shares = [weight / largest_weight for weight in weights]
@@ -168,7 +165,9 @@ class Adjustment:
             bound = baseline_bound(found, direction)
             badness = adjusted if direction == "above" else [1.0 - score for score in adjusted]
             largest = _largest_excess(badness, bound if direction == "above" else 1.0 - bound, shares, questions)
-            gates.append(_GATE_FACTOR * factor**_GATE_POWER * largest)
+            # Power of the block factor in the gate: with 1/2, worse answers are told of late where topics take turns;
+            # with 0, more than 3 in 100 alerts raise a false alarm within 1,000 calls there.
+            gates.append(_GATE_FACTOR * factor**0.25 * largest)
         effects = by_document.most_frequent(MOST_DOCUMENTS)
         return cls(found, lengths, tuple(map(by_length.of, range(len(lengths) + 1))), effects, *gates)
 
@@ -183,7 +182,7 @@ class Adjustment:
 
 
 class _Effects:
-    """Shrunken effects of groups on a residual.
+    """Effects of groups on a residual.
 
     Args:
         residuals: residual of each call.
@@ -192,38 +191,38 @@ class _Effects:
     """
 
     def __init__(self, residuals: Sequence[float], groups: Sequence[int], fewest: int = 1) -> None:
-        self._fewest = fewest
         mean = fmean(residuals)
         centred = [each - mean for each in residuals]
         members: defaultdict[int, list[float]] = defaultdict(list)
         for group, each in zip(groups, centred, strict=True):
             members[group].append(each)
-        self._counts = {group: len(mine) for group, mine in members.items()}
+        counts = {group: len(mine) for group, mine in members.items()}
         self._sums = {group: math.fsum(mine) for group, mine in members.items()}
-        self._prior = _shrinkage(list(members.values()))
-        """Number of calls without an effect that each group is mixed with (w / b)."""
+        self._fewest = max(float(fewest), _variance_ratio(list(members.values())))
+        """Calls below which a group's mean is a worse guess of its effect than 0."""
+        self.counts = {group: count for group, count in counts.items() if count >= self._fewest}
+        """Number of calls of each group that has an effect."""
         self.of_calls = [self.of(group) for group in groups]
         """Effect of the group of each call."""
         self.left_out = [
-            self._effect(self._sums[group] - own, self._counts[group] - 1)
-            for group, own in zip(groups, centred, strict=True)
+            self._effect(self._sums[group] - own, counts[group] - 1) for group, own in zip(groups, centred, strict=True)
         ]
         """The same from the other calls of the group."""
 
     def of(self, group: int) -> float:
         """Return the effect of *group*, which is 0 for one without calls."""
-        return self._effect(self._sums.get(group, 0.0), self._counts.get(group, 0))
+        return self._effect(self._sums.get(group, 0.0), self.counts.get(group, 0))
 
     def most_frequent(self, count: int) -> dict[int, float]:
         """Return the effects of the *count* groups with the most calls, as far as they are not 0."""
-        chosen = sorted(self._counts, key=lambda group: (-self._counts[group], group))[:count]
+        chosen = sorted(self.counts, key=lambda group: (-self.counts[group], group))[:count]
         return {group: effect for group in chosen if (effect := self.of(group))}
 
     def _effect(self, total: float, count: int) -> float:
-        return total / (count + self._prior) if count >= self._fewest and self._prior < math.inf else 0.0
+        return total / count if count >= self._fewest else 0.0
 
 
-def _shrinkage(groups: Sequence[Sequence[float]]) -> float:
+def _variance_ratio(groups: Sequence[Sequence[float]]) -> float:
     """Return the variance within groups by the variance between them; infinite if nothing is between them."""
     count, total = len(groups), sum(map(len, groups))
     if count < 2 or total == count:
@@ -244,18 +243,27 @@ def _edges(lengths: Sequence[int]) -> tuple[float, ...]:
     return tuple(sorted({float(ordered[len(ordered) * at // LENGTH_GROUPS]) for at in range(1, LENGTH_GROUPS)}))
 
 
-def block_factor(scores: Sequence[float]) -> float:
+def block_factor(
+    scores: Sequence[float], groups: Sequence[int] = (), counts: Mapping[int, int] = MappingProxyType({})
+) -> float:
     """Return by how much calls in a row are alike: 1 if scores do not depend on their neighbours, else more.
 
     It is the largest ratio of the variance of the means of blocks of calls to what it would be without dependence.
+
+    Args:
+        scores: adjusted scores of calls in a row.
+        groups: document of each call.
+        counts: from how many calls the effect of each document was learned, whose error its calls have in common.
     """
     spread = pvariance(scores)
     factor = 1.0
     for size in _BLOCKS:
-        ends = range(0, len(scores) + 1, size)
-        means = [fmean(scores[start:end]) for start, end in pairwise(ends)]
-        if len(means) >= _FEWEST_BLOCKS and spread > 0.0:
-            factor = max(factor, size * variance(means) / spread)
+        blocks = [slice(start, end) for start, end in pairwise(range(0, len(scores) + 1, size))]
+        if len(blocks) >= _FEWEST_BLOCKS and spread > 0.0:
+            means = [fmean(scores[block]) for block in blocks]
+            met = (Counter(groups[block]).items() for block in blocks)
+            shared = (calls**2 / (size * counts[group]) for each in met for group, calls in each if group in counts)
+            factor = max(factor, size * variance(means) / spread + math.fsum(shared) / len(blocks))
     return factor
 
 
@@ -280,8 +288,17 @@ def baseline_bound(baseline: Distribution, direction: Direction) -> float:
     that is as bad as can be. A baseline without any bad call does not say that there never is one.
     """
     n, worst = baseline.effective_n, 1.0 if direction == "above" else 0.0
+    # Margin between a baseline's mean and the bound made of it, in standard errors of the mean of `_Z_CALLS` calls. A
+    # baseline is the mean of some hundred calls, so half of all baselines are better than the true mean: with no
+    # margin, the alerts of that half would all fire sooner or later although nothing has changed. With a large margin,
+    # a real change is detected late. A quarter was chosen by simulation: 10,000 calls between two false alarms were
+    # asked for, each run was stopped after 30,000 calls at the latest, and runs took more than 10,000 in the mean, for
+    # scores of several shapes (none of them a labelled set; for those see `tests/benchmarks/baseline_alerts.py`). The
+    # delay depends on the margin itself, however many calls the baseline has: a longer baseline keeps the margin, which
+    # is then more of its standard errors, up to those of `ADJUSTED_CALLS`.
+    z = 0.25 * math.sqrt(max(1.0, min(baseline.n, ADJUSTED_CALLS) / _Z_CALLS))
     one_more = (n * baseline.mean + worst) / (n + 1.0)
-    limit = baseline.mean_bound(_BASELINE_Z, "upper" if direction == "above" else "lower")
+    limit = baseline.mean_bound(z, "upper" if direction == "above" else "lower")
     found = max(limit, one_more) if direction == "above" else min(limit, one_more)
     return min(1.0 - _EDGE, max(_EDGE, found))
 

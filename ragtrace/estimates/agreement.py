@@ -14,10 +14,8 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.estimates.formulas import Floats, wilson_interval
 
 _NOTHING: Final = 1e-12
-_PARTS: Final = 5
+PARTS: Final = 5
 """Number of parts into which the questions are divided for cross-fitting."""
-_FEWEST: Final = 2
-"""Least number of questions with a bad call, and of questions with a good call, for a threshold to be learned."""
 _MIDDLE: Final = 0.5
 
 
@@ -192,20 +190,34 @@ def recommend_threshold(
         The threshold; None where fewer than two questions have a bad call, or fewer than two a good one.
     """
     calls = list(zip(labels, badness, weights, questions, strict=True))
-    if any(len({question for label, _, _, question in calls if label is kind}) < _FEWEST for kind in (True, False)):
+    # Least number of questions with a bad call, and of questions with a good call, for a threshold to be learned.
+    if any(len({question for label, _, _, question in calls if label is kind}) < 2 for kind in (True, False)):
         return None
-    bad_questions = {question for label, _, _, question in calls if label}
-    order = list(dict.fromkeys(question for *_, question in calls))
-    random.Random(0).shuffle(order)
-    order.sort(key=lambda question: question in bad_questions)  # a stable sort: each part gets a share of the bad calls
-    part_of = {question: number % _PARTS for number, question in enumerate(order)}
+    part_of = dict(zip(questions, parts_of_questions(labels, questions), strict=True))
     chosen = [
         _best_threshold([call for call in calls if part_of[call[3]] != part], most_false_alarms)
-        for part in range(_PARTS)
+        for part in range(PARTS)
     ]
     verdicts = [score >= chosen[part_of[question]] for _, score, _, question in calls]
     value = _best_threshold(calls, most_false_alarms)
     return Threshold(value, agreement(labels, verdicts, weights))
+
+
+def parts_of_questions(labels: Sequence[bool], questions: Sequence[Hashable]) -> list[int]:
+    """Divide labelled calls into `PARTS` parts for cross-fitting, and return the part of each call, from 0.
+
+    Calls with the same question are in one part, and each part gets its share of the bad calls.
+
+    Args:
+        labels: the human labels; True is bad.
+        questions: what is alike for calls with the same question.
+    """
+    bad_questions = {question for label, question in zip(labels, questions, strict=True) if label}
+    order = list(dict.fromkeys(questions))
+    random.Random(0).shuffle(order)
+    order.sort(key=lambda question: question in bad_questions)  # a stable sort: each part gets a share of the bad calls
+    part_of = {question: number % PARTS for number, question in enumerate(order)}
+    return [part_of[question] for question in questions]
 
 
 def _best_threshold(calls: Sequence[tuple[bool, float, float, Hashable]], most_false_alarms: float | None) -> float:

@@ -10,7 +10,6 @@ is provisional. Neither changes once it was learned.
 
 from __future__ import annotations
 
-import contextvars
 import json
 import logging
 import math
@@ -33,7 +32,8 @@ from ragtrace.estimates.distribution import Distribution
 from ragtrace.estimates.moments import MetricAssignment
 from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.faults import faults, log_safely
-from ragtrace.system.threads import run_bounded
+from ragtrace.system.part import Part
+from ragtrace.system.threads import run_bounded, run_in_background
 
 CALLS: Final = 500
 """Default number of scored calls from which a baseline is learned."""
@@ -387,7 +387,7 @@ class MetricBaseline(NamedTuple):
         return self.learner.missing(BaselineKey(workflow, self.metric, self.evaluator))
 
 
-class BaselineLearner:
+class BaselineLearner(Part):
     """Learner of baselines, which are score distributions, from the first scored calls of each workflow and metric.
 
     There is one for each workflow, metric and evaluator. Processes that share a file share their calls: every 30
@@ -418,18 +418,18 @@ class BaselineLearner:
         self._path = self._version = ""
         self._assignment = MetricAssignment()
         self._said: set[tuple[str, str]] = set()
-        self.reset()
-
-    def reset(self) -> None:
-        """Drop the collected scored calls that are not yet written to the baseline file.
-
-        Called in a forked child, where they are the parent's.
-        """
         self._lock = threading.RLock()
         self._exchanging = threading.Lock()
         self._pending: defaultdict[BaselineKey, list[CollectedScores]] = defaultdict(list)
         self._due = 0.0
         self._closed = self._unsaved = False
+
+    def begin_anew(self) -> BaselineLearner:
+        """Return a learner that knows the baselines of this one, has its options, and has collected nothing."""
+        learner = BaselineLearner(self._known, calls=self.calls, clock=self._clock, adjusted=self._adjusted)
+        learner._path = self._path
+        learner._said = self._said.copy()
+        return learner
 
     def open_file(self, path: str, origin: str) -> None:
         """Load the baseline file at *path*, in which processes share their collected scored calls.
@@ -564,7 +564,7 @@ class BaselineLearner:
                 (key, known.get(key), known[key].n if key in known else self.calls - self.missing(key)) for key in keys
             ]
 
-    def flush(self, timeout: float) -> bool:
+    def save(self, timeout: float) -> bool:
         """Write collected scored calls to the baseline file within *timeout* seconds. Return whether that succeeded."""
         deadline = monotonic() + timeout
         for _ in range(2):  # a first exchange may already be running, without the latest calls
@@ -576,15 +576,16 @@ class BaselineLearner:
             self._exchanging.release()
         return not (self._pending or self._unsaved)
 
-    def close(self, timeout: float) -> bool:
-        """Write all collected scored calls to the baseline file within *timeout* seconds, and stop learning.
+    def flush(self, timeout: float) -> bool:
+        """Save the collected calls. Return True in any case: a failure is a fault, and loses nothing that was sent."""
+        self.save(timeout / 2)  # less of a flush than others, as the next one saves the calls, too
+        return True
 
-        Returns:
-            Whether all were written.
-        """
-        well = self.flush(timeout)
+    def close(self, timeout: float) -> bool:
+        """Save the collected calls, and stop learning. Return True in any case, as `flush` does."""
+        self.save(timeout / 2)
         self._closed = True
-        return well
+        return True
 
     def _warn_of_other_evaluator(self, key: BaselineKey) -> None:
         """Log a warning, once, that a baseline was learned from another version of the evaluator."""
@@ -609,11 +610,7 @@ class BaselineLearner:
             if self._closed or (now < self._due and not at_once) or not self._exchanging.acquire(blocking=False):
                 return
             self._due = now + EXCHANGE_SECONDS
-        run = contextvars.Context().run
-        thread = threading.Thread(target=run, args=(self._update_file,), name="ragtrace-baseline", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # the interpreter is shutting down and starts no more threads
+        if not run_in_background(self._update_file):
             run_bounded(self._update_file, now + _AT_EXIT_SECONDS)
 
     def _update_file(self) -> None:

@@ -33,9 +33,23 @@ from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, cast
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
+from ragtrace.core.types import (
+    CALIBRATED,
+    CALIBRATED_PROBABILITY,
+    CALIBRATION,
+    NOT_A_RATE,
+    STALE_CALIBRATION,
+    Evaluation,
+    RagCall,
+    Result,
+    SamplingDecision,
+    Score,
+    is_raw_probability,
+)
 from ragtrace.estimates.estimate import Estimate, missing_estimate
+from ragtrace.estimates.false_blocks import FalseBlocks, read_false_blocks
 from ragtrace.estimates.formulas import Arithmetic, Floats, IntervalBounds, Q, Z
+from ragtrace.estimates.score_curve import FEWEST_FOR_RATE, ScoreCalibration
 from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.faults import faults
 
@@ -50,6 +64,10 @@ ONE_KIND_LABELLED: Final = "one_kind_labelled"
 """Reason for a missing estimate: all labels are good, or all are bad."""
 NOT_CALIBRATED: Final = "not_calibrated"
 """Reason for a missing corrected estimate: the metric has no calibration."""
+TOO_FEW_LABELS: Final = "too_few_labels"
+"""Reason for a missing corrected estimate: fewer labels than correct the scores of a decision judge."""
+STALE: Final = "stale_calibration"
+"""Reason for a missing corrected estimate: the labels belong to another decision judge, question set or model."""
 LEAST_INFORMATION: Final = 0.1
 """Least difference between the judge's mean scores of bad and good calls by which a rate is corrected."""
 _FORMAT: Final = "ragtrace-calibration"
@@ -98,6 +116,10 @@ class JudgeCalibration:
     """Score that the labels recommend as the bound between good and bad calls; None: too few labels for one."""
     sums: Mapping[str, float]
     """Sums over the labelled calls, by the names in `LABEL_SUMS`; scores and labels are high where the metric is."""
+    scores: ScoreCalibration | None = None
+    """Curve of a decision judge's scores, of badness: 1 is bad; None: the judge is another one."""
+    blocks: FalseBlocks | None = None
+    """Numbers of labelled answers that a guard would block; None: the file was made before there were guards."""
 
     def correct(self, judge: Estimate, stale: str = "") -> Estimate:
         """Return the judge's estimate of a mean score corrected by the human labels, with its 95 % interval.
@@ -109,6 +131,8 @@ class JudgeCalibration:
         if judge.value is None or judge.low is None or judge.high is None:
             return replace(judge, corrected="rogan_gladen", stale=stale)
         reason = self.unusable
+        if not reason and stale and self.scores is not None:
+            reason = STALE
         if reason:
             missing = missing_estimate(reason, judge.method, judge.of, metric=judge.metric, workflow=judge.workflow)
             return replace(missing, n=judge.n, evaluator=judge.evaluator, corrected="rogan_gladen", stale=stale)
@@ -121,6 +145,8 @@ class JudgeCalibration:
     @property
     def unusable(self) -> str:
         """Reason why the labels cannot correct the judge's mean score, or "" if they can."""
+        if self.scores is not None and self.scores.labels < FEWEST_FOR_RATE:
+            return TOO_FEW_LABELS
         if min(self.sums["wz"], self.sums["w"] - self.sums["wz"]) <= 1e-9 * self.sums["w"]:
             return ONE_KIND_LABELLED
         known = label_rates(self.sums, Floats())
@@ -199,10 +225,10 @@ def _rates_with(sums: Mapping[str, Q], a: Arithmetic[Q], prefix: str, weight: Q,
         ("otherwise", sums["w"] - sums["wz"], sums["wy"] - sums["wzy"], sums["ww"] - 2.0 * sums["wwz"] + sums["wwzz"]),
     ):
         total = of_label + weight
-        count = a.let(f"{prefix}{name}_count", total * total / (of_square + squares))
-        rate = a.let(f"{prefix}{name}_rate", (count * ((of_score + score) / total) + 1.0) / (count + 2.0))
+        count = a.define(f"{prefix}{name}_count", total * total / (of_square + squares))
+        rate = a.define(f"{prefix}{name}_rate", (count * ((of_score + score) / total) + 1.0) / (count + 2.0))
         rates.append(rate)
-        variances.append(a.let(f"{prefix}{name}_variance", rate * (1.0 - rate) / (count + 2.0)))
+        variances.append(a.define(f"{prefix}{name}_variance", rate * (1.0 - rate) / (count + 2.0)))
     return LabelRates(*rates, *variances)
 
 
@@ -213,7 +239,7 @@ def informedness(sums: Mapping[str, Q], known: LabelRates[Q], a: Arithmetic[Q]) 
     """
     rest = sums["w"] - sums["wz"]
     plain = sums["wzy"] / sums["wz"] - (sums["wy"] - sums["wzy"]) / rest
-    return a.let("informedness", a.minimum(plain, known.labelled - known.otherwise))
+    return a.define("informedness", a.minimum(plain, known.labelled - known.otherwise))
 
 
 def transported_bounds(judge: IntervalBounds[Q], sums: Mapping[str, Q], a: Arithmetic[Q]) -> IntervalBounds[Q]:
@@ -225,18 +251,18 @@ def transported_bounds(judge: IntervalBounds[Q], sums: Mapping[str, Q], a: Arith
         a: arithmetic that computes with them.
     """
     rest = sums["w"] - sums["wz"]
-    otherwise = a.let("otherwise", (sums["wy"] - sums["wzy"]) / rest)
+    otherwise = a.define("otherwise", (sums["wy"] - sums["wzy"]) / rest)
     rate = (judge.value - otherwise) / (sums["wzy"] / sums["wz"] - otherwise)
-    middle = a.let("middle", (judge.low + judge.high) * 0.5)
+    middle = a.define("middle", (judge.low + judge.high) * 0.5)
     half = (judge.high - judge.low) * (0.5 / Z)
-    variance = a.let("judge_variance", half * half)
+    variance = a.define("judge_variance", half * half)
     least = judge.value * 0.0 + LEAST_INFORMATION
     ends: list[Q] = []
     for name, sign, unknown in (("highest", -1.0, 0.0), ("lowest", 1.0, 1.0)):
         known = unsure_rates(sums, a, highest=name == "highest")
-        informed = a.let(f"{name}_informed", known.labelled - known.otherwise)
+        informed = a.define(f"{name}_informed", known.labelled - known.otherwise)
         # Where unsure labels may hide that the judge tells nothing, the rate may be anything.
-        told = a.let(f"{name}_told", a.ratio(informed, informed, least, 0.0))
+        told = a.define(f"{name}_told", a.ratio(informed, informed, least, 0.0))
         end = _rogan_gladen_end(sign, middle, variance, known, a.maximum(informed, least), a, f"{name}_")
         ends.append(told * end + (1.0 - told) * unknown)
     low, high = ends
@@ -272,18 +298,18 @@ def _rogan_gladen_end(
         a: arithmetic that computes with them.
         prefix: prefix of the names of the steps.
     """
-    centre = a.let(f"{prefix}centre", (share - known.otherwise) / informed)
+    centre = a.define(f"{prefix}centre", (share - known.otherwise) / informed)
     shift = (2.0 * Z * Z) * (centre * known.of_labelled - (1.0 - centre) * known.of_otherwise)
     spread = variance + (1.0 - centre) * (1.0 - centre) * known.of_otherwise + centre * centre * known.of_labelled
-    half = a.let(f"{prefix}half", Z * a.sqrt(spread) / informed)
-    return a.let(f"{prefix}end", centre + shift + sign * half)
+    half = a.define(f"{prefix}half", Z * a.sqrt(spread) / informed)
+    return a.define(f"{prefix}end", centre + shift + sign * half)
 
 
 def _clamped_bounds(rate: Q, low: Q, high: Q, a: Arithmetic[Q]) -> IntervalBounds[Q]:
     """Return a corrected rate and the ends of its interval, limited to 0 to 1, with the rate in the interval."""
-    value = a.let("value", a.minimum(a.maximum(rate, 0.0), 1.0))
-    low = a.let("low", a.minimum(a.maximum(low, 0.0), value))
-    high = a.let("high", a.maximum(a.minimum(high, 1.0), value))
+    value = a.define("value", a.minimum(a.maximum(rate, 0.0), 1.0))
+    low = a.define("low", a.minimum(a.maximum(low, 0.0), value))
+    high = a.define("high", a.maximum(a.minimum(high, 1.0), value))
     return IntervalBounds(value, low, high, value * 0.0)
 
 
@@ -380,6 +406,8 @@ def _calibration(record: Mapping[str, Any]) -> JudgeCalibration:
         _checked(record, "higher_is_better", bool),
         None if threshold is None else _checked(record, "threshold", float),
         sums,
+        None if record.get("scores") is None else ScoreCalibration.read_record(record["scores"]),
+        None if record.get("blocks") is None else read_false_blocks(record["blocks"]),
     )
 
 
@@ -419,6 +447,7 @@ class Calibrations:
     def __init__(self, entries: Sequence[JudgeCalibration] = (), keys: Mapping[str, CalibrationKey] | None = None):
         self._entries, self._keys = tuple(entries), dict(keys or {})
         self._served: dict[str, str] = {}
+        self._raw: set[tuple[str, str]] = set()
         for metric in self._keys:
             self._warn_if_stale(metric)
 
@@ -429,12 +458,57 @@ class Calibrations:
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:
         """Record which model the judge's server ran for a finished *call*, as a calibration holds for one model."""
         for evaluation in evaluations:
-            served = evaluation.served_model
-            if served and self._served.get(evaluation.evaluator) != served:
-                self._served[evaluation.evaluator] = served
-                for metric, key in self._keys.items():
-                    if key.evaluator == evaluation.evaluator:
-                        self._warn_if_stale(metric)
+            self._note_served(evaluation)
+
+    def _note_served(self, evaluation: Evaluation) -> None:
+        served = evaluation.served_model
+        if served and self._served.get(evaluation.evaluator) != served:
+            self._served[evaluation.evaluator] = served
+            for metric, key in self._keys.items():
+                if key.evaluator == evaluation.evaluator:
+                    self._warn_if_stale(metric)
+
+    def calibrate(self, evaluation: Evaluation) -> Evaluation:
+        """Return *evaluation* with what the labels say about scores that are raw probabilities of a decision model.
+
+        Such a score stays raw, as ranks and baselines rest on it. Where a curve holds that may be called calibrated,
+        the score gets the probability that the call is bad, and the label that follows from it. Where the curve is
+        stale, the score says so: already the first reply of another served model is not calibrated by the old curve.
+        """
+        raw = [name for name, result in evaluation.results.items() if is_raw_probability(result)]
+        if not raw:
+            return evaluation
+        self._raw.update((name, evaluation.evaluator) for name in raw)
+        self._note_served(evaluation)
+        results = {name: self._calibrated(name, evaluation, evaluation.results[name]) for name in raw}
+        return replace(evaluation, results={**evaluation.results, **results})
+
+    def _calibrated(self, metric: str, evaluation: Evaluation, result: Result) -> Result:
+        key = self._keys.get(metric)
+        if not isinstance(result, Score) or key is None or key.evaluator != evaluation.evaluator:
+            return result
+        entry, stale = self.find(metric) or (None, "")
+        if entry is None or entry.scores is None:
+            return result
+        if stale:
+            attributes = {**result.attributes, CALIBRATION: STALE_CALIBRATION}
+            return replace(result, explanation=f"STALE: {stale}; {NOT_A_RATE}", attributes=attributes)
+        if not entry.scores.is_calibrated:
+            return replace(result, explanation=f"{NOT_A_RATE} ({entry.scores.lacking})")
+        value = min(1.0, max(0.0, result.value))
+        bad = entry.scores.curve.probability(1.0 - value if entry.higher_is_better else value)
+        attributes = {**result.attributes, CALIBRATION: CALIBRATED, CALIBRATED_PROBABILITY: bad}
+        told = f"calibrated by {entry.labels:,} labels: bad with probability {bad:.3f}"
+        # Lowest calibrated probability of being bad from which a call is labelled as failed.
+        return replace(result, label="fail" if bad >= 0.5 else "pass", explanation=told, attributes=attributes)
+
+    def is_raw(self, metric: str, evaluator: str) -> bool:
+        """Return whether the scores of *metric* by *evaluator* were raw probabilities, whose mean is not a rate."""
+        return (metric, evaluator) in self._raw
+
+    def raw(self) -> list[tuple[str, str]]:
+        """Return metric and evaluator of all scores that were raw probabilities, for export."""
+        return sorted(self._raw.copy())
 
     def find(self, metric: str) -> tuple[JudgeCalibration, str] | None:
         """Return the calibration of *metric*, with a text about what makes it stale ("" if nothing does), or None."""

@@ -128,7 +128,7 @@ Q = TypeVar("Q", bound=Quantity)
 class Arithmetic(Protocol[Q]):
     """Interface of the operations, on floats or PromQL expressions, that formulas need besides +, -, * and /."""
 
-    def let(self, name: str, value: Q) -> Q:
+    def define(self, name: str, value: Q) -> Q:
         """Return *value* as a named step of the computation, which becomes a recording rule in PromQL."""
         ...
 
@@ -143,7 +143,7 @@ class Arithmetic(Protocol[Q]):
 class Floats:
     """Arithmetic on plain floats for the formulas of estimates."""
 
-    def let(self, name: str, value: float) -> float:
+    def define(self, name: str, value: float) -> float:
         return value
 
     def sqrt(self, value: float) -> float:
@@ -165,7 +165,7 @@ class RecordedFloats(Floats):
     def __init__(self) -> None:
         self.named: dict[str, float] = {}
 
-    def let(self, name: str, value: float) -> float:
+    def define(self, name: str, value: float) -> float:
         self.named[name] = value
         return value
 
@@ -241,12 +241,12 @@ def interval_bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, tar
     scale = _interval_scale(rest, sample, saved, a, tuned=method != "fixed", rate=target == "rate")
     # Without a sampled call that the screen has scored, there is no correction.
     correction = a.ratio(rest["f"] - rest["n"] * sample.screen, rest["n"], rest["n"] * 0.0, 0.0)
-    value = a.let("rest_value", _clamped(sample.mean + seen * weight * correction, a))
+    value = a.define("rest_value", _clamped(sample.mean + seen * weight * correction, a))
     below, above = sample.mean - low, high - sample.mean
     if method == "fixed":
         below = above = a.maximum(below, above)
-    below = a.let("rest_below", value - seen * _clamped(value - scale * below, a))
-    above = a.let("rest_above", strata.blind + seen * _clamped(value + scale * above, a) - value)
+    below = a.define("rest_below", value - seen * _clamped(value - scale * below, a))
+    above = a.define("rest_above", strata.blind + seen * _clamped(value + scale * above, a) - value)
     other = IntervalBounds(value, below, above, seen * weight)
     return _combine_strata(strata, sample.mean, other, a, rate=target == "rate")
 
@@ -255,11 +255,11 @@ def _split_by_rule(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Strata[Q]:
     """Split sums over calls into two strata: calls that an `always` sampling rule selected, and all other calls."""
     w, r, n = sums["w"], sums["r"], sums["n"]
     weight = w - r
-    judged = a.let("rest_judged", a.ratio(weight, weight, w * _RULED_ONLY, 0.0))
-    counted = a.let("counted", a.ratio(n, n, sums["c"] * _WHOLE, 0.0))
+    judged = a.define("rest_judged", a.ratio(weight, weight, w * _RULED_ONLY, 0.0))
+    counted = a.define("counted", a.ratio(n, n, sums["c"] * _WHOLE, 0.0))
     # With no ruled call at all, `judged` is 1: there are two strata, of which one is empty.
     split = a.maximum(judged, counted)
-    ruled = {name: a.let(f"ruled_r{name}", split * sums[f"r{name}"]) for name in _PRODUCTS}
+    ruled = {name: a.define(f"ruled_r{name}", split * sums[f"r{name}"]) for name in _PRODUCTS}
     taken = {name: judged * value for name, value in ruled.items()}
     rest = {name: sums[name] - taken[product] for name, product in (("n", ""), ("f", "f"), ("ff", "ff"))}
     for product in _PRODUCTS:
@@ -267,9 +267,9 @@ def _split_by_rule(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Strata[Q]:
             rest[power + product] = sums[power + product] - taken[product]
     rest["www"] = sums["www"] - taken[""]
     # Older versions that record no c record no r either, so only rounding can make a difference negative.
-    rest = {name: a.let(f"rest_{name}", a.maximum(value, 0.0)) for name, value in rest.items()}
-    number = a.let("others", a.maximum(counted * (n - ruled[""]) + (1.0 - counted) * rest["w"], 0.0))
-    return _Strata(ruled, rest, number, counted, a.let("blind", split - judged))
+    rest = {name: a.define(f"rest_{name}", a.maximum(value, 0.0)) for name, value in rest.items()}
+    number = a.define("others", a.maximum(counted * (n - ruled[""]) + (1.0 - counted) * rest["w"], 0.0))
+    return _Strata(ruled, rest, number, counted, a.define("blind", split - judged))
 
 
 def _combine_strata(
@@ -285,34 +285,34 @@ def _combine_strata(
     """
     ruled, rest, blind = strata.ruled, strata.rest, strata.blind
     number = ruled[""] + strata.number
-    share = a.let("ruled", ruled[""] / number)
+    share = a.define("ruled", ruled[""] / number)
     rest_share = 1.0 - share
-    mean = a.let("ruled_mean", a.ratio(ruled["y"], ruled[""], number * 0.0, 0.0))
+    mean = a.define("ruled_mean", a.ratio(ruled["y"], ruled[""], number * 0.0, 0.0))
     apart = mean - plain
     varies = a.maximum(rest["ww"] - rest["w"], 0.0) / (rest["w"] * rest["w"])
     spread = (1.0 - strata.counted) * share * share * rest_share * rest_share * varies
     below = above = number * 0.0
     if rate:
         spread = spread + share * rest_share / number
-        centre = a.let("ruled_centre", (ruled["y"] + PSEUDO) / (ruled[""] + 2.0 * PSEUDO))
+        centre = a.define("ruled_centre", (ruled["y"] + PSEUDO) / (ruled[""] + 2.0 * PSEUDO))
         about = ruled["yy"] - 2.0 * centre * ruled["y"] + centre * centre * ruled[""]
         size = a.maximum(ruled[""], 1.0) * (ruled[""] + 2.0 * PSEUDO)
         effective = centre * (1.0 - centre) * size / (about + _pseudo_spread(centre, ruled[""] * 0.0 + PSEUDO))
-        low, high = wilson_interval(mean, a.let("ruled_effective", effective), a, "ruled")
+        low, high = wilson_interval(mean, a.define("ruled_effective", effective), a, "ruled")
         below, above = share * (mean - low), share * (high - mean)
-    value = a.let("value", share * mean + rest_share * other.value)
+    value = a.define("value", share * mean + rest_share * other.value)
 
     def distance(name: str, ruled_arm: Q, arm: Q) -> Q:
         # The mean of calls of which none was judged is bounded, not random: its distance is added, not its square.
         bound, rest_arm = blind * rest_share * arm, (1.0 - blind) * rest_share * arm
         squared = a.maximum(apart * apart, blind * arm * arm)
-        between = a.let(f"between_{name}", (Z * Z) * squared * spread)
+        between = a.define(f"between_{name}", (Z * Z) * squared * spread)
         return bound + a.sqrt(ruled_arm * ruled_arm + rest_arm * rest_arm + between)
 
     below = distance("below", below, other.low)
     above = distance("above", above, other.high)
     return IntervalBounds(
-        value, a.let("low", _clamped(value - below, a)), a.let("high", _clamped(value + above, a)), other.weight
+        value, a.define("low", _clamped(value - below, a)), a.define("high", _clamped(value + above, a)), other.weight
     )
 
 
@@ -323,19 +323,19 @@ def _clamped(value: Q, a: Arithmetic[Q]) -> Q:
 def _sample_statistics(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _SampleStatistics[Q]:
     """Return the statistics of the judged calls that the confidence interval of a mean score is computed from."""
     w = sums["w"]
-    mean, screen = a.let("mean", sums["wy"] / w), a.let("screen", sums["wf"] / w)
-    unit, known = a.let("unit", sums["ww"] / w), _sums_are_complete(sums, a)
+    mean, screen = a.define("mean", sums["wy"] / w), a.define("screen", sums["wf"] / w)
+    unit, known = a.define("unit", sums["ww"] / w), _sums_are_complete(sums, a)
     pseudo, unseen = _pseudo_counts(known, _sums_of_oversampled(sums, unit, known, a), a)
     imagined = pseudo * unit
     all_weight = w + 2.0 * imagined
-    centre = a.let("centre", (sums["wy"] + imagined) / all_weight)
-    squares = a.let("squares", _pseudo_spread(centre, pseudo))
-    spread = a.let("spread", _squared_deviations(sums, "w", centre) + unit * unit * squares)
-    variance = a.let("variance", centre * (1.0 - centre))
-    effective = a.let("effective", variance * w * all_weight / spread)
+    centre = a.define("centre", (sums["wy"] + imagined) / all_weight)
+    squares = a.define("squares", _pseudo_spread(centre, pseudo))
+    spread = a.define("spread", _squared_deviations(sums, "w", centre) + unit * unit * squares)
+    variance = a.define("variance", centre * (1.0 - centre))
+    effective = a.define("effective", variance * w * all_weight / spread)
     sampled = _effective_sampled(sums, unit, known, a)
     even = a.minimum(a.ratio(sampled, sums["c"], w * 0.0, 1.0), 1.0)
-    rarer = a.let("rarer", a.minimum(effective, sampled) * variance * a.sqrt(even))
+    rarer = a.define("rarer", a.minimum(effective, sampled) * variance * a.sqrt(even))
     return _SampleStatistics(mean, screen, unit, pseudo, unseen, centre, effective, rarer, spread)
 
 
@@ -348,12 +348,12 @@ def _sums_are_complete(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
     w, ww = sums["w"], sums["ww"]
     count = sums["c"] * ww * _WHOLE
     third = sums["www"] * w * _WHOLE
-    return a.let("known", a.ratio(count, count, w * w, 0.0) * a.ratio(third, third, ww * ww, 0.0))
+    return a.define("known", a.ratio(count, count, w * w, 0.0) * a.ratio(third, third, ww * ww, 0.0))
 
 
 def _sums_of_oversampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> dict[str, Q]:
     """Return sums over the judged calls in which calls with a high probability of being judged count more (u)."""
-    inverse = a.let("inverse", a.ratio(sums["ww"], known * sums["www"], unit * 0.0, 0.0))
+    inverse = a.define("inverse", a.ratio(sums["ww"], known * sums["www"], unit * 0.0, 0.0))
 
     def sum_of_light(product: str) -> Q:
         """Return the sum of a product of scores over the judged calls, in which calls of small weight count most.
@@ -363,11 +363,11 @@ def _sums_of_oversampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic
         both = sums[f"w{product}"] * 2.0 - inverse * sums[f"ww{product}"]
         return known * a.maximum(sums[f"c{product}"] - inverse * both, 0.0)
 
-    number = a.let("unlike", sum_of_light(""))
-    alike = a.let("alike", ALIKE / (number + ALIKE) / unit)
-    found = {"": a.let("u", number + alike * sums["w"])}
+    number = a.define("unlike", sum_of_light(""))
+    alike = a.define("alike", ALIKE / (number + ALIKE) / unit)
+    found = {"": a.define("u", number + alike * sums["w"])}
     for product in _PRODUCTS[1:]:
-        found[product] = a.let(f"u{product}", sum_of_light(product) + alike * sums[f"w{product}"])
+        found[product] = a.define(f"u{product}", sum_of_light(product) + alike * sums[f"w{product}"])
     return found
 
 
@@ -378,16 +378,16 @@ def _pseudo_counts(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q
     calls, the fewer are needed.
     """
     number = u[""] + 2.0 * IMAGINED
-    screen, mean = u["f"] / u[""], a.let("u_mean", (u["y"] + IMAGINED) / number)
-    of_y = a.let("var_y", a.maximum((u["yy"] + IMAGINED) / number - mean * mean, 0.0))
-    of_f = a.let("var_f", a.maximum(u["ff"] - screen * u["f"], 0.0) / number)
-    both = a.let("covariance", (u["yf"] - screen * u["y"]) / number)
+    screen, mean = u["f"] / u[""], a.define("u_mean", (u["y"] + IMAGINED) / number)
+    of_y = a.define("var_y", a.maximum((u["yy"] + IMAGINED) / number - mean * mean, 0.0))
+    of_f = a.define("var_f", a.maximum(u["ff"] - screen * u["f"], 0.0) / number)
+    both = a.define("covariance", (u["yf"] - screen * u["y"]) / number)
     squared = both * both
     unexplained = of_y * a.maximum(of_y * of_f - squared, 0.0)
-    close, far = a.let("close", unexplained * unexplained), a.let("far", squared * squared)
+    close, far = a.define("close", unexplained * unexplained), a.define("far", squared * squared)
     pseudo = _pseudo_count(close, far * _inverse_square(known, SEPARATED, SEPARATED_BLIND), PSEUDO, a)
     unseen = _pseudo_count(close, far * _inverse_square(known, SEPARATED_UNSEEN, None), UNSEEN, a)
-    return a.let("pseudo", pseudo), a.let("unseen", unseen)
+    return a.define("pseudo", pseudo), a.define("unseen", unseen)
 
 
 def _inverse_square(known: Q, distance: float, blind: float | None) -> Q:
@@ -414,7 +414,7 @@ def _effective_sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q
     below = known * twice * (twice - once)
     least = sums["ww"] * sums["ww"] * _NOTHING
     any_sampled = a.ratio(below, below, least, 0.0)
-    return a.let("sampled", a.ratio(once * once * once, below, least, 0.0) + (1.0 - any_sampled) * sums["w"] / unit)
+    return a.define("sampled", a.ratio(once * once * once, below, least, 0.0) + (1.0 - any_sampled) * sums["w"] / unit)
 
 
 def _pseudo_spread(centre: Q, count: Q) -> Q:
@@ -444,13 +444,13 @@ def wilson_interval(
         small: see `SMALL`; 0 for the interval as Wilson defined it.
         continuity: continuity correction, in values; 0 for none.
     """
-    z = a.let(f"{name}_z", Z * (1.0 + small / e))
-    z2 = a.let(f"{name}_z2", z * z)
+    z = a.define(f"{name}_z", Z * (1.0 + small / e))
+    z2 = a.define(f"{name}_z2", z * z)
     ends: list[Q] = []
     for sign, end in ((-1.0, f"{name}_low"), (1.0, f"{name}_high")):
-        u = a.let(f"{end}_shifted", _clamped(mean + (sign * continuity) / e, a))
+        u = a.define(f"{end}_shifted", _clamped(mean + (sign * continuity) / e, a))
         half = z * a.sqrt(u * (1.0 - u) / e + z2 / (4.0 * e * e))
-        ends.append(a.let(end, _clamped((u + z2 / (2.0 * e) + sign * half) / (1.0 + z2 / e), a)))
+        ends.append(a.define(end, _clamped((u + z2 / (2.0 * e) + sign * half) / (1.0 + z2 / e), a)))
     return a.minimum(ends[0], mean), a.maximum(ends[1], mean)
 
 
@@ -463,20 +463,20 @@ def _screen_weight(
     """
     t, f = sample.mean, sample.screen
     second = sums["wwyf"] - t * sums["wwf"] - f * sums["wwy"] + t * f * sums["ww"]
-    c = a.let("shared", second - (sums["wyf"] - t * sums["wf"]))
+    c = a.define("shared", second - (sums["wyf"] - t * sums["wf"]))
     of_f = sums["wwff"] - 2.0 * f * sums["wwf"] + f * f * sums["ww"]
-    v = a.let("screened", a.maximum(of_f - (sums["wff"] - f * sums["wf"]), 0.0))
+    v = a.define("screened", a.maximum(of_f - (sums["wff"] - f * sums["wf"]), 0.0))
     least = sums["ww"] * _NOTHING
     squared = sample.rarer * sample.rarer
     best = a.ratio(c if tuned else v, v, least, 0.0)
-    weight = a.let("weight", best * squared / (squared + SHRINK) if tuned else best)
-    return weight, a.let("saved", weight * (2.0 * c - weight * v))
+    weight = a.define("weight", best * squared / (squared + SHRINK) if tuned else best)
+    return weight, a.define("saved", weight * (2.0 * c - weight * v))
 
 
 def _least_share(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
     """Return the smallest share of the variance that the interval must keep while some calls are not judged."""
     some = a.ratio(sums["w"] * 0.0 + 1.0, sums["n"] - sums["w"], sums["n"] * _NOTHING, 0.0)
-    return a.let("unjudged", some * a.minimum(SPARSE * unit / sums["w"], 1.0))
+    return a.define("unjudged", some * a.minimum(SPARSE * unit / sums["w"], 1.0))
 
 
 def _interval_scale(
@@ -485,11 +485,11 @@ def _interval_scale(
     """Return the factor from the half-widths of the Wilson interval to those of the final interval."""
     m, unit = sample.centre, sample.unit
     squares = _pseudo_spread(m, sample.pseudo if rate else sample.unseen)
-    first = a.let("behind", _squared_deviations(sums, "", m) + unit * squares)
+    first = a.define("behind", _squared_deviations(sums, "", m) + unit * squares)
     second = _squared_deviations(sums, "w", m) + unit * unit * squares
-    sampling = a.let("sampling", a.minimum(a.maximum(second - first, 0.0), sample.spread))
+    sampling = a.define("sampling", a.minimum(a.maximum(second - first, 0.0), sample.spread))
     left = a.maximum(sampling - saved, 0.0)
     if tuned:
         left = a.minimum(left * (1.0 + PENALTY / (sample.rarer * sample.rarer)), sampling)
     share = (left + first) / sample.spread if rate else a.maximum(left / sample.spread, _least_share(sums, unit, a))
-    return a.let("scale", a.sqrt(a.minimum(share, 1.0) if tuned else share))
+    return a.define("scale", a.sqrt(a.minimum(share, 1.0) if tuned else share))

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, Protocol
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Evaluation, Metric, RagCall, SamplingDecision, Score
 from ragtrace.system.faults import faults
-from ragtrace.system.forks import call_in_child
 
 NEVER_RULE: Final = "never_rule"
 """Reason of a sampling decision by a `never` rule, whose calls are in no estimate of a judge's metric."""
@@ -277,12 +276,6 @@ class RunningMoments:
 
     def __init__(self, assignment: MetricAssignment | None = None, clock: Callable[[], float] = monotonic) -> None:
         self.assignment, self._clock = assignment or MetricAssignment(), clock
-        self.reset()
-        # A forked child inherits the lock, perhaps held, and the parent's sums, which the parent itself exports.
-        call_in_child(self.reset)
-
-    def reset(self) -> None:
-        """Set all sums of scores in this process to 0."""
         self._lock = threading.RLock()
         self._sums: dict[SeriesKey, _SeriesSums] = {}
 

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 CONFIDENCE: Final = 0.95
 _SUBSETS: Final = 3_999
-_AT_ONCE: Final = 1_000_000
-"""Number of differences of subsets that are in memory at the same time."""
-_SEED: Final = 20_260_101
-"""Fixed seed, so that equal differences have the same interval in each run."""
 
 
 class PairedDifference(NamedTuple):
@@ -75,9 +71,11 @@ def paired_difference(
     n, value = len(found), float(found.mean())
     if n < least_pairs(confidence):
         return PairedDifference(n, value, None, None)
-    random = np.random.default_rng(_SEED)
+    # Fixed seed, so that equal differences have the same interval in each run.
+    random = np.random.default_rng(20_260_101)
     means: list[NDArray[np.float64]] = []
-    rows = max(1, min(_SUBSETS, _AT_ONCE // n))
+    # Number of differences of subsets that are in memory at the same time.
+    rows = max(1, min(_SUBSETS, 1_000_000 // n))
     for first in range(0, _SUBSETS, rows):
         count = min(rows, _SUBSETS - first)
         bits = np.frombuffer(random.bytes(count * -(-n // 8)), dtype=np.uint8).reshape(count, -1)

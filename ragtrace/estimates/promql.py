@@ -6,7 +6,7 @@ each from those before it. Prometheus evaluates the rules of a group one after t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,14 +68,19 @@ class Expression:
 
 
 class RecordingRules:
-    """Arithmetic on PromQL expressions in which every named step becomes a recording rule."""
+    """Arithmetic on PromQL expressions in which every named step becomes a recording rule.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    Args:
+        name: name of the estimate.
+        renamed: names of the rules of some steps, where they differ from those of the steps.
+    """
+
+    def __init__(self, name: str, renamed: Mapping[str, str] | None = None) -> None:
+        self._name, self._renamed = name, renamed or {}
         self.rules: list[RecordingRule] = []
 
-    def let(self, name: str, value: Expression) -> Expression:
-        record = RECORD.format(self._name, name)
+    def define(self, name: str, value: Expression) -> Expression:
+        record = RECORD.format(self._name, self._renamed.get(name, name))
         self.rules.append(RecordingRule(record, _strip_parentheses(value.text)))
         return Expression(record)
 
@@ -119,8 +124,12 @@ LABELS: Final = tuple(
 )
 """Labels of the exported moments in Prometheus. An estimate that is grouped by fewer labels covers more calls."""
 LABEL_MOMENT: Final = prometheus_name(semconv.METRIC_LABEL_MOMENT)
-CALIBRATION_HOLDS: Final = prometheus_name(semconv.METRIC_CALIBRATION_HOLDS) + "_ratio"
+CALIBRATION_HOLDS: Final = prometheus_name(semconv.METRIC_CALIBRATION_HOLDS)
 """Name of the gauge in Prometheus that shows whether a calibration is in force."""
+RAW_PROBABILITY: Final = prometheus_name(semconv.METRIC_RAW_PROBABILITY)
+"""Name of the gauge in Prometheus of metrics whose scores are raw probabilities of a decision model."""
+MEANS: Final[Mapping[str, str]] = {"value": "mean_score", "low": "mean_score_low", "high": "mean_score_high"}
+"""Rules of the mean score and its interval, by the rule that has the same number where the mean is a rate."""
 
 
 def recording_rules(
@@ -135,7 +144,9 @@ def recording_rules(
     """Return the Prometheus recording rules that compute an estimated mean and its 95 % interval over all replicas.
 
     The rules are in the order in which they must be evaluated. The results are `ragtrace:NAME:value`, `:low` and
-    `:high`.
+    `:high`. Where the scores are raw probabilities of a decision model, there are none of these: their mean is no rate,
+    and stands in `ragtrace:NAME:mean_score`, `:mean_score_low` and `:mean_score_high`, from which
+    labels correct it (`corrected_rules`).
 
     Args:
         name: name of the estimate, in the rules' names: letters, digits and underscores.
@@ -159,19 +170,25 @@ def recording_rules(
         )
     moment, by = prometheus_name(semconv.MOMENT), ", ".join(labels)
     metric = prometheus_name(semconv.METRIC_MOMENT) + "_total"
-    steps = RecordingRules(name)
+    steps = RecordingRules(name, MEANS)
     sums: dict[str, Expression] = {}
     for each in NAMES:
         matchers = ", ".join(filter(None, [f'{moment}="{each}"', selector]))
         found = f"sum by ({by}) (increase({metric}{{{matchers}}}[{window}]))"
         # A replica of a version that does not export a sum counts as 0 in that sum, so that the estimate goes on.
         missing = "" if each in OLDEST else f" or {sums['w'].text} * 0.0"
-        sums[each] = steps.let(each, Expression(found + missing))
+        sums[each] = steps.define(each, Expression(found + missing))
     # A window without judged calls has no series, rather than NaN.
     judged = dict(sums)
-    judged["w"] = steps.let("judged", Expression(f"{sums['w'].text} > 0"))
-    judged["n"] = steps.let("calls", sums["n"] + judged["w"] * 0.0)
+    judged["w"] = steps.define("judged", Expression(f"{sums['w'].text} > 0"))
+    judged["n"] = steps.define("calls", sums["n"] + judged["w"] * 0.0)
     interval_bounds(judged, steps, method, of)
+    # Longer than the gauge is seen after the last process has ended, its calls are in the window.
+    on = ", ".join(label for label in labels if label != LABELS[1])
+    chosen = f"{{{selector}}}" if selector else ""
+    raw = f"unless on ({on}) last_over_time({RAW_PROBABILITY}{chosen}[{window}])"
+    for end, mean in MEANS.items():
+        steps.rules.append(RecordingRule(RECORD.format(name, end), f"{RECORD.format(name, mean)} {raw}"))
     return steps.rules
 
 
@@ -188,8 +205,8 @@ def corrected_rules(name: str, *, labels: Sequence[str] = LABELS) -> list[Record
     """
     steps = RecordingRules(f"{name}_corrected")
     on = ", ".join(label for label in labels if label != LABELS[1])
-    estimated = RECORD.format(name, "value")
-    judge = steps.let("judge", Expression(f"({estimated} unless on ({on}) ({CALIBRATION_HOLDS} == 0))"))
+    estimated = RECORD.format(name, MEANS["value"])
+    judge = steps.define("judge", Expression(f"({estimated} unless on ({on}) ({CALIBRATION_HOLDS} == 0))"))
     moment = prometheus_name(semconv.MOMENT)
     sums: dict[str, Expression] = {}
     for each in LABEL_SUMS:
@@ -197,10 +214,10 @@ def corrected_rules(name: str, *, labels: Sequence[str] = LABELS) -> list[Record
         given = judge * 0.0 + Expression(found)
         # Processes of older versions do not export the sums over unsure labels.
         missing = f" or {judge.text} * 0.0" if each in UNSURE_SUMS else ""
-        sums[each] = steps.let(each, Expression(given.text + missing))
+        sums[each] = steps.define(each, Expression(given.text + missing))
     known = label_rates(sums, steps)
     informed = informedness(sums, known, steps)
-    usable = steps.let("usable", Expression(f"(({informed.text} > {LEAST_INFORMATION!r}) * 0.0)"))
-    value, low, high = (usable + Expression(RECORD.format(name, end)) for end in ("value", "low", "high"))
+    usable = steps.define("usable", Expression(f"(({informed.text} > {LEAST_INFORMATION!r}) * 0.0)"))
+    value, low, high = (usable + Expression(RECORD.format(name, mean)) for mean in MEANS.values())
     transported_bounds(IntervalBounds(value, low, high, usable), sums, steps)
     return steps.rules

@@ -19,8 +19,6 @@ CUT: Final = " [...] "
 """Mark that replaces the middle of a long turn."""
 DOCUMENT: Final = "[document]"
 """Mark that replaces a retrieved document in a user's turn."""
-_DOCUMENT_CHARS: Final = 40
-"""Least number of characters of a document that is replaced; a shorter one may be a word of the question itself."""
 
 
 def with_earlier_turns(call: RagCall, most: int = MOST_TURNS) -> RagCall:
@@ -79,7 +77,8 @@ def shorten(text: str, most: int) -> str:
 def _without_documents(text: str, documents: Sequence[Document]) -> str:
     """Return the question in a user's turn, without the documents that the application put into the prompt."""
     for document in documents:
-        if len(document.text) >= _DOCUMENT_CHARS:
+        # Least number of characters of a document that is replaced; a shorter one may be a word of the question itself.
+        if len(document.text) >= 40:
             text = text.replace(document.text, DOCUMENT)
     text = shorten(text, MOST_CHARS)  # first, as the patterns below take milliseconds for long texts
     if "\n" in text or "<" in text:

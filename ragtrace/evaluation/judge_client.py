@@ -129,24 +129,20 @@ class JudgeClient:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._judge, self._timeout = judge, timeout
-        self._concurrency, self._remembered = concurrency, remembered
+        self._concurrency = concurrency
         self._clock, self._sleep, self._chance = clock, sleep, chance
         self.computes = bool(getattr(judge, "computes", False))
         """Whether the judge only computes, so that no deadline, retries or cache are needed."""
         self._plain = not inspect.iscoroutinefunction(judge.judge)
         self.shared_limits: SharedLimits | None = None
         """Limits kept together with other processes; None: only the client's own gate and breaker limit requests."""
-        self.reset()
-
-    def reset(self) -> None:
-        """Replace the client's queues, cache and circuit breaker after a fork, in the child process."""
-        self._slots = FairSemaphore(self._concurrency)
+        self._slots = FairSemaphore(concurrency)
         # Twice the concurrency, so that calls that pause before a retry leave no slot unused.
-        self.admission_queue = FairSemaphore(2 * self._concurrency)
-        self._gate = RetryAfterGate(self._clock, self._sleep, self._chance)
-        self._breaker = CircuitBreaker(self._clock)
-        self._threads = BlockingCalls(self._concurrency, f"judge {self._judge.id}")
-        self._cache = JudgementCache(self._remembered)
+        self.admission_queue = FairSemaphore(2 * concurrency)
+        self._gate = RetryAfterGate(clock, sleep, chance)
+        self._breaker = CircuitBreaker(clock)
+        self._threads = BlockingCalls(concurrency, f"judge {judge.id}")
+        self._cache = JudgementCache(remembered)
         self._in_flight: dict[bytes, asyncio.Future[Judgement | JudgeError | None]] = {}
         self._asked = self._spared = 0
 

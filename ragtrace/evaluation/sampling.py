@@ -15,7 +15,15 @@ from typing import Final, TypeAlias, cast
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.settings import check_known, parse_amount, parse_flag, parse_rate, resolve_replicas
-from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score
+from ragtrace.core.types import (
+    CALIBRATED_PROBABILITY,
+    Evaluation,
+    RagCall,
+    Result,
+    SamplingDecision,
+    Score,
+    is_raw_probability,
+)
 from ragtrace.system.faults import faults, log_safely
 
 Predicate: TypeAlias = "Callable[[RagCall], bool]"
@@ -56,6 +64,11 @@ class Sampling:
     name of a condition or a function of the `RagCall` (run in the background; one that raises does not match):
     `error` (it failed after some answer), `no_contexts` (retrieval found nothing), `contexts_missing` (none was seen),
     `abstained` (as the screen reads it; never without a screen), `abandoned`, `truncated` (redaction cut its texts).
+
+    Where the screen is a decision model, which gives the probability that a call is bad, ordinary calls are judged with
+    `rate` times 0.5 + 0.5 u / mean u, u = sqrt(g (1 - g)): half of the judgements are spread over all calls alike, and
+    half go where the screen is least certain. g is the calibrated probability where there is one, else the raw score;
+    the mean is that of earlier calls.
 
     A budget holds in the mean of the random draws. It lowers all probabilities by one factor, which falls as traffic
     outruns the budget and never reaches 0, rather than dropping calls or stopping. How far spending may run ahead
@@ -213,11 +226,7 @@ GUESS_USD: Final = 0.05
 """Assumed cost of a judgement in US dollars until a cost is reported: 10,000 tokens read and 1,000 written at the
 prices of a large model. The guess is high, so that the first calls do not spend the day's money."""
 _REMEMBERED: Final = 50
-_TRUST: Final = 0.1
-"""Factor on the guess for each reported cost, so that one report of a cheap (cached) judgement changes little."""
 _SILENT: Final = 3
-_MOST_GUESSES: Final = 2e7
-"""Largest plausible cost of one judgement, as a multiple of the guess: a million US dollars."""
 UNPRICED: Final = (
     "usd_per_day= is set, but none of the first %d judgements said what it cost: each is counted as $%g. Tell the "
     "judge its price, OpenAIJudge(..., price=Price(input=0.15, output=0.6)), in US dollars for a million "
@@ -249,10 +258,6 @@ class Budget:
     def __init__(self, per_second: float, slack_seconds: float, *, ruled: bool, clock: Callable[[], float]) -> None:
         self.per_second, self._slack_seconds, self._clock = per_second, slack_seconds, clock
         self._ruled_share = _RULED_SHARE if ruled else 0.0
-        self.reset()
-
-    def reset(self) -> None:
-        """Set the budget back to its start: nothing spent, and a reserve for `always` rules."""
         self._ordinary, self._ruled = 0.0, _KEPT
         self._filled = self._clock()
 
@@ -317,12 +322,14 @@ class JudgementCosts:
     @property
     def mean(self) -> float:
         """Mean cost of one judgement, or a high guess until the judge has reported some costs."""
-        return max(self._recent, self._guess * _TRUST**self._known)
+        # Factor on the guess for each reported cost, so that one report of a cheap (cached) judgement changes little.
+        return max(self._recent, self._guess * 0.1**self._known)
 
     def add(self, cost: float | None) -> None:
         """Add the cost of one judgement to the mean. None or an implausible number counts as not reported."""
         # The judge of a user may report any number.
-        most = self._guess * _MOST_GUESSES
+        # Largest plausible cost of one judgement, as a multiple of the guess: a million US dollars.
+        most = self._guess * 2e7
         if isinstance(cost, (int, float)) and not isinstance(cost, bool) and 0 <= cost < most:
             self._known += 1
             self._recent += (float(cost) - self._recent) / min(self._known, _REMEMBERED)
@@ -373,8 +380,53 @@ _SALT: Final = b"ragtrace evaluation sampling"
 _DAY_SECONDS: Final = 86_400.0
 _CALLS_SLACK_SECONDS: Final = 5.0
 _USD_SLACK_SECONDS: Final = 300.0
-_CANARY_SHARE: Final = 0.02
-"""Largest share of each budget that may be spent on canaries."""
+_ALIKE: Final = 0.5
+"""Share of the judgements that is spread over all calls alike, whatever a decision model says about them."""
+_LEAST_CHANCE: Final = 0.001
+_REMEMBERED_CHANCES: Final = 1_000
+_CERTAIN_ABOUT: Final = ("hallucinated",)
+"""Metrics whose probability by a decision model tells how uncertain a call's label is."""
+
+
+class Uncertainty:
+    """Uncertainty of a decision model about calls, relative to its mean over earlier calls.
+
+    The mean is over about the last thousand calls, and is known before a call is: so the probability that follows from
+    it is one that the call could have had, whatever its label is.
+    """
+
+    def __init__(self) -> None:
+        self._known, self._mean = 0, 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the screen is a decision model that has given probabilities."""
+        return self._known > 0
+
+    def share(self, screen: Evaluation) -> float | None:
+        """Return the factor of the sampling rate for a call, or None if the screen is no decision model.
+
+        Args:
+            screen: the screen's evaluation of the call.
+        """
+        chance = next((each for each in map(_chance_of_bad, screen.results.items()) if each is not None), None)
+        if chance is None:
+            return None
+        limited = min(1.0 - _LEAST_CHANCE, max(_LEAST_CHANCE, chance))
+        u = math.sqrt(limited * (1.0 - limited))
+        share = 1.0 if not self._known else _ALIKE + (1.0 - _ALIKE) * u / self._mean
+        self._known = min(self._known + 1, _REMEMBERED_CHANCES)
+        self._mean += (u - self._mean) / self._known
+        return share
+
+
+def _chance_of_bad(result: tuple[str, Result]) -> float | None:
+    """Return the probability, by a decision model, that a call is bad, or None for other results."""
+    name, score = result
+    if name not in _CERTAIN_ABOUT or not isinstance(score, Score) or not is_raw_probability(score):
+        return None
+    known = score.attributes.get(CALIBRATED_PROBABILITY)
+    return known if isinstance(known, float) else score.value
 
 
 class Sampler:
@@ -383,11 +435,16 @@ class Sampler:
     Args:
         sampling: the sampling settings.
         clock: returns monotonic seconds.
+        costs: mean cost of a judgement as known by now; None: nothing is known.
     """
 
-    def __init__(self, sampling: Sampling, clock: Callable[[], float] = monotonic) -> None:
-        self._sampling, self._costs, self._clock = sampling, JudgementCosts(), clock
-        self._next_canary = 0.0
+    def __init__(
+        self, sampling: Sampling, clock: Callable[[], float] = monotonic, costs: JudgementCosts | None = None
+    ) -> None:
+        self._sampling, self._costs, self._clock = sampling, costs or JudgementCosts(), clock
+        self._next_canary, self._uncertainty = 0.0, Uncertainty()
+        self._samples = False
+        """Whether any call was sampled, and not judged because a guard reads the score."""
         self.queue_load: QueueLoad | None = None
         """Load of the queue for sampled calls; None: the calls go into no queue outside this process."""
         self._calls = self._usd = None
@@ -406,7 +463,7 @@ class Sampler:
             call: the call.
             screen: the screen's evaluation; None: the call was not screened.
         """
-        sampling = self._sampling
+        sampling, self._samples = self._sampling, True
         if matches_any_rule(sampling.never, call, screen):
             return SamplingDecision(False, 0.0, "never_rule")
         ruled = matches_any_rule(sampling.always, call, screen)
@@ -416,7 +473,13 @@ class Sampler:
             wanted, reason = 1.0, "always_rule"
         else:
             wanted, reason = sampling.probability(suspicious=suspicious), "suspicious" if suspicious else "sampled"
-        ordinary = (sampling.rate or sampling.suspicious_rate or 0.0) * self._budget_factor(ruled=False)
+        lowest = sampling.rate or sampling.suspicious_rate or 0.0
+        uncertain = None if screen is None else self._uncertainty.share(screen)
+        if uncertain is not None and not ruled:
+            wanted = min(1.0, wanted * uncertain)
+        if self._uncertainty.is_known:  # also where the model gave this call no probability: others may have had less
+            lowest *= _ALIKE
+        ordinary = lowest * self._budget_factor(ruled=False)
         possible = [ordinary, self._budget_factor(ruled=True)] if sampling.always else [ordinary]
         least = min([probability for probability in possible if probability > 0.0], default=0.0)
         probability = wanted * self._budget_factor(ruled=ruled)
@@ -429,6 +492,18 @@ class Sampler:
             return SamplingDecision(True, probability, reason, least)
         return SamplingDecision(False, probability, "budget" if draw < wanted else "not_sampled", least)
 
+    def decide_guarded(self) -> SamplingDecision:
+        """Return the decision about a call of a function whose guard reads the judge's score: judged like by a rule.
+
+        Such calls are a stratum of their own, like those of `always` rules. They are charged to the budgets, which
+        lower the probabilities of all other calls for them.
+        """
+        for budget, cost in self._budgets():
+            budget.charge(1.0, cost, ruled=False)
+        lowest = self._sampling.rate or self._sampling.suspicious_rate or 1.0
+        lowest *= (_ALIKE if self._uncertainty.is_known else 1.0) * self._budget_factor(ruled=False)
+        return SamplingDecision(True, 1.0, "always_rule", lowest if self._samples else 1.0)
+
     def charge_canary(self) -> bool:
         """Charge the judgement of one canary (labelled test call) to the budgets, or return False if it must wait.
 
@@ -440,7 +515,8 @@ class Sampler:
             return False
         for budget, cost in self._budgets():
             budget.charge(1.0, cost, ruled=False)
-            self._next_canary = max(self._next_canary, now + cost / (_CANARY_SHARE * budget.per_second))
+            # Largest share of each budget that may be spent on canaries.
+            self._next_canary = max(self._next_canary, now + cost / (0.02 * budget.per_second))
         return True
 
     def _budgets(self) -> list[tuple[Budget, float]]:
@@ -457,12 +533,6 @@ class Sampler:
         """Record the cost of one judgement in US dollars, or None if the judge did not report it."""
         if self._usd is not None:
             self._costs.add(cost_usd)
-
-    def reset(self) -> None:
-        """Reset the budgets in a forked child process, but keep the mean cost of a judgement."""
-        for budget in (self._calls, self._usd):
-            if budget is not None:
-                budget.reset()
 
 
 def is_sampled(trace_id: int, probability: float) -> bool:

@@ -43,12 +43,6 @@ _DEFECTS: Final[Mapping[str, str]] = {
     "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
 }
 """Explanation of each defect that a call read from spans may have."""
-_LOOP_TURNS: Final = 4
-"""Turns of the event loop that pass between the judge's reply and the computation of the call's scores.
-
-In the third turn, the judge's coroutine begins for the next call, which has got the slot that the reply has freed; the
-fourth is for what this coroutine awaits first. With fewer turns, the next request would wait for the computation.
-"""
 
 
 class LabelFreeJudge:
@@ -93,14 +87,9 @@ class Evaluator:
         judge_turns: int = MOST_TURNS,
     ) -> None:
         self.judge, self.metrics, self.timeout, self.judge_turns = judge, metrics, timeout, judge_turns
-        self._concurrency = concurrency
+        self.concurrency = concurrency
         self.judge_client = JudgeClient(judge, timeout=timeout, concurrency=concurrency)
-        self.reset()
-
-    def reset(self) -> None:
-        """Replace the judge's client and threads after a fork, in the child process."""
-        self.judge_client.reset()
-        self.threads = BlockingCalls(self._concurrency, f"metrics of {self.judge.id}")
+        self.threads = BlockingCalls(concurrency, f"metrics of {judge.id}")
 
     async def aclose(self) -> None:
         """Close the judge after the last call, so that it releases its connections."""
@@ -182,7 +171,11 @@ async def evaluate(
         if not client.computes:
             # Computing scores blocks the event loop. In a burst, another call waits in `ask` for the slot of the judge
             # that this one has left (the admission queue lets in twice as many as the judge sees): it goes first.
-            for _ in range(_LOOP_TURNS):
+            # Turns of the event loop that pass between the judge's reply and the computation of the call's scores. In
+            # the third turn, the judge's coroutine begins for the next call, which has got the slot that the reply has
+            # freed; the fourth is for what this coroutine awaits first. With fewer turns, the next request would wait
+            # for the computation.
+            for _ in range(4):
                 await asyncio.sleep(0)
         if failed is None:
             results = {

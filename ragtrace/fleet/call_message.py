@@ -84,19 +84,18 @@ def write_message(message: CallMessage) -> str:
     return text
 
 
-def read_message(text: object) -> CallMessage:
-    """Decode a queue message from JSON *text*, after validating every field against the schema.
+def read_message(body: bytes | str) -> CallMessage:
+    """Decode a queue message from the JSON text *body*, after validating every field against the schema.
 
     Raises:
         MessageError: it is no message of a call, or one of another version.
     """
-    if not isinstance(text, str):
-        raise MessageError("malformed", f"a text was expected, not {type(text).__name__}")
-    if len(text) > MOST_BYTES:
-        raise MessageError("too_large", f"the message has {len(text)} characters, more than {MOST_BYTES}")
+    if len(body) > MOST_BYTES:
+        raise MessageError("too_large", f"the message has {len(body)} bytes, more than {MOST_BYTES}")
     try:
+        text = body if isinstance(body, str) else body.decode()
         found: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise MessageError("malformed", f"no JSON: {type(error).__name__}") from error
     if not isinstance(found, dict):
         raise MessageError("malformed", "no JSON object")

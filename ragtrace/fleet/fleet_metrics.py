@@ -14,9 +14,8 @@ from ragtrace.system.faults import faults
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter
 
+    from ragtrace.fleet.broker import QueueDepths
     from ragtrace.fleet.budget import BudgetReader
-    from ragtrace.fleet.queue_watch import QueueDepths
-    from ragtrace.telemetry.fast_meters import FastMeter
 
 _BUDGET_SECONDS: Final = 5.0
 """Number of seconds for which a reading of the budget is reused, as several readers may export the same metrics."""
@@ -49,7 +48,7 @@ class FleetMetrics:
         self._left: Mapping[str, float] = {}
         self._read_at = float("-inf")
 
-    def add_to(self, meter: Meter | FastMeter) -> None:
+    def add_to(self, meter: Meter) -> None:
         """Create the observable instruments of the fleet's metrics with *meter*."""
         s = semconv
 
@@ -73,7 +72,7 @@ class FleetMetrics:
             meter.create_observable_counter(s.METRIC_FLEET_CLAIMS, observed(self._observe_claims), "{call}", about)
         if self._workers and self._budget is not None:
             about = "Share of the judge's budget, of a minute or a day, that is not spent"
-            gauge(s.METRIC_FLEET_BUDGET, observed(self._observe_budget), "1", about)
+            gauge(s.METRIC_FLEET_BUDGET, observed(self._observe_budget), "{share}", about)
 
     def _observe_depth(self, queue: str) -> Iterable[Observation]:
         depths = self._depths()

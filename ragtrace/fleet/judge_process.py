@@ -27,17 +27,8 @@ class JudgedCall(Protocol):
         ...
 
 
-class JudgeProcess(Protocol):
-    """Process that has a judge, and sends the scores of the calls which a worker hands to it."""
-
-    settings: Settings
-    telemetry: Telemetry
-    evaluators: Evaluators
-    moments: RunningMoments
-
-    def run_job(self, job: Callable[[], Awaitable[None]]) -> bool:
-        """Queue the coroutine function *job* to run on the process' event loop, and return whether there was room."""
-        ...
+class JudgingProcessor(Protocol):
+    """Processor of calls that has a judge score calls of other processes."""
 
     async def judge(
         self, unscored: UnscoredCall, *, last_try: bool, taken_over: Callable[[], Awaitable[bool]]
@@ -49,6 +40,24 @@ class JudgeProcess(Protocol):
             last_try: whether a failure of the judge is final, so that it is sent like a score.
             taken_over: returns, after the judge's answer, whether another process judges the call.
         """
+        ...
+
+
+class JudgeProcess(Protocol):
+    """Process that has a judge, and sends the scores of the calls which a worker hands to it."""
+
+    settings: Settings
+    telemetry: Telemetry
+    evaluators: Evaluators
+    moments: RunningMoments
+
+    @property
+    def processor(self) -> JudgingProcessor:
+        """Processor that has the judge score calls."""
+        ...
+
+    def run_job(self, job: Callable[[], Awaitable[None]]) -> bool:
+        """Queue the coroutine function *job* to run on the process' event loop, and return whether there was room."""
         ...
 
     def deliver_scores(self, timeout: float) -> bool:

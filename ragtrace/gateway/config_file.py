@@ -11,8 +11,9 @@ from typing import Any, Final, cast
 import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.options import OPTIONS, JudgeLimits
+from ragtrace.core.price import Price
 from ragtrace.core.settings import check_known
-from ragtrace.judges import RequestOptions
+from ragtrace.judges import DecisionJudge, RequestOptions
 from ragtrace.offline.judge_spec import judge_from_spec
 
 if sys.version_info >= (3, 11):
@@ -32,11 +33,12 @@ _SECRETS: Final = frozenset({"api_key"})
 def read_config(path: Path, *, broker: str | None = None) -> dict[str, Any]:
     """Read the arguments for `ragtrace.configure` from the TOML file at *path*.
 
-    `screen` and `judge` are specifications as for `ragtrace score` (`embedded`, `openai:MODEL`, `module:object`), or
-    `none`; `judge` may be a table of the arguments of `OpenAIJudge` instead. `sampling` and `redact` are tables of the
-    arguments of `Sampling` and `Redact`, `alerts` is a list of those of `Alert`. `limits`, `telemetry`, `store`,
-    `baseline` and `canaries` are tables of the fields of `Limits`, `TelemetryOptions`, `History`, `BaselineLearning`
-    and `Canaries`, where they are not paths.
+    `screen` and `judge` are specifications as for `ragtrace score` (`embedded`, `openai:MODEL`, `decision:MODEL`,
+    `module:object`), or `none`; `judge` may be a table of the arguments of `OpenAIJudge` instead, and either of them a
+    table of those of `DecisionJudge`, with its `protocol`. `sampling` and `redact` are tables of the arguments of
+    `Sampling` and `Redact`, `alerts` is a list of those of `Alert`. `limits`, `telemetry`, `store`, `baseline` and
+    `canaries` are tables of the fields of `Limits`, `TelemetryOptions`, `History`, `BaselineLearning` and `Canaries`,
+    where they are not paths.
 
     Args:
         path: the file.
@@ -65,12 +67,18 @@ def read_config(path: Path, *, broker: str | None = None) -> dict[str, Any]:
 
 
 def _value(name: str, value: Any, path: Path) -> Any:
-    if name == "judge" and isinstance(value, dict):
+    if name in ("screen", "judge") and isinstance(value, dict):
         arguments = dict(cast("dict[str, Any]", value))
-        for key, make in (("limits", JudgeLimits), ("requests", RequestOptions)):
+        is_decision = "protocol" in arguments
+        if name == "screen" and not is_decision:
+            raise SettingsError(
+                f"screen in {path} must be a text such as 'embedded', or a table with the protocol of a decision "
+                f"model, got {value!r}"
+            )
+        for key, make in (("limits", JudgeLimits), ("requests", RequestOptions), ("price", Price)):
             if key in arguments:
-                arguments[key] = _made(make, arguments[key], f"judge.{key} in {path}")
-        return _made(ragtrace.OpenAIJudge, arguments, f"judge in {path}")
+                arguments[key] = _made(make, arguments[key], f"{name}.{key} in {path}")
+        return _made(DecisionJudge if is_decision else ragtrace.OpenAIJudge, arguments, f"{name} in {path}")
     if name in ("screen", "judge"):
         if not isinstance(value, str):
             raise SettingsError(f"{name} in {path} must be a text such as 'embedded' or 'openai:MODEL', got {value!r}")

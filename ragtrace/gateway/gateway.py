@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
     from ragtrace.gateway.span_scoring import SpanScorer
-    from ragtrace.telemetry.fast_meters import FastMeter
 
 _BEARER: Final = "bearer "
 
@@ -163,7 +162,7 @@ class Gateway:
         """
         return dict(self._spans)
 
-    def add_metrics(self, meter: Meter | FastMeter) -> None:
+    def add_metrics(self, meter: Meter) -> None:
         """Create the observable instruments of the gateway's own metrics with *meter*."""
         s, scorer = semconv, self.scorer
         counter, gauge = meter.create_observable_counter, meter.create_observable_gauge

@@ -21,8 +21,6 @@ _CODES: Final = {
     "unauthenticated": grpc.StatusCode.UNAUTHENTICATED,
     "unavailable": grpc.StatusCode.UNAVAILABLE,
 }
-_MOST_STREAMS: Final = 64
-"""Largest number of requests in flight on one connection; further ones wait on the sender's side."""
 
 
 def make_grpc_server(gateway: Gateway) -> grpc.aio.Server:
@@ -41,10 +39,11 @@ def make_grpc_server(gateway: Gateway) -> grpc.aio.Server:
         await cast("Awaitable[object]", context.abort(code, result.message, trailing))
         raise AssertionError("abort raises")
 
+    # Largest number of requests in flight on one connection; further ones wait on the sender's side.
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", gateway.most_body_bytes),
-            ("grpc.max_concurrent_streams", _MOST_STREAMS),
+            ("grpc.max_concurrent_streams", 64),
             ("grpc.so_reuseport", 0),  # otherwise a second gateway would share the port unnoticed
         ]
     )

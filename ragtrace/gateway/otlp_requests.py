@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias
 
 from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
 from google.protobuf.message import DecodeError
@@ -16,13 +14,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from ragtrace.span_reading.otlp_json import export_request, span_ids
 from ragtrace.span_reading.otlp_protobuf import has_ids
 
 Content: TypeAlias = Literal["protobuf", "json"]
 Status: TypeAlias = Literal["accepted", "invalid", "unsupported", "too_large", "unauthenticated", "unavailable"]
 _WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
 """Value of zlib's `wbits` for each HTTP content encoding."""
-_ID_FIELDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +81,8 @@ def read_payload(request: ExportRequest, most_bytes: int) -> Payload:
     try:
         flags = _valid_ids_of_json(body) if request.content == "json" else _valid_ids_of_protobuf(body)
     except (DecodeError, ValueError, RecursionError) as error:
-        what = "JSON" if request.content == "json" else "protobuf"
-        shown = f": {error}" if isinstance(error, _ShapeError) else ""
-        raise RefusedError(
-            "invalid", "malformed", f"the body is no ExportTraceServiceRequest in {what}{shown}"
-        ) from None
+        shown = f"JSON: {error}" if request.content == "json" else "protobuf"
+        raise RefusedError("invalid", "malformed", f"the body is no ExportTraceServiceRequest in {shown}") from None
     return Payload(body, request.content, len(flags), flags.count(False))
 
 
@@ -112,10 +107,6 @@ def _decompress(request: ExportRequest, most_bytes: int) -> bytes:
     return body
 
 
-class _ShapeError(ValueError):
-    """Raised for JSON that is not structured as an OTLP export request. Its message quotes no contents."""
-
-
 def _valid_ids_of_protobuf(body: bytes) -> list[bool]:
     """Return a bool for each span in an OTLP request in protobuf: whether its ids are valid."""
     request = ExportTraceServiceRequest.FromString(body)
@@ -126,35 +117,7 @@ def _valid_ids_of_protobuf(body: bytes) -> list[bool]:
 
 def _valid_ids_of_json(body: bytes) -> list[bool]:
     """Return a bool for each span in an OTLP request in JSON: whether its ids are valid."""
-    document = json.loads(body)
-    if not isinstance(document, dict):
-        raise _ShapeError("not an object")
-    return [
-        _is_id(span.get("traceId", span.get("trace_id")), 32) and _is_id(span.get("spanId", span.get("span_id")), 16)
-        for span in _json_spans(cast("dict[str, Any]", document))
-    ]
-
-
-def _json_spans(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for resource in _objects(document, "resourceSpans", "resource_spans"):
-        for scope in _objects(resource, "scopeSpans", "scope_spans"):
-            yield from _objects(scope, "spans", "spans")
-
-
-def _objects(parent: dict[str, Any], name: str, other_name: str) -> list[dict[str, Any]]:
-    listed: object = parent.get(name, parent.get(other_name))
-    if listed is None:
-        return []
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in cast("list[object]", listed)):
-        raise _ShapeError(f"{name} is not a list of objects")
-    return cast("list[dict[str, Any]]", listed)
-
-
-def _is_id(value: object, digits: int) -> bool:
-    try:
-        return isinstance(value, str) and len(value) == digits and any(bytes.fromhex(value))
-    except ValueError:
-        return False
+    return list(span_ids(json.loads(body)))
 
 
 # --- JSON and protobuf ------------------------------------------------------------------------------------------------
@@ -166,18 +129,11 @@ def json_to_protobuf(body: bytes) -> bytes:
     Raises:
         RefusedError: a value has the wrong type.
     """
-    document = json.loads(body)
     try:
-        for span in _json_spans(document):
-            for fields in (span, *_objects(span, "links", "links")):
-                for name in _ID_FIELDS:
-                    if isinstance(fields.get(name), str):  # hexadecimal in OTLP's JSON, base64 in protobuf's JSON
-                        fields[name] = base64.b64encode(bytes.fromhex(fields[name])).decode()
-        message = ParseDict(document, ExportTraceServiceRequest(), ignore_unknown_fields=True)
-        return bytes(message.SerializeToString())
-    except (ParseError, ValueError, TypeError, AttributeError, RecursionError):
+        return bytes(export_request(json.loads(body)).SerializeToString())
+    except (ValueError, RecursionError) as error:
         raise RefusedError(
-            "invalid", "malformed", "the body is no ExportTraceServiceRequest in JSON: a value has the wrong type"
+            "invalid", "malformed", f"the body is no ExportTraceServiceRequest in JSON: {error}"
         ) from None
 
 

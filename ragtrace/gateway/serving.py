@@ -28,8 +28,6 @@ TOKEN_VARIABLE: Final = "RAGTRACE_SERVE_TOKEN"
 _TIMEOUT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
 _COMPRESSION_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION")
 _TIMEOUT_SECONDS: Final = 10.0
-_SWITCH_SECONDS: Final = 0.001
-"""Switch interval of the interpreter in seconds, so that requests wait less for the scoring thread; default: 0.005."""
 _BACKLOG: Final = 2_048
 _LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1", "0.0.0.0", "::"})
 
@@ -142,7 +140,9 @@ async def serve(
             if (publisher := runtime.publisher) is not None:
                 FleetMetrics(lambda: publisher.watch.depths).add_to(runtime.telemetry.meter)
         switch_seconds = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_SECONDS)
+        # Switch interval of the interpreter in seconds, so that requests wait less for the scoring thread; default:
+        # 0.005.
+        sys.setswitchinterval(0.001)
         try:
             url = None if endpoint is None else endpoint.url
             await _serve(settings, stop, gateway, http_socket, tls, started, url)

@@ -14,7 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from ragtrace.core import semconv
 from ragtrace.core.step import CallBuilder
 from ragtrace.gateway.otlp_requests import Payload
-from ragtrace.span_reading.assembler import AssembledCall, CallAssembler, LossReason
+from ragtrace.span_reading.assembler import CallAssembler, LossReason
+from ragtrace.span_reading.call_draft import AssembledCall
 from ragtrace.span_reading.finished_span import FinishedSpan
 from ragtrace.span_reading.otlp_json import OtlpJsonReader
 from ragtrace.span_reading.otlp_protobuf import spans_in
@@ -212,7 +213,7 @@ class SpanScorer:
 def _spans(payload: Payload) -> Iterator[FinishedSpan | None]:
     """Yield each span of *payload*, or None in place of a span that cannot be parsed."""
     if payload.content == "json":
-        found = OtlpJsonReader().spans_in(1, json.loads(payload.body))
+        found = OtlpJsonReader(_MOST_ATTRIBUTES).spans_in(1, json.loads(payload.body))
         yield from (span if isinstance(span, FinishedSpan) else None for span in found)
     else:
         request = ExportTraceServiceRequest.FromString(payload.body)

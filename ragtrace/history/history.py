@@ -21,6 +21,7 @@ from ragtrace.history.schema import history_file, prepare
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, QueuedCall
 from ragtrace.system.faults import faults
+from ragtrace.system.part import Part
 from ragtrace.system.sqlite_files import SQLiteFileError
 from ragtrace.telemetry.export.outbox import Outbox
 
@@ -31,13 +32,9 @@ _MOST_BYTES: Final = 32 * 2**20
 _FEEDBACK_BYTES: Final = 600
 _TRIES: Final = 3
 _DAY_SECONDS: Final = 86_400.0
-_CLOSE_SECONDS: Final = 0.03
-"""Least number of seconds that `close` waits for a batch that is being written."""
-_parents: list[HistoryWriter | None] = []
-"""Writers of the parent process, kept as a forked child must neither use nor close their open files."""
 
 
-class HistoryRecorder:
+class HistoryRecorder(Part):
     """Observer of finished RAG calls, which stores calls and scores in an SQLite file and deletes old ones.
 
     Args:
@@ -67,7 +64,8 @@ class HistoryRecorder:
         self.path, self._source, self._days, self._most_bytes, self._texts = path, source, days, most_bytes, texts
         self._clock, self._passed = clock, passed
         self._writer: HistoryWriter | None = None
-        self._reset_file()
+        self._lock = threading.Lock()
+        self._believed: tuple[float, float] | None = None
         self._outbox: Outbox[QueuedCall | Feedback] = Outbox(
             self,
             capacity=_MOST_CALLS,
@@ -128,27 +126,13 @@ class HistoryRecorder:
         """Store the queued calls within *timeout* seconds, close the history file, and return whether none was lost."""
         deadline = monotonic() + timeout
         flushed = self._outbox.close(timeout)
-        if self._lock.acquire(timeout=max(_CLOSE_SECONDS, deadline - monotonic())):  # False: a batch is being written
+        # Least number of seconds that `close` waits for a batch that is being written.
+        if self._lock.acquire(timeout=max(0.03, deadline - monotonic())):  # False: a batch is being written
             try:
                 self._close_writer()
             finally:
                 self._lock.release()
         return flushed
-
-    def reset(self) -> None:
-        """Give a forked child an empty queue and a connection of its own to the history file.
-
-        The queued calls belong to the parent process.
-        """
-        if self._writer is not None:
-            _parents.append(self._writer)
-        self._writer = None
-        self._reset_file()
-        self._outbox.reset()
-
-    def _reset_file(self) -> None:
-        self._lock = threading.Lock()
-        self._believed: tuple[float, float] | None = None
 
     # --- as the receiver of the outbox, on its thread -----------------------------------------------------------------
 

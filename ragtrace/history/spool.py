@@ -41,8 +41,6 @@ CREATE TABLE IF NOT EXISTS calls (
     sent TEXT
 )
 """
-_SUSPECT_TRIES: Final = 2
-"""Number of crashes from which a call is suspected of crashing the judge, and so is scored alone and last."""
 QUARANTINE_TRIES: Final = 5
 """Number of crashes from which a call is retried only when its lease has ended; the lease doubles with each try."""
 _MOST_TRIES: Final = 16
@@ -90,10 +88,6 @@ class Spool:
         self._file = SQLiteFile(path, "spool", application=0x52414754, version=2, tables=_TABLES)
         self._most_calls, self._most_bytes, self._lease, self._clock = most_calls, most_bytes, lease, clock
         self._nonce = uuid.uuid4().hex
-        self.reset()
-
-    def reset(self) -> None:
-        """In a forked child, forget which calls are claimed, because all claims belong to the parent process."""
         self._suspect: int | None = None
 
     def prepare(self, origin: str) -> None:
@@ -198,7 +192,8 @@ class Spool:
             self._delete_hopeless(database, free, values)
             chosen = f"SELECT number, tries FROM calls WHERE {free} ORDER BY tries, number LIMIT ?"
             rows = database.execute(chosen, (*values, limit)).fetchall()
-            numbers = [number for number, tries in rows if tries < _SUSPECT_TRIES]
+            # Number of crashes from which a call is suspected of crashing the judge, and so is scored alone and last.
+            numbers = [number for number, tries in rows if tries < 2]
             if not numbers and rows and self._suspect is None:
                 numbers = [self._suspect] = [rows[0][0]]
             mine = (self._owner, self._clock() + self._lease)

@@ -14,7 +14,7 @@ from ragtrace.core.cost import Cost
 from ragtrace.core.feedback import Feedback
 from ragtrace.core.labels import Claim
 from ragtrace.core.text import encodable
-from ragtrace.core.types import Evaluation, RagCall, Score
+from ragtrace.core.types import UNCALIBRATED, Evaluation, RagCall, Score, is_raw_probability
 from ragtrace.history.schema import FEEDBACK_TABLE, IN_A_BODY, OF_A_CALL, history_file
 from ragtrace.history.source import CallOrigin
 from ragtrace.system.faults import faults
@@ -25,18 +25,12 @@ if TYPE_CHECKING:
 
 _PRUNED_AT_ONCE: Final = 500
 """Largest number of calls deleted in one transaction, so that other writers wait only briefly."""
-_ROOM: Final = 0.95
-"""Share of the size limit to which pruning shrinks the file."""
 _MOST_ROUNDS: Final = 20
 """Largest number of pruning transactions in a row; the next batch continues the pruning."""
-_TRIES: Final = 3
-"""Number of attempts to write a batch while the file is being deleted or replaced."""
 _OF_THE_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError)
 """Errors of SQLite for a value of an unsupported type."""
 _MOST_CLAIMS: Final = 200
 _TEXT_CHARS: Final = 500
-_CALL_BYTES: Final = 1_000
-"""Memory in bytes that a call takes without its texts, estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +49,8 @@ class QueuedCall:
         """Approximate memory used by the queued call, in bytes."""
         call = self.call
         texts = [call.query or "", call.answer or "", *(document.text for document in call.contexts or ())]
-        return _CALL_BYTES + sum(map(len, texts))
+        # Memory in bytes that a call takes without its texts, estimated.
+        return 1_000 + sum(map(len, texts))
 
 
 class HistoryWriter:
@@ -102,7 +97,8 @@ class HistoryWriter:
         If the file was deleted or renamed since it was opened, a new one is created.
         """
         self._close_if_replaced()
-        for _ in range(_TRIES):
+        # Number of attempts to write a batch while the file is being deleted or replaced.
+        for _ in range(3):
             unreadable = self._write_batch(calls)
             if not self._close_if_replaced():  # True: the file may have been replaced before these calls were written
                 return unreadable
@@ -257,7 +253,8 @@ class HistoryWriter:
             return 0
         early = 0
         for _ in range(_MOST_ROUNDS):
-            excess = 1.0 - _ROOM * self._most_bytes / self.used_bytes
+            # Share of the size limit to which pruning shrinks the file.
+            excess = 1.0 - 0.95 * self._most_bytes / self.used_bytes
             if excess <= 0.0:
                 break
             with self._kept.use() as database:
@@ -366,20 +363,28 @@ def _call_json(call: RagCall, *, texts: bool) -> str:
 
 
 def _evidence_json(evaluation: Evaluation, *, texts: bool) -> str | None:
-    """Encode the evidence for scores (claims, explanations, served model) as JSON, or return None if there is none."""
+    """Encode the evidence for scores as JSON, or return None if there is none.
+
+    The evidence: claims, explanations, the served model, and the names of the metrics whose scores are uncalibrated.
+    """
     results = evaluation.results
     claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
     explained = {name: r.explanation[:_TEXT_CHARS] for name, r in results.items() if r.explanation and texts}
     served = {"served_model": evaluation.served_model} if evaluation.served_model else {}
-    if not claims and not explained and not served:
+    # The stored score is raw also where a calibration gave it a probability.
+    raw = [name for name, r in results.items() if is_raw_probability(r)]
+    uncalibrated = {UNCALIBRATED: raw} if raw else {}
+    if not claims and not explained and not served and not raw:
         return None
     kept = [_claim_fields(claim, texts=texts) for claim in claims[:_MOST_CLAIMS]]
-    return json.dumps({"claims": kept, "explanations": explained, **served})
+    return json.dumps({"claims": kept, "explanations": explained, **served, **uncalibrated})
 
 
 def _claim_fields(claim: Claim, *, texts: bool) -> Mapping[str, Any]:
     names = ("start", "end", "support", "checkable", "unsupported", "evidence", "score")
     record: dict[str, Any] = {name: getattr(claim, name) for name in names}
+    if claim.probability is not None:
+        record["probability"] = claim.probability
     if texts:
         record |= {"text": claim.text[:_TEXT_CHARS], "quote": (claim.quote or "")[:_TEXT_CHARS]}
     return record

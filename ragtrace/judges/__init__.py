@@ -6,9 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ragtrace.core.errors import JudgeError
     from ragtrace.core.labels import Claim
     from ragtrace.core.price import Price
     from ragtrace.core.types import Judge, Judgement
+    from ragtrace.judges.decision.decision_judge import DecisionJudge
     from ragtrace.judges.lexical.embedded import EmbeddedJudge
     from ragtrace.judges.llm.embedder import OpenAIEmbedder
     from ragtrace.judges.llm.llm_judge import RequestOptions
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Claim",
+    "DecisionJudge",
     "EmbeddedJudge",
     "HHEM",
     "Judge",
+    "JudgeError",
     "Judgement",
     "OpenAIEmbedder",
     "OpenAIJudge",
@@ -32,9 +36,11 @@ __all__ = [
 # Where each name is. Loaded on first use, as most applications need few of them.
 _HOME = {
     "Claim": "ragtrace.core.labels",
+    "DecisionJudge": "ragtrace.judges.decision.decision_judge",
     "EmbeddedJudge": "ragtrace.judges.lexical.embedded",
     "HHEM": "ragtrace.judges.local.hhem",
     "Judge": "ragtrace.core.types",
+    "JudgeError": "ragtrace.core.errors",
     "Judgement": "ragtrace.core.types",
     "OpenAIEmbedder": "ragtrace.judges.llm.embedder",
     "OpenAIJudge": "ragtrace.judges.llm.openai",

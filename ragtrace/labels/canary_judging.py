@@ -18,6 +18,7 @@ from ragtrace.core.types import Evaluation, Score
 from ragtrace.evaluation.scoring import evaluate
 from ragtrace.labels.canary_set import CanarySet
 from ragtrace.system.faults import faults, guarded
+from ragtrace.system.part import Part
 from ragtrace.system.threads import BlockingCalls
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class _Outcome(NamedTuple):
     reason: str
 
 
-class CanaryJudging:
+class CanaryJudging(Part):
     """Scheduler of canaries (labelled calls for the judge), and monitor of the judge's agreement with their labels.
 
     A canary is judged by the judge of the traffic, at random times, one at a time, and only while no call waits for the
@@ -80,6 +81,7 @@ class CanaryJudging:
         store: keeps what was seen, for other processes and later ones; None: it is kept in memory.
         clock: returns monotonic seconds.
         chance: random numbers.
+        is_open: returns whether the worker still takes calls; else no canary is judged.
     """
 
     def __init__(
@@ -95,15 +97,12 @@ class CanaryJudging:
         store: CanaryStore | None = None,
         clock: Callable[[], float] = monotonic,
         chance: Random | None = None,
+        is_open: Callable[[], bool] = lambda: True,
     ) -> None:
         self._sets, self._judge, self._sampler, self._alerting = tuple(sets), judge, sampler, alerting
         self._served, self._interval, self._store, self._clock = served, interval, store, clock
-        self._most_in_flight = max(1, places // 2)
+        self._most_in_flight, self._is_open = max(1, places // 2), is_open
         self._chance = chance or SystemRandom()  # random numbers of the system are not repeated in a forked child
-        self.reset()
-
-    def reset(self) -> None:
-        """Reset counts, schedule and canary judgement in a forked child, as they belong to the parent process."""
         from ragtrace.alerts.canary_drift import AgreementMonitor
 
         self._monitors: dict[str, AgreementMonitor] = {each.metric: AgreementMonitor() for each in self._sets}
@@ -119,7 +118,7 @@ class CanaryJudging:
 
     def tick(self) -> None:
         """Start to judge a canary if one is due, the judge has capacity to spare and the budgets allow it."""
-        if self._task is not None and not self._task.done():
+        if not self._is_open() or (self._task is not None and not self._task.done()):
             return
         if not self._loaded:
             self._loaded = True

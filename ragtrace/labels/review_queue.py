@@ -15,16 +15,6 @@ Source: TypeAlias = Literal["picked", "judged", "all"]
 SOURCES: Final[tuple[Source, ...]] = get_args(Source)
 Status: TypeAlias = Literal["unlabelled", "labelled", "unsure", "disputed", "all"]
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
-_WINDOW: Final = 2_000
-"""Number of calls that one query reads, which takes some milliseconds."""
-_SECONDS: Final = 0.04
-"""Number of seconds after which a search returns what has been found so far."""
-_EARLIER_CALLS: Final = 2_000
-"""Number of calls before a call that are searched for earlier turns of the conversation."""
-_TEXT_WINDOW: Final = 500
-"""Number of calls that one query reads where texts are searched."""
-_PICKS: Final = 100
-"""Number of picked calls after which a search reads the clock again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +153,12 @@ class ReviewQueue:
         return None if row is None else int(row[0])
 
     def verdicts(self, number: int, metric: str) -> list[Verdict]:
-        """Return the scores for *metric* of the call with the row *number*, with the LLM judges' scores first."""
+        """Return the scores for *metric* of the call with the row *number*: by LLM judges, decision judges, others."""
         rows = self._database.execute(
             "SELECT e.name || '@' || e.version, e.id, r.score, coalesce(r.reason, '') FROM results r"
             " JOIN series s ON s.id = r.series JOIN evaluators e ON e.id = s.evaluator"
-            " WHERE r.number = ? AND s.metric = ? ORDER BY e.type = 'llm_judge' DESC, e.id DESC",
+            " WHERE r.number = ? AND s.metric = ? ORDER BY e.type = 'llm_judge' DESC,"
+            " e.type = 'decision' DESC, e.id DESC",
             (number, metric),
         )
         return [Verdict(*row) for row in rows]
@@ -198,7 +189,8 @@ class ReviewQueue:
             after: position after which the page begins; empty: at the beginning.
             limit: most calls of the page.
         """
-        deadline = monotonic() + _SECONDS
+        # Number of seconds after which a search returns what has been found so far.
+        deadline = monotonic() + 0.04
         found: list[QueuedReview] = []
         for last, call in self._search(chosen, after):
             if call is not None:
@@ -220,7 +212,8 @@ class ReviewQueue:
             remaining = sorted((each for (each,) in picks if _pick_order(each) > last), key=_pick_order)
             for place, identity in enumerate(remaining, 1):
                 yield from self._rows(chosen, picked=True, condition="AND c.identity = :identity", identity=identity)
-                if place % _PICKS == 0:
+                # Number of picked calls after which a search reads the clock again.
+                if place % 100 == 0:
                     yield f"p{identity.hex()}", None
         if chosen.source == "picked":
             return
@@ -228,7 +221,8 @@ class ReviewQueue:
         if least is None:
             return
         end = int(after[1:]) if after.startswith("n") else most + 1
-        window = _TEXT_WINDOW if chosen.text else _WINDOW
+        # One query reads so many calls that it takes some milliseconds: fewer where texts are searched.
+        window = 500 if chosen.text else 2_000
         while end > least:
             begin = max(least, end - window)
             yield from self._rows(
@@ -258,7 +252,7 @@ class ReviewQueue:
                 " AND EXISTS (SELECT 1 FROM results r WHERE r.number = c.number AND r.score IS NOT NULL"
                 " AND r.series IN (SELECT id FROM series WHERE metric = :metric))"
             )
-        if _sql_needle(chosen.text):  # in SQL first, as parsing the JSON of each body takes longer
+        if sql_needle(chosen.text):  # in SQL first, as parsing the JSON of each body takes longer
             where += " AND instr(lower(b.body), :needle) > 0"
         pick = "SELECT 1 FROM picks p WHERE p.identity = c.identity AND p.metric = :metric"
         if not picked:
@@ -270,13 +264,13 @@ class ReviewQueue:
                 "metric": chosen.metric,
                 "reviewer": chosen.reviewer,
                 "workflow": chosen.workflow,
-                "needle": _sql_needle(chosen.text),
+                "needle": sql_needle(chosen.text),
                 **values,
             },
         )
         for number, identity, at, workflow, body, label_given, n_labels in rows:
             texts: Mapping[str, Any] = json.loads(body) if body else {}
-            if chosen.text and not _has_text(texts, chosen.text):
+            if chosen.text and not has_text(texts, chosen.text):
                 continue
             key = f"p{identity.hex()}" if picked else f"n{number}"
             has_texts = bool(texts) and not texts.get("without_texts")
@@ -324,10 +318,11 @@ class ReviewQueue:
         """
         # Only a key of the body can contain this text, as JSON escapes a quotation mark inside a value.
         needle = f'"conversation_id": {json.dumps(conversation_id)}'
+        # Number of calls before a call that are searched for earlier turns of the conversation.
         rows = self._database.execute(
             "SELECT body FROM bodies WHERE number < ? AND number >= ? AND instr(body, ?) > 0"
             " ORDER BY number DESC LIMIT ?",
-            (number, number - _EARLIER_CALLS, needle, most),
+            (number, number - 2_000, needle, most),
         ).fetchall()
         return [json.loads(body) for (body,) in reversed(rows)]
 
@@ -340,7 +335,7 @@ def _pick_order(identity: bytes) -> tuple[bytes, bytes]:
     return identity[16:], identity
 
 
-def _sql_needle(text: str) -> str:
+def sql_needle(text: str) -> str:
     """Return the lower-case part of a search text that SQLite can look for first, or "" if there is none.
 
     SQLite ignores case in ASCII alone, and the JSON of a body escapes all other characters.
@@ -351,6 +346,6 @@ def _sql_needle(text: str) -> str:
     return json.dumps(longest.lower())[1:-1]
 
 
-def _has_text(body: Mapping[str, Any], text: str) -> bool:
+def has_text(body: Mapping[str, Any], text: str) -> bool:
     """Return whether the query or the answer of a stored call contains *text*, ignoring case."""
     return any(text.casefold() in str(body.get(name) or "").casefold() for name in ("query", "answer"))

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from time import time_ns
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from opentelemetry._logs import SeverityNumber
 
@@ -16,9 +16,6 @@ from ragtrace.system.faults import guarded, log_safely
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
-
-_MOST_KNOWN: Final = 50
-"""Most models that are kept for one judge; further ones are counted, but no event reports them."""
 
 
 class ServedModels:
@@ -33,10 +30,6 @@ class ServedModels:
 
     def __init__(self, logger: Logger | None) -> None:
         self._logger = logger
-        self.reset()
-
-    def reset(self) -> None:
-        """Remove all recorded models and changes after a fork, because they belong to the parent process."""
         self._known: dict[str, dict[str, None]] = {}
         self._changes: Counter[str] = Counter()
 
@@ -54,7 +47,8 @@ class ServedModels:
         if served in known:
             return
         previous = next(reversed(known), None)
-        if len(known) < _MOST_KNOWN:
+        # Most models that are kept for one judge; further ones are counted, but no event reports them.
+        if len(known) < 50:
             known[served] = None
         if previous is not None:
             self._changes[evaluation.evaluator] += 1

@@ -21,6 +21,7 @@ from ragtrace.metrics.formula import (
     declined,
     formula,
     too_many,
+    uncalibrated,
     unmet,
     why_missing,
 )
@@ -44,7 +45,8 @@ def context_relevance(call: RagCall, judgement: Judgement, *, max_unjudged: floa
     """Mean relevance of the retrieved chunks to the query.
 
     Inputs: query and contexts.
-    Formula: mean of grade / 3 over the chunks.
+    Formula: mean of grade / 3 over the chunks. From probabilities of a decision model: the mean probability that a
+        chunk helps to answer the query.
     Range: [0, 1], higher is better.
     Judge calls: none beside the main reply.
     Unscored: `empty_query`; `query_needs_turns` (a follow-up of which no earlier turn is known); `contexts_missing`;
@@ -54,7 +56,7 @@ def context_relevance(call: RagCall, judgement: Judgement, *, max_unjudged: floa
     The attribute `unit_scores` has one number a judged chunk, in rank order; `unjudged_ranks` (from 1) names the
     others, if there are any. A chunk is relevant from 0.5 on.
     """
-    return _mean(call, judgement, lambda grade: grade / BEST_GRADE, max_unjudged)
+    return _mean(call, judgement, lambda grade: grade / BEST_GRADE, max_unjudged, by_chance=True)
 
 
 @formula(needs=_NEEDS, threshold=0.5, settled=_nothing_to_grade)
@@ -69,7 +71,7 @@ def context_relevance_weighted(
     Unscored: as `context_relevance`.
     Source: geometric discounting by rank, as in rank-biased precision (Moffat and Zobel 2008).
     """
-    return _mean(call, judgement, lambda grade: grade / BEST_GRADE, max_unjudged, decay=decay)
+    return _mean(call, judgement, lambda grade: grade / BEST_GRADE, max_unjudged, decay=decay, by_chance=True)
 
 
 @formula(needs=_NEEDS, threshold=0.5, settled=_nothing_to_grade)
@@ -168,6 +170,7 @@ def _mean(
     threshold: int = RELEVANT_GRADE,
     *,
     decay: float = 1.0,
+    by_chance: bool = False,
 ) -> Result:
     """Return the weighted mean value of the retrieved chunks as a metric's result.
 
@@ -176,6 +179,7 @@ def _mean(
         max_unjudged: largest share of chunks without a valid grade; with more, the result is unscored.
         threshold: least grade of a relevant chunk, for the result's attributes.
         decay: weight of the chunk at each rank, as a multiple of the weight of the chunk before it.
+        by_chance: whether the value of a chunk is its probability of being helpful, where the judge gives one.
     """
     graded = _all_grades(call, judgement)
     if isinstance(graded, Unscored):
@@ -185,8 +189,12 @@ def _mean(
     attributes = _chunk_attributes(call, judgement, graded, threshold)
     if too_many(graded.count(None), len(graded), max_unjudged):
         return Unscored("too_many_unjudged", attributes=attributes)
-    value = discounted_mean([None if grade is None else worth(grade) for grade in graded], decay)
-    return Score(value, attributes=attributes)
+    chances = _chances(call, judgement)
+    if chances is None:
+        value = discounted_mean([None if grade is None else worth(grade) for grade in graded], decay)
+        return Score(value, attributes=attributes)
+    likely = chances if by_chance else [worth(grade) for grade in graded if grade is not None]
+    return uncalibrated(discounted_mean(likely, decay), None, attributes)
 
 
 def _rank_score(
@@ -210,7 +218,8 @@ def _rank_score(
     }
     if None in graded[:cut]:
         return Unscored("unjudged_rank", attributes=attributes)
-    return Score(value(hits[:cut]), attributes=attributes)
+    found = Score(value(hits[:cut]), attributes=attributes)
+    return found if _chances(call, judgement) is None else uncalibrated(found.value, None, attributes)
 
 
 def _average_precision(hits: Sequence[bool]) -> float:
@@ -237,6 +246,18 @@ def _all_grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | U
     return [grade if type(grade) is int and 0 <= grade <= BEST_GRADE else None for grade in given]
 
 
+def _chances(call: RagCall, judgement: Judgement) -> list[float] | None:
+    """Return the probability that each retrieved chunk helps to answer the query, or None if the judge gives grades.
+
+    A blank chunk has the probability 0.
+    """
+    contexts, labels = call.contexts or (), judgement.chunks or ()
+    pairs = zip(contexts, labels, strict=False)
+    given = [0.0 if blank(each.text) else label.probability for each, label in pairs]
+    known = [chance for chance in given if chance is not None]
+    return known if known and len(known) == len(contexts) and any_text(contexts) else None
+
+
 def _chunk_attributes(
     call: RagCall, judgement: Judgement, graded: Sequence[int | None], threshold: int
 ) -> dict[str, Plain]:
@@ -250,9 +271,13 @@ def _chunk_attributes(
         "relevant_chunks": sum(grade >= threshold for grade in judged),
         "unjudged": len(graded) - len(judged),
         "duplicate_chunks": sum(document.duplicate for document in call.contexts or ()),
-        "grades": tuple(map(float, judged)),
-        "unit_scores": tuple(grade / BEST_GRADE for grade in judged),
     }
+    chances = _chances(call, judgement)
+    if chances is None:
+        attributes["grades"] = tuple(map(float, judged))
+        attributes["unit_scores"] = tuple(grade / BEST_GRADE for grade in judged)
+    else:
+        attributes["unit_scores"] = tuple(chances)
     if len(judged) < len(graded):
         attributes["unjudged_ranks"] = tuple(float(rank) for rank, grade in enumerate(graded, 1) if grade is None)
     if declined(judgement) and any(grade >= RELEVANT_GRADE for grade in judged):

@@ -27,12 +27,25 @@ from typing import Final
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.follow_ups import QUERY_NEEDS_TURNS
-from ragtrace.core.types import Document, Judgement, Plain, RagCall, Result, Score, Unscored
+from ragtrace.core.types import (
+    CALIBRATION,
+    NOT_A_RATE,
+    UNCALIBRATED,
+    Document,
+    Judgement,
+    Plain,
+    RagCall,
+    Result,
+    Score,
+    Unscored,
+)
 
 SLACK: Final = 1e-9
 """Tolerance of rounding errors in comparisons of a value with a boundary."""
 MAX_UNJUDGED: Final = 0.2
 """Highest share of items without a valid label at which there is a score, from 0 to 1."""
+LIKELY: Final = 0.5
+"""Lowest probability of a decision model, as it gave it, that counts as yes."""
 _NO_LABELS: Final = Judgement()
 
 
@@ -199,6 +212,11 @@ def share(counted: int, unjudged: int, items: int, limit: float, attributes: Map
     if too_many(unjudged, items, limit):
         return Unscored("too_many_unjudged", attributes=attributes)
     return Score(counted / (items - unjudged), attributes=attributes)
+
+
+def uncalibrated(value: float, label: str | None, attributes: Mapping[str, Plain]) -> Score:
+    """Return a score that rests on raw probabilities of a decision model, and says that it is no rate."""
+    return Score(value, label=label, explanation=NOT_A_RATE, attributes={**attributes, CALIBRATION: UNCALIBRATED})
 
 
 def f1(precision: float, recall: float) -> float:

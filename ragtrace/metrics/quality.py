@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.core.types import CALIBRATION, Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.chunks import context_relevance
-from ragtrace.metrics.formula import SLACK, Formula, formula
+from ragtrace.metrics.formula import SLACK, Formula, formula, uncalibrated
 from ragtrace.metrics.relevancy import answer_relevancy
 from ragtrace.metrics.support import faithfulness
 
@@ -105,10 +105,12 @@ def _combined(
     """
     found: dict[str, float] = {}
     lacking: dict[str, str] = {}
+    by_chance = False  # whether a component rests on raw probabilities of a decision model
     for part in parts:
         result = part.compute(call, judgement) if isinstance(part, Formula) else part(call, judgement)
         if isinstance(result, Score):
             found[part.name] = min(1.0, max(0.0, result.value))
+            by_chance = by_chance or CALIBRATION in result.attributes
         else:
             lacking[part.name] = result.reason
     attributes: dict[str, Plain] = dict(found)
@@ -118,7 +120,8 @@ def _combined(
             why = ", ".join(f"{name}: {reason}" for name, reason in lacking.items())
             return Unscored("missing_component", explanation=why, attributes=attributes)
         attributes["components"] = tuple(found)
-    return Score(mean(found), attributes=attributes)
+    value = mean(found)
+    return uncalibrated(value, None, attributes) if by_chance else Score(value, attributes=attributes)
 
 
 def combined_quality(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import Final, NamedTuple, TypeAlias, get_args
 
 from ragtrace.core.labels import Entailments, Fact, FactLabel
 from ragtrace.core.text import first_ranks
 from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, f1, formula, share, too_many, unmet, why_missing
+from ragtrace.metrics.formula import MAX_UNJUDGED, f1, formula, share, too_many, uncalibrated, unmet, why_missing
 
 _LABELS: Final[tuple[FactLabel, ...]] = get_args(FactLabel)
 _FACTS: Final = frozenset({"answer_facts", "reference_facts"})
@@ -72,7 +73,8 @@ def factual_correctness_recall(call: RagCall, judgement: Judgement, *, max_unjud
     """Share of the reference answer's claims that the answer entails.
 
     Inputs: answer and reference.
-    Formula: entailed claims of the reference / claims of the reference.
+    Formula: entailed claims of the reference / claims of the reference. From probabilities of a decision model: the
+        mean probability that the answer entails a claim.
     Judge calls: 2, shared with precision, f1 and noise sensitivity.
     Unscored: `empty_answer`; `needs_reference`; `no_reference_claims` (the reference states none);
         `too_many_unjudged` (over 20 % of the claims have no valid label).
@@ -124,6 +126,9 @@ def _entailed_share(judgement: Judgement, field: str, max_unjudged: float) -> Re
     attributes |= {f"{side}_{label}": counts[label] for label in _LABELS}
     if not facts:
         return Unscored("no_claims" if ours else "no_reference_claims", attributes=attributes)
+    chances = [fact.probability for fact in facts if fact.probability is not None]
+    if len(chances) == len(facts):
+        return uncalibrated(fmean(chances), None, attributes)
     return share(counts["entailment"], len(facts) - judged, len(facts), max_unjudged, attributes)
 
 

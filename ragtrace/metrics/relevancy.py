@@ -9,7 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, any_text, blank, formula, share, unmet, why_missing
+from ragtrace.metrics.formula import (
+    LIKELY,
+    MAX_UNJUDGED,
+    any_text,
+    blank,
+    formula,
+    share,
+    uncalibrated,
+    unmet,
+    why_missing,
+)
 
 _NEEDS: Final = frozenset({"claims", "answer_label"})
 _BEST_RATING: Final = 3
@@ -22,7 +32,8 @@ def answer_relevancy(call: RagCall, judgement: Judgement, *, max_unjudged: float
     """Share of the answer's statements that answer the query or are useful background.
 
     Inputs: query and answer; statements that cannot be checked count too.
-    Formula: relevant statements / statements.
+    Formula: relevant statements / statements. From probabilities of a decision model: the probability that the answer
+        addresses the query.
     Unscored: `empty_answer`; `empty_query`; `query_needs_turns` (a follow-up of which no earlier turn is known);
         `abstained` (nothing checkable was said); `no_statements`; `too_many_unjudged` (over 20 % of the statements have
         no valid label).
@@ -30,6 +41,11 @@ def answer_relevancy(call: RagCall, judgement: Judgement, *, max_unjudged: float
     """
     if reason := unmet(call, judgement, *_REQUIRED):
         return Unscored(reason)
+    if judgement.relevancy_probability is not None:
+        chance = judgement.relevancy_probability
+        return uncalibrated(chance, "pass" if chance >= LIKELY else "fail", {})
+    if (why := judgement.reasons.get("relevancy_probability")) is not None:
+        return Unscored(why)
     if judgement.claims is None:
         return Unscored(why_missing(judgement, "claims"))
     if not judgement.claims:
@@ -87,8 +103,9 @@ def answered(call: RagCall, judgement: Judgement) -> Result:
 
     Inputs: query and answer.
     Formula: 1 if the answer is labelled `answered`, 0 if `abstained`. A wrong or partial answer is an attempt; a blank
-        one is 0 whatever the query.
-    Range: 0 or 1, higher is better.
+        one is 0 whatever the query. From probabilities of a decision model: the probability that the answer does not
+        decline.
+    Range: 0 or 1, higher is better; from probabilities any number in [0, 1].
     Unscored: `empty_query` (with an answer that is not blank); `unknown_language` (the embedded judge recognises
         refusals by word lists, and has none for the language of the answer).
     Source: the no-answer check of the open-rag-eval framework, as a metric of its own.
@@ -103,6 +120,8 @@ def answered(call: RagCall, judgement: Judgement) -> Result:
     label = judgement.answer_label
     if label not in _ANSWERED:
         return Unscored(why_missing(judgement, "answer_label"))
+    if judgement.answered_probability is not None:
+        return uncalibrated(judgement.answered_probability, label, {})
     return Score(_ANSWERED[label], label=label)
 
 

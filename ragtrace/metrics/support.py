@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from statistics import fmean
 from typing import Final, Protocol, get_args
 
 from ragtrace.core.labels import Support
 from ragtrace.core.text import first_ranks
-from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
+from ragtrace.core.types import CALIBRATION, Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import (
     MAX_UNJUDGED,
     Formula,
@@ -25,6 +26,7 @@ from ragtrace.metrics.formula import (
     formula,
     share,
     too_many,
+    uncalibrated,
     unmet,
     why_missing,
 )
@@ -43,16 +45,19 @@ def hallucinated(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
     """1 if the answer states anything that the retrieved chunks do not support, else 0.
 
     Inputs: answer and contexts; the query only to resolve what the answer refers to.
-    Formula: 1 if a checkable statement is contradicted, partial or not found, else 0.
-    Range: 0 or 1, lower is better.
+    Formula: 1 if a checkable statement is contradicted, partial or not found, else 0. From probabilities of a decision
+        model: the largest probability, over the checkable statements, that the chunks do not support the statement.
+    Range: 0 or 1, lower is better; from probabilities any number in [0, 1].
     Unscored: exactly when `faithfulness` is, for the same reason.
     Source: the hallucination rate of public leaderboards, a share of answers; Hughes and Bae 2023, Vectara
         hallucination leaderboard.
 
     The mean over answers is the hallucination rate; the mean of `hallucination`, a share of statements, is smaller.
     """
-    result = _share(call, judgement, _UNSUPPORTED, max_unjudged)
-    return replace(result, value=float(result.value > 0)) if isinstance(result, Score) else result
+    result = _share(call, judgement, _UNSUPPORTED, max_unjudged, of_chances=lambda chances: 1.0 - min(chances))
+    if isinstance(result, Unscored) or CALIBRATION in result.attributes:
+        return result
+    return replace(result, value=float(result.value > 0))
 
 
 @formula(needs=_NEEDS, threshold=1.0)
@@ -60,7 +65,8 @@ def faithfulness(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
     """Share of the checkable statements of the answer that the retrieved chunks support.
 
     Inputs: answer and contexts; the query only to resolve what the answer refers to.
-    Formula: supported / n. Contradicted, partial and not found all count against the answer.
+    Formula: supported / n. Contradicted, partial and not found all count against the answer. From probabilities of a
+        decision model: the mean probability that the chunks support a statement.
     Unscored: `empty_answer`; `contexts_missing` (retrieval was not captured); `no_claims`, `abstained` (nothing
         checkable was said); `too_many_unjudged` (over 20 % of the statements have no valid label); `unverified` (over
         20 % of the labels come without a passage that shows them).
@@ -68,7 +74,7 @@ def faithfulness(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
 
     With contexts that are empty or blank every checkable statement is unsupported, and no judge need be asked.
     """
-    return _share(call, judgement, ("supported",), max_unjudged)
+    return _share(call, judgement, ("supported",), max_unjudged, of_chances=fmean)
 
 
 @formula(needs=_NEEDS, higher_is_better=False, threshold=0.0)
@@ -80,7 +86,7 @@ def hallucination(call: RagCall, judgement: Judgement, *, max_unjudged: float = 
     Unscored: exactly when `faithfulness` is, for the same reason.
     Source: the complement of faithfulness in Es et al. 2023, arXiv:2309.15217.
     """
-    return _share(call, judgement, _UNSUPPORTED, max_unjudged)
+    return _share(call, judgement, _UNSUPPORTED, max_unjudged, of_chances=lambda chances: 1.0 - fmean(chances))
 
 
 @formula(needs=_NEEDS, threshold=1.0, beside=("faithfulness",))
@@ -156,12 +162,27 @@ def context_contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: 
 
 
 def _share(
-    call: RagCall, judgement: Judgement, counted: Collection[str], limit: float, *, held_against_chunks: bool = False
+    call: RagCall,
+    judgement: Judgement,
+    counted: Collection[str],
+    limit: float,
+    *,
+    held_against_chunks: bool = False,
+    of_chances: Callable[[Sequence[float]], float] | None = None,
 ) -> Result:
     """Return the share of the answer's checkable claims that have one of the support labels *counted*.
 
     The share is returned as a metric's result. With *held_against_chunks*, the result is unscored if there is no
     retrieved text to compare the claims with.
+
+    Args:
+        call: the call.
+        judgement: the judge's labels.
+        counted: support labels that count.
+        limit: largest share of claims without a label.
+        held_against_chunks: whether the result needs a retrieved text.
+        of_chances: computes the value from the probability of support of each checkable claim, where the judge gives
+            probabilities; None: the labels are counted all the same.
     """
     if reason := unmet(call, judgement, "empty_answer", "contexts_missing"):
         return Unscored(reason)
@@ -186,6 +207,12 @@ def _share(
         # Where no claim at all has a label, the judge may have said why.
         why = "" if judged else judgement.reasons.get("claims")
         return Unscored(why or "too_many_unjudged", attributes=attributes)
+    if retrieved and of_chances is not None and any(claim.probability is not None for claim in claims):
+        chances = [claim.probability for claim in claims if claim.probability is not None]
+        if len(chances) < len(claims):  # the largest or mean probability of the others would be another call's
+            return Unscored(why_missing(judgement, "claims", "unanswered"), attributes=attributes)
+        label = "pass" if counts["supported"] == len(claims) else "fail"
+        return replace(uncalibrated(of_chances(chances), label, attributes), claims=judgement.claims)
     if held_against_chunks:
         attributes["faithfulness"] = counts["supported"] / judged
     value = sum(counts[label] for label in counted) / judged

@@ -12,17 +12,26 @@ from typing import Final, overload
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.text import format_plainly
-from ragtrace.core.types import Evaluation, Judge, Metric, Plain, RagCall, Result, Score, html_table
+from ragtrace.core.types import (
+    NOT_A_RATE,
+    Evaluation,
+    Judge,
+    Metric,
+    Plain,
+    RagCall,
+    Result,
+    Score,
+    html_table,
+    is_uncalibrated,
+)
 from ragtrace.core.unscored_reasons import status_of
 from ragtrace.evaluation.metric_selection import check_type, embedded_judge, metrics_for
 from ragtrace.offline.call_records import as_call
-from ragtrace.offline.evaluator import CONCURRENCY, TIMEOUT_S, OfflineEvaluator
+from ragtrace.offline.offline_evaluator import CONCURRENCY, TIMEOUT_S, OfflineEvaluator
 from ragtrace.offline.progress import show_progress
 from ragtrace.system.sync_bridge import run_on_own_loop
 
 _CONTEXTS: Final = 20
-_CONTEXT_CHARS: Final = 2_000
-"""Most contexts in a row of a table, and most characters of each context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,8 @@ class MetricSummary:
     scored: int
     unscored: Mapping[str, Mapping[str, int]]
     """Number of unscored calls by status and reason."""
+    uncalibrated: bool = False
+    """Whether scores rest on a decision model's raw probabilities, so that their mean is not a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +74,19 @@ class SummaryBuilder:
         self._scored: Counter[str] = Counter()
         self._unscored: dict[str, Counter[str]] = defaultdict(Counter)
         self._names: dict[str, None] = {}
+        self._uncalibrated: set[str] = set()
         self._calls = self._failed = self._unpriced = 0
         self._cost = Cost()
 
-    def add(self, values: Mapping[str, float | str], cost: Cost) -> None:
+    def add(self, values: Mapping[str, float | str], cost: Cost, uncalibrated: Iterable[str] = ()) -> None:
         """Add the results and the cost of one evaluated call to the summary.
 
         Args:
             values: by metric its score, or the reason why there is none.
             cost: what judging the call took.
+            uncalibrated: names of the metrics whose scores rest on a decision model's raw probabilities.
         """
+        self._uncalibrated.update(uncalibrated)
         self._calls += 1
         failed = False
         for name, value in values.items():
@@ -95,7 +109,8 @@ class SummaryBuilder:
             for reason, count in sorted(self._unscored[name].items()):
                 unscored.setdefault(status_of(reason), {})[reason] = count
             scored = self._scored[name]
-            metrics[name] = MetricSummary(name, self._sums[name] / scored if scored else None, scored, unscored)
+            mean = self._sums[name] / scored if scored else None
+            metrics[name] = MetricSummary(name, mean, scored, unscored, name in self._uncalibrated)
         cost, usd = self._cost, self._cost.cost_usd or 0.0
         spent = cost.n_calls, cost.input_tokens, cost.output_tokens, usd
         return Summary(self._calls, self._failed, metrics, *spent, self._unpriced)
@@ -125,6 +140,7 @@ class Evaluations(Sequence[EvaluatedCall]):
     def __repr__(self) -> str:
         means = (
             f"{each.metric} {'-' if each.mean is None else format_plainly(each.mean, 4)} ({each.scored} scored)"
+            f"{_note(each)}"
             for each in self.summary.metrics.values()
         )
         return f"<Evaluations of {len(self)} calls: {', '.join(means) or 'no metric'}>"
@@ -133,7 +149,7 @@ class Evaluations(Sequence[EvaluatedCall]):
         """Return an HTML table of the metrics and their means, which notebooks display."""
         means = self.summary.metrics.values()
         rows = [
-            (each.metric, "-" if each.mean is None else format_plainly(each.mean, 4), str(each.scored))
+            (each.metric, "-" if each.mean is None else format_plainly(each.mean, 4) + _note(each), str(each.scored))
             for each in means
         ]
         return html_table(("metric", "mean", f"scored of {len(self)}"), rows)
@@ -212,8 +228,14 @@ def evaluate(
         run_on_own_loop(evaluate_all)
     paired = tuple(EvaluatedCall(call, evaluations[number]) for number, call in enumerate(found))
     for each in paired:
-        builder.add(_values(each.evaluation), Cost.from_report(each.evaluation))
+        raw = [name for name, result in each.evaluation.results.items() if is_uncalibrated(result)]
+        builder.add(_values(each.evaluation), Cost.from_report(each.evaluation), raw)
     return Evaluations(paired, builder.summary(), monotonic() - began)
+
+
+def _note(metric: MetricSummary) -> str:
+    """Return the words that follow a mean which is not a rate, or ""."""
+    return f" ({NOT_A_RATE})" if metric.uncalibrated else ""
 
 
 def _values(evaluation: Evaluation) -> dict[str, float | str]:
@@ -233,7 +255,8 @@ def _validated_call(number: int, call: RagCall | Mapping[str, object]) -> RagCal
 
 def _row(each: EvaluatedCall) -> dict[str, Plain | None]:
     contexts = each.call.contexts
-    shown = None if contexts is None else tuple(document.text[:_CONTEXT_CHARS] for document in contexts[:_CONTEXTS])
+    # Most contexts in a row of a table, and most characters of each context.
+    shown = None if contexts is None else tuple(document.text[:2_000] for document in contexts[:_CONTEXTS])
     row: dict[str, Plain | None] = {"query": each.call.query, "contexts": shown, "answer": each.call.answer}
     for name, value in _values(each.evaluation).items():
         row[name] = None if isinstance(value, str) else value

@@ -1,17 +1,24 @@
-"""Judge specifications on a command line: `embedded`, `embedded:extractive`, `openai:MODEL`, or `module:object`."""
+"""Judge specifications on a command line: `embedded`, `openai:MODEL`, `decision:MODEL`, `module:object`, and others."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judge
 from ragtrace.evaluation.metric_selection import embedded_judge
 
-_FORMS: Final = "write embedded, embedded:extractive, openai:MODEL, or module:object"
+if TYPE_CHECKING:
+    from ragtrace.judges.decision.wire_forms import Protocol
+
+_FORMS: Final = "write embedded, embedded:extractive, openai:MODEL, decision:MODEL, or module:object"
+_PROTOCOLS: Final[Mapping[str, Protocol]] = {
+    "decision": "openai", "decision-systemone": "systemone", "decision-logprobs": "logprobs"
+}  # fmt: skip
+"""Wire form of a decision model by the kind of the specification."""
 
 
 def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None = None) -> Judge:
@@ -19,9 +26,11 @@ def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None 
 
     Args:
         spec: `embedded`; `embedded:extractive`; `openai:MODEL`, behind *base_url* or the variables of the openai
-            package; `module:object`, where the object is a judge or a function (a class) that makes one.
+            package; `decision:MODEL`, a decision model behind the same, in OpenAI's form, or `decision-systemone:MODEL`
+            and `decision-logprobs:MODEL` in the others; `module:object`, where the object is a judge or a function (a
+            class) that makes one.
         mode: mode of an `openai:` judge.
-        base_url: server of an `openai:` judge.
+        base_url: server of an `openai:` or `decision:` judge.
 
     Raises:
         SettingsError: there is no such judge; the message says what to write.
@@ -29,8 +38,16 @@ def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None 
     kind, _, rest = spec.partition(":")
     if kind == "openai" and rest:
         return _openai(rest, mode, base_url)
-    if mode or base_url:
-        raise SettingsError(f"a mode or base URL is for judges openai:MODEL, got the judge {spec!r}; leave it out")
+    if mode:
+        raise SettingsError(f"a mode is for judges openai:MODEL, got the judge {spec!r}; leave it out")
+    if kind in _PROTOCOLS and rest:
+        from ragtrace.judges import DecisionJudge
+
+        return DecisionJudge(rest, protocol=_PROTOCOLS[kind], base_url=base_url)
+    if base_url:
+        raise SettingsError(
+            f"a base URL is for judges openai:MODEL and decision:MODEL, got the judge {spec!r}; leave it out"
+        )
     if kind == "embedded" and rest in ("", "extractive"):
         return embedded_judge(extractive=bool(rest))
     if not rest:

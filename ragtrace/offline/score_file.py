@@ -20,10 +20,18 @@ from ragtrace.core.types import Judge, Metric
 from ragtrace.evaluation.metric_selection import metrics_for
 from ragtrace.offline.batch import Summary, SummaryBuilder
 from ragtrace.offline.call_records import BadLine, CallFile, CallLine
-from ragtrace.offline.evaluator import CONCURRENCY, RETRYABLE, TIMEOUT_S, OfflineEvaluator
 from ragtrace.offline.journal import Journal
+from ragtrace.offline.offline_evaluator import CONCURRENCY, RETRYABLE, TIMEOUT_S, OfflineEvaluator
 from ragtrace.offline.progress import Progress, show_progress
-from ragtrace.offline.score_rows import FORMS, ScoreRow, copy_row, row_cost, row_values, score_row
+from ragtrace.offline.score_rows import (
+    FORMS,
+    ScoreRow,
+    copy_row,
+    row_cost,
+    row_values,
+    score_row,
+    uncalibrated_metrics,
+)
 from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.sync_bridge import suppress_instrumentation
 
@@ -32,8 +40,6 @@ if TYPE_CHECKING:
 
 FileFormat = Literal["calls", "otlp"]
 """Content of a file to score: records of calls, or spans from which calls are read."""
-_FORMAT: Final = 1
-"""Version of the journal's format, raised whenever the content of a row changes."""
 _MOST_COMPLAINTS: Final = 20
 _MOST_COMPLAINT_CHARS: Final = 500
 
@@ -98,8 +104,9 @@ def score_file(
         raise SettingsError("--restart is for a file of scores that --out names; leave it out")
     if out is not None:
         _check_paths(calls, out, _journal_of(out), restart=restart)
+    # Version of the journal's format, raised whenever the content of a row changes.
     header: dict[str, object] = {
-        "ragtrace_score": _FORMAT,
+        "ragtrace_score": 1,
         "judge": f"{judge.id}@{judge.version}",
         "asked": judge_spec,
         "metrics": {metric.name: metric.version for metric in wanted},
@@ -161,7 +168,7 @@ def _check_paths(calls: Path, out: Path, journal: Path, *, restart: bool) -> Non
 
 def _add_to_summary(rows: Iterator[ScoreRow], builder: SummaryBuilder) -> Iterator[ScoreRow]:
     for row in rows:
-        builder.add(row_values(row), row_cost(row))
+        builder.add(row_values(row), row_cost(row), uncalibrated_metrics(row))
         yield row
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from ragtrace.core.cost import Cost
 from ragtrace.core.labels import Claim
-from ragtrace.core.types import Evaluation, Result, Score, Unscored
+from ragtrace.core.types import CALIBRATION, UNCALIBRATED, Evaluation, Plain, Result, Score, Unscored
 from ragtrace.core.unscored_reasons import status_of
 from ragtrace.evaluation.judge_client import CACHED
 from ragtrace.metrics import registry
@@ -40,6 +40,11 @@ def score_row(number: int, name: str | int | float | None, evaluation: Evaluatio
         "judge": f"{evaluation.evaluator}@{evaluation.version}",
         "results": {metric: _result_fields(result) for metric, result in evaluation.results.items()},
         "unsupported": [_claim_fields(claim) for claim in claims if claim.support in _UNSUPPORTED],
+        **(
+            {"statements": likely}
+            if (likely := [_chance_fields(c) for c in claims if c.probability is not None])
+            else {}
+        ),
         "cached": any(bool(result.attributes.get(CACHED)) for result in results),
         **{name: getattr(evaluation, name) for name in ("n_calls", "input_tokens", "output_tokens", "cost_usd")},
     }
@@ -54,6 +59,18 @@ def copy_row(row: ScoreRow, number: int, name: str | int | float | None) -> Scor
 def row_values(row: ScoreRow) -> dict[str, float | str]:
     """Return the results in a score row by metric name, each a score or the reason why there is none."""
     return {name: result.get("score", result.get("reason")) for name, result in row["results"].items()}
+
+
+def uncalibrated_metrics(row: Mapping[str, Any]) -> list[str]:
+    """Return the names of the metrics in a score row whose scores rest on a decision model's raw probabilities."""
+    return [name for name, result in row["results"].items() if _calibration(result) == UNCALIBRATED]
+
+
+def _calibration(fields: Mapping[str, Any]) -> str | None:
+    """Return what a result in a score row says of its calibration, or None."""
+    attributes: object = fields.get("attributes")
+    known = cast("Mapping[str, object]", attributes).get(CALIBRATION) if isinstance(attributes, Mapping) else None
+    return known if isinstance(known, str) else None
 
 
 def row_cost(row: ScoreRow) -> Cost:
@@ -82,6 +99,11 @@ def _json_value(value: object) -> object:
     return value if value is None or isinstance(value, (str, bool, int)) else repr(value)
 
 
+def _chance_fields(claim: Claim) -> ScoreRow:
+    chunks = [rank + 1 for rank in claim.evidence]
+    return {"start": claim.start, "end": claim.end, "probability": claim.probability, "chunks": chunks}
+
+
 def _claim_fields(claim: Claim) -> ScoreRow:
     return {
         "text": claim.text,
@@ -91,6 +113,7 @@ def _claim_fields(claim: Claim) -> ScoreRow:
         "chunks": [rank + 1 for rank in claim.evidence],
         "quote": claim.quote,
         "unsupported": [list(part) for part in claim.unsupported],
+        **({} if claim.probability is None else {"probability": claim.probability}),
     }
 
 
@@ -103,14 +126,18 @@ def evaluation_from_row(row: Mapping[str, Any]) -> Evaluation:
     Fields that a row does not keep are missing.
     """
     name, _, version = str(row["judge"]).partition("@")
-    claims = tuple(map(_claim_of, row.get("unsupported") or ()))
+    claims = _claims_of(row)
     results = {metric: _result_of(metric, result, claims) for metric, result in row["results"].items()}
     reasons = (result.reason for result in results.values() if isinstance(result, Unscored))
     faults = (reason for reason in reasons if status_of(reason) in ("judge_error", "judge_suspect"))
     return Evaluation(
         evaluator=name,
         version=version,
-        type="llm_judge" if row.get("n_calls") else "deterministic",
+        type="decision"
+        if row.get("statements") or uncalibrated_metrics(row)
+        else "llm_judge"
+        if row.get("n_calls")
+        else "deterministic",
         results=results,
         n_calls=row.get("n_calls") or 0,
         input_tokens=row.get("input_tokens") or 0,
@@ -128,8 +155,21 @@ def _result_of(metric: str, fields: Mapping[str, Any], claims: tuple[Claim, ...]
         "explanation": fields.get("explanation"),
     }
     if "score" in fields:
-        return Score(float(fields["score"]), label=fields.get("label"), claims=claims, **shared)
+        known = _calibration(fields)
+        attributes: dict[str, Plain] = {} if known is None else {CALIBRATION: known}
+        return Score(float(fields["score"]), label=fields.get("label"), claims=claims, attributes=attributes, **shared)
     return Unscored(str(fields["reason"]), **shared)
+
+
+def _claims_of(row: Mapping[str, Any]) -> tuple[Claim, ...]:
+    """Return the claims that a row keeps: the unsupported ones, and those that have a probability."""
+    claims = {(claim.start, claim.end): claim for claim in map(_claim_of, row.get("unsupported") or ())}
+    for fields in row.get("statements") or ():
+        start, end = fields["start"], fields["end"]
+        evidence = tuple(rank - 1 for rank in fields["chunks"])
+        supported = Claim("", start, end, "supported", evidence=evidence, probability=fields["probability"])
+        claims.setdefault((start, end), supported)
+    return tuple(sorted(claims.values(), key=lambda claim: claim.start))
 
 
 def _claim_of(fields: Mapping[str, Any]) -> Claim:
@@ -141,6 +181,7 @@ def _claim_of(fields: Mapping[str, Any]) -> Claim:
         evidence=tuple(rank - 1 for rank in fields["chunks"]),
         quote=fields["quote"],
         unsupported=tuple((start, end) for start, end in fields["unsupported"]),
+        probability=fields.get("probability"),
     )
 
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from ragtrace.core.types import Evaluation, Judge, Metric, RagCall, Result, Results
 from ragtrace.evaluation.metric_selection import check_type, embedded_judge, metrics_for
 from ragtrace.offline.call_records import build_call
-from ragtrace.offline.evaluator import OfflineEvaluator
+from ragtrace.offline.offline_evaluator import OfflineEvaluator
 from ragtrace.system.sync_bridge import run_on_own_loop, suppress_instrumentation
 
 

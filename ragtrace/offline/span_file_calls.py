@@ -10,8 +10,10 @@ from typing import Final
 
 from ragtrace.core.types import RagCall
 from ragtrace.offline.call_records import BadLine, CallLine
-from ragtrace.span_reading.assembler import AssembledCall, CallAssembler
-from ragtrace.span_reading.otlp_json import SpanFile, UnreadableSpan
+from ragtrace.span_reading.assembler import CallAssembler
+from ragtrace.span_reading.call_draft import AssembledCall
+from ragtrace.span_reading.otlp_json import UnreadableSpan
+from ragtrace.span_reading.span_file import SpanFile
 
 _SPANS_PER_TICK: Final = 1_000
 """Number of spans that count as one second of the assembler's clock. The times in a file do not show where the other
@@ -53,8 +55,9 @@ class SpanFileCalls:
 
         These are `no_call` (nothing was generated there), `duplicates` (the same model call seen by another
         instrumentation), `late` (the rest of their trace is more than 20,000 spans before), `evicted` (too many spans
-        were waiting) and `incomplete` (always 0 in a file, where missing spans are not waited for). `other_signals` are
-        lines of logs and metrics, `unread_attributes` values that are none of OTLP's.
+        were waiting), `incomplete` and `unfinished` (always 0 in a file, where missing spans are not waited for, and
+        starts of spans are not known). `other_signals` are lines of logs and metrics, `unread_attributes` values that
+        are none of OTLP's.
         """
         counts = self._assembler.counts
         steps = {reason: counts[reason] for reason in CallAssembler.LEFT_OUT}

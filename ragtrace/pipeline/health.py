@@ -50,7 +50,7 @@ class RecentOutcome:
     @property
     def why(self) -> str:
         """Explanation of the outcome for the user, or an empty text if the call was simply scored."""
-        words = _WORDS.get((self.outcome, self.reason), self.reason)
+        words = REASON_WORDS.get((self.outcome, self.reason), self.reason)
         if self.outcome == "sampled_out" and self.probability is not None:
             words = f"{words} at p={self.probability:.3g}"
         elif self.outcome == "partial":
@@ -89,10 +89,6 @@ class RecentOutcomes:
             found.append(RecentOutcome(at, trace_id, span_id, *outcome, printable(detail, _MOST_CHARS)))
         return found
 
-    def reset(self) -> None:
-        """Remove all outcomes after a fork, because they belong to the parent process."""
-        self._entries.clear()
-
 
 def failure_detail(evaluation: Evaluation) -> str:
     """Return the error message of the first failure in *evaluation* without API keys, or an empty text."""
@@ -114,7 +110,7 @@ def unscored_metrics(evaluation: Evaluation) -> str:
     return "; ".join(f"no {', '.join(names)}: {reason}" for reason, names in by_reason.items())
 
 
-_WORDS: Final[Mapping[tuple[str, str], str]] = {
+REASON_WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("sampled_out", "not_sampled"): "sampled out",
     ("sampled_out", "budget"): "sampled out, as the budget allows no more",
     ("sampled_out", "never_rule"): "left out by a rule of Sampling(never=...)",
@@ -125,9 +121,11 @@ _WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("dropped", "spooled"): "the process ended before it was scored; it is in the spool for the next",
     ("dropped", "not_spooled"): "the process ended before it was scored, and the spool could not take it",
     ("dropped", "not_configured"): "it came from the spool, and its evaluator is not configured any more",
+    ("dropped", "too_large"): "its texts are too large for the queue of the fleet",
     ("failed", "redaction"): "redaction failed, so no evaluator saw the call",
     ("failed", "internal"): "ragtrace itself failed; see the log",
 }
+"""Explanation of each outcome and reason in `REASONS_OF_CALLS`. The reasons of metrics explain themselves."""
 
 
 LATELY_SECONDS: Final = 300.0
@@ -246,10 +244,6 @@ class HealthMonitor:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self.reset()
-
-    def reset(self) -> None:
-        """Reset all counts after a fork, because they belong to the parent process."""
         self.captured: dict[str, CaptureCounts] = {}
         self.failures: dict[str, EvaluatorFailures] = {}
         self._scored: deque[float] = deque(maxlen=_MOST_REMEMBERED)

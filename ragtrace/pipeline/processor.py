@@ -13,28 +13,30 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from sys import maxsize
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from opentelemetry.trace import NonRecordingSpan
+from opentelemetry.context import Context
 
 from ragtrace.capture import mark_duplicates
 from ragtrace.capture.redact import FAILED, Redact, redact_evaluation, redact_step
 from ragtrace.core import semconv
 from ragtrace.core.ledger import FLEET, Ledger, Outcome
-from ragtrace.core.step import CallBuilder, Step
+from ragtrace.core.step import CallBuilder
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
+from ragtrace.estimates.calibration import Calibrations
 from ragtrace.estimates.moments import NEVER_RULE
 from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, evaluate
 from ragtrace.pipeline.health import MOST_OUTCOMES, RecentOutcomes, failure_detail, unscored_metrics
+from ragtrace.pipeline.parts import Parts
 from ragtrace.pipeline.shutdown import AT_LEAST_SECONDS, ShutdownBudget
 from ragtrace.pipeline.spooling import Spooling
+from ragtrace.pipeline.work_items import CallItem, Job, SpanItem, StepItem, WorkItem
 from ragtrace.pipeline.worker import Worker
 from ragtrace.recording.conversations import Conversations, needs_turns
 from ragtrace.system.faults import faults, guarded
@@ -42,13 +44,12 @@ from ragtrace.system.threads import run_bounded, start_in_thread
 from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace.telemetry.scores.score_sender import ScoreSender
-from ragtrace.telemetry.spans.hold import HoldProcessor
+from ragtrace.telemetry.spans.hold import HoldProcessor, held_span_count
 from ragtrace.telemetry.spans.writer import SpanWriter
 
 if TYPE_CHECKING:
     from ragtrace.core.unscored_call import UnscoredCall
     from ragtrace.fleet.publisher import FleetPublisher
-    from ragtrace.history.spool import ClaimedCall
 
 _AN_INSTANT: Final = 0.001
 """Shortest time to wait that makes the worker continue a coroutine in a task."""
@@ -70,102 +71,6 @@ _ENCODE_SECONDS: Final = 0.000_1
 """Typical time for encoding a call as JSON."""
 
 
-_ITEM_BYTES: Final = 2_000
-"""Memory of an item without texts: the step, the span, and a task that waits for the judge."""
-
-
-@dataclass(slots=True, eq=False)
-class WorkItem:
-    """Item of the worker's queue: one finished step, or a whole RAG call to be scored."""
-
-    step: Step
-    builder: CallBuilder | None = None
-    is_call: bool = False
-    pending_evaluators: set[str] = field(default_factory=set[str])
-    """Ids of the evaluators without an outcome for this call in the ledger yet."""
-    dropped: str = ""
-    """Reason why evaluators do not score the call, or empty; a span that is not written yet then gets no content.
-
-    A call that is stored in the spool file counts as dropped, too, with the reason "spooled": every call that this
-    process was offered ends here with one outcome, and the process that claims it counts it as offered again.
-    """
-    n_sent_early: int = 0
-    """Number of evaluations whose events and metrics were sent before the judge was asked."""
-    call: RagCall | None = None
-    """Built and redacted call; None until the processor has built it."""
-    probability: float | None = None
-    """Probability with which the call is sampled for the judge, from 0 to 1; None until the sampler has decided."""
-    sampling_reason: str = ""
-    """Reason of the sampler's decision, for instance `always_rule`; empty until it has decided, or where not known."""
-    published: bool = False
-    """Whether the call has been published to the queue of a fleet, whose workers judge it (outcome `handed_over`)."""
-    spool_row: int | None = None
-    """Row number of a call that was claimed from the spool file, whose span has ended already; None for any other call.
-
-    A call that this process stored in the file has the reason "spooled" in `dropped` instead.
-    """
-    is_spooled: bool = False
-    """Whether this process has stored the call in the spool file."""
-    job: Callable[[], Awaitable[None]] | None = None
-    """Coroutine function to call on the worker's event loop instead of processing a step; None for steps and calls."""
-
-    @classmethod
-    def from_spooled(cls, claimed: ClaimedCall) -> WorkItem:
-        """Create a work item for a RAG call that was left unscored in the spool file, mostly by another process."""
-        work = cls.from_unscored(claimed.unscored)
-        work.spool_row = claimed.number
-        return work
-
-    @classmethod
-    def from_unscored(cls, unscored: UnscoredCall) -> WorkItem:
-        """Create the work item for scoring a RAG call that another process has traced and redacted."""
-        step = Step()
-        step.workflow = unscored.call.workflow
-        step.response_id, step.ended, step.written = unscored.response_id, True, True
-        step.span = None if unscored.call.span is None else NonRecordingSpan(unscored.call.span)
-        return cls(
-            step,
-            is_call=True,
-            pending_evaluators=set(unscored.pending_evaluators),
-            call=unscored.call,
-            probability=unscored.probability,
-            sampling_reason=unscored.reason,
-        )
-
-    def claim_pending_evaluators(self) -> tuple[str, ...]:
-        """Claim the evaluators that have not scored the RAG call yet, and return their ids.
-
-        From then on only the caller counts the call's outcomes at these evaluators.
-        """
-        claimed: list[str] = []
-        for evaluator in sorted(self.pending_evaluators):
-            with suppress(KeyError):  # each removal is atomic: the worker may remove the same id
-                self.pending_evaluators.remove(evaluator)
-                claimed.append(evaluator)
-        return tuple(claimed)
-
-    def claim_deferred_steps(self) -> list[WorkItem]:
-        """Claim the steps of this RAG call whose spans were deferred, and return them as work items.
-
-        Every step is returned to one caller only.
-        """
-        if not self.is_call or self.builder is None:
-            return []
-        return [WorkItem(step, self.builder) for step in tuple(self.builder.steps) if step.detach()]
-
-    @property
-    def bytes(self) -> int:
-        """Memory in bytes that the work item keeps alive, including the texts of a call's steps."""
-        total = _ITEM_BYTES + self.step.text_bytes()
-        if self.is_call and self.builder is not None:
-            for step in (*self.builder.steps, *self.builder.orphans):
-                if step.joined and not step.written:
-                    total += _ITEM_BYTES + step.text_bytes()
-                elif step.written and step is not self.step:
-                    total += step.text_bytes()
-        return total
-
-
 class JudgedCall(NamedTuple):
     """Outcome of one attempt to judge a RAG call that another process has handed over to the fleet."""
 
@@ -181,19 +86,22 @@ class CallProcessor:
     """Processor of finished steps and RAG calls, which writes spans, has calls scored, and counts the outcomes in the
     ledger.
 
-    Runs on the worker's thread, except for spans that are written at once, and the end of unscored calls at shutdown.
+    It has the worker, and is its handler. It runs on the worker's thread, except for spans that are written at once,
+    and the end of unscored calls at shutdown.
 
     Args:
-        worker: yields the interpreter between pieces of work, and limits how many calls wait for the judge.
+        parts: parts of the runtime, whose periodic work is done on the worker's thread.
         evaluators: the evaluators of every call.
         spooling: stores unscored calls at shutdown; None if there is no spool file.
         score_head_dropped: whether calls are scored whose trace the head sampler dropped.
+        capacity: most calls that wait to be scored.
+        most_bytes: most bytes of all items that wait.
         publisher: puts sampled calls into the queue of a fleet, in place of a judge; None: there is no fleet.
     """
 
     def __init__(
         self,
-        worker: Worker[WorkItem],
+        parts: Parts,
         telemetry: Telemetry,
         writer: SpanWriter,
         instruments: Instruments,
@@ -206,9 +114,15 @@ class CallProcessor:
         spooling: Spooling | None,
         *,
         score_head_dropped: bool,
+        capacity: int,
+        most_bytes: int,
         publisher: FleetPublisher | None = None,
+        calibrations: Calibrations | None = None,
     ) -> None:
-        self._worker = worker
+        self._parts, self._capacity = parts, capacity
+        self.worker: Worker[WorkItem] = Worker(self, capacity=capacity, most_bytes=most_bytes)
+        """Worker, which yields the interpreter between pieces of work, and limits how many calls wait for the judge."""
+        self._calibrations = Calibrations() if calibrations is None else calibrations
         self._telemetry, self._writer, self._instruments = telemetry, writer, instruments
         self._score_sender, self._sampler, self._redact, self._ledger = score_sender, sampler, redact, ledger
         self._has_rules = redact.has_rules
@@ -226,44 +140,123 @@ class CallProcessor:
         turns_shown = [each.judge_turns for each in asking] + ([] if publisher is None else [publisher.judge_turns])
         latest = max(turns_shown, default=0)
         self._conversations = Conversations(whole=whole, latest=latest) if whole or latest else None
-        self.interrupted: list[WorkItem] = []
+        self.interrupted: list[CallItem] = []
         """Calls whose scoring the shutdown cancelled."""
 
-    async def handle(self, work: WorkItem) -> None:
-        """Process the work item *work*: write its span and, if it is a RAG call and there are evaluators, score it."""
-        if work.job is not None:
+    async def handle(self, item: WorkItem) -> None:
+        """Process the work item *item*: write its span and, if it is a RAG call and there are evaluators, score it."""
+        if isinstance(item, Job):
             # HTTP clients must run in a task: the worker continues a coroutine in one once it has awaited something.
             await asyncio.sleep(_AN_INSTANT)
-            await work.job()
-            return
-        if self._telemetry.child_renewal.due:
-            self._telemetry.child_renewal.renew()
-        for step in work.claim_deferred_steps():
-            self.write(step)
-            self._worker.throttle.yield_interpreter()
-        try:
-            if work.spool_row is not None and work.call is not None:
-                await self._score_spooled(work, work.call)
-            elif work.dropped:
-                self.drop(work, work.dropped)
-            elif work.is_call and work.builder is not None and self._is_scoring:
-                await self._score(work, work.builder)
+            await item.run()
+        elif isinstance(item, StepItem):
+            if item.dropped:
+                self.drop(item, item.dropped)
             else:
-                self.write(work)
+                self.write(item)
+        else:
+            await self._handle_call(item)
+
+    async def _handle_call(self, item: CallItem) -> None:
+        for step in item.claim_deferred_steps():
+            self.write(step)
+            self.worker.throttle.yield_interpreter()
+        try:
+            if item.spool_row is not None and item.call is not None:
+                await self._score_spooled(item, item.call)
+            elif item.dropped:
+                self.drop(item, item.dropped)
+            elif item.builder is not None and self._is_scoring:
+                await self._score(item, item.builder)
+            else:
+                self.write(item)
         finally:
-            if work.is_call and work.builder is not None:
-                work.builder.close()
+            if item.builder is not None:
+                item.builder.close()
+
+    def weigh(self, item: WorkItem) -> int:
+        """Return the memory in bytes that *item* keeps alive."""
+        return item.bytes
+
+    def reject(self, item: WorkItem, reason: str = "queue_full") -> None:
+        """Count a RAG call that does not fit into the queue as dropped, and release its texts.
+
+        The call's span is still ended. A job is done all the same.
+        """
+        if isinstance(item, Job):
+            return
+        item.dropped = reason
+        if isinstance(item, CallItem):  # the texts of a step stay with its call, which may still be scored
+            self.count_pending_as(item, "dropped", reason)
+            item.step.clear_texts()
+
+    def remaining_capacity(self) -> int:
+        """Return how many queued items the worker may handle before it must check the export queues for room."""
+        return self._telemetry.remaining_capacity(held_span_count())
+
+    def tick(self) -> None:
+        """Do the periodic work of all parts, and queue calls of the spool file."""
+        self._parts.tick()
+        if self._spooling is not None and not self.worker.closed:
+            self._spooling.tick()
+            if self._spooling.is_due() and not self._fleet_is_away:
+                self._queue_spooled(self._spooling)
+
+    async def aclose(self) -> None:
+        """Close the judges and what the parts have on the event loop, so that they release their connections."""
+        await self._parts.aclose()
+        await self._evaluators.aclose()
+
+    # --- calls of the spool file --------------------------------------------------------------------------------------
+
+    def score_spooled(self, budget: ShutdownBudget) -> bool:
+        """Score the calls of the spool file for a flush, and return whether nothing waits in the queue at its end."""
+        spooling, scored = self._spooling, True
+        more = spooling is not None and not self._fleet_is_away
+        while more and scored and spooling is not None:
+            queued = self._queue_spooled(spooling, budget.seconds_left())
+            more = queued > 0 or (spooling.is_scoring_suspect and self.worker.size > 0)
+            scored = self.worker.wait_idle(budget.deadline - monotonic())  # for calls the worker claimed, too
+        return scored
+
+    @property
+    def _fleet_is_away(self) -> bool:
+        """Whether the broker of the fleet cannot be reached, so that spooled calls have to wait."""
+        return self._publisher is not None and self._publisher.is_away
+
+    def _queue_spooled(self, spooling: Spooling, timeout: float = 0.0) -> int:
+        """Queue unscored calls from the spool file to be scored, and return their number.
+
+        They may fill half of the queue at most, as calls of this process go first.
+        """
+        queued = 0
+        known = {evaluator.id for evaluator in self._evaluators if evaluator is not None}
+        if self._publisher is not None:
+            known.add(FLEET)
+        with spooling.claim(self._capacity // 2 - self.worker.size, timeout) as calls:
+            for claimed in calls:
+                work = CallItem.from_spooled(claimed)
+                if not self._ledger.count_offered(work.pending_evaluators, work.step.workflow):
+                    continue  # the call stays in the file
+                for evaluator in work.pending_evaluators - known:
+                    self.count_outcome(work, evaluator, "dropped", "not_configured")
+                if self.worker.offer(work):
+                    queued += 1
+                else:
+                    # The call stays in the file, and is released for another process at shutdown.
+                    self.count_pending_as(work, "dropped", "spooled")
+        return queued
 
     # --- the ledger ---------------------------------------------------------------------------------------------------
 
-    def count_pending_as(self, work: WorkItem, outcome: Outcome, reason: str = "") -> None:
+    def count_pending_as(self, work: CallItem, outcome: Outcome, reason: str = "") -> None:
         """Count *outcome* as the outcome of a RAG call for every evaluator that has not finished the call."""
         for evaluator in list(work.pending_evaluators):
             self.count_outcome(work, evaluator, outcome, reason)
 
     def count_outcome(
         self,
-        work: WorkItem,
+        work: CallItem,
         evaluator: str,
         outcome: Outcome,
         reason: str = "",
@@ -282,22 +275,24 @@ class CallProcessor:
         self._outcomes.add(step.span_context, step.workflow, evaluator, outcome, reason, probability, detail)
         return True
 
-    def _count_evaluation(self, work: WorkItem, evaluation: Evaluation, evaluations: list[Evaluation]) -> None:
-        """Count a finished evaluation in the ledger and append it to *evaluations*.
+    def _count_evaluation(self, work: CallItem, evaluation: Evaluation, evaluations: list[Evaluation]) -> Evaluation:
+        """Count a finished evaluation in the ledger, append it to *evaluations*, and return it as it was appended.
 
-        Do nothing if a shutdown has counted the call as dropped or spooled meanwhile.
+        Count and append nothing if a shutdown has counted the call as dropped or spooled meanwhile.
         """
         if self._has_rules:  # redacted before it is counted, as `ragtrace.doctor()` shows the error messages
             evaluation = redact_evaluation(evaluation, self._redact)
+        evaluation = self._calibrations.calibrate(evaluation)
         outcome, reason = evaluation.outcome
         probability = evaluation.probability
         detail = failure_detail(evaluation) if reason else unscored_metrics(evaluation)
         if self.count_outcome(work, evaluation.evaluator, outcome, reason, probability=probability, detail=detail):
             evaluations.append(evaluation)
+        return evaluation
 
     # --- the span ----------------------------------------------------------------------------------------------------
 
-    def drop(self, work: WorkItem, reason: str = "") -> None:
+    def drop(self, work: SpanItem, reason: str = "") -> None:
         """Count a RAG call as dropped, and end its span.
 
         The span gets the call's texts only if the call was stored in the spool file. Of a step, the
@@ -308,10 +303,14 @@ class CallProcessor:
             reason: why it is dropped; empty: the reason that *work* has, or "shutdown".
         """
         reason = reason or work.dropped or "shutdown"
-        self.count_pending_as(work, "dropped", reason)
+        if work.step.guard is not None:
+            work.step.guard.close(reason)
+        is_call = isinstance(work, CallItem)
+        if isinstance(work, CallItem):
+            self.count_pending_as(work, "dropped", reason)
         span = work.step.span
         if span is None or work.step.written:
-            if work.is_call and work.dropped:  # a scoring blocks the worker, so that the shutdown could not cancel it
+            if is_call and work.dropped:  # a scoring blocks the worker, so that the shutdown could not cancel it
                 status = semconv.STATUS_DEFERRED if work.dropped == "spooled" else semconv.STATUS_DROPPED
                 self._score_sender.release_with_status(work.step, status)
             return
@@ -319,7 +318,7 @@ class CallProcessor:
             self.write(work)
             return
         work.step.written = True
-        if work.is_call:
+        if is_call:
             span.set_attribute(semconv.EVAL_STATUS, semconv.STATUS_DROPPED)
             span.set_attribute(semconv.REASON, reason)
         faults.warn_once(
@@ -332,7 +331,7 @@ class CallProcessor:
         span.end(end_time=work.step.end_ns)
         work.step.release_context()
 
-    def write(self, work: WorkItem) -> None:
+    def write(self, work: SpanItem) -> None:
         """Write the span of a finished step: redact its texts, set them as attributes, end the span and record metrics.
 
         A span that has been written before is left alone, as its duration must not be counted twice.
@@ -344,7 +343,7 @@ class CallProcessor:
                 self._prepare(work)
             finally:
                 status = semconv.STATUS_DEFERRED if self._is_scoring else semconv.STATUS_NOT_SAMPLED
-                self._writer.finish(work.step, status=status if work.is_call else "")
+                self._writer.finish(work.step, status=status if isinstance(work, CallItem) else "")
         except Exception as error:
             faults.record("writing a span", error)
         try:
@@ -353,9 +352,9 @@ class CallProcessor:
             faults.record("metrics of a step", error)
         work.step.release_context()
 
-    def _prepare(self, work: WorkItem) -> None:
+    def _prepare(self, work: SpanItem) -> None:
         """Read and redact the texts of a step, or of all steps of a RAG call, before its span is written."""
-        builder = work.builder if work.is_call else None
+        builder = work.builder if isinstance(work, CallItem) else None
         for step in (work.step, *(() if builder is None else (*builder.steps, *builder.orphans))):
             if (step.ended or step is work.step) and not step.redacted:
                 step.complete()
@@ -368,73 +367,131 @@ class CallProcessor:
 
     # --- the scores --------------------------------------------------------------------------------------------------
 
-    async def _score(self, work: WorkItem, builder: CallBuilder) -> None:
+    def build_guarded(self, builder: CallBuilder) -> tuple[RagCall, str]:
+        """Build and redact the RAG call of a guarded function, before its span is written and the call is scored.
+
+        Returns:
+            The call, and the reason why it must not be judged, or an empty text.
+        """
+        self._prepare(CallItem(builder.root, builder))
+        call = self._call(builder)
+        end = self._end_without_scores(call)
+        return call, "" if end is None else end[1]
+
+    def build_partial(self, builder: CallBuilder) -> tuple[RagCall, str]:
+        """Build and redact a RAG call for a part of an answer that is still being streamed.
+
+        Args:
+            builder: builder of that call alone, whose root stands for the root step of the call in progress.
+
+        Returns:
+            The call, and the reason why it must not be judged, or an empty text.
+        """
+        self._prepare(CallItem(builder.root, builder))
+        call = builder.build()  # which no conversation takes up
+        call = call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))
+        end = self._end_without_scores(call)
+        return call, "" if end is None else end[1]
+
+    def count_partial(self, evaluation: Evaluation) -> None:
+        """Count the cost of judging a part of an answer, whose scores are not sent."""
+        self._sampler.record_cost(evaluation.cost_usd)
+        self._instruments.record_judging(evaluation, Context())
+
+    async def _run_scoring(
+        self,
+        evaluate: Callable[[], Awaitable[None]],
+        *,
+        cancelled: Callable[[], object],
+        failed: Callable[[], None],
+        send: Callable[[], None],
+    ) -> None:
+        """Score a RAG call: the flow of calls of this process, of the spool file and of the queue of a fleet.
+
+        Args:
+            evaluate: has the call evaluated, and counts the outcomes.
+            cancelled: says what becomes of a call whose scoring the shutdown cancels.
+            failed: counts a call whose scoring raised.
+            send: sends the scores; called in any case.
+        """
+        try:
+            await evaluate()
+        except asyncio.CancelledError:
+            cancelled()
+            raise
+        except BaseException as error:  # whatever a user's redaction or id generator raises, the call is counted
+            faults.record("scoring of a call", error)
+            failed()
+        finally:
+            with guarded("attaching scores"):
+                send()
+
+    async def _score(self, work: CallItem, builder: CallBuilder) -> None:
+        """Score a RAG call of this process, whose root span may be held back until its scores are on it."""
         holding: HoldProcessor | None = None
         call = RagCall(query=None, contexts=None, answer=None, span=work.step.span_context)
         evaluations: list[Evaluation] = []
         status: str | None = None
         decision: SamplingDecision | None = None
-        try:
+
+        async def evaluate_call() -> None:
+            nonlocal holding, call, status, decision
             asked = self._score_sender.request_hold(work.step)
             if work.step.written and not work.step.redacted:  # a call that was read from spans
                 self._prepare(work)
             self.write(work)
             holding = self._score_sender.find_holder(work.step, asked)
-            self._worker.throttle.yield_interpreter()
+            self.worker.throttle.yield_interpreter()
             work.call = call = self._call(builder)
             decision = await self._evaluate(work, call, evaluations, holding)
             if self._skip_reason(call) == "call_failed":
                 status = semconv.STATUS_CALL_FAILED
             elif work.published:
                 status = semconv.STATUS_HANDED_OVER
-        except asyncio.CancelledError:
-            status = self._interrupt(work)
-            raise
-        except BaseException as error:  # whatever a user's redaction or id generator raises, the call is counted
-            status = semconv.STATUS_ERROR
-            faults.record("scoring of a call", error)
-            self.count_pending_as(work, "failed", "internal")
-        finally:
-            try:
-                self._worker.throttle.yield_interpreter()
-                status = _status_of_dropped(work.dropped, evaluations) if work.dropped else status
-                self._score_sender.send(
-                    work.step,
-                    call,
-                    evaluations,
-                    holding,
-                    status,
-                    decision,
-                    work.n_sent_early,
-                    reason=work.dropped,
-                )
-            except Exception as error:
-                faults.record("attaching scores", error)
 
-    async def _score_spooled(self, work: WorkItem, call: RagCall) -> None:
+        def keep_or_drop() -> None:
+            nonlocal status
+            status = self._interrupt(work)
+
+        def fail() -> None:
+            nonlocal status
+            status = semconv.STATUS_ERROR
+            self.count_pending_as(work, "failed", "internal")
+
+        def send() -> None:
+            self.worker.throttle.yield_interpreter()
+            shown = _status_of_dropped(work.dropped, evaluations) if work.dropped else status
+            self._score_sender.send(
+                work.step, call, evaluations, holding, shown, decision, work.n_sent_early, reason=work.dropped
+            )
+
+        await self._run_scoring(evaluate_call, cancelled=keep_or_drop, failed=fail, send=send)
+
+    async def _score_spooled(self, work: CallItem, call: RagCall) -> None:
         """Score a RAG call from the spool file.
 
         Its root span has ended, so the scores go onto an extra, linked span.
         """
         evaluations: list[Evaluation] = []
-        try:
+
+        async def evaluate_call() -> None:
             await self._evaluate(work, call, evaluations, None)
-        except asyncio.CancelledError:
-            self._interrupt(work)
-            raise
-        except BaseException as error:
-            faults.record("scoring of a call", error)
-            self.count_pending_as(work, "failed", "internal")
-        finally:
-            try:
-                # A call that has not been scored by all stays in the file, and another process scores it again.
-                if not (work.pending_evaluators or work.dropped):
-                    if evaluations:
-                        self._score_sender.send(work.step, call, evaluations, None)
-                    if self._spooling is not None and work.spool_row is not None:
-                        self._spooling.mark_sent(work.spool_row)
-            except Exception as error:
-                faults.record("attaching scores", error)
+
+        def send() -> None:
+            # A call that has not been scored by all stays in the file, and another process scores it again.
+            if work.pending_evaluators or work.dropped:
+                return
+            if evaluations:
+                self._score_sender.send(work.step, call, evaluations, None)
+            if self._spooling is not None and work.spool_row is not None:
+                self._spooling.mark_sent(work.spool_row)
+
+        await self._run_scoring(
+            evaluate_call,
+            cancelled=partial(self._interrupt, work),
+            failed=lambda: self.count_pending_as(work, "failed", "internal"),
+            send=send,
+        )
 
     async def judge(
         self, unscored: UnscoredCall, *, last_try: bool, taken_over: Callable[[], Awaitable[bool]]
@@ -452,37 +509,45 @@ class CallProcessor:
             last_try: whether the scores of a failed evaluation, which are reasons only, are sent.
             taken_over: returns whether another process judges the call, so that no scores are sent.
         """
-        work = WorkItem.from_unscored(unscored)
+        work, call = CallItem.from_unscored(unscored), unscored.call
         evaluator = self._evaluators.judge
         if evaluator is None:
             raise RuntimeError("no judge is configured in this process")
         offered = self._ledger.count_offered((evaluator.id,), work.step.workflow)
         work.pending_evaluators = {evaluator.id} if offered else set()
-        probability, call = unscored.probability or 1.0, unscored.call
-        try:
-            evaluation = await self._judge_when_available(evaluator, call, probability)
+        evaluations: list[Evaluation] = []
+        judged = JudgedCall("failed" if last_try else "retried", "internal")
+
+        async def evaluate_call() -> None:
+            nonlocal judged
+            evaluation = await self._judge_when_available(evaluator, call, unscored.probability or 1.0)
             self._sampler.record_cost(evaluation.cost_usd)
             if await taken_over():
-                self.count_pending_as(work, "handed_over", "taken_over")
-                return JudgedCall("taken_over", "")
-            if evaluation.error is not None and (evaluation.deferred or not last_try):
-                status: Literal["retried", "judge_unavailable"] = (
-                    "judge_unavailable" if evaluation.deferred else "retried"
-                )
-                self.count_pending_as(work, "handed_over", status)
-                return JudgedCall(status, evaluation.error)
-            evaluations: list[Evaluation] = []
-            self._count_evaluation(work, evaluation, evaluations)
-            with guarded("attaching scores"):
+                self._instruments.record_judging(evaluation, Context())  # paid for, though no scores are sent
+                judged = JudgedCall("taken_over", "")
+            elif evaluation.error is not None and (evaluation.deferred or not last_try):
+                if evaluation.n_calls or not evaluation.deferred:  # else the judge was not asked
+                    self._instruments.record_judging(evaluation, Context())
+                judged = JudgedCall("judge_unavailable" if evaluation.deferred else "retried", evaluation.error)
+            else:
+                self._count_evaluation(work, evaluation, evaluations)
+                judged = JudgedCall("scored" if evaluation.error is None else "failed", evaluation.error or "")
+                return
+            self.count_pending_as(work, "handed_over", judged.status)
+
+        def send() -> None:
+            if evaluations:
                 self._score_sender.send(work.step, call, evaluations, None, decision=_decision_elsewhere(unscored))
-            return JudgedCall("scored" if evaluation.error is None else "failed", evaluation.error or "")
-        except asyncio.CancelledError:
-            self.count_pending_as(work, "handed_over", "shutdown")
-            raise
-        except BaseException as error:
-            faults.record("scoring of a call", error)
-            self.count_pending_as(work, *(("failed", "internal") if last_try else ("handed_over", "retried")))
-            return JudgedCall("failed" if last_try else "retried", "internal")
+
+        await self._run_scoring(
+            evaluate_call,
+            cancelled=lambda: self.count_pending_as(work, "handed_over", "shutdown"),
+            failed=lambda: self.count_pending_as(
+                work, *(("failed", "internal") if last_try else ("handed_over", "retried"))
+            ),
+            send=send,
+        )
+        return judged
 
     async def _judge_when_available(self, evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
         """Have the judge score *call* as soon as the judge is available, and return the evaluation."""
@@ -496,13 +561,13 @@ class CallProcessor:
                 return evaluation
             await asyncio.sleep(_AVAILABLE_POLL_SECONDS)
 
-    def _interrupt(self, work: WorkItem) -> str:
+    def _interrupt(self, work: CallItem) -> str:
         """Handle a cancelled scoring: keep the RAG call for the spool file, or count it as dropped.
 
         Returns:
             The evaluation status for its span.
         """
-        if self._spooling is None or not self._worker.closed:
+        if self._spooling is None or not self.worker.closed:
             self.count_pending_as(work, "dropped", "shutdown")
             return semconv.STATUS_DROPPED
         self.interrupted.append(work)
@@ -517,7 +582,7 @@ class CallProcessor:
         return ("sampled_out", skip) if skip else None
 
     async def _evaluate(
-        self, work: WorkItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
+        self, work: CallItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
     ) -> SamplingDecision | None:
         """Have the configured evaluators score *call*.
 
@@ -542,12 +607,14 @@ class CallProcessor:
         screened: Evaluation | None = None
         for evaluator in (self._evaluators.measure, self._evaluators.screen):
             if evaluator is not None and evaluator.id in work.pending_evaluators:
-                evaluation = await evaluate(evaluator, call, on_begin=count_attempt)
-                self._count_evaluation(work, evaluation, evaluations)
+                evaluation = await _evaluate_guarded(work, evaluator, call, 1.0, count_attempt)
+                evaluation = self._count_evaluation(work, evaluation, evaluations)
                 screened = evaluation if evaluator is self._evaluators.screen else None
         if not self._judge_id or self._judge_id not in work.pending_evaluators:
             return None
-        if work.probability is None:
+        if work.step.guard is not None and work.step.guard.evaluator == self._judge_id:
+            decision = self._sampler.decide_guarded()
+        elif work.probability is None:
             decision = self._sampler.decide(call, screened)
         else:  # decided before the call went into the spool
             decision = SamplingDecision(True, work.probability, work.sampling_reason or "sampled")
@@ -557,7 +624,7 @@ class CallProcessor:
                 self._tell_fleet_of_unjudged(call)
             return decision
         # A call from the spool file keeps its slot of the queue's capacity: it was only claimed because there was room.
-        if work.spool_row is None and not self._worker.move_to_waiting():
+        if work.spool_row is None and not self.worker.move_to_waiting():
             self._drop_as_queue_full(work, self._judge_id, decision)
             self._tell_fleet_of_unjudged(call)
             return decision
@@ -568,12 +635,12 @@ class CallProcessor:
         if judge is None:
             await self._publish_or_spool(work, call, decision)
             return decision
-        judged = await evaluate(judge, call, decision.probability, count_attempt)
+        judged = await _evaluate_guarded(work, judge, call, decision.probability, count_attempt)
         self._sampler.record_cost(judged.cost_usd)
         self._count_evaluation(work, judged, evaluations)
         return decision
 
-    async def _publish_or_spool(self, work: WorkItem, call: RagCall, decision: SamplingDecision) -> None:
+    async def _publish_or_spool(self, work: CallItem, call: RagCall, decision: SamplingDecision) -> None:
         """Publish a sampled RAG call to the queue of the fleet.
 
         While the broker cannot be reached, store the call in the spool file, if there is one.
@@ -613,7 +680,7 @@ class CallProcessor:
         if self._publisher is not None:
             self._publisher.count_unjudged(call.workflow)
 
-    def _drop_as_queue_full(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
+    def _drop_as_queue_full(self, work: CallItem, judge: str, decision: SamplingDecision) -> None:
         """Count a sampled RAG call as dropped instead of judging it, because too many calls wait for the judge."""
         work.dropped = "queue_full"
         self.count_outcome(work, judge, "dropped", work.dropped, probability=decision.probability)
@@ -633,6 +700,9 @@ class CallProcessor:
         return "call_failed" if call.error is not None and not call.answer else ""
 
     def _call(self, builder: CallBuilder) -> RagCall:
+        guard = builder.root.guard
+        if guard is not None and guard.call is not None:  # a conversation takes up each call once
+            return guard.call
         call = builder.build()
         if self._conversations is not None:
             call = self._conversations.follow(call)
@@ -640,7 +710,7 @@ class CallProcessor:
 
     # --- at shutdown -------------------------------------------------------------------------------------------------
 
-    def store_or_drop(self, works: Sequence[WorkItem], budget: ShutdownBudget) -> None:
+    def store_or_drop(self, works: Sequence[CallItem], budget: ShutdownBudget) -> None:
         """At shutdown, store all unscored RAG calls in the spool file or drop them, and count their outcomes.
 
         Args:
@@ -650,7 +720,7 @@ class CallProcessor:
         # From here on, scores that the worker may still finish for these calls are neither counted nor sent.
         works = [*works, *self.interrupted]
         claimed = {work: names for work in dict.fromkeys(works) if (names := work.claim_pending_evaluators())}
-        ends: dict[WorkItem, tuple[Outcome, str]] = {}
+        ends: dict[CallItem, tuple[Outcome, str]] = {}
         undecided: set[object] = set()
         for work in claimed:
             work.dropped = work.dropped or ("spooled" if self._spooling is not None else "shutdown")
@@ -667,7 +737,7 @@ class CallProcessor:
             start_in_thread(lambda: (close(), count()))
 
     def _count_unscored(
-        self, claimed: Mapping[WorkItem, tuple[str, ...]], ends: Mapping[WorkItem, tuple[Outcome, str]]
+        self, claimed: Mapping[CallItem, tuple[str, ...]], ends: Mapping[CallItem, tuple[Outcome, str]]
     ) -> None:
         """Count the outcomes of RAG calls that a shutdown has left unscored.
 
@@ -677,7 +747,7 @@ class CallProcessor:
         """
         lost = "shutdown" if self._spooling is None else "not_spooled"
         counts: Counter[tuple[str, str, Outcome, str]] = Counter()
-        last: deque[tuple[WorkItem, tuple[Outcome, str]]] = deque(maxlen=MOST_OUTCOMES)
+        last: deque[tuple[CallItem, tuple[Outcome, str]]] = deque(maxlen=MOST_OUTCOMES)
         for work, names in claimed.items():
             # A call that was read from the spool file is still in it.
             is_in_file = work.is_spooled or work.spool_row is not None
@@ -696,8 +766,8 @@ class CallProcessor:
     def _store(
         self,
         spooling: Spooling,
-        claimed: Mapping[WorkItem, tuple[str, ...]],
-        ends: dict[WorkItem, tuple[Outcome, str]],
+        claimed: Mapping[CallItem, tuple[str, ...]],
+        ends: dict[CallItem, tuple[Outcome, str]],
         until: float,
     ) -> None:
         """Store unscored RAG calls in the spool file in batches until the monotonic time *until*.
@@ -713,7 +783,7 @@ class CallProcessor:
         left = [work for work in claimed if work.spool_row is None and not work.is_spooled][::-1]
         with spooling.keep_open():
             while left:
-                works: list[WorkItem] = []
+                works: list[CallItem] = []
                 calls: list[UnscoredCall] = []
                 while left and len(works) < _STORED_AT_ONCE:
                     if len(works) >= _STORED_AT_LEAST and (
@@ -732,7 +802,7 @@ class CallProcessor:
                 if monotonic() > until - _STORE_SECONDS:
                     return
 
-    def _prepare_for_spool(self, work: WorkItem) -> tuple[RagCall | None, tuple[Outcome, str]]:
+    def _prepare_for_spool(self, work: CallItem) -> tuple[RagCall | None, tuple[Outcome, str]]:
         """Build and redact the RAG call of a queued work item, so that it can be stored in the spool file.
 
         Returns:
@@ -747,6 +817,16 @@ class CallProcessor:
         except Exception as error:
             faults.record("spool", error)
             return None, ("dropped", "not_spooled")
+
+
+async def _evaluate_guarded(
+    work: CallItem, evaluator: Evaluator, call: RagCall, probability: float, on_begin: Callable[[], object] | None
+) -> Evaluation:
+    """Evaluate a RAG call, or return the evaluation that the guard of the call has had made by *evaluator*."""
+    guard = work.step.guard
+    if guard is None or guard.evaluator != evaluator.id:
+        return await evaluate(evaluator, call, probability, on_begin)
+    return await guard.evaluation(call, lambda: evaluate(evaluator, call, probability, on_begin))
 
 
 def _decision_elsewhere(unscored: UnscoredCall) -> SamplingDecision | None:

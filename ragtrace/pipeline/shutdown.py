@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ragtrace.pipeline.worker import Worker
 from ragtrace.system.faults import guarded, log_safely
 from ragtrace.system.threads import start_in_thread
-from ragtrace.telemetry.export.after_fork import SPANS
-from ragtrace.telemetry.export.telemetry import Telemetry
+from ragtrace.telemetry.export.telemetry import SPANS, Telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TraceFlags
 
-    from ragtrace.pipeline.processor import WorkItem
+    from ragtrace.pipeline.work_items import SpanItem
 
 EXIT_SECONDS: Final = 5.0
 """Timeout of the shutdown at exit."""
@@ -173,11 +172,6 @@ class ShutdownTask:
             raise interrupt
         return self._complete
 
-    def reset_after_fork(self) -> None:
-        """Mark the shutdown as ended in a forked child, if it was in progress in the parent process."""
-        if not self._turns:
-            self._over, self._complete = True, True
-
     def _run(self, budget: ShutdownBudget) -> None:
         try:
             self._turns.pop()  # atomic: if a signal handler begins the shutdown as well, only one of the two runs it
@@ -202,7 +196,7 @@ class SpanQueue(Protocol):
         ...
 
 
-def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: SpanQueue, until: float) -> None:
+def end_spans(items: list[SpanItem], end: Callable[[SpanItem], object], export: SpanQueue, until: float) -> None:
     """End the spans of unfinished work items before a shutdown, and count the remaining spans as lost.
 
     Spans remain if the time or the room in the export queue runs out.
@@ -244,7 +238,7 @@ def garbage_collection_disabled() -> Generator[None, None, None]:
             gc.enable()
 
 
-def _drop_first(items: list[WorkItem], count: int, export: SpanQueue) -> None:
+def _drop_first(items: list[SpanItem], count: int, export: SpanQueue) -> None:
     """Remove the first *count* work items from the list and count their spans as lost."""
     count = min(count, len(items))
     if count > 0:
@@ -253,7 +247,7 @@ def _drop_first(items: list[WorkItem], count: int, export: SpanQueue) -> None:
         del items[max(0, end - _RELEASED_AT_ONCE) : end]
 
 
-def _is_exported(item: WorkItem) -> bool:
+def _is_exported(item: SpanItem) -> bool:
     """Return whether ending the span of a work item exports the span."""
     span = item.step.span
     if item.step.written or span is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ragtrace.pipeline.shutdown import file_timeout
 from ragtrace.system.faults import faults, guarded
-from ragtrace.system.threads import run_bounded
+from ragtrace.system.threads import run_bounded, run_in_background
 
 if TYPE_CHECKING:
     from ragtrace.core.unscored_call import UnscoredCall
@@ -121,11 +121,6 @@ class Spooling:
 
     def __init__(self, spool: Spool, telemetry: Telemetry, *, clock: Callable[[], float] = monotonic) -> None:
         self._spool, self._telemetry, self._clock = spool, telemetry, clock
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget the claimed calls of the spool file after a fork, because the claims belong to the parent process."""
-        self._spool.reset()
         self.commits = CommitGate()
         self._claiming = threading.Lock()
         self._is_confirming = self._closed = False
@@ -199,7 +194,7 @@ class Spooling:
         """Do periodic work: renew the claims on spooled calls, and delete calls whose scores have been delivered.
 
         Called a few times a second on the worker's thread. The flush that confirms a delivery may take seconds, so it
-        has a thread of its own.
+        is done on another thread.
         """
         now = self._clock()
         if self._ever_claimed and now >= self._next_renewal:
@@ -208,10 +203,7 @@ class Spooling:
                 self._spool.renew_leases()
         if (self._sent or self._delivered) and not self._is_confirming and now >= self._next_confirmation:
             self._is_confirming, self._next_confirmation = True, now + _FLUSH_SECONDS
-            thread = threading.Thread(target=self._confirm_delivery, name="ragtrace-spool", daemon=True)
-            with guarded("spool"):
-                thread.start()
-            if thread.ident is None:  # the thread could not be started
+            if not run_in_background(self._confirm_delivery):
                 self._is_confirming = False
 
     def _confirm_delivery(self) -> None:

@@ -1,6 +1,6 @@
 """Background worker: a queue bounded in number and in bytes, and one daemon thread with an event loop.
 
-Started at the first offer, so that pre-forking servers work; reset after a fork; stopped by a deadline. While items
+Started at the first offer, so that pre-forking servers work; stopped by a deadline. While items
 keep coming the thread wakes by itself fifty times a second and takes what has gathered: waking it for each item would
 cost the application a system call and a fight for the interpreter. Items are handled where they are taken, in slices
 (`Throttle`); only one that really waits, for a judge say, becomes a task of the event loop.
@@ -58,8 +58,6 @@ _CLOSE_SECONDS: Final = 0.5  # for which the handler may close its connections
 _LAST_TURNS: Final = 16  # turns of the event loop before its tasks are cancelled
 _CANCELLED_AT_ONCE: Final = 4
 """Number of tasks cancelled before the throttle may sleep, as a thread in `stop` needs the GIL in between."""
-_parents_loops: list[object] = []
-"""Event loops of the parent process that a forked child never deletes, because that would harm the parent's epoll."""
 _SMALL_PER_CAPACITY: Final = 8
 """Number of places for small items for each place for a large item."""
 _NOVELTY: Final = 1 / 32
@@ -325,13 +323,6 @@ class Worker(Generic[T]):
     ) -> None:
         self._handler, self._capacity, self._most_bytes, self._patience = handler, capacity, most_bytes, patience
         self.throttle = Throttle(lambda: self._waiting > 0 and monotonic() < self._hurried_until)
-        self.reset()
-
-    def reset(self) -> None:
-        """Empty the queue after a fork: its items belong to the parent process, and the child has no worker thread."""
-        if getattr(self, "_loop", None) is not None:
-            # A child's loop shares its epoll with the parent's loop: deleting one would unregister the files of both.
-            _parents_loops.append(self._loop)
         # Re-entrant: the garbage collector may end a stream, and so its call, while this thread holds the lock.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -339,6 +330,7 @@ class Worker(Generic[T]):
         self._taken: deque[_Entry[T]] = deque()
         self._in_hand: dict[int, _Entry[T]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}  # oldest first
+        self._urgent: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
         self._admission = AdmissionControl(self._capacity, self._most_bytes)
         self._waiting, self._hurried_until = 0, 0.0  # threads in `wait_idle`, and when to stop hurrying for them
         self._closed = self._over = self._asleep = self._is_cut_short = False
@@ -347,6 +339,15 @@ class Worker(Generic[T]):
         self._wake: asyncio.Event | None = None
         self._ticked = 0.0
         self._no_room_since: float | None = None
+
+    def forget_queued(self) -> None:
+        """Let go of the queued items in a forked child, where they belong to the parent's worker.
+
+        Nothing else of that worker is let go: the deletion of a running task or of an event loop, whose epoll both
+        processes share, would harm.
+        """
+        self._items.clear()
+        self._taken.clear()
 
     @property
     def size(self) -> int:
@@ -408,6 +409,21 @@ class Worker(Generic[T]):
         """Start the worker's thread before there is any item, for periodic work, and return whether it runs."""
         with self._lock:
             return self._thread is not None or (not self._closed and self._start())
+
+    def run_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run the coroutine function *work* in a task before all queued items, whether an exporter has room or not.
+
+        For work that a thread of the application waits for: nobody else does, `wait_idle` included.
+
+        Returns:
+            Whether the worker runs; if not, *work* is never called.
+        """
+        with self._lock:
+            if self._closed or (self._thread is None and not self._start()):
+                return False
+            self._urgent.append(work)
+            self._wake_up()
+            return True
 
     def wait_idle(self, timeout: float, reserved: Callable[[int], float] = lambda _: 0.0) -> bool:
         """Wait at most *timeout* seconds for all items, and return whether every item has been handled.
@@ -540,6 +556,8 @@ class Worker(Generic[T]):
 
     async def _sleep(self, loop: asyncio.AbstractEventLoop, wake: asyncio.Event, *, busy: bool) -> None:
         with self._lock:
+            if self._urgent:
+                return
             wake.clear()
             self._asleep = not busy and not self._items
             # An item that arrives just now, or while the thread is busy, wakes no thread: the alarm bounds the wait.
@@ -555,12 +573,22 @@ class Worker(Generic[T]):
         Return False if there was nothing to do.
         """
         done: asyncio.Future[bool] = loop.create_future()
+
+        def handle() -> None:
+            try:
+                done.set_result(self._handle_round())
+            except Exception as error:  # the thread must go on: the next round, after a pause, tries again
+                faults.record("background work", error)
+                done.set_result(False)
+
         # Not inside this task, which the user's code that runs there could find as the current task and cancel.
-        loop.call_soon(lambda: done.set_result(self._handle_round()))
+        loop.call_soon(handle)
         return await done
 
     def _handle_round(self) -> bool:
         """Handle queued items for a few milliseconds, and return whether there was anything to do."""
+        while self._urgent and not self._over:
+            self._run_task(self._urgent.popleft()())
         until = monotonic() + (_ROUND_SECONDS if len(self._tasks) < _MANY_TASKS else _SHORT_ROUND_SECONDS)
         self._weigh_queued(until)
         room = handled = 0
@@ -649,7 +677,10 @@ class Worker(Generic[T]):
         if rest is None:
             self._end(entry)
             return
-        task = asyncio.get_running_loop().create_task(self._finish(entry, rest))
+        self._run_task(self._finish(entry, rest))
+
+    def _run_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 

@@ -16,9 +16,8 @@ from ragtrace.core.labels import Turn
 from ragtrace.core.types import Metric, RagCall
 from ragtrace.evaluation.earlier_turns import MOST_CHARS, shorten
 from ragtrace.system.faults import faults
-from ragtrace.system.forks import call_in_child
 
-_LOST: Final = 8_192
+_MOST_INCOMPLETE: Final = 8_192
 """Most ids of incomplete conversations that are kept."""
 
 
@@ -74,14 +73,9 @@ class Conversations:
         self._whole, self._latest = whole, latest
         self._capacity, self._turns, self._chars, self._seconds = capacity, turns, chars, seconds
         self._clock = clock
-        self.reset()
-        call_in_child(self.reset)
-
-    def reset(self) -> None:
-        """Remove all conversations, and replace the lock, which a fork may have copied while it was held."""
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Conversation] = OrderedDict()
-        self._lost: OrderedDict[str, float] = OrderedDict()
+        self._incomplete: OrderedDict[str, float] = OrderedDict()
         self._total = 0
 
     def __len__(self) -> int:
@@ -112,26 +106,26 @@ class Conversations:
         """
         now = self._clock()
         self._expire(now)
-        if name in self._lost:
-            self._lost[name] = now
-            self._lost.move_to_end(name)
+        if name in self._incomplete:
+            self._incomplete[name] = now
+            self._incomplete.move_to_end(name)
             if not self._latest:
                 return (), None
         known = self._open.setdefault(name, _Conversation())
         self._open.move_to_end(name)
         known.at = now
         before = tuple(known.turns[-self._latest :]) if self._latest else ()
-        whole = self._whole and name not in self._lost
+        whole = self._whole and name not in self._incomplete
         self._set_turns(known, [*known.turns, *said] if whole else self._latest_of(before, said))
         if whole and (len(known.turns) > self._turns or known.chars > self._chars // 8):
-            self._lose(name, now)
+            self._drop_turns(name, now)
             whole = False
             if self._latest:
                 known = self._open[name] = _Conversation(at=now)
                 self._set_turns(known, self._latest_of(before, said))
         turns = tuple(known.turns) if whole else None
         while len(self._open) > self._capacity or self._total > self._chars:
-            self._lose(next(iter(self._open)), now)
+            self._drop_turns(next(iter(self._open)), now)
         return before, turns
 
     def _latest_of(self, before: tuple[Turn, ...], said: tuple[Turn, ...]) -> list[Turn]:
@@ -151,10 +145,10 @@ class Conversations:
             if oldest.at >= now - self._seconds:
                 break
             self._forget(name)
-        while self._lost and next(iter(self._lost.values())) < now - self._seconds:
-            self._lost.popitem(last=False)
+        while self._incomplete and next(iter(self._incomplete.values())) < now - self._seconds:
+            self._incomplete.popitem(last=False)
 
-    def _lose(self, name: str, now: float) -> None:
+    def _drop_turns(self, name: str, now: float) -> None:
         """Drop the turns of an ongoing conversation, and remember that the conversation is incomplete from now on."""
         self._forget(name)
         if not self._whole:
@@ -166,9 +160,9 @@ class Conversations:
                 self._chars,
             )
             return
-        self._lost[name] = now
-        while len(self._lost) > _LOST:
-            self._lost.popitem(last=False)
+        self._incomplete[name] = now
+        while len(self._incomplete) > _MOST_INCOMPLETE:
+            self._incomplete.popitem(last=False)
         faults.warn_once(
             "conversations",
             "a conversation has more turns or characters than are kept (%d turns, %d characters in all conversations): "

@@ -30,9 +30,7 @@ def driver_of(function: Any) -> Driver:
 
     What calling the function returns is seen through partials, static and class methods and callable objects.
     """
-    inner = unwrap(function)
-    if not inspect.isroutine(inner) and not inspect.isclass(inner):
-        inner = getattr(cast("type[object]", type(inner)), "__call__", inner)
+    inner = called_function(function)
     if inspect.iscoroutinefunction(inner):
         if type(function) is not _FUNCTION:
             return _drive_async
@@ -43,6 +41,14 @@ def driver_of(function: Any) -> Driver:
         return driver
     is_lazy = inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
     return _drive_lazy if is_lazy else _drive_plain
+
+
+def called_function(function: Any) -> Any:
+    """Return the function that calling *function* runs: of a partial or a callable object, that inside it."""
+    inner = unwrap(function)
+    if not inspect.isroutine(inner) and not inspect.isclass(inner):
+        inner = getattr(cast("type[object]", type(inner)), "__call__", inner)
+    return inner
 
 
 def _drive_lazy(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -141,7 +147,7 @@ def _drive_generator(call: Invocation, source: Generator[Any, Any, Any]) -> Gene
 
 async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
     call.begin()
-    resume: Callable[[], Awaitable[Any]] = partial(_start_async_generator, source)
+    resume: Callable[[], Awaitable[Any]] = partial(start_async_generator, source)
     leaving = False
     while True:
         try:
@@ -168,7 +174,7 @@ async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, A
         call.resumed()
 
 
-def _start_async_generator(source: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
+def start_async_generator(source: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
     """Start an asynchronous generator without registering it with the event loop.
 
     The driver closes *source*. Were both registered, the loop would close both at once when it shuts down, and one of

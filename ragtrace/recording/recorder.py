@@ -1,8 +1,17 @@
 """Recorder of one step: one run of a decorated function, of a `ragtrace.call` block, or of a framework's component.
 
-Query, documents and answer are extracted from the step's arguments and result. While the application waits, values that
+Query, documents and answer are extracted from the run's arguments and result. While the application waits, values that
 are immutable are only kept; they are extracted on ragtrace's background thread. JSON, redaction and hashing are done
 later, elsewhere.
+
+**Who runs what.** A recorder has no lock: it belongs to one thread at a time.
+
+    until the hand-over    the application's threads, one after another: `begin`, `piece`, `done` or `end`
+    hand-over              `_hand_over`, once: sets `Step.ended` and gives step and recorder to the runtime
+    afterwards             the background thread: `read` or `clear`, through `Step.complete` and `Step.clear_texts`
+
+**What is kept.** Arguments and result are each in one of three states: given, kept (immutable, and not read yet), and
+read (in the fields of the step). What is mutable goes from given to read at once.
 
 "Call" means a RAG call here, which is made of steps. Functions, blocks and components have runs.
 """
@@ -16,16 +25,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from opentelemetry.context import Context, get_current
 from opentelemetry.trace import get_current_span
 
-from ragtrace.capture import AnswerStream, find_answer, find_documents, find_tool_result, warn_not_found
+from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, find_tool_result, warn_not_found
 from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments
 from ragtrace.capture.documents import MAX_DOCUMENTS
 from ragtrace.capture.exceptions import message_of, traceback_of
 from ragtrace.capture.fields import full_name_of
-from ragtrace.capture.providers import Client, provider_among, provider_of
+from ragtrace.capture.providers import provider_of
 from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
 from ragtrace.core.step import FINDING_KINDS, CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
 from ragtrace.core.types import Timing, Usage
-from ragtrace.system import framework_runs
+from ragtrace.span_reading.intake import open_step
+from ragtrace.system import forks, framework_runs
 from ragtrace.system.context import RECORDER_KEY, SPAN_KEY
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.spans.writer import SPAN_KINDS, SpanWriter
@@ -53,14 +63,6 @@ _IMMUTABLE_TYPES: Final = frozenset(map(id, (str, bytes, int, float, bool, type(
 """Ids of immutable classes. Not the classes: a metaclass may prevent hashing."""
 _class_of: Callable[[object], type[object]] = type
 """`type`, annotated for the type checker: `typing.cast` would cost a function call at run time."""
-_process = object()
-"""Marker of this process, replaced in a forked child: a comparison of markers costs less than `os.getpid`."""
-
-
-def mark_forked() -> None:
-    """Mark all steps in progress as belonging to the parent process, when called in a forked child."""
-    global _process
-    _process = object()
 
 
 class StepSpec(NamedTuple):
@@ -175,7 +177,7 @@ def current_recorder(context: Context) -> StepRecorder | None:
     # steps of a forked child, as the RAG call belongs to the parent process and ends there.
     builder: CallBuilder | None = recorder.call_builder
     ended = recorder.step.ended if builder is None else builder.root.ended
-    return None if ended or recorder.process is not _process else recorder
+    return None if ended or recorder.process is not forks.process else recorder
 
 
 class StepRecorder:
@@ -204,21 +206,25 @@ class StepRecorder:
     _counts_as_dropped = False
     """Whether the dropped step is the root of a RAG call, which is then counted as sampled out."""
     _ended_at: float | None = None
+    """End of a run that `done` has ended, in monotonic seconds; None: `end` was given the times."""
     _kept_arguments: Arguments | None = None
+    """Immutable arguments that are not read yet; None: there are none."""
     _kept_result: object = _NOTHING
-    _stream: AnswerStream | None = None
-    _pieces: list[object] | None = None
-    _clients: tuple[Client, ...] = ()
-    """Clients among the attributes of the instance on which a method is called."""
+    """Immutable result that is not read yet, or `_NOTHING`."""
+    _answer_stream: AnswerStream | None = None
+    """Pieces of a streamed answer; None: none has come."""
+    _yielded_documents: list[object] | None = None
+    """What a retrieval or tool has yielded; None: nothing."""
 
     def __init__(
         self, runtime: RecordingRuntime, spec: StepSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any], bound: bool
     ) -> None:
         self.step = step = Step()
         step.kind, step.name, step.workflow = spec.kind, spec.name, spec.workflow
-        self.process = _process
+        self.process = forks.process
         self._runtime, self._spec, self._bound = runtime, spec, bound
-        self._arguments: Arguments | None = (args, kwargs)
+        self._given_arguments: Arguments | None = (args, kwargs)
+        """Arguments that are neither kept nor read yet; None from then on."""
 
     def begin(self, outside: Context | None = None, started: StartTime | None = None) -> Context | None:
         """Begin to record the run: start a span, keep the arguments, find the enclosing RAG call. Never raises.
@@ -237,22 +243,22 @@ class StepRecorder:
             step, writer = self.step, self._runtime.writer
             fast = writer.fast  # makes spans at less cost than the SDK; None: the SDK makes them
             if fast is None:
-                self._keep_arguments()
+                self._keep_or_read_arguments()
                 self.read()  # processors and samplers see the attributes of an SDK span as soon as it starts
                 step.span = span = writer.start_sdk_span(step, outside, None if started is None else started.start_ns)
             else:
                 if not fast.ids_only:  # the head sampler wants to see name and attributes, too
-                    self._keep_arguments()
+                    self._keep_or_read_arguments()
                 step.span = span = fast.start_span(outside, SPAN_KINDS[step.kind], self._start_attributes)
                 if started is not None:  # a component run is often recorded only after it has begun
                     fast.backdate(span, started.start_ns)
             if not span.is_recording() and (fast or writer).drops_children and not self._runtime.scores_head_dropped:
                 context = self._drop(span, outside)
             else:
-                begins_call = self._place(outside)
+                begins_call = self._join_or_begin_call(outside)
                 if begins_call and SPAN_KEY in outside and fast is not None:
                     fast.separate_root(span, outside)  # from a span that goes to another provider's backend
-                self._keep_arguments()
+                self._keep_or_read_arguments()
                 context = Context({**outside, SPAN_KEY: span, RECORDER_KEY: self})
         except Exception as error:
             # A span that was started is never ended, and so never exported. The function runs unrecorded.
@@ -275,7 +281,7 @@ class StepRecorder:
         self._counts_as_dropped = self.step.kind not in FINDING_KINDS and current_recorder(outside) is None
         return Context({**outside, SPAN_KEY: span, RECORDER_KEY: DroppedTrace(span)})
 
-    def _place(self, outside: Context) -> bool:
+    def _join_or_begin_call(self, outside: Context) -> bool:
         """Add the step to the enclosing RAG call, or begin a new one, and return whether a RAG call was begun.
 
         A retrieval outside any RAG call is kept as an orphan, for a later generation under the same parent span.
@@ -284,6 +290,9 @@ class StepRecorder:
         if RECORDER_KEY in outside and (recorder := current_recorder(outside)) is not None:
             step.parent, builder = recorder.step, recorder.call_builder
             if builder is not None:
+                if outside.get(SPAN_KEY) is not recorder.step.span:  # another instrumentation's span, of a tool say
+                    inner = open_step(get_current_span(outside).get_span_context().span_id)
+                    step.parent = inner or recorder.step
                 self.call_builder = builder
                 builder.steps.append(step)
                 return False
@@ -302,14 +311,8 @@ class StepRecorder:
     def replace_arguments(self, kwargs: Mapping[str, Any]) -> None:
         """Replace the recorded arguments by *kwargs*, because some of them were unknown when the run began."""
         if not self.is_dropped and not self.step.ended:
-            self._arguments = ((), kwargs)
-            self._keep_arguments()
-
-    def take_instance(self, instance: object) -> None:
-        """Remember the model clients among the attributes of *instance* (`self`), to find the provider."""
-        clients = self._spec.arguments.clients
-        if clients is not None and self._spec.provider is None:
-            self._clients = clients.of_instance(instance)
+            self._given_arguments = ((), kwargs)
+            self._keep_or_read_arguments()
 
     def take_provider(self, found: object) -> None:
         """Set the model provider that a stream or its first chunk shows, if any."""
@@ -321,30 +324,30 @@ class StepRecorder:
         if self.is_dropped:
             return
         if self.step.kind in FINDING_KINDS:
-            self._pieces = [] if self._pieces is None else self._pieces
-            if len(self._pieces) < _MOST_YIELDED_DOCUMENTS:
-                self._pieces.append(piece)
+            self._yielded_documents = [] if self._yielded_documents is None else self._yielded_documents
+            if len(self._yielded_documents) < _MOST_YIELDED_DOCUMENTS:
+                self._yielded_documents.append(piece)
             else:
                 faults.warn_once(
                     "capture.documents.cut", "only %d yielded documents are recorded", _MOST_YIELDED_DOCUMENTS
                 )
             return
-        if self._stream is None:
-            self._stream = AnswerStream()
+        if self._answer_stream is None:
+            self._answer_stream = AnswerStream()
             if type(piece) is not str:
                 self.take_provider(piece)
-        self._stream.add(piece if self._spec.select_result is None else self._spec.select_result(piece))
+        self._answer_stream.add(piece if self._spec.select_result is None else self._spec.select_result(piece))
 
     def done(self, value: object) -> None:
         """Record the end of a run that returned *value*, which is neither a stream nor an awaitable. Never raises."""
         try:
-            if self.is_dropped or self.process is not _process:
+            if self.is_dropped or self.process is not forks.process:
                 self._count_dropped()
                 return
             # `read` makes the step's timing of this, on the background thread: the application waits here.
             self._ended_at, self.step.end_ns = perf_counter(), time_ns()
             try:
-                self._keep_result(value, streamed=False)
+                self._keep_or_read_result(value, streamed=False)
             except Exception as error:
                 faults.record("capture of results", error)
             self._hand_over()
@@ -364,7 +367,7 @@ class StepRecorder:
             abandoned: whether the stream was left before its end.
             streamed: whether the function returned a stream, read or not.
         """
-        if self.is_dropped or self.process is not _process:
+        if self.is_dropped or self.process is not forks.process:
             self._count_dropped()
             return
         step = self.step
@@ -377,14 +380,15 @@ class StepRecorder:
                     message = message_of(error) if shows_content else None
                     stacktrace = traceback_of(error, messages=shows_content)[-_STACKTRACE_CHARS:]
                 step.error = ErrorRecord(full_name_of(type(error)), message, stacktrace)
-            if error is None or step.kind not in FINDING_KINDS or self._pieces:
-                self._keep_result(value, streamed=streamed)
+            if error is None or step.kind not in FINDING_KINDS or self._yielded_documents:
+                self._keep_or_read_result(value, streamed=streamed)
         except Exception as fault:
             faults.record("capture of results", fault)
         finally:
             self._hand_over()
 
     def _hand_over(self) -> None:
+        """End the step and give it to the runtime. From here on, this thread changes neither step nor recorder."""
         step, builder = self.step, self.call_builder
         step.deferred_reading, step.ended, self.current = self, True, None
         if builder is not None and builder.root is step:
@@ -393,11 +397,15 @@ class StepRecorder:
             self._runtime.step_ended(builder, step)
 
     def _count_dropped(self) -> None:
+        """End a step that nothing is recorded of, and count the RAG call that it would have been the root of.
+
+        That is a step that the head sampler dropped, or one that a forked child ends: it belongs to the parent process.
+        """
         self.step.ended = True
-        if self._counts_as_dropped and self.process is _process:
+        if self._counts_as_dropped and self.process is forks.process:
             self._runtime.head_dropped(self.step.workflow)
 
-    def _keep_arguments(self) -> None:
+    def _keep_or_read_arguments(self) -> None:
         """Keep the function's arguments, to read query and documents from them in the background.
 
         If any is mutable, they are read at once.
@@ -407,50 +415,60 @@ class StepRecorder:
             step.provider = spec.provider
         if spec.model is not None:
             step.request_model = spec.model
-        arguments = self._arguments
+        arguments = self._given_arguments
         if arguments is None:
             return
-        self._arguments = None
+        self._given_arguments = None
         try:
             # `can_wait` is False if a function of the user selects from the arguments. Such a function runs on the
             # application's thread and in its context, on which it may depend, although the application waits for it.
             self._kept_arguments = _immutable_arguments(*arguments) if spec.arguments.can_wait else None
             if self._kept_arguments is None:
-                self._take_arguments(spec.arguments.extract(*arguments, self._bound))
+                self._fill_from_arguments(spec.arguments.extract(*arguments, self._bound))
         except Exception as error:
             faults.record("capture of arguments", error)
 
-    def _keep_result(self, value: Any, *, streamed: bool) -> None:
-        """Keep an immutable result to be extracted later, and extract a mutable result at once.
-
-        Functions of the user that select from the result run here, on the application's thread.
-        """
-        spec, step = self._spec, self.step
-        if step.kind in FINDING_KINDS:
-            if streamed:
-                value = self._pieces
-            if spec.select_result is not None:
-                value = spec.select_result(value)
-        elif value is not None:
-            if spec.select_sources is not None:
-                step.documents = find_documents(spec.select_sources(value))
-            if spec.select_result is not None and not streamed:
-                try:
-                    value = spec.select_result(value)
-                except Exception as error:
-                    faults.record(f"answer= of {spec.arguments.function_name}", error)
+    def _keep_or_read_result(self, value: Any, *, streamed: bool) -> None:
+        """Keep an immutable result, to extract texts from it in the background. A mutable one is read at once."""
+        if streamed and self.step.kind in FINDING_KINDS:
+            value = self._yielded_documents
+        if self._spec.select_result is not None or self._spec.select_sources is not None:
+            value = self._select_from_result(value, streamed=streamed)
         kept = value if type(value) is str else _immutable_copy(value)
         if kept is _MUTABLE:
             self.read()  # the arguments first, then the result
-            self._take_result(value)
+            self._fill_from_result(value)
         else:
             self._kept_result = kept
+
+    def _select_from_result(self, value: Any, *, streamed: bool) -> Any:
+        """Return what the user's function selects from a result, having filled in the sources that another selects.
+
+        Both functions run here, on the application's thread. One that raises for an answer or its sources selects
+        nothing, and the result is recorded as it is; for documents, it raises.
+        """
+        spec, step = self._spec, self.step
+        if step.kind in FINDING_KINDS:
+            return value if spec.select_result is None else spec.select_result(value)
+        if value is None:
+            return None
+        if spec.select_sources is not None:
+            try:
+                step.documents = find_documents(spec.select_sources(value))
+            except Exception as error:  # the answer is kept all the same
+                faults.record(f"sources= of {spec.arguments.function_name}", error)
+        if spec.select_result is not None and not streamed:  # pieces of a stream were selected one by one
+            try:
+                return spec.select_result(value)
+            except Exception as error:
+                faults.record(f"answer= of {spec.arguments.function_name}", error)
+        return value
 
     # --- reading of what was kept, mostly on the background thread ----------------------------------------------------
 
     def clear(self) -> None:
         """Drop the recorded arguments, result and stream without reading them."""
-        self._arguments = self._kept_arguments = self._stream = self._pieces = None
+        self._given_arguments = self._kept_arguments = self._answer_stream = self._yielded_documents = None
         self._kept_result = _NOTHING
 
     def read(self) -> None:
@@ -460,18 +478,18 @@ class StepRecorder:
         try:
             if arguments is not None:
                 # They are texts, numbers and lists of texts: no messages need to be looked for in them.
-                self._take_arguments(self._spec.arguments.extract(*arguments, self._bound, is_immutable=True))
+                self._fill_from_arguments(self._spec.arguments.extract(*arguments, self._bound, is_immutable=True))
         except Exception as error:
             faults.record("capture", error)
         if self._ended_at is not None:
             self.step.timing = Timing(self._ended_at - self.started_at)
         try:
             if result is not _NOTHING:
-                self._take_result(result)
+                self._fill_from_result(result)
         except Exception as error:
             faults.record("capture", error)
 
-    def _take_arguments(self, found: ExtractedArguments) -> None:
+    def _fill_from_arguments(self, found: ExtractedArguments) -> None:
         spec, step = self._spec, self.step
         step.query, step.top_k = found.query, found.top_k
         step.conversation_id, step.user_id = found.session, found.user
@@ -484,31 +502,28 @@ class StepRecorder:
                 step.reranked = found.documents
         elif spec.kind == "generate":
             step.documents = found.documents
-            clients = spec.arguments.clients
-            if step.provider is None and clients is not None:
-                provider = found.provider
-                if provider is None and self._clients:
-                    # `client()` follows a weak reference to a model client: no model is called.
-                    provider = provider_among(client() for client in self._clients) or ""
-                # `in_function` looks at the variables to which the function's code refers.
-                step.provider = clients.in_function() if provider is None else provider
+            step.provider = found.provider if step.provider is None else step.provider
 
-    def _take_result(self, value: object) -> None:
+    def _fill_from_result(self, value: object) -> None:
         spec, step = self._spec, self.step
         if step.kind in FINDING_KINDS:
             step.documents = find_documents(value) if step.kind == "retrieve" else find_tool_result(value)
             if step.documents is None and not step.abandoned:
                 warn_not_found("documents", spec.arguments.function_name, value)
-            return
-        if type(value) is str and self._stream is None:
+        elif type(value) is str and self._answer_stream is None:
             step.answer = value
-            return
+        else:
+            self._fill_answer(value)
+
+    def _fill_answer(self, value: object) -> None:
+        """Fill in the answer of a generation or trace from a streamed answer, from the returned *value*, or both."""
+        step = self.step
         returned = None if value is None else find_answer(value)
-        streamed = None if self._stream is None else self._stream.answer()
-        is_unread = step.abandoned and self._stream is None
+        streamed = None if self._answer_stream is None else self._answer_stream.answer()
+        is_unread = step.abandoned and self._answer_stream is None
         if is_unread and returned is not None and returned.text == "":
             returned.text = None  # nobody has read the stream, so that the answer is not known to be empty
-        if value is not None or self._stream is not None:
+        if value is not None or self._answer_stream is not None:
             # A response that has documents but neither words nor tool calls holds a stream that was not recorded.
             step.answer_found = any(
                 found is not None and (found.text is not None or found.tool_calls > 0) for found in (returned, streamed)
@@ -517,26 +532,33 @@ class StepRecorder:
             # A generation that returned None: an empty answer, not one that was not found.
             step.answer_found = not is_unread
         for found in (returned, streamed):  # the streamed text last: it is the answer, the object may have the sources
-            if found is None:
-                continue
-            step.answer = found.text if found.text is not None else step.answer
-            step.response_model = found.model or step.response_model
-            step.response_id = found.response_id or step.response_id
-            step.finish_reasons = found.finish_reasons or step.finish_reasons
-            if found.input_tokens is not None or found.output_tokens is not None:
-                step.usage = Usage(found.input_tokens, found.output_tokens)
-            if step.kind == "generate":
-                step.provider = step.provider or found.provider
-            step.cut_chars += found.cut_chars
-            step.documents = found.documents if step.documents is None else step.documents
+            if found is not None:
+                _merge_answer(step, found)
         if step.kind == "generate":
             is_missing = returned is None and streamed is None
-        else:  # a trace whose result has no answer, and which has no generation with one
-            others = () if self.call_builder is None else self.call_builder.steps
-            is_missing = value is not None and step.answer is None and bool(others)
-            is_missing = is_missing and all(each.kind != "generate" for each in others)
+        else:
+            is_missing = value is not None and step.answer is None and self._lacks_generation()
         if is_missing and step.error is None and not is_unread:
-            warn_not_found("answer", spec.arguments.function_name, value)
+            warn_not_found("answer", self._spec.arguments.function_name, value)
+
+    def _lacks_generation(self) -> bool:
+        """Return whether the RAG call has steps, but none that may have its answer."""
+        steps = () if self.call_builder is None else self.call_builder.steps
+        return bool(steps) and all(each.kind != "generate" for each in steps)
+
+
+def _merge_answer(step: Step, found: Answer) -> None:
+    """Add to *step* what was found in a returned object or in a stream. Texts found later take precedence."""
+    step.answer = found.text if found.text is not None else step.answer
+    step.response_model = found.model or step.response_model
+    step.response_id = found.response_id or step.response_id
+    step.finish_reasons = found.finish_reasons or step.finish_reasons
+    if found.input_tokens is not None or found.output_tokens is not None:
+        step.usage = Usage(found.input_tokens, found.output_tokens)
+    if step.kind == "generate":
+        step.provider = step.provider or found.provider
+    step.cut_chars += found.cut_chars
+    step.documents = found.documents if step.documents is None else step.documents
 
 
 def _immutable_copy(value: Any) -> Any:

@@ -22,6 +22,7 @@ from ragtrace.report.comparison import (
     compared_groups,
     estimate_by_group,
     latest_estimate,
+    overall_values,
     recent_change,
     release_names,
 )
@@ -30,6 +31,7 @@ from ragtrace.report.model import (
     MOST_POINTS,
     CorrectedRate,
     EvaluatorCost,
+    LikelyStatement,
     MetricReport,
     Period,
     Report,
@@ -57,11 +59,7 @@ _GRADED_BY: Final[Mapping[str, tuple[str, ...]]] = {"hallucinated": ("hallucinat
 """Metrics that grade how bad an answer is, in order of preference, for each headline metric that is true or false."""
 _MOST_ROLLOUTS: Final = 4
 _FEWEST_POINTS: Final = 8
-_JUDGED_PER_POINT: Final = 30
-"""Fewest judged calls, on average, of a point on the timeline: with fewer, the interval is too wide to be useful."""
 _MOST_BASELINES: Final = 5
-_READ_PER_ANSWER: Final = 40
-"""Number of calls that are read for each answer shown, as the same question may have gone wrong many times."""
 _MOST_READ: Final = 2_000
 
 
@@ -72,6 +70,10 @@ def build_report(
     compare: str = "previous",
     worst: int = 10,
     made_at: float | None = None,
+    *,
+    model: str | None = None,
+    release: str | None = None,
+    metric: str | None = None,
 ) -> Report:
     """Build the report on the RAG calls of *period* from the local history at *path*.
 
@@ -82,6 +84,9 @@ def build_report(
         compare: `previous`, `none`, or `A:B`, two releases or models.
         worst: number of the worst answers to show.
         made_at: seconds since the epoch; None: now.
+        model: model of the calls; None: all.
+        release: release of the application that made the calls; None: all.
+        metric: main metric of the report, if it has an estimate; None: the first in order of importance.
 
     Raises:
         SQLiteFileError: there is no history.
@@ -91,13 +96,17 @@ def build_report(
     now = time() if made_at is None else made_at
     since = previous_period(period).start if compare == "previous" else period.start
     with closing(HistoryReader(path)) as reader:
-        columns = reader.columns(since, period.end, workflow)
+        columns = reader.columns(since, period.end, workflow, model=model, release=release)
         oldest = next(iter(reader.time_range() or ()), None)
-        unscored = _unscored_counts(columns, reader.count_unscored(period.start, period.end, workflow))
+        without = reader.count_unscored(period.start, period.end, workflow, model=model, release=release)
+        unscored = _unscored_counts(columns, without)
         chosen = columns.at >= period.start
+        spent = _costs(columns, chosen)
+        columns = columns.without_costs()  # of a million calls, each column has megabytes
         groups = compared_groups(columns, compare, period)
         series_of = {series.key: series for series in score_series(columns)}
         corrections = corrected_rates(reader, columns, chosen)
+        columns = columns.without_evaluations()
         items = [
             _metric_report(
                 columns,
@@ -114,9 +123,12 @@ def build_report(
         items.sort(key=lambda item: _metric_sort_key(item, series_of[item.metric, item.evaluator]))
         measured = [item for item in items if item.judged or item.unscored]
         measured += _never_scored(columns, unscored, measured)
-        headline = next((item for item in measured if item.overall is not None), None)
-        # The worst answers are ranked by the first metric that grades them, else by the headline metric itself.
+        estimated = [item for item in measured if item.overall is not None]
+        headline = next((item for item in estimated if item.metric == metric), next(iter(estimated), None))
+        # The worst answers are ranked by the first metric that grades them, else by the headline metric itself. A
+        # decision judge grades with every score.
         grades = () if headline is None else (*_GRADED_BY.get(headline.metric, ()), headline.metric)
+        grades = grades[-1:] if headline is not None and headline.is_raw else grades
         # Where several evaluators scored a call, the last one counts: the evaluator that scored the live call.
         in_time = sorted(series_of.values(), key=lambda series: not series.added)
         of_grade = ([s for s in in_time if s.estimated and s.metric == grade] for grade in grades)
@@ -124,8 +136,9 @@ def build_report(
         labelling = {series.evaluator for series in series_of.values() if series.metric in STATEMENT_METRICS}
         main = None if headline is None else series_of[headline.metric, headline.evaluator]
         relevance = next((each for each in series_of.values() if each.metric == "context_relevance"), None)
-        grouping = None if main is None else group_bad_calls(reader, columns, main, chosen, relevance)
-        feedback = feedback_summaries(reader, columns, chosen, main)
+        rated = None if main is None or main.is_raw else main
+        grouping = None if rated is None else group_bad_calls(reader, columns, rated, chosen, relevance)
+        feedback = feedback_summaries(reader, columns, chosen, rated)
         problems = _worst_answers(reader, columns, ranked_by, chosen, worst, labelling=labelling)
     in_order = [series_of[item.metric, item.evaluator] for item in items]
     sources = [columns.sources[number] for number in np.unique(columns.source[chosen]).tolist()]
@@ -144,13 +157,15 @@ def build_report(
         recent=None if main is None else recent_change(columns, main, period),
         latest=None if main is None else latest_estimate(columns, main, period),
         problems=problems,
-        spent=_costs(columns, chosen),
+        spent=spent,
         decisions=_sampling_decisions(columns, chosen),
         notes=(*_notes(columns, chosen, measured, groups, period, oldest), *_baseline_notes(path, workflow, now)),
         rollouts=_rollouts(columns, chosen),
         grouping=grouping,
         feedback=feedback,
         rate=None if headline is None else headline_rate(headline),
+        model=model,
+        release=release,
     )
 
 
@@ -169,21 +184,27 @@ def _metric_report(
     unscored: Mapping[str, int],
     corrected: CorrectedRate | None,
 ) -> MetricReport:
-    estimated = series.estimated and bool((series.eligible[chosen] > 0).any())
+    estimated = series.estimated and bool((series.eligible & chosen).any())
+    known = estimated and not series.is_raw
     # Where models are compared, no breakdown by model can have a change.
     model_groups = None if groups is None or groups.kind == "models" else groups
+    overall = overall_values(series, groups) if known else []
+    by_workflow = columns.workflow, columns.workflows, chosen, groups, overall
+    by_model = columns.model, columns.models, chosen, model_groups, overall
     return MetricReport(
         metric=series.metric,
         evaluator=series.evaluator,
         higher_is_better=series.higher_is_better,
         judged=series.count_judged(np.where(chosen, 0, -1), 1)[0],
         overall=series.estimate(chosen) if estimated else None,
-        timeline=_timeline(columns, series, period, oldest) if estimated else (),
-        by_workflow=estimate_by_group(series, columns.workflow, columns.workflows, chosen, groups) if estimated else (),
-        by_model=estimate_by_group(series, columns.model, columns.models, chosen, model_groups) if estimated else (),
+        timeline=_timeline(columns, series, period, oldest) if known else (),
+        by_workflow=estimate_by_group(series, *by_workflow) if known else (),
+        by_model=estimate_by_group(series, *by_model) if known else (),
         box=series.spread(chosen),
         unscored=unscored,
         corrected=corrected,
+        is_raw=series.is_raw,
+        box_before=series.spread(groups.calls_before) if series.is_raw and groups is not None else None,
     )
 
 
@@ -192,7 +213,8 @@ def _metric_sort_key(item: MetricReport, series: ScoreSeries) -> tuple[object, .
     preference = HEADLINE_METRICS.index(item.metric) if item.metric in HEADLINE_METRICS else len(HEADLINE_METRICS)
     latest = int(np.flatnonzero(series.eligible).max(initial=-1))
     nothing = not (item.judged or item.unscored)
-    return nothing, item.overall is None, preference, item.metric, series.added, -latest, -item.judged
+    unknown = item.overall is None, preference, series.is_raw
+    return nothing, *unknown, item.metric, series.added, -latest, -item.judged
 
 
 def _timeline(
@@ -204,7 +226,8 @@ def _timeline(
     """
     start = period.start if oldest is None else max(period.start, min(oldest, period.end - 1.0))
     judged = series.count_judged(np.where((columns.at >= start) & (columns.at < period.end), 0, -1), 1)[0]
-    parts = divide_period(Period(start, period.end), min(MOST_POINTS, max(_FEWEST_POINTS, judged // _JUDGED_PER_POINT)))
+    # Fewest judged calls, on average, of a point on the timeline: with fewer, the interval is too wide to be useful.
+    parts = divide_period(Period(start, period.end), min(MOST_POINTS, max(_FEWEST_POINTS, judged // 30)))
     edges = np.array([part.start for part in parts] + [parts[-1].end])
     group = np.searchsorted(edges, columns.at, side="right") - 1
     group = np.where(group < len(parts), group, -1)
@@ -357,7 +380,8 @@ def _worst_answers(
         badness[here] = (1.0 - series.score if series.higher_is_better else series.score)[here]
         by[here] = number
     order = np.lexsort((-columns.at, -badness))
-    order = order[badness[order] > 0][: min(count * _READ_PER_ANSWER, _MOST_READ)]
+    # Number of calls that are read for each answer shown, as the same question may have gone wrong many times.
+    order = order[badness[order] > 0][: min(count * 40, _MOST_READ)]
     kept: dict[tuple[object, object], tuple[int, CallTexts]] = {}
     repeats: dict[tuple[object, object], int] = {}
     for at in order.tolist():
@@ -410,9 +434,20 @@ def _worst_answer(
         passages=_chunks(body, unsupported),
         explanation=str(evidence.get("explanations", {}).get(series.metric, "")),
         repeats=repeats,
+        is_raw=series.is_raw,
         texts_kept=bool(body) and not body.get("without_texts"),
         among=among,
         compared=bool(marks) and series.evaluator not in labelling,
+        statements=tuple(
+            LikelyStatement(
+                answer[int(claim["start"]) : int(claim["end"])],
+                float(claim["probability"]),
+                tuple(int(rank) + 1 for rank in claim.get("evidence", ())),
+            )
+            for claim in evidence.get("claims", ())
+            if claim.get("probability") is not None
+        ),
+        number=texts.number,
     )
 
 

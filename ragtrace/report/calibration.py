@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import numpy as np
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import UNCALIBRATED
 from ragtrace.estimates import (
     NOT_CALIBRATED,
     Agreement,
     CalibrationKey,
     Estimate,
     JudgeCalibration,
+    Moments,
     Threshold,
     agreement,
     estimate_mean,
@@ -27,11 +29,22 @@ from ragtrace.estimates import (
     recommend_threshold,
     write_calibration,
 )
-from ragtrace.estimates.calibration import label_sums
+from ragtrace.estimates.calibration import STALE, TOO_FEW_LABELS, label_sums
 from ragtrace.estimates.corrected import LabelledCall, corrected_rate
+from ragtrace.estimates.curve_fitting import (
+    DiagramBar,
+    FittedScores,
+    effective_labels,
+    fit_scores,
+    picking_shares,
+    reliability_diagram,
+)
+from ragtrace.estimates.false_blocks import FalseBlocks, LabelledAnswer, count_false_blocks
+from ragtrace.estimates.score_curve import FEWEST_FOR_RATE, ScoreCalibration, ScoreCurve
 from ragtrace.history.reading import HistoryReader
 from ragtrace.judges.llm.prompts import prompt_hash_of
 from ragtrace.labels.label_store import Label, LabelStore, Pick, labels_in, picks_in
+from ragtrace.report.cascade import cascade_estimate
 from ragtrace.report.model import UNRELIABLE, CorrectedRate
 from ragtrace.report.series import ScoreSeries, score_series
 
@@ -74,6 +87,8 @@ class JudgedCalls:
     """Version of the metric for each call; empty for a call that this judge did not score."""
     newest_evaluator: str
     """Judge of the newest judged call, as "id@version"; labels are stale if it is not the judge of `series`."""
+    is_decision: bool = False
+    """Whether it is a decision judge, whose scores are no rates without labels."""
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -117,24 +132,30 @@ def judged_calls(
         stored = columns.series[number]
         if stored.metric == metric and columns.evaluators[stored.evaluator] == series.evaluator:
             versions[call] = stored.version
-    return JudgedCalls(columns, series, identity, can & (series.weight > 0), versions, newest.evaluator)
+    judged = can & (series.weight > 0)
+    return JudgedCalls(columns, series, identity, judged, versions, newest.evaluator, series.is_raw)
 
 
-def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None) -> list[Pick]:
+def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None, curve: ScoreCurve | None = None) -> list[Pick]:
     """Draw a random sample of about *number* judged calls for labelling, and record the inclusion probability of each.
 
     Half of the sample is spread over all judged calls alike, half evenly over the strata, which are the combinations of
     workflow, verdict of the judge and score of the screen (below its median or not). So no judged call has the
-    probability 0.
+    probability 0. Of a decision judge's calls, the other half goes where the label is least certain (`picking_shares`).
 
     Args:
         calls: the judged calls.
         number: calls to pick; all of them if there are no more.
         seed: seed of the random numbers; None: another each time.
+        curve: curve of the decision judge's scores that may be called calibrated; None: raw scores are used.
     """
     columns, positions = calls.columns, np.flatnonzero(calls.judged)
     if not len(positions):
         return []
+    if calls.is_decision:
+        raw = calls.series.score[positions]
+        known = raw if curve is None else np.array([curve.probability(score) for score in raw.tolist()])
+        return _draw(calls, positions, picking_shares(known), number, seed)
     screen = next((each for each in score_series(columns) if each.metric == _SCREEN), None)
     seen = np.zeros(len(columns)) if screen is None else np.nan_to_num(screen.score)
     keys = np.stack(
@@ -147,6 +168,11 @@ def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None) -> list
     _, stratum, size = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
     stratum = stratum.ravel()
     share = _ALIKE / len(positions) + (1.0 - _ALIKE) / len(size) / size[stratum]
+    return _draw(calls, positions, share, number, seed)
+
+
+def _draw(calls: JudgedCalls, positions: NDArray[np.int64], share: Floats, number: int, seed: int | None) -> list[Pick]:
+    """Draw about *number* of the calls at *positions*, with probabilities in proportion to *share*."""
     probability = _inclusion_probabilities(share, min(number, len(positions)))
     random = np.random.default_rng(seed)
     order = random.permutation(len(positions))
@@ -295,6 +321,14 @@ class Calibration:
     """Badness and weight, as in `LabelledPoint`, of each call that counts in `unsure`."""
     disagreements: tuple[Disagreement, ...]
     """Disagreements, the largest difference first, and of equal ones the one that stands for the most calls first."""
+    scores: ScoreCalibration | None = None
+    """Curve of a decision judge's scores of badness; None: the judge is another one, or there are no labels."""
+    diagram: tuple[DiagramBar, ...] = ()
+    """Reliability diagram of the curve, by calls that it was not fitted to."""
+    effective_labels: float | None = None
+    """Number of labels alone, drawn at random, that would make the corrected interval as narrow; None: not known."""
+    decision_judge: str = ""
+    """Decision judge whose scores of the calls count in `corrected`, beside this judge's; empty: there is none."""
 
     @property
     def alpha(self) -> float | None:
@@ -322,6 +356,13 @@ class Calibration:
             "them good and with all of them bad"
         )
 
+    @property
+    def blocks(self) -> FalseBlocks:
+        """Numbers of labelled answers that a guard would block. A call without a clear label counts as good."""
+        answers = [LabelledAnswer(point.badness, point.label > 0.5, point.weight) for point in self.points]
+        unsure = [LabelledAnswer(badness, False, weight) for badness, weight in self.unsure_points]
+        return count_false_blocks([*answers, *unsure])
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibration to the file at *path*, keeping the calibrations of other metrics and judges in the
         file.
@@ -334,7 +375,10 @@ class Calibration:
             raise SettingsError("no picked call is labelled yet, so there is nothing to save; label the picked calls")
         up = self.higher_is_better
         sums = _label_sums(self.points, self.unsure_points, up)
-        write_calibration(path, JudgeCalibration(self.key, time(), self.labelled, up, self.score_threshold, sums))
+        entry = JudgeCalibration(
+            self.key, time(), self.labelled, up, self.score_threshold, sums, self.scores, self.blocks
+        )
+        write_calibration(path, entry)
 
 
 class _RatedCalls(NamedTuple):
@@ -450,27 +494,112 @@ def _corrected_rate(
     rated = [at for at in all_rated.points if chosen[at]]
     unsure = [at for at in all_rated.unsure if chosen[at]]
     served = reader.served_models(evaluator)
-    if len(rated) >= FEWEST_LABELS:
-        (moments,) = calls.series.moments(np.where(chosen & calls.known, 0, -1), 1)
-        mine = [all_rated.calls[at] for at in (*rated, *unsure)]
-        estimate = corrected_rate(mine, moments, metric=metric, evaluator=evaluator)
+    if len(rated) >= (FEWEST_FOR_RATE if calls.is_decision else FEWEST_LABELS):
+        mine = {at: all_rated.calls[at] for at in (*rated, *unsure)}
+        scored = calls.series
+        if calls.is_decision:
+            scored, mine, _ = _calibrated(calls, mine, reader, chosen)
+        (moments,) = scored.moments(np.where(chosen & calls.known, 0, -1), 1)
+        estimate, first = _by_all_stages(calls, mine, moments, reader, chosen)
+        stale = _validity(calls, rated, served)[1]
+        if calls.is_decision:
+            estimate = _decision_rate(estimate, len(rated), stale)
         if series.higher_is_better:
             estimate = _complement(estimate)
         doubt = _between_reviewers(all_rated.given[at] for at in rated).doubt
-        estimate = replace(estimate, stale=_validity(calls, rated, served)[1])
-        return CorrectedRate(estimate, len(rated), doubt, len(unsure))
+        return CorrectedRate(replace(estimate, stale=stale), len(rated), doubt, len(unsure), first)
     everything = judged_calls(reader.columns(0.0, math.inf), identities, metric, evaluator)
     all_rated = _rated_calls(everything, picks_among(everything, picks), labels)
     points, up = all_rated.points, series.higher_is_better
     key, stale = _validity(everything, points, served)
+    curve = _calibrated(everything, all_rated.calls, reader)[2] if points and calls.is_decision else None
     known = JudgeCalibration(
-        key, 0.0, len(points), up, None, _label_sums(points.values(), all_rated.unsure.values(), up)
-    )
+        key, 0.0, len(points), up, None, _label_sums(points.values(), all_rated.unsure.values(), up),
+        None if curve is None else curve.calibration,
+    )  # fmt: skip
     if not points:
         none = missing_estimate(NOT_CALIBRATED, "tuned", "rate", metric=metric)
         return CorrectedRate(replace(none, evaluator=evaluator), 0)
     doubt = _between_reviewers(all_rated.given.values()).doubt
-    return CorrectedRate(known.correct(series.estimate(chosen), stale), len(points), doubt, len(all_rated.unsure))
+    (moments,) = series.moments(np.where(chosen, 0, -1), 1)
+    mean = estimate_mean(moments, metric=metric, evaluator=evaluator)
+    return CorrectedRate(known.correct(mean, stale), len(points), doubt, len(all_rated.unsure))
+
+
+def _calibrated(
+    calls: JudgedCalls,
+    labelled: Mapping[int, LabelledCall],
+    history: CallReader,
+    chosen: NDArray[np.bool_] | None = None,
+) -> tuple[ScoreSeries, dict[int, LabelledCall], FittedScores]:
+    """Replace a decision judge's raw scores by the probabilities of curves that are fitted to the labels.
+
+    A labelled call gets that of the curve fitted without its part of the labels.
+
+    Args:
+        calls: the judged calls.
+        labelled: labelled calls by position, unsure ones among them.
+        history: the history that the calls come from.
+        chosen: calls whose rate is wanted; None: all.
+
+    Returns:
+        Scores of all calls, the labelled calls, and the fit.
+    """
+    series, judged = calls.series, calls.judged if chosen is None else calls.judged & chosen
+    sure = [at for at, call in labelled.items() if call.label is not None]
+    asked = history.questions(calls.columns.number[sure].tolist())
+    traffic = np.flatnonzero(judged)
+    fitted = fit_scores(
+        [labelled[at].score for at in sure],
+        [label for at in sure if (label := labelled[at].label) is not None],
+        [1.0 / (labelled[at].judging_probability * labelled[at].labelling_probability) for at in sure],
+        [_question_of(asked, int(calls.columns.number[at])) for at in sure],
+        np.clip(series.score[traffic], 0.0, 1.0),
+        series.weight[traffic],
+    )
+    score = series.score.copy()
+    score[traffic] = fitted.traffic
+    of_labelled = dict(zip(sure, fitted.labelled.tolist(), strict=True))
+    replaced = {at: call._replace(score=of_labelled.get(at, float(score[at]))) for at, call in labelled.items()}
+    return replace(series, score=score), replaced, fitted
+
+
+def _by_all_stages(
+    calls: JudgedCalls,
+    labelled: Mapping[int, LabelledCall],
+    moments: Moments,
+    history: CallReader,
+    chosen: NDArray[np.bool_] | None = None,
+) -> tuple[Estimate, str]:
+    """Correct a judge's rate by labels and, where a decision judge has scored the calls too, by its scores.
+
+    Args:
+        calls: the judged calls.
+        labelled: labelled calls by position, unsure ones among them.
+        moments: the judge's sums over the calls.
+        history: the history that the calls come from.
+        chosen: calls whose rate is wanted; None: all.
+
+    Returns:
+        The corrected rate, and the decision judge of the cascade; empty: there is none.
+    """
+    columns, series = calls.columns, calls.series
+    asked = history.questions(columns.number[list(labelled)].tolist())
+    questions = {at: _question_of(asked, int(columns.number[at])) for at in labelled}
+    wanted = calls.known if chosen is None else chosen & calls.known
+    cascade = cascade_estimate(columns, series, wanted, labelled, questions)
+    if cascade is not None:
+        return cascade
+    return corrected_rate(list(labelled.values()), moments, metric=series.metric, evaluator=series.evaluator), ""
+
+
+def _decision_rate(estimate: Estimate, labels: int, stale: str) -> Estimate:
+    """Return the corrected rate of a decision judge, or a missing one where labels are too few or stale."""
+    reason = TOO_FEW_LABELS if labels < FEWEST_FOR_RATE else STALE if stale else ""
+    if not reason:
+        return estimate
+    none = missing_estimate(reason, estimate.method, estimate.of, metric=estimate.metric, workflow=estimate.workflow)
+    return replace(none, n=estimate.n, evaluator=estimate.evaluator, corrected="labels", stale=stale)
 
 
 def _complement(estimate: Estimate) -> Estimate:
@@ -492,6 +621,25 @@ def _label_sums(
         ((1.0 - z, 1.0 - badness, weight) if up else (z, badness, weight) for badness, z, weight in points),
         ((1.0 - badness if up else badness, weight) for badness, weight in unsure),
     )
+
+
+class LabelledAt(NamedTuple):
+    """Label of a picked call, with the number of calls of the traffic that it stands for."""
+
+    label: float
+    weight: float
+
+
+def labelled_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Label]) -> dict[int, LabelledAt]:
+    """Return the picked calls that are labelled good or bad, by position among the calls of the history.
+
+    Args:
+        calls: the judged calls.
+        picks: the calls that were picked for the metric.
+        labels: the labels for the metric.
+    """
+    points = _rated_calls(calls, picks, labels).points
+    return {at: LabelledAt(point.label, point.weight) for at, point in points.items()}
 
 
 class CallReader(Protocol):
@@ -547,8 +695,27 @@ def fit(
             most_false_alarms,
         )
     key, stale = _validity(calls, rated.given, history.served_models(evaluator))
+    judge = estimate_mean(moments, metric=metric, evaluator=evaluator)
+    by_labels = corrected_rate(list(rated.calls.values()), metric=metric, evaluator=evaluator)
+    corrected, scores, diagram, worth, first = by_labels, None, [], None, ""
+    if calls.is_decision:
+        judge = replace(missing_estimate(UNCALIBRATED, judge.method, judge.of, metric=metric), n=judge.n)
+        if rated.points:
+            scored, mine, fitted = _calibrated(calls, rated.calls, history)
+            (moments,) = scored.moments(np.where(calls.known, 0, -1), 1)
+            corrected = corrected_rate(list(mine.values()), moments, metric=metric, evaluator=evaluator)
+            scores = fitted.calibration
+            points = [rated.points[at] for at in mine if at in rated.points]
+            diagram = reliability_diagram(
+                fitted.labelled.tolist(), [point.label for point in points], [point.weight for point in points]
+            )
+        corrected = _decision_rate(corrected, len(rated.points), stale)
+    else:
+        corrected, first = _by_all_stages(calls, rated.calls, moments, history)
+    ends = corrected.low, corrected.high
+    if (calls.is_decision or first) and ends[0] is not None and ends[1] is not None and by_labels.value is not None:
+        worth = effective_labels(len(rated.points), by_labels.value, ends[1] - ends[0])
     reviewers = tuple(sorted({label.reviewer for mine in rated.given.values() for label in mine}))
-    labelled = list(rated.calls.values())
     alone = {name: [label for label in labels if label.reviewer == name] for name in reviewers}
     return Calibration(
         metric=metric,
@@ -570,13 +737,17 @@ def fit(
             for name, mine in (alone.items() if len(alone) > 1 else ())
         },
         agreement=agreement(*(list(column) for column in zip(*compared, strict=True))) if compared else None,
-        judge=estimate_mean(moments, metric=metric, evaluator=evaluator),
-        labels=corrected_rate(labelled, metric=metric, evaluator=evaluator),
-        corrected=corrected_rate(labelled, moments, metric=metric, evaluator=evaluator),
+        judge=judge,
+        labels=by_labels,
+        corrected=corrected,
         threshold=threshold,
         points=tuple(rated.points.values()),
         unsure_points=tuple(rated.unsure.values()),
         disagreements=tuple(sorted(differing, key=lambda each: (-abs(each.badness - each.label), -each.weight))),
+        scores=scores,
+        diagram=tuple(diagram),
+        effective_labels=worth,
+        decision_judge=first,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.estimates import Interval, agreement
 from ragtrace.labels.label_store import call_of_identity
@@ -28,6 +28,11 @@ def render_calibration(found: Calibration) -> str:
     Raises:
         SettingsError: Jinja2 is not installed.
     """
+    return template_environment().get_template("calibration.html").render(calibration_values(found))
+
+
+def calibration_values(found: Calibration) -> dict[str, Any]:
+    """Return the values that the template of a calibration shows."""
     estimates = (found.judge, found.labels, found.corrected)
     names = ("By the judge, uncorrected", "By the labels alone", "Corrected by the labels")
     rates: list[Row] = [
@@ -52,19 +57,33 @@ def render_calibration(found: Calibration) -> str:
             _FROM_0_TO_1,
         ),
     ]
-    return (
-        template_environment()
-        .get_template("calibration.html")
-        .render(
-            found=found,
-            figures=list(_figures(found)),
-            plots=plots,
-            wording=wording,
-            call_of_identity=call_of_identity,
-            # What the macros of the report use besides.
-            report=None, row=None, whole=None, charts=charts,
-        )
-    )  # fmt: skip
+    if found.diagram:
+        plots.append(
+            (
+                "Labels by calibrated probability (reliability diagram)",
+                "Share of the calls that are labelled bad among calls of similar probability, by curves that were not "
+                "fitted to them, with 95% intervals. Of a curve that can be relied on, most bars hold the probability "
+                "at their left.",
+                [
+                    (f"probability {bar.probability:.3f}", Interval(bar.share, bar.low, bar.high),
+                     f"{bar.low:.1%} to {bar.high:.1%} · {bar.labels} labelled calls")
+                    for bar in found.diagram
+                ],
+                _FROM_0_TO_1,
+            )
+        )  # fmt: skip
+    return {
+        "found": found,
+        "figures": list(_figures(found)),
+        "plots": plots,
+        "wording": wording,
+        "call_of_identity": call_of_identity,
+        # What the macros of the report use besides.
+        "report": None,
+        "row": None,
+        "whole": None,
+        "charts": charts,
+    }
 
 
 def _figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
@@ -78,6 +97,7 @@ def _figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
         yield _figure("Cohen's kappa", known.kappa, share=False)
         yield _figure("Sensitivity", known.sensitivity)
         yield _figure("Specificity", known.specificity)
+    yield from _calibration_figures(found)
     if found.alpha is not None:
         yield "Krippendorff's alpha", f"{found.alpha:.2f}", "between reviewers"
     if found.threshold is not None:
@@ -85,6 +105,20 @@ def _figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
         sensitivity, specificity = found.threshold.error.sensitivity, found.threshold.error.specificity
         error = f"sensitivity {_percent(sensitivity)}, specificity {_percent(specificity)}, cross-fitted"
         yield "Recommended threshold", f"{side} {found.score_threshold:.2f} is bad", error
+
+
+def _calibration_figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
+    """Yield what the labels say about a decision model's probabilities; nothing of another judge."""
+    if found.scores is not None:
+        lacking = found.scores.lacking
+        promised = f"expected calibration error at most {found.scores.promised_error:.3f}"
+        yield "Scores", "uncalibrated" if lacking else "calibrated", f"not a rate: {lacking}" if lacking else promised
+    if found.effective_labels is not None:
+        yield (
+            "Effective labels",
+            f"~{found.effective_labels:,.0f}",
+            f"as narrow as with so many labels alone; {found.labelled} given",
+        )
 
 
 def _figure(name: str, interval: Interval | None, *, share: bool = True) -> tuple[str, str, str]:

@@ -20,8 +20,6 @@ _TIME_STEPS: Final = (60, 300, 900, 1800, _HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR
 _MOST_TIMES: Final = 6
 _FEWEST_POINTS: Final = 2
 _ROUNDING: Final = 1e-9
-_SHOWN_IN_FULL: Final = 0.75
-"""Share of the intervals, from 0 to 1, that are shown in full: the narrowest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,8 @@ def _levels_to_show(known: Sequence[TimelinePoint]) -> list[float]:
     """
     values = [point.estimate.value or 0.0 for point in known]
     ends = sorted((_interval_ends(point.estimate) for point in known), key=lambda pair: pair[1] - pair[0])
-    usual = ends[: max(1, round(_SHOWN_IN_FULL * len(ends)))]
+    # Share of the intervals, from 0 to 1, that are shown in full: the narrowest ones.
+    usual = ends[: max(1, round(0.75 * len(ends)))]
     return [*values, *(end for pair in usual for end in pair)]
 
 

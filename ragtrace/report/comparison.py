@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import NOT_A_RATE
 from ragtrace.estimates import Estimate, difference
 from ragtrace.history.reading import CallColumns
 from ragtrace.report.model import (
@@ -34,8 +35,6 @@ _MOST_NAMES_IN_ERROR: Final = 10
 _LATEST_S: Final = 3600.0
 _LATEST_SHARE: Final = 1 / 6
 _RECENT_SHARE: Final = 0.25
-_WIDER: Final = 2.5758 / 1.96
-"""Ratio of the width of a 99 % interval to the width of a 95 % interval."""
 MOST_ROWS: Final = 500
 """Most workflows or models with estimates: those with the most calls."""
 _LEAST_AGREEMENT: Final = 0.5
@@ -108,7 +107,8 @@ def _compare(series: ScoreSeries, groups: ComparedGroups) -> MetricComparison:
     before, after = series.split(groups.calls_before, groups.calls_after)
     change = change_between(before, after, higher_is_better=series.higher_is_better)
     missing = "before" if before.value is None else "after"
-    reason = "" if change else f"nothing was judged by {series.evaluator} {missing}"
+    why = NOT_A_RATE if series.is_raw else f"nothing was judged by {series.evaluator} {missing}"
+    reason = "" if change else why
     return MetricComparison(series.metric, series.evaluator, series.higher_is_better, before, after, change, reason)
 
 
@@ -144,7 +144,8 @@ def recent_change(columns: CallColumns, series: ScoreSeries, period: Period) -> 
     since = period.end - _RECENT_SHARE * (period.end - period.start)
     within, newest = (columns.at >= period.start) & (columns.at < period.end), columns.at >= since
     before, after = series.split(within & ~newest, within & newest)
-    change = change_between(before, after, higher_is_better=series.higher_is_better, widening=_WIDER)
+    # Ratio of the width of a 99 % interval to the width of a 95 % interval.
+    change = change_between(before, after, higher_is_better=series.higher_is_better, widening=(2.5758 / 1.96))
     return None if change is None else RecentChange(since, before, after, change)
 
 
@@ -160,7 +161,12 @@ def latest_estimate(columns: CallColumns, series: ScoreSeries, period: Period) -
 
 
 def estimate_by_group(
-    series: ScoreSeries, codes: Ints, names: Sequence[str], chosen: Mask, groups: ComparedGroups | None
+    series: ScoreSeries,
+    codes: Ints,
+    names: Sequence[str],
+    chosen: Mask,
+    groups: ComparedGroups | None,
+    overall: Sequence[float | None],
 ) -> tuple[BreakdownRow, ...]:
     """Estimate a metric for each workflow or model, largest contributor to the overall change first.
 
@@ -168,8 +174,9 @@ def estimate_by_group(
         codes: workflow or model of each call, as a position in *names*.
         chosen: the calls that are counted.
         groups: the groups that are compared; None: nothing is compared, and those with most calls come first.
+        overall: `overall_values` of the groups.
     """
-    counted = chosen & (series.eligible > 0)
+    counted = chosen & series.eligible
     calls = np.bincount(codes[counted], minlength=len(names))
     largest = np.argsort(-calls, kind="stable")[:MOST_ROWS]
     row_of = np.full(len(names), -1)
@@ -180,7 +187,9 @@ def estimate_by_group(
     judged_in_both = groups is not None and all(
         (side & (series.weight > 0)).any() for side in (groups.calls_before, groups.calls_after)
     )
-    changes = _changes(series, rows, len(largest), groups) if groups and judged_in_both else [None] * len(largest)
+    changes: Sequence[BreakdownChange | None] = [None] * len(largest)
+    if groups and judged_in_both:
+        changes = _changes(series, rows, (judged, estimates), chosen, groups, overall)
     codes_of: list[int] = largest.tolist()
     found = [
         BreakdownRow(names[code], int(calls[code]), judged[row], estimates[row], changes[row])
@@ -194,17 +203,40 @@ def estimate_by_group(
     return tuple(sorted(found, key=share, reverse=True))
 
 
-def _changes(series: ScoreSeries, rows: Ints, count: int, groups: ComparedGroups) -> list[BreakdownChange]:
-    """Compare the estimate of a metric for each workflow or model between the two groups of calls."""
-    calls, judged = list[list[int]](), list[list[int]]()
-    estimates, overall = list[list[Estimate]](), list[float | None]()
+def overall_values(series: ScoreSeries, groups: ComparedGroups | None) -> list[float | None]:
+    """Return the estimate of a metric for all calls that count, in each of the two groups; nothing if there are none.
+
+    Every breakdown of the metric has the same two.
+    """
+    sides = () if groups is None else (groups.calls_before, groups.calls_after)
+    return [series.estimate(side & series.eligible).value for side in sides]
+
+
+def _changes(
+    series: ScoreSeries,
+    rows: Ints,
+    of_chosen: tuple[list[int], list[Estimate]],
+    chosen: Mask,
+    groups: ComparedGroups,
+    overall: Sequence[float | None],
+) -> list[BreakdownChange]:
+    """Compare the estimate of a metric for each workflow or model between the two groups of calls.
+
+    Args:
+        rows: row of each call.
+        of_chosen: judged calls and estimate of each row, of the calls *chosen*.
+        chosen: usually one of the groups.
+        groups: the two groups.
+        overall: estimates of all rows together in both.
+    """
+    count = len(of_chosen[0])
+    calls, judged, estimates = list[list[int]](), list[list[int]](), list[list[Estimate]]()
     for side in (groups.calls_before, groups.calls_after):
-        here = side & (series.eligible > 0)
-        group = np.where(here, rows, -1)
+        group = np.where(side & series.eligible, rows, -1)
         calls.append(np.bincount(group[group >= 0], minlength=count).tolist())
-        judged.append(series.count_judged(group, count))
-        estimates.append(series.estimates(group, count))
-        overall.append(series.estimate(here).value)
+        same = np.array_equal(side, chosen)
+        judged.append(of_chosen[0] if same else series.count_judged(group, count))
+        estimates.append(of_chosen[1] if same else series.estimates(group, count))
     before, after = overall
     shares = [None] * count if before is None or after is None else _shares(estimates, calls, before, after)
     return [

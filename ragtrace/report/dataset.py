@@ -53,6 +53,7 @@ def build_dataset(
     one_per_query: bool = False,
     most: int | None = None,
     redact: Redact | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> Dataset:
     """Build a dataset of test cases from the RAG calls in the history at *path*.
 
@@ -63,6 +64,7 @@ def build_dataset(
         one_per_query: whether calls with the same query are duplicates whatever their contexts are.
         most: most cases; None: no limit.
         redact: rules for the texts, in addition to those that the application redacted them by.
+        numbers: row numbers of the only calls to take; None: all that *where* selects.
 
     Raises:
         SettingsError: the filter names a metric of which the calls have no results.
@@ -74,6 +76,9 @@ def build_dataset(
         facts = _CallFacts(reader, columns)
         every = np.ones(len(columns), dtype=bool)
         chosen, other = (every, ~every) if where is None else where.select(facts)
+        if numbers is not None:
+            listed = np.isin(columns.number, numbers)
+            chosen, other = chosen & listed, other | ~listed
         matching = np.flatnonzero(chosen)
         newest_first = matching[np.argsort(-columns.at[matching], kind="stable")].tolist()
         cases: dict[tuple[object, ...], dict[str, Any]] = {}

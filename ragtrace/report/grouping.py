@@ -39,15 +39,9 @@ FALSE_DISCOVERY_RATE: Final = 0.05
 BAD: Final = 0.5
 """Lowest badness (0 is good, 1 is bad) at which a call counts as bad."""
 _MOST_READ: Final = 5_000
-_MOST_GROUPS: Final = 200
-"""Most chunks, and most words, that are compared: the most frequent ones."""
 _FEWEST: Final = 5
 """Fewest judged calls inside a group, and outside it."""
-_COMMON: Final = 0.8
-"""Highest share of the queries, from 0 to 1, that a word may occur in to make a group."""
 _SHORTEST_WORD: Final = 3
-_ALIKE: Final = 0.8
-"""Lowest share of common calls, from 0 to 1, at which two groups count as one."""
 _NAME_CHARS: Final = 80
 _Z: Final = 1.959963984540054
 _DEFECTS: Final = (
@@ -70,7 +64,7 @@ def group_bad_calls(
 ) -> Grouping | None:
     """Find the groups of calls in which a metric is clearly worse than in the other calls.
 
-    The result is None if no call was judged.
+    The result is None if no call was judged, or if the scores are raw probabilities, of which no rate is known.
 
     Args:
         reader: the history.
@@ -80,7 +74,7 @@ def group_bad_calls(
         relevance: scores of `context_relevance`, if there are any.
     """
     judged = np.flatnonzero(chosen & (series.weight > 0))
-    if not len(judged):
+    if not len(judged) or series.is_raw:
         return None
     # Evenly spread over the calls in order, so that no part of the period is left out.
     positions = judged[np.unique(np.linspace(0, len(judged) - 1, min(_MOST_READ, len(judged))).astype(np.int64))]
@@ -147,7 +141,8 @@ def _groups_by_content(bodies: Sequence[Mapping[str, Any]]) -> Iterator[_Group]:
         }
         for body in bodies
     ]
-    yield from _groups_by_element("word of the query", words, most=_COMMON)
+    # Highest share of the queries, from 0 to 1, that a word may occur in to make a group.
+    yield from _groups_by_element("word of the query", words, most=0.8)
 
 
 def _chunk_name(chunk: Mapping[str, Any]) -> str:
@@ -170,7 +165,8 @@ def _groups_by_element(kind: str, elements: Sequence[set[str]], most: float = 1.
         (name for name, at in calls.items() if _FEWEST <= len(at) <= most * len(elements)),
         key=lambda name: (-len(calls[name]), name),
     )
-    for name in frequent[:_MOST_GROUPS]:
+    # Most chunks, and most words, that are compared: the most frequent ones.
+    for name in frequent[:200]:
         member = np.zeros(len(elements), dtype=bool)
         member[calls[name]] = True
         yield _Group(kind, name, member)
@@ -195,7 +191,8 @@ def _worse_groups(series: ScoreSeries, groups: Sequence[_Group]) -> list[GroupRa
     kept: list[tuple[Mask, GroupRate]] = []
     for _, _, group, rate in chosen:
         for at, (member, other) in enumerate(kept):
-            if (member & group.member).sum() >= _ALIKE * (member | group.member).sum():
+            # Lowest share of common calls, from 0 to 1, at which two groups count as one.
+            if (member & group.member).sum() >= 0.8 * (member | group.member).sum():
                 kept[at] = member, replace(other, alike=(*other.alike, f"{group.kind} {group.name}"))
                 break
         else:

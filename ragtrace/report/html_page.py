@@ -6,9 +6,10 @@ Jinja2 escapes what the template shows, so that no new line of the template can 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import NOT_A_RATE
 from ragtrace.report import charts, wording
 from ragtrace.report.model import BreakdownRow, Report, RetrievedChunk, WorstAnswer
 from ragtrace.report.tables import corrected_table, feedback_table, grouping_tables
@@ -50,34 +51,43 @@ def render_html(report: Report) -> str:
     Raises:
         SettingsError: Jinja2 is not installed.
     """
-    environment = template_environment()
+    return template_environment().get_template("report.html").render(report_values(report))
+
+
+def report_values(report: Report) -> dict[str, Any]:
+    """Return the values that the templates of the report's parts show.
+
+    They contain no links to single calls: `calls_url` is None, as a page without a server leads nowhere.
+    """
     item = report.headline
     row = report.compared(item)
     breakdowns = _breakdowns(report)
-    shown = [each for _, rows in breakdowns for each in rows[: wording.MOST_SHOWN_ROWS]]
+    shown = [each for _, _, rows in breakdowns for each in rows[: wording.MOST_SHOWN_ROWS]]
     estimates = [
         estimate
         for each in shown
         for estimate in ((each.moved.before, each.moved.after) if each.moved else (each.estimate,))
     ]
-    return environment.get_template("report.html").render(
-        report=report,
-        item=item,
-        row=row,
-        verdict=wording.verdict(report),
-        figures=_key_figures(report),
-        chart=item and charts.timeline_chart(item, row.before if row else None, report.rollouts),
-        legend=_legend(report),
-        breakdowns=breakdowns,
-        breakdown_scale=charts.common_scale(estimates),
-        breakdown_changed=any(each.moved for each in shown),
-        whole=_overall_now(report),
-        tables=grouping_tables(report),
-        of_people=(corrected_table(report), feedback_table(report)),
-        wording=wording,
-        charts=charts,
-        first_chunks=_split_chunks,
-    )
+    return {
+        "report": report,
+        "item": item,
+        "row": row,
+        "verdict": wording.verdict(report),
+        "figures": _key_figures(report),
+        "chart": item and charts.timeline_chart(item, row.before if row else None, report.rollouts),
+        "legend": _legend(report),
+        "breakdowns": breakdowns,
+        "breakdown_scale": charts.common_scale(estimates),
+        "breakdown_changed": any(each.moved for each in shown),
+        "whole": _overall_now(report),
+        "tables": grouping_tables(report),
+        "of_people": (corrected_table(report), feedback_table(report)),
+        "wording": wording,
+        "charts": charts,
+        "first_chunks": _split_chunks,
+        "calls_url": None,
+        "call_url": None,
+    }
 
 
 def _without_control_characters(value: object) -> object:
@@ -94,9 +104,18 @@ def _key_figures(report: Report) -> list[tuple[str, str, str]]:
 
     def figure(name: str, estimate: Estimate, more: str = "") -> tuple[str, str, str]:
         name = name[:1].upper() + name[1:] if " " in name else name
-        return name, wording.format_share(estimate.value), wording.format_interval(estimate) + more
+        return name, wording.format_value(estimate), wording.format_interval(estimate) + more
 
     corrected = [] if report.rate is None or not report.rate.corrected else [figure("Corrected by labels", report.rate)]
+    if item.is_raw:
+        boxes = [("Median score", item.box)]
+        boxes += [] if groups is None else [(f"Median score, {groups.before}", item.box_before)]
+        scores = [
+            (name, wording.format_number(box.median), f"mean {wording.format_number(box.mean)}, {NOT_A_RATE}")
+            for name, box in boxes
+            if box is not None
+        ]
+        return corrected + scores
     if row and groups and row.change:
         difference = "Difference", wording.format_points(row.change.value), wording.format_change_interval(row.change)
         figures = [figure(groups.after, row.after), figure(groups.before, row.before), difference]
@@ -117,6 +136,8 @@ def _legend(report: Report) -> str:
     item, row = report.headline, report.compared(report.headline)
     if item is None:
         return ""
+    if item.is_raw:
+        return f"{wording.judged_calls_phrase(item)}."
     text = "Line: estimate over time. Band: its 95% interval."
     if row is not None and row.before.value is not None and report.comparison is not None:
         text += f" Broken line in a grey band: {report.comparison.before}, {wording.format_estimate(row.before)}"
@@ -130,14 +151,16 @@ def _legend(report: Report) -> str:
     return f"{text} {wording.judged_calls_phrase(item)}."
 
 
-def _breakdowns(report: Report) -> list[tuple[str, tuple[BreakdownRow, ...]]]:
-    """Return the estimates of the report's main metric by workflow and by model, with section titles.
+def _breakdowns(report: Report) -> list[tuple[str, str, tuple[BreakdownRow, ...]]]:
+    """Return the estimates of the report's main metric by workflow and by model, with section titles and kinds.
 
     A section with a single row that has no name is left out.
     """
     item = report.headline
-    kinds = () if item is None else (("By workflow", item.by_workflow), ("By model", item.by_model))
-    return [(name, rows) for name, rows in kinds if len(rows) > 1 or (rows and rows[0].name)]
+    if item is None:
+        return []
+    kinds = (("By workflow", "workflow", item.by_workflow), ("By model", "model", item.by_model))
+    return [each for each in kinds if len(each[2]) > 1 or (each[2] and each[2][0].name)]
 
 
 def _overall_now(report: Report) -> float | None:

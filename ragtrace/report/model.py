@@ -5,9 +5,10 @@ Their field names are the keys of the report's JSON.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
@@ -112,6 +113,8 @@ class CorrectedRate:
     """Reason why the labels may be wrong; empty if several reviewers agree well."""
     unsure: int = 0
     """Number of further calls that the reviewers are unsure about; the interval contains what these may be."""
+    decision_judge: str = ""
+    """Decision judge whose scores of the calls count, too, as the first stage of a cascade; empty: there is none."""
 
     @property
     def holds(self) -> bool:
@@ -139,6 +142,12 @@ class MetricReport:
     """Number of unscored calls by reason."""
     corrected: CorrectedRate | None = None
     """Overall rate as corrected by human labels; None if the metric has no labels."""
+    is_raw: bool = False
+    """Whether the scores are probabilities that a decision model gave: their mean is no rate, and no estimate has a
+    value."""
+    box_before: ScoreSpread | None = None
+    """Distribution of uncalibrated scores in the time or group compared with, as their change cannot be estimated; None
+    for other scores, or if nothing is compared."""
 
     @property
     def unscored_shares(self) -> Mapping[str, float]:
@@ -197,6 +206,16 @@ class RetrievedChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class LikelyStatement:
+    """Statement of an answer, with the probability, by a decision model, that the retrieved chunks support it."""
+
+    text: str
+    probability: float
+    chunks: tuple[int, ...]
+    """Ranks from 1 of the chunks that share most words with the statement, the closest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorstAnswer:
     """Answer with one of the worst scores, with its question, retrieved chunks and unsupported words."""
 
@@ -222,6 +241,12 @@ class WorstAnswer:
     """Number of worst calls that were read."""
     compared: bool = False
     """Whether the evaluator only compared words, which does not show that the marked words lack support."""
+    is_raw: bool = False
+    """Whether the score is a raw probability of a decision model."""
+    statements: tuple[LikelyStatement, ...] = ()
+    """Statements of the answer with their probabilities, in order; empty if the evaluator gives none."""
+    number: int = 0
+    """Row number of the call in the history file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +375,10 @@ class Report:
     rate: Estimate | None = None
     """Rate at the top of the report: the headline metric as corrected by human labels (`corrected` says by which
     method), or, where no labels hold, as its evaluator gave it; None: there is no headline."""
+    model: str | None = None
+    """Model of the calls that the report is about; None: all."""
+    release: str | None = None
+    """Release of the application that the report is about; None: all."""
 
     @property
     def changes(self) -> bool:
@@ -417,3 +446,11 @@ def divide_period(period: Period, most: int = MOST_POINTS) -> list[Period]:
     # A short part at either end would have by far the widest interval, so it is joined with its neighbour.
     inner = [edge for edge in inner if edge - period.start >= width / 2 and period.end - edge >= width / 2]
     return [Period(*pair) for pair in pairwise([period.start, *inner, period.end])]
+
+
+def to_json(report: Report) -> str:
+    """Render the whole report as one JSON object in ASCII. Times are in seconds since the epoch."""
+    record = asdict(report)
+    for item, shown in zip(report.measured, record["measured"], strict=True):
+        shown["unscored_shares"] = dict(item.unscored_shares)
+    return json.dumps({"version": 1, **record}, allow_nan=False) + "\n"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ragtrace.estimates import Estimate, Moments, estimate_mean
+from ragtrace.core.types import UNCALIBRATED
+from ragtrace.estimates import Estimate, Moments, estimate_mean, missing_estimate
 from ragtrace.estimates.moments import ALWAYS_RULE, NEVER_RULE
 from ragtrace.history.reading import CallColumns
 from ragtrace.metrics import registry
 from ragtrace.report.model import ScoreSpread
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TypeAlias
 
     from numpy.typing import NDArray
@@ -37,17 +39,19 @@ class ScoreSeries:
     """Score of the call; NaN if this evaluator did not score the call."""
     weight: Floats
     """Sampling weight, which is 1 / probability; 0 if this evaluator did not score the call."""
-    eligible: Floats
-    """Flag: 1 if the call could have been judged, else 0."""
+    eligible: Mask
+    """Whether the call could have been judged."""
     screen_score: Floats
     """Score of the call by the screen, clipped to [0, 1]; 0 if the metric is not screened."""
-    always_judged: Floats
-    """Flag: 1 if a sampling rule has all calls of this kind judged, and the screen scored the call; else 0."""
+    always_judged: Mask
+    """Whether a sampling rule has all calls of this kind judged, and the screen scored the call."""
     estimated: bool
     unit: bool
     """Whether the scores lie in [0, 1]."""
     added: bool = False
     """Whether all these scores were given to stored calls, later than those of the judge of the live calls."""
+    is_raw: bool = False
+    """Whether they are raw probabilities of a decision model, whose mean is not a rate."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -66,10 +70,17 @@ class ScoreSeries:
     def estimates(self, group: Ints, count: int) -> list[Estimate]:
         """Return the estimated mean score of the calls in each of *count* groups.
 
+        Raw probabilities have none, with the reason `uncalibrated`.
+
         Args:
             group: index of each call's group; -1: the call is in none.
         """
         sums = self.moments(group, count)
+        if self.is_raw:
+            none = replace(
+                missing_estimate(UNCALIBRATED, "tuned", "rate", metric=self.metric), evaluator=self.evaluator
+            )
+            return [replace(none, n=round(moments.n)) for moments in sums]
         return [estimate_mean(moments, metric=self.metric, evaluator=self.evaluator) for moments in sums]
 
     def moments(self, group: Ints, count: int) -> list[Moments]:
@@ -79,18 +90,24 @@ class ScoreSeries:
             group: index of each call's group; -1: the call is in none.
         """
         chosen = group >= 0
-        group = group[chosen]
-        w, n, f = self.weight[chosen], self.eligible[chosen], self.screen_score[chosen]
-        r = self.always_judged[chosen]
-        c = (w > 0.0).astype(np.float64)
-        y = np.nan_to_num(np.clip(self.score[chosen], 0.0, 1.0))
-        terms: list[Floats] = [n, n * f, n * f * f]
-        for power in (w, w * w, c):
+        counted = chosen & self.eligible
+        of, f = group[counted].astype(np.intp), self.screen_score[counted]
+        sums: list[NDArray[Any]] = [np.bincount(of, minlength=count)]
+        sums += [np.bincount(of, weights=term, minlength=count) for term in (f, f * f)]
+        # Usually few calls are judged, and the others add 0 to all other sums.
+        judged = chosen & (self.weight > 0.0)
+        of = group[judged].astype(np.intp)
+        w, f, r = self.weight[judged], self.screen_score[judged], self.always_judged[judged]
+        y = np.nan_to_num(np.clip(self.score[judged], 0.0, 1.0))
+        terms: list[Floats] = []
+        for power in (w, w * w, np.ones(len(w))):
             terms += [power, power * y, power * f, power * y * y, power * y * f, power * f * f]
         terms.append(w * w * w)
-        terms += [r, r * y, r * f, r * y * y, r * y * f, r * f * f]
-        rows = np.array([np.bincount(group, weights=term, minlength=count) for term in terms])
-        return [Moments(*column) for column in rows.T.tolist()]
+        sums += [np.bincount(of, weights=term, minlength=count) for term in terms]
+        of, y, f = of[r], y[r], f[r]  # of these, usually none
+        sums.append(np.bincount(of, minlength=count))
+        sums += [np.bincount(of, weights=term, minlength=count) for term in (y, f, y * y, y * f, f * f)]
+        return [Moments(*column) for column in np.array(sums).T.tolist()]
 
     def estimate(self, chosen: Mask) -> Estimate:
         """Return the estimated mean score of the *chosen* calls."""
@@ -125,18 +142,27 @@ class ScoreSeries:
 def score_series(columns: CallColumns) -> list[ScoreSeries]:
     """Return a `ScoreSeries` for every metric and evaluator that has a score in the history."""
     found: dict[tuple[str, str], bool] = {}
-    for number in dict.fromkeys(columns.scored_series.tolist()):
+    numbers = np.flatnonzero(np.bincount(columns.scored_series)).tolist()
+    numbers.sort(key=lambda number: int((columns.scored_series == number).argmax()))  # by the first score
+    for number in numbers:
         series = columns.series[number]
         found[series.metric, columns.evaluators[series.evaluator]] = series.higher_is_better
-    return [_series(columns, metric, evaluator, better) for (metric, evaluator), better in found.items()]
+    series_of = (_series(columns, metric, evaluator, better) for (metric, evaluator), better in found.items())
+    weights: dict[str, Floats] = {}
+    listed: list[ScoreSeries] = []
+    for each in series_of:  # an evaluator's metrics usually have the same weights, of 8 MB for a million calls
+        known = weights.setdefault(each.evaluator, each.weight)
+        listed.append(replace(each, weight=known) if np.array_equal(known, each.weight) else each)
+    return listed
 
 
 def _series(columns: CallColumns, metric: str, evaluator: str, higher_is_better: bool) -> ScoreSeries:
     y, probability = _scores(columns, metric, evaluator), _probabilities(columns, evaluator)
     scored = ~np.isnan(y) & (probability > 0)
-    weight = np.where(scored, 1.0 / np.where(scored, probability, 1.0), 0.0)
-    y = np.where(scored, y, np.nan)
-    counted, f, ruled = np.zeros(len(columns)), np.zeros(len(columns)), np.zeros(len(columns))
+    weight = np.divide(1.0, probability, out=np.zeros(len(columns)), where=scored)
+    y[~scored] = np.nan
+    f: Floats = np.broadcast_to(np.float64(0.0), len(columns))
+    counted, ruled = np.zeros(len(columns), dtype=bool), np.zeros(len(columns), dtype=bool)
     always, never = _sampled_calls(columns, ALWAYS_RULE), _sampled_calls(columns, NEVER_RULE)
     could_be_judged = (~_sampled_calls(columns, "", NEVER_RULE) | (probability > 0)) & ~never
     ours, added = np.zeros(len(columns), dtype=bool), np.zeros(len(columns), dtype=bool)
@@ -150,24 +176,33 @@ def _series(columns: CallColumns, metric: str, evaluator: str, higher_is_better:
             continue
         ours |= here
         if metric not in source.judged:
-            counted[here & scored] = 1.0
+            counted[here & scored] = True
             continue
+        f = f if f.flags.writeable else f.copy()
         screened = _scores(columns, metric, source.screen) if metric in source.screened else np.zeros(len(columns))
         could = here & could_be_judged
         weight[here & ~could] = 0.0
         known = could & ~np.isnan(screened)
-        counted[known] = 1.0
-        ruled[known & scored & always & (probability == 1.0)] = 1.0
+        counted[known] = True
+        ruled[known & scored & always & (probability == 1.0)] = True
         f[known] = np.clip(screened[known], 0.0, 1.0)
         # A call that the screen could not score gets the mean screen score of all others, which shifts no estimate.
         f[could & np.isnan(screened)] = float(f[known].mean()) if known.any() else 0.0
-    counted[added] = 1.0
+    counted[added] = True
     only_added = bool(added.any() and not ours.any())
     ours |= added
     estimated = bool(ours.any())
     if estimated:  # Leave out scores from times at which estimates rested on another evaluator.
-        weight, y = np.where(ours, weight, 0.0), np.where(ours, y, np.nan)
-    return ScoreSeries(metric, evaluator, higher_is_better, y, weight, counted, f, ruled, estimated, unit, only_added)
+        weight[~ours], y[~ours] = 0.0, np.nan
+    raw = (metric, evaluator) in columns.raw_scores
+    return ScoreSeries(
+        metric, evaluator, higher_is_better, y, weight, counted, f, ruled, estimated, unit, only_added, raw
+    )  # fmt: skip
+
+
+def scores_and_chances(columns: CallColumns, metric: str, evaluator: str) -> tuple[Floats, Floats]:
+    """Return an evaluator's score of each call, NaN where there is none, and the probability that it saw the call."""
+    return _scores(columns, metric, evaluator), _probabilities(columns, evaluator)
 
 
 def has_unit_range(metric: str) -> bool:
@@ -184,7 +219,7 @@ def _scores(columns: CallColumns, metric: str, evaluator: str) -> Floats:
         for number, series in columns.series.items()
         if series.metric == metric and columns.evaluators.get(series.evaluator) == evaluator
     ]
-    rows = np.isin(columns.scored_series, numbers)
+    rows = _is_one_of(columns.scored_series, numbers)
     scores = np.full(len(columns), np.nan)
     scores[columns.scored_call[rows]] = columns.score[rows]
     return scores
@@ -193,7 +228,7 @@ def _scores(columns: CallColumns, metric: str, evaluator: str) -> Floats:
 def _probabilities(columns: CallColumns, evaluator: str) -> Floats:
     """Return the probability with which each call was sampled for *evaluator*, with 0 for calls not sampled."""
     numbers = [number for number, identity in columns.evaluators.items() if identity == evaluator]
-    rows = np.isin(columns.evaluator, numbers)
+    rows = _is_one_of(columns.evaluator, numbers)
     probabilities = np.zeros(len(columns))
     probabilities[columns.evaluation_call[rows]] = columns.probability[rows]
     return probabilities
@@ -201,4 +236,11 @@ def _probabilities(columns: CallColumns, evaluator: str) -> Floats:
 
 def _sampled_calls(columns: CallColumns, *reasons: str) -> Mask:
     """Return a mask of the calls whose sampling decision has one of *reasons*."""
-    return np.isin(columns.why, [code for code, reason in enumerate(columns.decisions) if reason in reasons])
+    return _is_one_of(columns.why, [code for code, reason in enumerate(columns.decisions) if reason in reasons])
+
+
+def _is_one_of(codes: Ints, wanted: Sequence[int]) -> Mask:
+    """Return a mask of the *codes*, small numbers from 0 on, that are *wanted*; `numpy.isin` takes several times it."""
+    table = np.zeros(max(int(codes.max(initial=0)), *wanted, 0) + 1, dtype=bool)
+    table[list(wanted)] = True
+    return table[codes]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ragtrace.core.types import NOT_A_RATE
 from ragtrace.report import wording
 from ragtrace.report.model import MetricReport, Report
 
@@ -18,6 +19,8 @@ class Table:
     rows: Sequence[Sequence[str]]
     more: str = ""
     """Sentence below the table, which says how many rows are left out, or how to read the rows; empty for none."""
+    groups: Sequence[tuple[str, str]] = ()
+    """Kind and name of the group of calls that each row is about; empty: the rows are about no groups."""
 
 
 def metrics_table(report: Report) -> Table:
@@ -29,8 +32,9 @@ def metrics_table(report: Report) -> Table:
             for item in report.measured
             if item.overall
         ]
+        known = any(item.overall and item.overall.value is not None for item in report.measured)
         return Table(
-            "Estimates", ("Metric", "Estimate (95% interval)"), rows, wording.INTERVALS_SENTENCE if rows else ""
+            "Estimates", ("Metric", "Estimate (95% interval)"), rows, wording.INTERVALS_SENTENCE if known else ""
         )
     changes = [
         (
@@ -69,7 +73,7 @@ def feedback_table(report: Report) -> Table:
 
     Without feedback, the table is empty.
     """
-    title = "Score" if report.headline is None else wording.metric_title(report.headline.metric)
+    title = "Score" if report.headline is None else wording.item_title(report.headline)
     rows = [
         (
             each.name,
@@ -147,6 +151,7 @@ def grouping_tables(report: Report) -> list[Table]:
         )
         for row in found.worse[: wording.MOST_SHOWN_ROWS]
     ]
+    groups = [(row.kind, row.name) for row in found.worse[: wording.MOST_SHOWN_ROWS]]
     more = wording.grouping_sentence(found)
     head = ("Shared by the calls", "Estimate (95% interval)", "Others", "Difference (95% interval)", "Scored")
     defects = [
@@ -154,7 +159,7 @@ def grouping_tables(report: Report) -> list[Table]:
         for each in found.defects
     ]
     tables = [
-        Table(f"{title}: what the {wording.low_calls_phrase(found.metric)} share", head, worse, more),
+        Table(f"{title}: what the {wording.low_calls_phrase(found.metric)} share", head, worse, more, groups),
         Table(f"{title}: what is wrong with the bad calls", ("Defect", "Share of the bad calls", "Scored"), defects),
     ]
     return [table for table in tables if table.rows]
@@ -162,14 +167,16 @@ def grouping_tables(report: Report) -> list[Table]:
 
 def closing_tables(report: Report) -> list[Table]:
     """Return the last tables of a report: distribution of scores, calls without score, cost of judging."""
+    before = "" if report.comparison is None else f", {report.comparison.before}"
     spread = [
         (
-            wording.metric_by_evaluator(item),
+            wording.metric_by_evaluator(item) + when + (f" ({NOT_A_RATE})" if item.is_raw else ""),
             *map(wording.format_number, (box.low, box.first, box.median, box.third, box.high, box.mean)),
             f"{box.n:,}",
         )
         for item in report.measured
-        if (box := item.box) is not None
+        for box, when in ((item.box, ""), (item.box_before, before))
+        if box is not None
     ]
     unscored = [
         (wording.metric_by_evaluator(item), reason, f"{count:,}", wording.format_share(share))

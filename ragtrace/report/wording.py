@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.core.text import format_plainly
+from ragtrace.core.types import NOT_A_RATE, UNCALIBRATED
 from ragtrace.estimates import Estimate
 from ragtrace.report.model import (
     BreakdownRow,
@@ -30,10 +31,9 @@ _TWO_DECIMALS_BELOW_POINTS: Final = 0.00095
 _ANSWER_CHARS: Final = 1_600
 CHUNK_CHARS: Final = 1_200
 _NAME_CHARS: Final = 80
+_STATEMENT_CHARS: Final = 300
 MOST_SHOWN_ROWS: Final = 12
 """Most rows, such as workflows or models, of a table that people read."""
-_NOW_S: Final = 60.0
-"""Longest time between the end of a period and the report with which the period counts as lasting until now."""
 _TITLES: Final = {
     "hallucinated": "Hallucination rate",
     "hallucination": "Unsupported statements",
@@ -59,6 +59,13 @@ _MEANINGS: Final = {
     "citation_precision": "how well the cited chunks support the parts of the answer that cite them",
     "citation_recall": "how much of the answer is supported by what it cites",
 }
+_MEANINGS_OF_SCORES: Final = {
+    "hallucinated": "largest probability, over the statements of an answer, that no retrieved chunk supports the "
+    "statement, as the decision model gave it",
+    "faithfulness": "mean probability that the retrieved chunks support a statement of the answer, as the decision "
+    "model gave it",
+}
+"""Definitions of a decision judge's scores, which are probabilities that nobody has held against labels."""
 _UNSUPPORTED: Final = "at least one of its statements is supported by none of the retrieved chunks, whether true or not"
 _CONTRADICTED: Final = "a retrieved chunk contradicts at least one of its statements"
 _BAD_CALLS: Final = {
@@ -104,8 +111,6 @@ UNSCORED_SENTENCE: Final = (
     "evaluator looked at for the metric."
 )
 # The joiners U+200C and U+200D stay: Persian, Hindi and emoji are written with them.
-_WIDEST_FOR_A_NUMBER: Final = 0.5
-"""Width of a 95 % interval, as a share, above which a headline gives no number: hardly anything is known."""
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e0fff]"
 )
@@ -126,6 +131,8 @@ class Verdict:
 def verdict(report: Report) -> Verdict:
     """Return the report's summary: whether its main metric went up or down, by how much, and how certain that is."""
     item = report.headline
+    if item is not None and item.overall is not None and item.overall.reason == UNCALIBRATED:
+        return _uncalibrated_verdict(report, item)
     if item is None or item.overall is None or item.overall.value is None:
         detail = "no call was judged in this time" if report.calls else "no calls were kept in this time"
         return Verdict("Nothing to tell yet", detail, "quiet")
@@ -139,6 +146,21 @@ def verdict(report: Report) -> Verdict:
     # A change is that of the judge's rate, as labels are too few to tell a change.
     changed = "" if found.tone == "quiet" else f". By the judge: {found.title}, {found.detail}"
     return Verdict(title, detail + changed, found.tone)
+
+
+def _uncalibrated_verdict(report: Report, item: MetricReport) -> Verdict:
+    """Return the summary of a report whose main metric is by a decision model, whose mean score is not a rate."""
+    name, evaluator = metric_title(item.metric), replace_control_characters(item.evaluator)
+    scores = "" if item.box is None else f"median score {format_number(item.box.median)}"
+    if item.box_before is not None and report.comparison is not None:
+        scores += f", {format_number(item.box_before.median)} in {report.comparison.before}"
+    if report.rate is not None and report.rate.corrected and item.corrected is not None:
+        detail = f"by {item.corrected.labels:,} labelled calls, 95% interval {format_interval(report.rate)}"
+        return Verdict(f"{name} is {format_rate(report.rate)}", f"{detail}; scores by {evaluator}", "quiet")
+    lacking = "" if item.corrected is None else f"; not corrected: {correction_basis(item.corrected)}"
+    advice = f"label some of them to know the rate (ragtrace calibrate pick){lacking}"
+    detail = "; ".join(filter(None, (scores, judged_calls_phrase(item), advice)))
+    return Verdict(f"{name} is not known ({NOT_A_RATE})", detail, "quiet")
 
 
 def _judge_verdict(report: Report, item: MetricReport) -> Verdict:
@@ -194,7 +216,8 @@ def _with_confidence(change: Change) -> str:
 
 
 def _describes_present(report: Report) -> bool:
-    return report.made_at - report.period.end <= _NOW_S
+    # Longest time between the end of a period and the report with which the period counts as lasting until now.
+    return report.made_at - report.period.end <= 60.0
 
 
 # --- metrics and estimates --------------------------------------------------------------------------------------------
@@ -210,7 +233,27 @@ def metric_title(metric: str) -> str:
 
 def metric_by_evaluator(item: MetricReport | MetricComparison) -> str:
     """Return the title of a metric with the name of the evaluator that scored it."""
-    return f"{metric_title(item.metric)} by {item.evaluator}"
+    return f"{item_title(item)} by {item.evaluator}"
+
+
+def score_title(metric: str) -> str:
+    """Return the title of a decision judge's scores of *metric*, which are no rate, such as `Hallucinated score`."""
+    words = shorten(metric, _NAME_CHARS).replace("_", " ").strip()
+    return f"{words[:1].upper()}{words[1:]} score"
+
+
+def item_title(item: MetricReport | MetricComparison) -> str:
+    """Return the title of a metric; that of its scores, where their mean is no rate."""
+    raw = item.is_raw if isinstance(item, MetricReport) else item.before.reason == UNCALIBRATED
+    return score_title(item.metric) if raw else metric_title(item.metric)
+
+
+def item_meaning(item: MetricReport) -> str:
+    """Return the title of a metric with a one-line definition, or "" if the metric has none."""
+    if not item.is_raw:
+        return metric_meaning(item.metric)
+    what = _MEANINGS_OF_SCORES.get(item.metric, "computed from probabilities as the decision model gave them")
+    return f"{score_title(item.metric)}: {what}"
 
 
 def metric_meaning(metric: str) -> str:
@@ -237,13 +280,23 @@ def format_rate(estimate: Estimate | None) -> str:
     """Format an estimated share for a headline, as its two ends where the interval is too wide for a single number."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return "-"
-    if estimate.high - estimate.low > _WIDEST_FOR_A_NUMBER:
+    # Width of a 95 % interval, as a share, above which a headline gives no number: hardly anything is known.
+    if estimate.high - estimate.low > 0.5:
         return f"between {format_share(estimate.low)} and {format_share(estimate.high)}"
     return format_share(estimate.value)
 
 
+def format_value(estimate: Estimate | None) -> str:
+    """Format an estimated share without its interval, or return the words that stand in place of a rate."""
+    if estimate is not None and estimate.reason == UNCALIBRATED:
+        return NOT_A_RATE
+    return "-" if estimate is None else format_share(estimate.value)
+
+
 def format_interval(estimate: Estimate | None) -> str:
     """Format the 95 % interval of an estimated share."""
+    if estimate is not None and estimate.reason == UNCALIBRATED:
+        return NOT_A_RATE
     if estimate is None or estimate.low is None or estimate.high is None:
         return "-"
     return f"{format_share(estimate.low)} to {format_share(estimate.high)}"
@@ -251,6 +304,8 @@ def format_interval(estimate: Estimate | None) -> str:
 
 def format_estimate(estimate: Estimate | None) -> str:
     """Format an estimated share with its 95 % interval."""
+    if estimate is not None and estimate.reason == UNCALIBRATED:
+        return NOT_A_RATE
     if estimate is None or estimate.value is None:
         return "-" if estimate is None else f"unknown ({reason_in_words(estimate.reason or '')})"
     return f"{format_share(estimate.value)} ({format_interval(estimate)})"
@@ -327,7 +382,9 @@ def correction_basis(corrected: CorrectedRate) -> str:
     labels = f"{corrected.labels:,} labelled {which}" if corrected.labels else "none"
     unsure = f"{corrected.unsure:,} unsure, which the interval counts both ways" if corrected.unsure else ""
     stale = f"STALE: {corrected.estimate.stale}" if corrected.estimate.stale else ""
-    return "; ".join(filter(None, (labels, unsure, stale, corrected.doubt)))
+    first = replace_control_characters(corrected.decision_judge)
+    cascade = f"and {first}'s score of every call (cascade)" if first else ""
+    return "; ".join(filter(None, (labels, cascade, unsure, stale, corrected.doubt)))
 
 
 def corrected_sentence(report: Report) -> str:
@@ -399,6 +456,10 @@ def subject_line(report: Report) -> str:
         parts.append(f"release {join_names(report.releases)}")
     if report.workflow is not None:
         parts.append(f"workflow {display_name(report.workflow)} only")
+    if report.model is not None:
+        parts.append(f"model {display_name(report.model)} only")
+    if report.release is not None:
+        parts.append(f"release {display_name(report.release)} only")
     return " \u00b7 ".join(parts)
 
 
@@ -452,6 +513,8 @@ def format_cost(spent: EvaluatorCost) -> str:
 
 def format_score(answer: WorstAnswer) -> str:
     """Format the metric name and the score of one of the worst answers."""
+    if answer.is_raw:  # a probability that was held against no label
+        return f"{score_title(answer.metric)} {format_number(answer.score)}, {NOT_A_RATE}"
     return f"{metric_title(answer.metric)} {format_plainly(100 * answer.score, 3)}%"
 
 
@@ -525,6 +588,28 @@ def worst_answers_title(report: Report) -> str:
     if all(has_verdict(answer.metric) for answer in report.problems):
         return "The worst answers"
     return "The answers that agree least with their chunks"
+
+
+def likely_statements(answer: WorstAnswer) -> list[tuple[str, str, str]]:
+    """Return the likeliest unsupported statements of an answer, each with its probability of support and its chunks."""
+    lowest = sorted(answer.statements, key=lambda each: each.probability)[:MOST_SHOWN_ROWS]
+    return [
+        (
+            f"probability of support {format_number(each.probability)}",
+            f"closest chunk {', '.join(map(str, each.chunks))}" if each.chunks else "no chunk has its words",
+            shorten(each.text, _STATEMENT_CHARS) or "(its text was not kept)",
+        )
+        for each in lowest
+    ]
+
+
+def likely_sentence(answer: WorstAnswer) -> str:
+    """Return the sentence above the statements of an answer with their probabilities, or "" if there are none."""
+    if not answer.statements:
+        return ""
+    rest = len(answer.statements) - MOST_SHOWN_ROWS
+    more = f"; {rest:,} likelier ones are left out" if rest > 0 else ""
+    return f"Statements by probability of support, as the decision model gave it{more}"
 
 
 def marks_legend(report: Report) -> str:

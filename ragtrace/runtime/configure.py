@@ -47,14 +47,17 @@ from ragtrace.evaluation.metric_selection import (
     offering_judge_hint,
     requested_metrics,
 )
-from ragtrace.evaluation.sampling import Sampling, sampling_metrics, warn_of_missing_metrics
+from ragtrace.evaluation.sampling import JudgementCosts, Sampling, sampling_metrics, warn_of_missing_metrics
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, LabelFreeJudge
+from ragtrace.guard.guards import bound_guards, check_guards, guarded_metrics
+from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.metrics import registry
 from ragtrace.metrics.support import consistency, suspicious, suspicious_against
 from ragtrace.runtime.current_runtime import current, final_stats, install
-from ragtrace.runtime.runtime import Runtime
+from ragtrace.runtime.runtime_factory import RuntimeFactory, prepare_history
 from ragtrace.system import preload
 from ragtrace.system.faults import faults
+from ragtrace.system.forks import PerProcess
 from ragtrace.telemetry.export.providers import build_telemetry
 
 if TYPE_CHECKING:
@@ -64,10 +67,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from ragtrace.alerts import Alert
-    from ragtrace.fleet.publisher import FleetPublisher
-    from ragtrace.history.history import HistoryRecorder
-    from ragtrace.history.source import CallOrigin
-    from ragtrace.history.spool import Spool
     from ragtrace.labels.canary_set import CanarySet
     from ragtrace.telemetry.export.telemetry import Telemetry
 
@@ -220,9 +219,9 @@ def configure(
     learner = BaselineLearner(
         baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls, adjusted=compared
     )
-    evaluators = _evaluators(
-        settings, screen, judge, extra, wanted_by_sampling, [alert.metric for alert in watched], learner
-    )
+    read = [*(alert.metric for alert in watched), *guarded_metrics()]
+    evaluators = _evaluators(settings, screen, judge, extra, wanted_by_sampling, read, learner)
+    check_guards(evaluators, fleet=bool(settings.fleet))
     screened = () if evaluators.screen is None else evaluators.screen.metrics
     warn_of_missing_metrics(wanted_by_sampling, [metric.name for metric in screened])
     if watched:
@@ -234,7 +233,7 @@ def configure(
         install(None, _RECONFIGURE_SECONDS, off=True)
         return
     redact = redact or Redact(max_chars=settings.max_chars)
-    runtime = _runtime(
+    factory = _prepare(
         settings,
         exporter,
         providers,
@@ -245,12 +244,15 @@ def configure(
         learner=learner,
         canaries=sets,
     )
+    runtime = factory.build()
+    runtime.open_instruments()
     faults.message_filter = redact.message  # only now: if the settings are refused, the previous ones stay in force
     faults.hides_messages = settings.capture_content == "NO_CONTENT"
-    install(runtime, _RECONFIGURE_SECONDS, faults_so_far=Counter(faults.counts_here()) - before)
+    faults_so_far = Counter(faults.counts_here()) - before
+    install(runtime, _RECONFIGURE_SECONDS, faults_so_far=faults_so_far, rebuild=factory.build)
 
 
-def _runtime(
+def _prepare(
     settings: Settings,
     exporter: object,
     providers: tuple[TracerProvider | None, MeterProvider | None, LoggerProvider | None],
@@ -258,66 +260,54 @@ def _runtime(
     *,
     sampling: Sampling,
     redact: Redact,
-    alerts: Sequence[Alert],
+    alerts: tuple[Alert, ...],
     learner: BaselineLearner,
-    canaries: Sequence[CanarySet],
-) -> Runtime:
-    """Build the runtime from the settings, with its files, telemetry and alerts.
+    canaries: tuple[CanarySet, ...],
+) -> RuntimeFactory:
+    """Prepare the files and the telemetry that the settings name, and return the factory of the runtimes.
 
     Raises:
-        SettingsError: a file cannot be used, or an exporter cannot be built.
+        SettingsError: a file cannot be used, a guard lacks labels, or an exporter cannot be built.
     """
     asked = (evaluators.screen, evaluators.judge)
     shows_turns = settings.judge_turns and any(each is not None and not each.judge_client.computes for each in asked)
     preload.import_modules(
         *_WHILE_SERVING, *(_FOR_JUDGE if shows_turns else ()), *(_FOR_SPANS if settings.evaluate_spans else ())
     )
-    if settings.store:  # checked before anything is started
-        _history(settings).prepare(settings.origins["store"])
+    # What can be wrong is checked before anything is started.
+    if settings.store:
+        _require_sqlite(settings, "store")
+        prepare_history(settings)
     if settings.baseline:
         learner.open_file(settings.baseline, settings.origins["baseline"])
-    spool = _spool(settings) if settings.spool else None
+    if settings.spool:
+        _require_sqlite(settings, "spool")
+        from ragtrace.history.spool import Spool
+
+        Spool(settings.spool).prepare(settings.origins["spool"])
+    assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
+    calibrations = _calibrations(settings, assignment, evaluators) if settings.calibration else Calibrations()
+    bound_guards(calibrations)
     tracers, meters, loggers = providers
     telemetry = build_telemetry(
         settings, exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers
     )
-    version = _resource_attribute(telemetry, tracers, semconv.SERVICE_VERSION)
-    if settings.store:
-        from ragtrace.history.source import CallOrigin
-
-        service = settings.service or _resource_attribute(telemetry, tracers, semconv.SERVICE_NAME)
-        telemetry.histories.append(
-            _history(settings, CallOrigin.from_evaluators(evaluators, service=service, release=version))
-        )
-    assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
-    learner.set_assignment(assignment, version)
-    calibrations = _calibrations(settings, assignment, evaluators) if settings.calibration else Calibrations()
-    alerting = None
-    if alerts or canaries:
-        from ragtrace.alerts import Alerting
-
-        alerting = Alerting(
-            alerts,
-            assignment,
-            settings,
-            telemetry.logger,
-            baseline=learner.find,
-            adjustment=learner.find_adjustment,
-            calibrations=calibrations,
-            release=version,
-        )
-    return Runtime(
+    release = _resource_attribute(telemetry, tracers, semconv.SERVICE_VERSION)
+    service = settings.service or _resource_attribute(telemetry, tracers, semconv.SERVICE_NAME)
+    return RuntimeFactory(
         settings,
         telemetry,
         evaluators,
         sampling=sampling,
         redact=redact,
-        spool=spool,
-        alerts=alerting,
+        alerts=alerts,
         learner=learner,
         canaries=canaries,
         calibrations=calibrations,
-        publisher=_publisher(settings) if settings.fleet else None,
+        service=service,
+        release=release,
+        costs=JudgementCosts(),
+        guard_counts=PerProcess(GuardCounts),
     )
 
 
@@ -347,14 +337,6 @@ def _check_fleet(settings: Settings, judge: Judge | None) -> None:
         )
 
 
-def _publisher(settings: Settings) -> FleetPublisher:
-    from ragtrace.evaluation.sampling import QueueLoad
-    from ragtrace.fleet.broker import MOST_CALLS, CallBroker
-    from ragtrace.fleet.publisher import FleetPublisher
-
-    return FleetPublisher(CallBroker(settings.fleet), QueueLoad(MOST_CALLS), judge_turns=settings.judge_turns)
-
-
 def _canary_sets(settings: Settings, evaluators: Evaluators) -> tuple[CanarySet, ...]:
     """Read the canaries (labelled calls for the judge) from the file that the settings name.
 
@@ -373,29 +355,6 @@ def _canary_sets(settings: Settings, evaluators: Evaluators) -> tuple[CanarySet,
 
     judged = MetricAssignment.from_evaluators(None, judge).judged
     return read_canaries(settings.canaries, judged, origin)
-
-
-def _spool(settings: Settings) -> Spool:
-    _require_sqlite(settings, "spool")
-    from ragtrace.history.spool import Spool
-
-    spool = Spool(settings.spool)
-    spool.prepare(settings.origins["spool"])
-    return spool
-
-
-def _history(settings: Settings, source: CallOrigin | None = None) -> HistoryRecorder:
-    _require_sqlite(settings, "store")
-    from ragtrace.history.history import HistoryRecorder
-    from ragtrace.history.source import CallOrigin
-
-    return HistoryRecorder(
-        settings.store,
-        source or CallOrigin(),
-        days=settings.store_days,
-        most_bytes=settings.store_bytes,
-        texts=settings.capture_content != "NO_CONTENT",
-    )
 
 
 def _require_sqlite(settings: Settings, name: str) -> None:
@@ -540,7 +499,7 @@ def _evaluators(
         judge: the judge that sees a sample of the calls, or None.
         extra: metrics given as objects.
         for_sampling: names of metrics that sampling reads, which the screen always computes.
-        watched: names of metrics that alerts watch, which are computed beside the usual ones.
+        watched: names of metrics that alerts watch or guards read, which are computed beside the usual ones.
         learner: has the baseline that the metric `suspicious` compares with.
 
     Raises:

@@ -1,12 +1,17 @@
-"""The current runtime of the process, in a small module so that decorating a function imports little else."""
+"""The current runtime of the process, in a small module so that decorating a function imports little else.
+
+A forked child has none at first: it leaves its parent's alone, and its first use of ragtrace builds one of its own.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
-from ragtrace.system.faults import faults
+from ragtrace.system import forks
+from ragtrace.system.faults import faults, guarded
 
 if TYPE_CHECKING:
     from ragtrace.core.ledger import Stats
@@ -14,15 +19,33 @@ if TYPE_CHECKING:
 
 _lock = threading.RLock()
 installed: Runtime | None = None
-"""Current runtime, which decorated functions read directly; None before `configure` and after `shutdown`."""
+"""Current runtime, which decorated functions read directly.
+
+None before `configure`, after `shutdown`, and in a forked child before `current` is called: then call it.
+"""
+_rebuild: Callable[[Runtime], Runtime] | None = None
+"""Function that builds the runtime of a forked child from its parent's configuration."""
+_parents: Runtime | None = None
+"""Runtime of the parent in a forked child that has not built its own; else None."""
+_is_building = False
 _switched_off = False
 _ended: Runtime | None = None
 """Runtime that was shut down last; None while another runtime is installed."""
 
 
 def current() -> Runtime | None:
-    """Return the runtime configured in this process, or None before `configure` and after `shutdown`."""
-    return installed
+    """Return the runtime configured in this process, or None before `configure` and after `shutdown`.
+
+    The first call in a forked child builds the child's runtime.
+    """
+    return installed if _parents is None else _build_own()
+
+
+def wake() -> None:
+    """Start the worker of the current runtime."""
+    runtime = current()
+    if runtime is not None:
+        runtime.worker.start()
 
 
 def switched_off() -> bool:
@@ -36,7 +59,12 @@ def final_stats() -> Stats | None:
 
 
 def install(
-    runtime: Runtime | None, timeout: float, *, off: bool = False, faults_so_far: Mapping[str, int] | None = None
+    runtime: Runtime | None,
+    timeout: float,
+    *,
+    off: bool = False,
+    faults_so_far: Mapping[str, int] | None = None,
+    rebuild: Callable[[Runtime], Runtime] | None = None,
 ) -> bool:
     """Make *runtime* the current runtime of the process, and shut the previous runtime down within *timeout* seconds.
 
@@ -45,13 +73,16 @@ def install(
         timeout: seconds for the shutdown of the previous one.
         off: whether ragtrace is switched off (`enabled=False`).
         faults_so_far: counts of what failed while *runtime* was configured, by place.
+        rebuild: builds the runtime of a forked child, which it gives its parent's.
 
     Returns:
         Whether nothing was lost in the shutdown of the previous runtime, or else of the one that was shut down last.
     """
-    global installed, _switched_off, _ended
+    global installed, _switched_off, _ended, _rebuild, _parents
+    _watch_forks()
     with _lock:
         before, installed, _switched_off = installed, runtime, off
+        _rebuild, _parents = rebuild, None
         # Set before the shutdown, which a signal may interrupt: `stats` reads the ended runtime afterwards.
         before = before or (_ended if runtime is None and not off else None)
         _ended = before if runtime is None and not off else None
@@ -62,3 +93,35 @@ def install(
             faults.end_configuration(faults_so_far or {})
         if runtime is not None:
             faults.begin_configuration()
+
+
+def _build_own() -> Runtime | None:
+    """Build the runtime of this forked child, unless another thread has done so; a failure is counted as a fault."""
+    global installed, _parents, _is_building
+    with _lock:
+        if _parents is not None and _rebuild is not None and not _is_building:
+            _is_building = True
+            try:
+                with guarded("start in a forked process"):
+                    installed = _rebuild(_parents)
+            finally:
+                _parents, _is_building = None, False
+        return installed
+
+
+@cache
+def _watch_forks() -> None:
+    forks.watch_forks(in_child=_leave_parents)
+
+
+def _leave_parents() -> None:
+    """Leave the parent's runtime alone in a forked child: its locks may be held, and its connections are shared."""
+    global installed, _parents, _ended, _lock, _is_building
+    _lock, _is_building = threading.RLock(), False
+    if _ended is not None:
+        forks.keep(_ended)
+        _ended = None
+    if installed is not None:
+        forks.keep_connections_open()
+        forks.keep(installed)
+        installed, _parents = None, installed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ragtrace.core.errors import UnknownMetricError
+from ragtrace.core.types import UNCALIBRATED
 from ragtrace.estimates import NOT_CALIBRATED, Estimate, Method, Target, estimate_mean, missing_estimate
 from ragtrace.runtime.current_runtime import current
 
@@ -22,7 +23,8 @@ def estimate(
     """Estimate the mean score of a metric over this process's calls so far, with a 95 % confidence interval.
 
     A sample of the calls is enough: every score counts by the inverse of its inclusion probability, and where the
-    screen gives the same metric, its scores of all the calls are used as far as they agree with the judge's.
+    screen gives the same metric, its scores of all the calls are used as far as they agree with the judge's. So with a
+    decision model as screen and a chat model as judge, the decision's score of every call makes the interval narrower.
 
     Args:
         metric: name of the metric; one with range [0, 1] that the screen or the judge gives.
@@ -39,7 +41,9 @@ def estimate(
     Returns:
         The estimate, without unit; its value is None, with a reason, when nothing was judged, or nothing is
         configured; corrected, also when there is no calibration (`not_calibrated`), or none that can correct
-        (`one_kind_labelled`, `judge_uninformative`).
+        (`one_kind_labelled`, `judge_uninformative`). Scores of a decision model are probabilities whose mean is not a
+        rate: without correction their estimate has no value (`uncalibrated`), and with it only from 50 labels on
+        (`too_few_labels`) and while the calibration is not stale (`stale_calibration`).
 
     Raises:
         UnknownMetricError: neither screen nor judge gives that metric in [0, 1].
@@ -59,6 +63,9 @@ def estimate(
         )
     moments = runtime.moments.sum(metric, workflow=workflow, window=window, model=model)
     found = estimate_mean(moments, method=method, of=of, metric=metric, workflow=workflow, evaluator=evaluator)
+    if not corrected and runtime.calibrations.is_raw(metric, evaluator):
+        missing = missing_estimate(UNCALIBRATED, method, of, metric=metric, workflow=workflow)
+        return replace(missing, n=found.n, evaluator=evaluator)
     if not corrected:
         return found
     entry, stale = runtime.calibrations.find(metric) or (None, "")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ragtrace.capture.redact import Redact
 from ragtrace.core.ledger import FLEET, DeliveryCounts, Ledger, Stats
@@ -16,11 +16,14 @@ from ragtrace.core.settings import Settings
 from ragtrace.core.step import CallBuilder, OrphanRetrievals, Step
 from ragtrace.estimates import BaselineLearner, Calibrations, MetricAssignment, RunningMoments
 from ragtrace.evaluation.judge_client import JudgeStatus
-from ragtrace.evaluation.sampling import Sampler, Sampling
+from ragtrace.evaluation.sampling import JudgementCosts, Sampler, Sampling
 from ragtrace.evaluation.scoring import Evaluators
+from ragtrace.guard.guards import GuardedFunction, Guards, bound_guard, find_evaluator
+from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.labels.served_models import ServedModels
 from ragtrace.pipeline.health import HealthMonitor, RecentOutcomes
-from ragtrace.pipeline.processor import CallProcessor, JudgedCall, WorkItem
+from ragtrace.pipeline.parts import Parts
+from ragtrace.pipeline.processor import CallProcessor
 from ragtrace.pipeline.shutdown import (
     AT_LEAST_SECONDS,
     EXIT_SECONDS,
@@ -33,18 +36,19 @@ from ragtrace.pipeline.shutdown import (
     reserved_after_scoring,
 )
 from ragtrace.pipeline.spooling import Spooling
-from ragtrace.pipeline.worker import Worker
-from ragtrace.recording.recorder import mark_forked
+from ragtrace.pipeline.work_items import CallItem, Job, SpanItem, StepItem
 from ragtrace.span_reading.span_calls import SpanCalls
-from ragtrace.system import exits
+from ragtrace.system import exits, forks
 from ragtrace.system.faults import faults, guarded
-from ragtrace.system.forks import call_in_child
+from ragtrace.system.forks import PerProcess
+from ragtrace.system.part import Part
 from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.telemetry.scores.feedback_sender import FeedbackSender
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace.telemetry.scores.score_sender import ScoreSender
 from ragtrace.telemetry.spans.hold import (
+    ExpiredHolds,
     clear_before_flush,
     held_span_count,
     hold_processors,
@@ -55,7 +59,6 @@ from ragtrace.telemetry.spans.writer import SpanWriter
 
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
-    from ragtrace.core.unscored_call import UnscoredCall
     from ragtrace.fleet.publisher import FleetPublisher
     from ragtrace.history.spool import Spool
     from ragtrace.labels.canary_judging import CanaryJudging
@@ -68,19 +71,18 @@ _MOST_DEFERRED_STEPS: Final = 8
 """Most deferred steps of a call: more would make its work item take the worker too long."""
 
 
-class DeferredSteps:
+class DeferredSteps(Part):
     """Store of finished steps that wait for the end of their RAG call, so that the call is queued as one item.
 
     Queueing was measured to be a good part of what a short step costs. Deferred steps are in no queue: before the queue
-    is drained, what `claim_all` returns must be queued. Safe from any thread.
+    is drained, `queue_all` must be called. Safe from any thread.
+
+    Args:
+        queue: queues a step of a call.
     """
 
-    def __init__(self) -> None:
-        self._closed = False
-        self.reset()
-
-    def reset(self) -> None:
-        """Remove all deferred steps after a fork, because they belong to the parent process."""
+    def __init__(self, queue: Callable[[CallBuilder, Step], None]) -> None:
+        self._queue, self._closed = queue, False
         self._calls: set[CallBuilder] = set()
         self._swept = False
 
@@ -102,33 +104,39 @@ class DeferredSteps:
         """
         self._calls.discard(builder)
 
-    def claim_all(self) -> list[tuple[CallBuilder, Step]]:
-        """Remove all deferred steps from the store and return them, to be queued by the caller."""
+    def tick(self) -> None:
+        """Queue all deferred steps."""
+        self.queue_all()
+
+    def queue_all(self) -> None:
+        """Remove all deferred steps from the store and queue them."""
         self._swept = True
         claimed: list[tuple[CallBuilder, Step]] = []
         for builder in tuple(self._calls):
             self._calls.discard(builder)  # before its steps are claimed: a step deferred later adds the call again
             claimed += [(builder, step) for step in tuple(builder.steps) if step.detach()]
-        return claimed
+        for builder, step in claimed:
+            self._queue(builder, step)
 
-    def close(self) -> None:
-        """Close the store of deferred steps, so that every later step is queued at once."""
+    def queue_last(self) -> None:
+        """Queue all deferred steps, and let every later step be queued at once."""
         self._closed = True
+        self.queue_all()
 
 
-class DroppedSpans:
+class DroppedSpans(Part):
     """Counter of the spans that were dropped because the worker's queue was full.
 
     A request thread only appends to a list, which is counted later.
     """
 
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Reset the count of dropped spans after a fork, because it belongs to the parent process."""
         self._uncounted: deque[None] = deque()
         self._counted = 0
+
+    def tick(self) -> None:
+        """Count the new dropped spans."""
+        self.count()
 
     def drop(self, step: Step) -> None:
         """Count the span of *step* as dropped, and release the step's context."""
@@ -162,11 +170,33 @@ class DroppedSpans:
         return self._counted
 
 
-class Runtime:
-    """Runtime of ragtrace in this process, which connects all components, queues finished steps and calls, and shuts
-    down.
+class OrphanLimit(Part):
+    """Limit on the memory of retrievals that wait for a generation.
 
-    It is the handler of its worker.
+    Args:
+        orphans: the retrievals.
+        most_bytes: memory of their texts.
+    """
+
+    def __init__(self, orphans: OrphanRetrievals, most_bytes: int) -> None:
+        self._orphans, self._most_bytes = orphans, most_bytes
+
+    def tick(self) -> None:
+        """Remove the oldest retrievals beyond the limit."""
+        self._orphans.trim(self._most_bytes)
+
+
+class Runtime:
+    """Runtime of ragtrace in this process: the processor with its worker, and the parts in their order.
+
+    It queues finished steps and calls, flushes and shuts down. A forked child has a runtime of its own, and leaves its
+    parent's alone.
+
+    Args:
+        wake: starts the worker of the runtime that is current in the process by then; called at the first span of
+            another instrumentation.
+        costs: mean cost of a judgement, which a forked child takes over.
+        guard_counts: counts of the answers that guards have seen in each process.
     """
 
     def __init__(
@@ -183,10 +213,13 @@ class Runtime:
         canaries: Sequence[CanarySet] = (),
         calibrations: Calibrations | None = None,
         publisher: FleetPublisher | None = None,
+        wake: Callable[[], object],
+        costs: JudgementCosts | None = None,
+        guard_counts: PerProcess[GuardCounts] | None = None,
     ) -> None:
-        self.publisher = publisher
+        self.publisher, self._process = publisher, forks.process
         self.settings, self.telemetry = settings, telemetry
-        self.sampling, self._sampler = sampling, Sampler(sampling, monotonic)
+        self.sampling, self._sampler = sampling, Sampler(sampling, monotonic, costs)
         self.outcomes, self.health = RecentOutcomes(), HealthMonitor()
         self.spooling = None if spool is None else Spooling(spool, telemetry)
         self.evaluators = evaluators
@@ -194,15 +227,13 @@ class Runtime:
         fleet = () if publisher is None else (FLEET,)
         self._evaluator_ids = (*(evaluator.id for evaluator in self._evaluators), *fleet)
         self.ledger, self.learner, self.alerts = Ledger(), learner or BaselineLearner(), alerts
-        self.calibrations = calibrations or Calibrations()
+        self.calibrations = Calibrations() if calibrations is None else calibrations
         self.moments = RunningMoments(MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
         self.served_models = ServedModels(telemetry.logger)
         self.canaries = None if alerts is None or not canaries else self._canary_judging(canaries, alerts)
         self.orphans = OrphanRetrievals()
-        self._deferred_steps, self._dropped = DeferredSteps(), DroppedSpans()
-        self.worker: Worker[WorkItem] = Worker(
-            self, capacity=settings.capacity, most_bytes=settings.queue_bytes * 3 // 4
-        )
+        self.guards = Guards(evaluators, self._record_guard, guard_counts)
+        self._deferred_steps, self._dropped = DeferredSteps(self._queue_step), DroppedSpans()
         self.writer = SpanWriter(
             telemetry.tracer,
             telemetry.logger,
@@ -212,10 +243,12 @@ class Runtime:
             drops_children=telemetry.drops_children,
         )
         self._instruments = Instruments(
-            telemetry.meter,
+            telemetry.find_meter,
+            observed=telemetry.observed,
             rows=self.ledger.rows,
             moments=self.moments.totals,
             calibrations=self.calibrations.rows if self.calibrations else None,
+            raw=self.calibrations.raw,
             queued=lambda: self.worker.size,
             held=held_span_count,
             posted=self._posted,
@@ -224,10 +257,10 @@ class Runtime:
             faults=faults.counts,
             lost=lambda: count_losses(telemetry, self._dropped.count()),
             canaries=None if self.canaries is None else self.canaries.values,
+            guards=self.guards.rows,
             model_changes=self.served_models.changes,
             states=lambda: {evaluator: status.state for evaluator, status in self.judge_statuses().items()},
         )
-        telemetry.child_renewal.on_renewal(lambda: self._instruments.bind(telemetry.meter))
         learning = (self.learner, self.health, self.served_models)
         # Before the alerts, which ask which calibrations hold.
         noting = (self.calibrations,) if self.calibrations else ()
@@ -249,10 +282,31 @@ class Runtime:
             telemetry.histories,
             redact,
             texts=settings.capture_content != "NO_CONTENT",
-            renew=telemetry.child_renewal.renew,
         )
-        self._processor = CallProcessor(
-            self.worker,
+        self._span_calls = SpanCalls(
+            self.call_ended,
+            release_unscored,
+            lambda: self.worker.throttle.yield_interpreter(),
+            most_bytes=settings.queue_bytes // 4,
+        )
+        optional = (publisher, self.canaries, alerts)
+        self.parts = Parts(
+            [
+                self._dropped,
+                self._deferred_steps,
+                self._span_calls,
+                ExpiredHolds(),
+                OrphanLimit(self.orphans, settings.queue_bytes // 8),
+                *(part for part in optional if part is not None),
+                self.learner,
+                self.feedback,
+                *telemetry.histories,
+                *telemetry.posters,
+                telemetry,
+            ]
+        )
+        self.processor = CallProcessor(
+            self.parts,
             telemetry,
             self.writer,
             self._instruments,
@@ -264,20 +318,18 @@ class Runtime:
             self.outcomes,
             self.spooling,
             score_head_dropped=sampling.score_head_dropped,
+            capacity=settings.capacity,
+            most_bytes=settings.queue_bytes * 3 // 4,
             publisher=publisher,
+            calibrations=self.calibrations,
         )
+        self.worker = self.processor.worker
         if publisher is not None:
             self._sampler.queue_load = publisher.load
         self._drain = ShutdownTask(self._shut_down, self.worker)
-        self._span_calls = SpanCalls(
-            self.call_ended,
-            release_unscored,
-            self.worker.throttle.yield_interpreter,
-            most_bytes=settings.queue_bytes // 4,
-        )
-        self._span_calls.start(self.worker.start)
+        self._wake = wake
+        self._span_calls.start(wake)
         set_before_flush(self._wait_idle)
-        call_in_child(self._reset_after_fork)
         # After the providers were made, so before their own exit handlers: atexit is last in, first out.
         exits.before_exit(self._at_exit)
 
@@ -301,6 +353,7 @@ class Runtime:
             interval=settings.canary_interval * (self.sampling.replicas or 1),
             places=settings.judge_concurrency,
             store=store,
+            is_open=lambda: not self.worker.closed,
         )
 
     # --- on the request thread ---------------------------------------------------------------------------------------
@@ -319,7 +372,7 @@ class Runtime:
         if self.worker.full_of_small and self._may_defer:
             self._dropped.drop(step)
         else:
-            self._submit(WorkItem(step, builder))
+            self._submit(StepItem(step, builder))
 
     def call_ended(self, builder: CallBuilder) -> None:
         """Queue a RAG call whose root step has ended, so that its spans are written and the evaluators score it."""
@@ -331,7 +384,7 @@ class Runtime:
             self.outcomes.add(builder.root.span_context, workflow, evaluators, "dropped", "queue_full")
             self._dropped.drop_call(builder)
             return
-        work = WorkItem(builder.root, builder, True, set(self._evaluator_ids))
+        work = CallItem(builder.root, builder, set(self._evaluator_ids))
         if work.pending_evaluators and not self.ledger.count_offered(self._evaluator_ids, workflow):
             work.pending_evaluators.clear()
         self._submit(work)
@@ -345,16 +398,30 @@ class Runtime:
         """Count an unrecorded RAG call as sampled out, because the head sampler dropped its trace."""
         self.ledger.count_not_evaluated(self._evaluator_ids, workflow)
 
-    def _submit(self, work: WorkItem) -> None:
+    def check_guard(self, function: GuardedFunction) -> None:
+        """Check that the guard of *function*, which was decorated after `configure`, can work.
+
+        Raises:
+            SettingsError: the guard's metric or judge is not configured, a fleet judges the calls, or there are too few
+                labels for `max_false_block`.
+        """
+        find_evaluator(function, self.evaluators, fleet=self.publisher is not None)
+        bound_guard(function, self.calibrations)
+
+    def _record_guard(self, seconds: float, workflow: str, metric: str, mode: str) -> None:
+        if self._process is forks.process:  # else a call ends in a forked child that began before the fork
+            self._instruments.record_guard(seconds, workflow, metric, mode)
+
+    def _submit(self, work: SpanItem) -> None:
+        is_step = isinstance(work, StepItem)
         if not self._may_defer:
-            self.telemetry.child_renewal.renew()
-            self._processor.write(work)
-            if not work.is_call:
+            self.processor.write(work)
+            if is_step:
                 return
-        if not self.worker.offer(work, small=not work.is_call):
+        if not self.worker.offer(work, small=is_step):
             self._refuse(work, "shutdown" if self.worker.closed else "queue_full")
 
-    def _refuse(self, work: WorkItem, reason: str) -> None:
+    def _refuse(self, work: SpanItem, reason: str) -> None:
         """Count a work item that the queue refused as dropped, and end its span without content.
 
         The worker ends the span if the queue still has room for a small item.
@@ -363,12 +430,12 @@ class Runtime:
             work: the item.
             reason: why it was refused.
         """
-        deferred_steps = work.claim_deferred_steps()
-        self.reject(work, reason)
+        deferred_steps = work.claim_deferred_steps() if isinstance(work, CallItem) else []
+        self.processor.reject(work, reason)
         for step in deferred_steps:
             self._queue_step(step.builder, step.step)
-        if not (work.is_call and self.worker.offer(work, small=True)):
-            self._processor.drop(work, reason)
+        if not (isinstance(work, CallItem) and self.worker.offer(work, small=True)):
+            self.processor.drop(work, reason)
 
     @property
     def _may_defer(self) -> bool:
@@ -378,86 +445,12 @@ class Runtime:
         """
         return self.telemetry.owned or bool(hold_processors())
 
-    # --- on the worker's thread --------------------------------------------------------------------------------------
-
-    def handle(self, item: WorkItem) -> Coroutine[Any, Any, None]:
-        """Return a coroutine that writes the span of the work item *item* and, if it is a RAG call, scores it."""
-        return self._processor.handle(item)
-
-    def weigh(self, item: WorkItem) -> int:
-        """Return the memory in bytes that the work item *item* keeps alive."""
-        return item.bytes
-
-    def reject(self, item: WorkItem, reason: str = "queue_full") -> None:
-        """Count a RAG call that does not fit into the queue as dropped, and release its texts.
-
-        The call's span is still ended.
-        """
-        item.dropped = reason
-        self._processor.count_pending_as(item, "dropped", reason)
-        if item.is_call:  # the texts of a step stay with its call, which may still be scored
-            item.step.clear_texts()
-
-    def remaining_capacity(self) -> int:
-        """Return how many queued items the worker may handle before it must check the export queues for room."""
-        return self.telemetry.remaining_capacity(held_span_count())
-
-    def tick(self) -> None:
-        """Do periodic work: queue deferred steps, export spans held back too long, score calls of the spool file."""
-        self._dropped.count()
-        self._queue_deferred_steps()
-        self._span_calls.collect()
-        for hold in hold_processors():
-            hold.release_expired()
-        if self.spooling is not None and not self.worker.closed:
-            self.spooling.tick()
-            if self.spooling.is_due() and not self._fleet_is_away:
-                self._queue_spooled(self.spooling)
-        if self.canaries is not None and not self.worker.closed:
-            self.canaries.tick()
-        self.orphans.trim(self.settings.queue_bytes // 8)
-
-    async def aclose(self) -> None:
-        """Close the judges, so that they release their connections."""
-        if self.canaries is not None:
-            await self.canaries.aclose()
-        await self.evaluators.aclose()
-
-    @property
-    def _fleet_is_away(self) -> bool:
-        """Whether the broker of the fleet cannot be reached, so that spooled calls have to wait."""
-        return self.publisher is not None and self.publisher.is_away
-
-    def _queue_deferred_steps(self) -> None:
-        for builder, step in self._deferred_steps.claim_all():
-            self._queue_step(builder, step)
-
-    def _queue_spooled(self, spooling: Spooling, timeout: float = 0.0) -> int:
-        """Queue unscored calls from the spool file to be scored, and return their number.
-
-        They may fill half of the queue at most, as calls of this process go first.
-        """
-        queued = 0
-        with spooling.claim(self.settings.capacity // 2 - self.worker.size, timeout) as calls:
-            for claimed in calls:
-                work = WorkItem.from_spooled(claimed)
-                if not self.ledger.count_offered(work.pending_evaluators, work.step.workflow):
-                    continue  # the call stays in the file
-                for evaluator in work.pending_evaluators - set(self._evaluator_ids):
-                    self._processor.count_outcome(work, evaluator, "dropped", "not_configured")
-                if self.worker.offer(work):
-                    queued += 1
-                else:
-                    # The call stays in the file, and is released for another process at shutdown.
-                    self._processor.count_pending_as(work, "dropped", "spooled")
-        return queued
-
     # --- state -------------------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
         """Return the counts of all RAG calls so far by outcome and evaluator, and of ragtrace's internal faults."""
         self._dropped.count()
-        return replace(self.ledger.stats(faults.counts()), sinks=self._posted())
+        return replace(self.ledger.stats(faults.counts()), sinks=self._posted(), guards=self.guards.tallies())
 
     def _posted(self) -> dict[str, DeliveryCounts]:
         return {poster.outbox.name: poster.outbox.counts() for poster in self.telemetry.posters}
@@ -470,21 +463,7 @@ class Runtime:
 
     def run_job(self, job: Callable[[], Awaitable[None]]) -> bool:
         """Queue the coroutine function *job* to run on the worker's event loop, and return whether there was room."""
-        return self.worker.offer(WorkItem(Step(), job=job), small=True)
-
-    async def judge(
-        self, unscored: UnscoredCall, *, last_try: bool, taken_over: Callable[[], Awaitable[bool]]
-    ) -> JudgedCall:
-        """Have the judge score a RAG call that another process has handed over, and return the outcome.
-
-        To be awaited in a job (`run_job`).
-
-        Args:
-            unscored: the redacted call.
-            last_try: whether a failure of the judge is final, so that it is sent like a score.
-            taken_over: returns, after the judge's answer, whether another process judges the call.
-        """
-        return await self._processor.judge(unscored, last_try=last_try, taken_over=taken_over)
+        return self.worker.offer(Job(job), small=True)
 
     def deliver_scores(self, timeout: float) -> bool:
         """Deliver all scores sent so far within *timeout* seconds, and return whether that succeeded."""
@@ -497,7 +476,7 @@ class Runtime:
     def _wait_idle(self, timeout: float) -> bool:
         deadline = monotonic() + timeout
         with self._hurried():
-            self._queue_deferred_steps()
+            self._deferred_steps.queue_all()
             self._collect_span_calls(timeout)
             return self.worker.wait_idle(deadline - monotonic())
 
@@ -514,24 +493,12 @@ class Runtime:
         """Score and export all finished RAG calls, and return whether all was delivered in *timeout* seconds."""
         budget = ShutdownBudget(timeout)
         set_before_flush(self._wait_idle)
-        self._renew_for_metrics()
+        self._open_instruments()
         with self._hurried():
-            scored = self._wait_idle(timeout)
-            more = self.spooling is not None and not self._fleet_is_away
-            while more and scored and self.spooling is not None:
-                queued = self._queue_spooled(self.spooling, budget.seconds_left())
-                more = queued > 0 or (self.spooling.is_scoring_suspect and self.worker.size > 0)
-                scored = self.worker.wait_idle(budget.deadline - monotonic())  # for calls the worker claimed, too
-        self.learner.flush(budget.seconds_left() / 4)  # a failure is counted as a fault, and does not fail this flush
-        notified = self.alerts is None or self.alerts.flush(budget.seconds_left() / 2)
-        sent = self.feedback.outbox.flush(budget.seconds_left() / 2)
-
-        def deliver() -> bool:
-            flushed = self.telemetry.flush(budget.seconds_left())
-            return self.telemetry.post_scores(budget.seconds_left()) and flushed
-
+            scored = self._wait_idle(timeout) and self.processor.score_spooled(budget)
+        deliver = partial(self.parts.flush, budget)
         delivered = deliver() if self.spooling is None else self.spooling.deliver_and_delete(deliver)
-        return delivered and scored and notified and sent
+        return delivered and scored
 
     def shutdown(self, timeout: float) -> bool:
         """Score and export all pending RAG calls within *timeout* seconds, log losses, and stop the runtime.
@@ -553,71 +520,43 @@ class Runtime:
 
     def _shut_down(self, budget: ShutdownBudget) -> bool:
         timeout = max(0.0, budget.deadline - monotonic())
-        self._deferred_steps.close()
-        self._queue_deferred_steps()
-        self._span_calls.stop(self.worker.start)
+        self._deferred_steps.queue_last()
+        self._span_calls.stop(self._wake)
         self._collect_span_calls(timeout / 4)
-        self._renew_for_metrics()
+        self._open_instruments()
         reserved = partial(reserved_after_scoring, timeout, spools=self.spooling is not None)
         grace = AT_LEAST_SECONDS if self.spooling else reserved(0) / 4
         with self._hurried():
             items = self.worker.stop(timeout, grace, reserved)
-        left = [each for item in items for each in (*item.claim_deferred_steps(), item)]
+        left: list[SpanItem] = []
+        for item in items:
+            if isinstance(item, CallItem):
+                left += item.claim_deferred_steps()
+            if not isinstance(item, Job):
+                left.append(item)
         with garbage_collection_disabled():
-            scored = not left
-            self._processor.store_or_drop(left, budget)
-            if self.publisher is not None:
-                self.publisher.close(budget.seconds_left() / 4)
+            self.processor.store_or_drop([item for item in left if isinstance(item, CallItem)], budget)
             until = budget.until(reserved=budget.closing / 2)
-            run_bounded(partial(end_spans, left, self._processor.drop, self.telemetry, until), until)  # this may hang
+            run_bounded(partial(end_spans, left, self.processor.drop, self.telemetry, until), until)  # this may hang
             clear_before_flush(self._wait_idle)
-            self.learner.close(budget.seconds_left() / 4)
-            notified = self.alerts is None or self.alerts.close(budget.seconds_left() / 2)
-            sent = self.feedback.outbox.close(budget.seconds_left() / 4)
             self.ledger.close(_SETTLE_SECONDS)
-            flushed = self.telemetry.flush(budget.seconds_left(reserved=AT_LEAST_SECONDS))
-            closed = self.telemetry.shutdown(budget.seconds_left())
+            incomplete = self.parts.close(budget)
+            delivered = incomplete.isdisjoint((self.telemetry, *self.telemetry.histories, *self.telemetry.posters))
             if self.spooling is not None:
-                self.spooling.close(budget.deadline, delivered=flushed and closed)
-            delivered = scored and flushed and closed
-            return log_losses(self.stats().dropped, self.telemetry.lost, delivered=delivered) and notified and sent
+                self.spooling.close(budget.deadline, delivered=delivered)
+            complete = log_losses(self.stats().dropped, self.telemetry.lost, delivered=delivered and not items)
+            return complete and not incomplete
 
-    def _renew_for_metrics(self) -> None:
-        """Renew the telemetry providers of a forked child that has counts to export but has written no span yet."""
-        if self.telemetry.child_renewal.due and self.ledger.rows():
-            self.telemetry.child_renewal.renew()
+    def _open_instruments(self) -> None:
+        """Create the metric instruments in a forked child that has counts to export but has written no span yet."""
+        if self.ledger.rows():
+            self.open_instruments()
+
+    def open_instruments(self) -> None:
+        """Create the metric instruments now instead of at the first record."""
+        self._instruments.open()
 
     def _at_exit(self) -> None:
-        with guarded("shutdown at exit"):
-            self.shutdown(EXIT_SECONDS)
-
-    def _reset_after_fork(self) -> None:
-        mark_forked()
-        self.worker.reset()
-        self.ledger.reset()
-        self.orphans.reset()
-        self._dropped.reset()
-        self._deferred_steps.reset()
-        self._span_calls.reset()
-        self._sampler.reset()
-        self.outcomes.reset()
-        self.health.reset()
-        self.served_models.reset()
-        if self.canaries is not None:
-            self.canaries.reset()
-        if self.alerts is not None:
-            self.alerts.reset()
-        self.learner.reset()
-        self.feedback.outbox.reset()
-        # Metrics may be collected again from now on, as the counts are the child's own.
-        self._instruments.after_fork()
-        self.telemetry.after_fork()
-        if self.spooling is not None:
-            self.spooling.reset()
-        if self.publisher is not None:
-            self.publisher.reset()
-        for evaluator in self._evaluators:
-            evaluator.reset()
-        self._drain.reset_after_fork()
-        faults.clear()
-        exits.after_fork(self, self._at_exit)
+        if self._process is forks.process:  # else a forked child ends, which has not used its parent's runtime
+            with guarded("shutdown at exit"):
+                self.shutdown(EXIT_SECONDS)

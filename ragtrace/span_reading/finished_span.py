@@ -10,7 +10,6 @@ from opentelemetry.trace import SpanContext
 
 from ragtrace.core import semconv
 from ragtrace.core.step import Step
-from ragtrace.span_reading.span_contents import span_contents
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -75,6 +74,11 @@ class SpanReading:
     is_ambiguous: bool = False
     """Whether it is not known which of some retrievals this generation used."""
 
+    @property
+    def span_id(self) -> int:
+        """Id of the span, which is unique in its trace."""
+        return self.span.context.span_id
+
 
 def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
     """Convert an ended span of the OpenTelemetry SDK to a `FinishedSpan`, or return None if it has no span context."""
@@ -83,9 +87,6 @@ def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
         return None
     attributes: Attributes = span.attributes or {}
     max_text_chars = getattr(attributes, "max_value_len", None)
-    beside = span_contents.take(context)
-    if beside:
-        attributes = {**beside, **attributes}
     events = tuple((event.name, event.attributes or {}) for event in span.events)
     return FinishedSpan(
         context=context,

@@ -6,13 +6,12 @@ callback. Checked with Haystack 2.31 and 3.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from ragtrace.capture.answers import find_answer
 from ragtrace.capture.arguments import find_query
 from ragtrace.capture.documents import MAX_DOCUMENTS
-from ragtrace.capture.fields import Get, getter, items_of, label_of, number_of, text_of, values_of, whole_of
+from ragtrace.capture.fields import getter, items_of, label_of, number_of, text_of, values_of, whole_of
 from ragtrace.core import semconv
 from ragtrace.core.step import StepKind
 from ragtrace.core.types import Document, Usage
@@ -23,11 +22,9 @@ from ragtrace.span_reading.messages import (
     looks_like_json,
     prompt_of,
     read_messages,
-    result_documents,
     results_since_user,
 )
-from ragtrace.span_reading.python_repr import parse_repr
-from ragtrace.span_reading.values import new_step, parse_json, unmasked
+from ragtrace.span_reading.values import new_step, parse_json, parse_literal, unmasked
 
 CONVENTION: Final = "haystack"
 _QUESTIONS: Final = (
@@ -38,9 +35,6 @@ _QUESTIONS: Final = (
 _RETRIEVERS: Final = ("Retriever", "WebSearch")
 _RANKERS: Final = ("Ranker", "Reranker")
 _GENERATORS: Final = ("Generator",)
-_TOOL_INVOKER: Final = "ToolInvoker"
-_GIVEN_DOCUMENTS: Final = ("documents", "retrieved_documents")
-_RETURNED_DOCUMENTS: Final = ("documents", "context_windows")
 _MOST_COMPONENTS: Final = 100
 
 
@@ -55,22 +49,13 @@ def read(span: FinishedSpan) -> SpanReading | None:
     kind = label_of(attributes.get(semconv.HAYSTACK_COMPONENT_TYPE))
     if kind is not None:
         return _read_component(span, kind)
-    if semconv.HAYSTACK_TOOL_NAME in attributes:
-        return _read_tool(span)
-    if span.name == semconv.HAYSTACK_LLM_SPAN:
-        given, returned = _content(span, semconv.HAYSTACK_LLM_INPUT), _content(span, semconv.HAYSTACK_LLM_OUTPUT)
-        return _read_generation(_new(span, "generate"), given, returned)
-    if span.name == semconv.HAYSTACK_AGENT_SPAN:
-        return _read_agent(span)
-    return _read_pipeline(span)
+    return _read_pipeline(span) if span.name in semconv.HAYSTACK_PIPELINE_SPANS else None
 
 
 def _new(span: FinishedSpan, kind: StepKind) -> SpanReading:
     names = (
         semconv.HAYSTACK_PIPELINE_INPUT, semconv.HAYSTACK_PIPELINE_OUTPUT, semconv.HAYSTACK_COMPONENT_INPUT,
-        semconv.HAYSTACK_COMPONENT_OUTPUT, semconv.HAYSTACK_AGENT_INPUT, semconv.HAYSTACK_AGENT_OUTPUT,
-        semconv.HAYSTACK_LLM_INPUT, semconv.HAYSTACK_LLM_OUTPUT, semconv.HAYSTACK_TOOL_INPUT,
-        semconv.HAYSTACK_TOOL_OUTPUT,
+        semconv.HAYSTACK_COMPONENT_OUTPUT,
     )  # fmt: skip
     is_cut = any(span.is_cut(span.text(name)) for name in names)
     return SpanReading(span, new_step(span, kind), CONVENTION, is_cut=is_cut)
@@ -80,7 +65,7 @@ def _content(span: FinishedSpan, name: str) -> Any:
     """Parse the JSON text or Python `repr` in the attribute *name*. Return None if a text is neither."""
     value = parse_json(span.attributes.get(name))
     if isinstance(value, str):
-        value = parse_repr(value) if value[:2] in ("{'", "{}") else None
+        value = parse_literal(value) if value[:2] == "{'" else None
     return value
 
 
@@ -92,24 +77,18 @@ def _read_component(span: FinishedSpan, kind: str) -> SpanReading | None:
     given = _content(span, semconv.HAYSTACK_COMPONENT_INPUT)
     returned = _content(span, semconv.HAYSTACK_COMPONENT_OUTPUT)
     get, found = getter(given), getter(returned)
-    if kind.endswith(_TOOL_INVOKER):
-        return _read_tool_invoker(span, found)
     if kind.endswith(_GENERATORS):
         return _read_generation(_new(span, "generate"), given, returned)
-    was_given = get is not None and any(items_of(get(name), 1) for name in _GIVEN_DOCUMENTS)
-    is_source = kind.endswith((*_RETRIEVERS, *_RANKERS))
-    if not is_source and not (was_given and found is not None and items_of(found("documents"), 1)):
+    if not kind.endswith((*_RETRIEVERS, *_RANKERS)):
         return None
     reading = _new(span, "retrieve")
     step = reading.step
     step.name = label_of(span.attributes.get(semconv.HAYSTACK_COMPONENT_NAME)) or kind
-    # The output of a joiner or filter replaces the input, as with a re-ranker.
-    step.rerank = was_given or kind.endswith(_RANKERS)
+    step.rerank = kind.endswith(_RANKERS)
     if get is not None:
         step.query = text_of(get("query"))
         step.top_k = whole_of(get("top_k"))
-    values = () if found is None else (found(name) for name in _RETURNED_DOCUMENTS)
-    records = next((items for value in values if (items := items_of(value, MAX_DOCUMENTS)) is not None), None)
+    records = None if found is None else items_of(found("documents"), MAX_DOCUMENTS)
     if records is not None:
         documents = [document for record in records if (document := _document(record)) is not None]
         reading.documents_without_text = len(records) - len(documents)
@@ -130,16 +109,13 @@ def _read_generation(reading: SpanReading, given: object, returned: object) -> S
     """Read a model call's prompt and reply from the span of a Haystack generator."""
     step = reading.step
     get = getter(given)
-    prompt = None if get is None else get("prompt") if get("messages") is None else get("messages")
-    messages = read_messages([{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
+    messages = read_messages(None if get is None else get("messages"))
     step.query, step.prompt = last_user_text(messages), prompt_of(messages)
     step.prompt_documents = documents_of_results(results_since_user(messages))
     found = getter(returned)
     replies = [] if found is None else items_of(found("replies"), 1) or []
     for reply in replies:
-        meta = None if found is None else items_of(found("meta"), 1)  # the prompt of a generator that takes a text
-        record: object = {"role": "assistant", "content": reply, "meta": meta[0] if meta else None}
-        record = record if isinstance(reply, str) else reply
+        record: object = {"role": "assistant", "content": reply} if isinstance(reply, str) else reply
         for message in read_messages([record], "assistant"):
             step.answer, reading.calls_tools = message.text(""), message.calls_tools
         facts = find_answer(record)
@@ -147,68 +123,6 @@ def _read_generation(reading: SpanReading, given: object, returned: object) -> S
             step.response_model, step.response_id = facts.model, facts.response_id
             step.finish_reasons = facts.finish_reasons
             step.usage = Usage(facts.input_tokens, facts.output_tokens)
-    return reading
-
-
-# --- Tools and agents -------------------------------------------------------------------------------------------------
-
-
-def _read_tool(span: FinishedSpan) -> SpanReading:
-    """Read a tool call from the span of a Haystack 3 agent."""
-    reading = _new(span, "tool")
-    step = reading.step
-    step.name = label_of(span.attributes.get(semconv.HAYSTACK_TOOL_NAME)) or ""
-    arguments = _content(span, semconv.HAYSTACK_TOOL_INPUT)
-    step.query = None if getter(arguments) is None else find_query(arguments)
-    has_failed = span.error_type is not None or span.attributes.get(semconv.HAYSTACK_TOOL_ERROR) is True
-    if not has_failed:
-        result = span.attributes.get(semconv.HAYSTACK_TOOL_OUTPUT)
-        shown = parse_repr(result) if isinstance(result, str) and result[:2] == "{'" else None
-        step.documents = result_documents(result if shown is None else shown)
-    return reading
-
-
-def _read_tool_invoker(span: FinishedSpan, found: Get | None) -> SpanReading:
-    """Read a tool call from the span of the Haystack 2 component that runs the tools of a reply."""
-    reading = _new(span, "tool")
-    step = reading.step
-    said = None if found is None else found("tool_messages")
-    step.documents = documents_of_results(result for message in read_messages(said) for result in message.results)
-    names: list[str] = []
-    for call in _calls(said):
-        names.append(label_of(call("tool_name")) or "")
-        step.query = step.query or find_query(call("arguments"))
-    step.name = names[0] if len(set(names)) == 1 else ""
-    return reading
-
-
-def _calls(messages: object) -> Iterator[Get]:
-    """Yield the tool calls whose results are in *messages*."""
-    for message in items_of(messages, _MOST_COMPONENTS) or ():
-        get = getter(message)
-        for part in items_of(None if get is None else get("content"), _MOST_COMPONENTS) or ():
-            look = getter(part)
-            result = None if look is None else getter(look("tool_call_result"))
-            call = None if result is None else getter(result("origin"))
-            if call is not None:
-                yield call
-
-
-def _read_agent(span: FinishedSpan) -> SpanReading:
-    """Read a workflow step from the span of a Haystack agent's run."""
-    reading = _new(span, "trace")
-    step = reading.step
-    get, found = (
-        getter(_content(span, semconv.HAYSTACK_AGENT_INPUT)),
-        getter(_content(span, semconv.HAYSTACK_AGENT_OUTPUT)),
-    )
-    messages = read_messages(None if get is None else get("messages"))
-    step.query, step.prompt = last_user_text(messages), prompt_of(messages)
-    if found is not None:
-        last = items_of(found("messages"), 10_000) or [found("last_message")]
-        for message in read_messages(last[-1:], ""):
-            if message.role == "assistant":
-                step.answer, reading.calls_tools = message.text(""), message.calls_tools
     return reading
 
 

@@ -18,19 +18,13 @@ from ragtrace.core.step import CallBuilder, Step
 from ragtrace.system import framework_runs
 from ragtrace.system.context import RECORDER_KEY
 from ragtrace.system.faults import faults
-from ragtrace.system.forks import call_in_child
+from ragtrace.system.forks import PerProcess
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import SpanContext
 
-_CAPACITY: Final = 8_192
-"""Most spans in the queue, which the worker empties four times a second."""
-_MOST_BYTES: Final = 16 << 20
-"""Most bytes of the ended spans in the queue; the last span may exceed the limit."""
-_UNMEASURED: Final = 64
-"""Fewest spans in the queue at which the memory of all is measured: with fewer, the worker keeps up."""
 _SPAN_BYTES: Final = 2_000
 """Memory of a span without the texts."""
 _MOST_OPEN: Final = 16_384
@@ -93,6 +87,21 @@ class LostSpan(NamedTuple):
     is_genai: bool
 
 
+class _QueuedSpans:
+    """Spans that one process has queued for evaluation."""
+
+    def __init__(self) -> None:
+        self.spans: deque[tuple[ReadableSpan | ref[ReadableSpan], int]] = deque()
+        """Queue of weak references to started spans, and of ended spans, each with its bytes; 0 if not measured."""
+        self.bytes = 0
+        self.lock = threading.Lock()
+        self.dropped: deque[LostSpan | None] = deque()
+        """Ended spans that did not fit into the queue; None for those beyond `_MOST_OPEN`."""
+        self.open: dict[int, Step | None] = {}
+        self.woken: object = None
+        """Value of `_wake` that was called last: each runtime's worker is started once."""
+
+
 class SpanIntake:
     """Bounded queue of started and ended spans, from the application's threads to the background thread.
 
@@ -102,21 +111,8 @@ class SpanIntake:
     """
 
     def __init__(self) -> None:
-        self.reset()
-        call_in_child(self.reset)
+        self._queued = PerProcess(_QueuedSpans)
         _intakes.append(ref(self))
-
-    def reset(self) -> None:
-        """Empty the queue of spans, at the start and in a forked child."""
-        self._spans: deque[tuple[ReadableSpan | ref[ReadableSpan], int]] = deque()
-        """Queue of weak references to started spans, and of ended spans, each with its bytes; 0 if not measured."""
-        self._bytes = 0
-        self._lock = threading.Lock()  # a fork copies the lock, perhaps held
-        self._dropped: deque[LostSpan | None] = deque()
-        """Ended spans that did not fit into the queue; None for those beyond `_MOST_OPEN`."""
-        self._open: dict[int, Step | None] = {}
-        self._woken: object = None
-        """Value of `_wake` that was called last: each runtime's worker is started once."""
 
     def started(self, span: ReadableSpan, context: Context | None) -> None:
         """Queue the started *span*.
@@ -164,7 +160,7 @@ class SpanIntake:
             )
             return
         step = Step()
-        above = None if span.parent is None else self._open.get(span.parent.span_id)
+        above = None if span.parent is None else self._queued.get().open.get(span.parent.span_id)
         if above is _SKIPPED:
             above = None
         step.parent, step.written, step.end_ns = above or outer, True, 0
@@ -173,9 +169,15 @@ class SpanIntake:
             self._note_open(span.context.span_id, step)
 
     def _note_open(self, span_id: int, step: Step | None) -> None:
-        self._open[span_id] = step
-        if len(self._open) > _MOST_OPEN:  # spans that were never ended
-            self._open.pop(next(iter(self._open), 0), None)
+        open_steps = self._queued.get().open
+        open_steps[span_id] = step
+        if len(open_steps) > _MOST_OPEN:  # spans that were never ended
+            open_steps.pop(next(iter(open_steps), 0), None)
+
+    def open_step(self, span_id: int) -> Step | None:
+        """Return the step of a span in progress inside a decorated function, or None if there is no such span."""
+        step = self._queued.get().open.get(span_id)
+        return None if step is _SKIPPED else step
 
     def ended(self, span: ReadableSpan) -> int:
         """Queue the ended *span*, and return its size in bytes if it may be the root span of a RAG call, else 0.
@@ -185,7 +187,8 @@ class SpanIntake:
         context = span.context
         if _wake is None or context is None or not context.trace_flags.sampled:
             return 0
-        step = self._open.pop(context.span_id, None)
+        queued = self._queued.get()
+        step = queued.open.pop(context.span_id, None)
         if step is _SKIPPED:
             return 0
         if step is not None:
@@ -193,37 +196,41 @@ class SpanIntake:
             return 0
         scope, parent = span.instrumentation_scope, span.parent
         is_own = scope is not None and scope.name == semconv.SCOPE  # only the runtime itself may hold this back
-        may_be_root = not is_own and (parent is None or parent.span_id not in self._open) and is_genai(span)
-        is_measured = may_be_root or len(self._spans) >= _UNMEASURED
+        may_be_root = not is_own and (parent is None or parent.span_id not in queued.open) and is_genai(span)
+        # Fewest spans in the queue at which the memory of all is measured: with fewer, the worker keeps up.
+        is_measured = may_be_root or len(queued.spans) >= 64
         size = span_bytes(span) if is_measured else 0
         if not self._add(span, size):
-            is_known = len(self._dropped) < _MOST_OPEN
+            is_known = len(queued.dropped) < _MOST_OPEN
             parent_id = 0 if parent is None else parent.span_id
-            self._dropped.append(LostSpan(context, parent_id, is_genai(span)) if is_known else None)
+            queued.dropped.append(LostSpan(context, parent_id, is_genai(span)) if is_known else None)
             return 0
         return size if may_be_root else 0
 
     def _add(self, span: ReadableSpan | ref[ReadableSpan], size: int) -> bool:
-        if len(self._spans) >= _CAPACITY or self._bytes > _MOST_BYTES:
+        # The worker empties the queue four times a second. Its last span may exceed the 16 MiB.
+        queued = self._queued.get()
+        if len(queued.spans) >= 8_192 or queued.bytes > (16 << 20):
             return False
-        self._spans.append((span, size))
+        queued.spans.append((span, size))
         if size:
-            with self._lock:
-                self._bytes += size
+            with queued.lock:
+                queued.bytes += size
         wake = _wake
-        if self._woken is not wake and wake is not None:
-            self._woken = wake
+        if queued.woken is not wake and wake is not None:
+            queued.woken = wake
             wake()
         return True
 
     def take(self) -> ReadableSpan | None:
         """Remove the oldest span from the queue and return it, or None if the queue is empty."""
+        queued = self._queued.get()
         with suppress(IndexError):
             while True:
-                span, size = self._spans.popleft()
+                span, size = queued.spans.popleft()
                 if size:
-                    with self._lock:
-                        self._bytes -= size
+                    with queued.lock:
+                        queued.bytes -= size
                 found = span() if isinstance(span, ref) else span
                 if found is not None:  # None: the span has ended, did not fit into the queue, and is gone
                     return found
@@ -235,9 +242,10 @@ class SpanIntake:
         The entry for one after very many others is None.
         """
         dropped: list[LostSpan | None] = []
+        queue = self._queued.get().dropped
         with suppress(IndexError):
             while True:
-                dropped.append(self._dropped.popleft())
+                dropped.append(queue.popleft())
         return dropped
 
 
@@ -267,7 +275,7 @@ class _DeferredSpan:
             return
         parent = step.parent
         vars(step).update(vars(reading.step))
-        step.parent = parent
+        step.parent, step.instrumentation = parent, reading.span.scope or "unknown"
 
     def clear(self) -> None:
         """Discard the span without reading it."""
@@ -298,11 +306,11 @@ def clear_wake(wake: Callable[[], object]) -> None:
         _wake = None
 
 
-def takes_spans() -> bool:
-    """Return whether ragtrace evaluates the spans of other instrumentations in this process."""
-    return _wake is not None
-
-
 def intakes() -> list[SpanIntake]:
     """Return all span queues of this process, one for each span processor that evaluates spans."""
     return [intake for entry in tuple(_intakes) if (intake := entry()) is not None]
+
+
+def open_step(span_id: int) -> Step | None:
+    """Return the step of a span in progress of another instrumentation, inside a decorated function, or None."""
+    return next((step for intake in intakes() if (step := intake.open_step(span_id)) is not None), None)

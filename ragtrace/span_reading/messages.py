@@ -28,8 +28,8 @@ _SERVER_PARTS: Final = {
     "server_tool_call_response": "server_tool_call_response",
 }
 """Types of message parts about a tool that the provider ran, each with the field of the results."""
-_UNTYPED_RESULTS: Final = ("tool_call_result", "toolResult")
-"""Fields with a tool's result in message parts without type, of Haystack and of Amazon Bedrock's Converse API."""
+_UNTYPED_RESULT: Final = "toolResult"
+"""Field with a tool's result in message parts without type, of Amazon Bedrock's Converse API."""
 _RESULT_FIELDS: Final = ("response", "result", "content")
 _PASSAGE_FIELDS: Final = frozenset(
     (*field_names.TEXT, *field_names.ID, *field_names.NAME, *field_names.SCORE, *field_names.METADATA, "type")
@@ -95,9 +95,9 @@ def _message(get: Get, role: str) -> ReadMessage:
 
 
 def _has_result_parts(content: object) -> bool:
-    """Return whether *content* is a list with tool results in the format of Haystack or Amazon Bedrock."""
+    """Return whether *content* is a list with tool results in the format of Amazon Bedrock."""
     getters = [getter(part) for part in items_of(content, _MAX_PARTS) or ()]
-    return any(get is not None and first(get, _UNTYPED_RESULTS, getter) is not None for get in getters)
+    return any(get is not None and getter(get(_UNTYPED_RESULT)) is not None for get in getters)
 
 
 def _add_parts(message: ReadMessage, parts: object) -> None:
@@ -111,10 +111,10 @@ def _add_parts(message: ReadMessage, parts: object) -> None:
 
 def _add_part(message: ReadMessage, get: Get) -> None:
     kind = label_of(get("type"))
-    if kind is None and (result := first(get, _UNTYPED_RESULTS, getter)) is not None:
-        if result("error") is not True and result("status") != "error":
-            message.results.append(first(result, ("result", "content"), lambda found: found))
-    elif kind is None and (get("toolUse") is not None or get("tool_call") is not None):
+    if kind is None and (result := getter(get(_UNTYPED_RESULT))) is not None:
+        if result("status") != "error":
+            message.results.append(result("content"))
+    elif kind is None and get("toolUse") is not None:
         message.calls_tools = True
     elif kind is None or kind in field_names.TEXT_PARTS:
         # An invisible part is a system prompt of an earlier request, which the model does not see (pydantic-ai 2.68).

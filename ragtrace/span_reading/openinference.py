@@ -6,7 +6,6 @@ LlamaIndex 4.6.1, Haystack 0.1.46, OpenAI 0.1.66, OpenAI Agents 2.6.0 and Pydant
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
@@ -31,19 +30,12 @@ from ragtrace.span_reading.values import (
 )
 
 CONVENTION: Final = "openinference"
-_LANGCHAIN: Final = semconv.oi_scope("langchain")
 _LLAMA_INDEX: Final = semconv.oi_scope("llama_index")
-_HAYSTACK: Final = semconv.oi_scope("haystack")
 _AGENTS: Final = semconv.oi_scope("openai_agents")
 _JSON: Final = "application/json"
-_NO_TEXT: Final = re.compile(
-    r"<(?:async_)?generator object.*>|<\w{0,80}Node\w{0,80}\(.*\)>|[A-Z]\w{0,80}\(\w{1,80}=.*(?:\)|\.\.\.)", re.DOTALL
-)
-"""Pattern of the string forms, which may be cut, that LlamaIndex's instrumentation writes for a stream, for nodes, and
-for the event that stops an agent."""
-_TOOLS_CALLED: Final = frozenset(("tool_calls", "tool_use", "function_call"))
 _FAKE_ID: Final = "__fake_id__"
 """Response id that the Agents SDK writes where there is no response of the newer API."""
+_TOOLS_CALLED: Final = frozenset(("tool_calls", "tool_use", "function_call"))
 _MOST_ITEMS: Final = 1_000
 _FINAL_RESULT: Final = "final_result"
 """Name of the tool through which models give a structured answer in Pydantic AI."""
@@ -55,7 +47,7 @@ def read(span: FinishedSpan) -> SpanReading | None:
     Return None if the span does not follow them, or describes no step.
     """
     kind = text_of(span.attributes.get(semconv.OI_KIND))
-    reader = None if kind is None else _READERS.get(_kind(span, kind.upper()))
+    reader = None if kind is None else _READERS.get(kind.upper())
     if reader is None or _has_other_convention(span):
         return None
     return reader(span)
@@ -70,26 +62,10 @@ def _has_other_convention(span: FinishedSpan) -> bool:
     return own or span.scope in semconv.PYDANTIC_SCOPES
 
 
-def _kind(span: FinishedSpan, kind: str) -> str:
-    """Return the OpenInference kind of the operation that *span* describes (model call, retrieval, tool, agent ...).
-
-    LangChain's instrumentation marks whatever has "agent" in its name as an agent, also a tool or a model.
-    """
-    if kind != semconv.OI_AGENT or span.scope != _LANGCHAIN:
-        return kind
-    if semconv.OI_TOOL_NAME in span.attributes:
-        return semconv.OI_TOOL
-    if semconv.OI_INVOCATION_PARAMETERS in span.attributes:
-        return semconv.OI_LLM
-    return semconv.OI_RETRIEVER if semconv.oi_document(0, "content") in span.attributes else kind
-
-
 # --- Workflows, chains and agents -------------------------------------------------------------------------------------
 
 
 def _read_workflow(span: FinishedSpan) -> SpanReading | None:
-    if span.scope == _HAYSTACK and span.name.startswith("ToolInvoker."):
-        return _read_tool(span)
     reading = _begin(span, "trace")
     step = reading.step
     names = (semconv.WORKFLOW_NAME, semconv.OI_AGENT_NAME)
@@ -134,7 +110,7 @@ def _read_retrieval(span: FinishedSpan) -> SpanReading | None:
         step.reranked = _numbered_documents(SpanReading(span, step, CONVENTION), semconv.OI_RERANKER_INPUT)
     if step.documents is None and not reading.documents_without_text:
         step.documents = _returned_documents(reading)
-    elif step.documents is not None and span.scope == _LANGCHAIN:
+    elif step.documents is not None:
         step.documents = _with_ids(span, step.documents)
     if span.scope == _LLAMA_INDEX and reading.documents_without_text and "._" in span.name:
         return None  # `_retrieve` inside `retrieve`, which shows the texts
@@ -233,11 +209,10 @@ def passages_in(text: str) -> tuple[Document, ...] | None:
     value = flatten(parse_json(text))
     if isinstance(value, dict):
         record = cast("dict[str, Any]", value)
-        for key in ("artifact", "documents", "source_documents", "results", "tool_messages"):
+        for key in ("documents", "source_documents", "results"):
             if isinstance(record.get(key), list) and (found := _whole_list(record[key])) is not None:
                 return found
         content = record.get("content") if "role" in record or "type" in record else None
-        content = record.get("blocks") if content is None and "tool_name" in record else content
         if isinstance(content, str):
             return passages_in(content)
         if content is not None and (answer := find_answer({"content": content})) is not None and answer.text:
@@ -288,8 +263,8 @@ def _read_generation(span: FinishedSpan) -> SpanReading | None:
         _read_written(reading, written, facts)
     else:
         _read_completion(reading, facts)
-    given_documents = _numbered_documents(reading, semconv.OI_DOCUMENTS)
-    step.documents = step.documents if given_documents is None else given_documents
+    listed_documents = _numbered_documents(reading, semconv.OI_DOCUMENTS)
+    step.documents = step.documents if listed_documents is None else listed_documents
     return reading
 
 
@@ -336,11 +311,6 @@ def _prompt(reading: SpanReading, given: list[_ChatMessage]) -> Prompt | None:
     if any(message.is_masked for message in given):
         return None
     reading.is_cut = reading.is_cut or any(span.is_cut(message.text) for message in given)
-    if any(message.role == "tool" and message.text is None for message in given):
-        # Haystack's instrumentation leaves the results of tools out of its messages.
-        whole = find_prompt(_parsed(span, semconv.OI_INPUT))
-        if whole is not None:
-            return whole
     return find_prompt([{"role": each.role, "content": each.text} for each in given if each.role is not None])
 
 
@@ -436,8 +406,6 @@ def _read_completion(reading: SpanReading, facts: Answer | None) -> None:
     elif text is None:
         output = _output(reading)
         text = output if isinstance(output, str) else None
-        if text is not None and span.scope == _LLAMA_INDEX:
-            text = text.removeprefix("assistant: ")
     if text is None and _TOOLS_CALLED.intersection(step.finish_reasons):
         reading.calls_tools = True
     step.answer = text
@@ -501,7 +469,8 @@ def _json_value(reading: SpanReading, name: str, type_name: str) -> Any:
     if value is text and is_broken:
         reading.is_cut = reading.is_cut or is_too_large(text)
         return None
-    return None if span.scope == _LLAMA_INDEX and _NO_TEXT.fullmatch(value) else unmasked(value)
+    # LlamaIndex writes the string form of a stream, of nodes, and of the event that stops an agent.
+    return flatten(unmasked(value)) if span.scope == _LLAMA_INDEX else unmasked(value)
 
 
 def _parsed(span: FinishedSpan, name: str) -> Any:

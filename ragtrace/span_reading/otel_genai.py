@@ -31,8 +31,14 @@ from ragtrace.span_reading.messages import (
     result_documents,
     results_since_user,
 )
-from ragtrace.span_reading.python_repr import parse_repr
-from ragtrace.span_reading.values import is_unreadable_json, new_step, parse_json, unmasked, usage_of
+from ragtrace.span_reading.values import (
+    is_unreadable_json,
+    new_step,
+    parse_json,
+    parse_literal,
+    unmasked,
+    usage_of,
+)
 
 CONVENTION: Final = "otel_genai"
 _KINDS: Final[Mapping[str, StepKind]] = {
@@ -266,9 +272,7 @@ def _reply_text(message: ReadMessage) -> str | None:
     text = message.text("")
     if text is None or not _REPR.match(text):
         return text
-    shown = parse_repr(text)
-    get = getter(shown)
-    found = find_answer(shown if get is None or get("call_id") is None else {"output": [shown]})
+    found = find_answer(parse_literal(text))
     message.calls_tools = message.calls_tools or (found is not None and found.tool_calls > 0)
     return None if found is None else found.text
 

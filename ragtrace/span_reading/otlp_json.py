@@ -1,153 +1,63 @@
-"""Parser of span files: OTLP JSON as the Collector's file exporter writes it, and span records of Phoenix.
+"""Reader of the spans in JSON documents: OTLP JSON, span records, and lists of either.
 
-OTLP JSON: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding; files of it:
-https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/. Span records are the objects of Phoenix's REST API and
-client (`{"context": {"trace_id": ..., "span_id": ...}, "attributes": {...}, ...}`), whose form is that of
-`ReadableSpan.to_json()` of the OpenTelemetry SDK.
+`google.protobuf.json_format` makes messages of OTLP JSON, which `otlp_protobuf` reads. One step comes before: OTLP JSON
+has ids in hexadecimal, protobuf's own JSON in base64.
+
+Source: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import re
-import zlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from gzip import BadGzipFile, GzipFile
-from io import BufferedReader
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
-from opentelemetry.trace import SpanContext, TraceFlags
+from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message import Message
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from ragtrace.core import semconv
-from ragtrace.span_reading.finished_span import Attributes, FinishedSpan, error_type_of
+from ragtrace.span_reading.finished_span import FinishedSpan
+from ragtrace.span_reading.json_fields import SPAN_ID_BYTES, TRACE_ID_BYTES, list_of, object_of, parse_id, shown
+from ragtrace.span_reading.otlp_protobuf import read_span
+from ragtrace.span_reading.span_record import read_record
 
-MOST_LINE_BYTES: Final = 128 * 2**20
-"""Most bytes of one line, or of a file that is one JSON document over several lines; reading takes several times the
-memory."""
-_BOM: Final = b"\xef\xbb\xbf"
-_GZIP: Final = b"\x1f\x8b"
+# The names of the current OTLP come first, in either spelling; then those of older releases, and of Tempo.
 _SCOPE_LISTS: Final = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans")
 _RESOURCE_LISTS: Final = ("resourceSpans", "resource_spans", "batches")
 _OTHER_SIGNALS: Final = ("resourceLogs", "resource_logs", "resourceMetrics", "resource_metrics", "resourceProfiles")
 _WRAPPERS: Final = ("data", "trace", "traces", "result", "spans")
 """Keys under which the APIs of Phoenix, Tempo and Jaeger wrap spans."""
 _MOST_WRAPPERS: Final = 4
-_MOST_NESTING: Final = 64
-_KNOWS_PARENT: Final = 0x100
-"""Bit of an OTLP span's `flags` that says that `_REMOTE_PARENT` is valid."""
-_REMOTE_PARENT: Final = 0x200
-"""Bit of an OTLP span's `flags` that says that the parent is in another process."""
-_ENTRY_KINDS: Final = (2, 5, "SPAN_KIND_SERVER", "SPAN_KIND_CONSUMER")
-"""Kinds of spans that begin work on behalf of another process."""
-_HEX: Final = re.compile(r"[0-9a-fA-F]+\Z")
-_BASE64: Final = re.compile(r"[0-9a-zA-Z+/]+={0,2}\Z")
-_ERROR_CODES: Final = (2, "2", "STATUS_CODE_ERROR", "ERROR")
+_TRACE_ID, _SPAN_ID, _PARENT_ID = ("traceId", "trace_id"), ("spanId", "span_id"), ("parentSpanId", "parent_span_id")
+_VALID_IDS: Final = ((_TRACE_ID, TRACE_ID_BYTES), (_SPAN_ID, SPAN_ID_BYTES))
+_ID_FIELDS: Final = (*_TRACE_ID, *_SPAN_ID, *_PARENT_ID)
+_NOT_PARSED: Final = frozenset({*_ID_FIELDS, "links"})
+"""Fields of a span that are kept from `json_format`: it takes ids for base64. Links have ids, too, and are not read."""
+_VALUE_TYPES: Final = frozenset(name for field in AnyValue.DESCRIPTOR.fields for name in (field.name, field.json_name))
+MessageT = TypeVar("MessageT", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableSpan:
-    """Error record for a line of a span file, or for one span in the line, that cannot be parsed."""
+    """Error record for a line of a span file, or for one span in the line, that cannot be read."""
 
     line: int
     error: str
 
 
-class SpanFile:
-    """File of finished spans, which is parsed line by line during iteration and can be iterated once.
+class OtlpJsonReader:
+    """Reader of the spans in JSON documents: OTLP JSON, span records, or lists of either.
 
-    A line is an OTLP JSON document, a span record, or a list of these. A file that is one JSON document over several
-    lines is read as a whole, up to `MOST_LINE_BYTES`. The file may be compressed by gzip.
-
-    Raises:
-        OSError: the file cannot be read.
+    Args:
+        most_attributes: attributes that a span may have, those of its events included; None: any number.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._size = max(1, path.stat().st_size)
-        self._read = 0
-        self.reader = OtlpJsonReader()
-        self.n_spans = 0
-        """Number of spans read so far."""
-
-    @property
-    def share_read(self) -> float:
-        """Share of the span file that has been read so far, from 0 to 1."""
-        return min(1.0, self._read / self._size)
-
-    def __iter__(self) -> Generator[FinishedSpan | UnreadableSpan, None, None]:
-        for line, document in self._documents():
-            for found in [document] if isinstance(document, UnreadableSpan) else self.reader.spans_in(line, document):
-                self.n_spans += isinstance(found, FinishedSpan)
-                yield found
-
-    # --- file to JSON documents ---------------------------------------------------------------------------------------
-
-    def _documents(self) -> Iterator[tuple[int, Any]]:
-        """Yield the number and the JSON document of each line, or an `UnreadableSpan` for a line that is not JSON."""
-        documents = self._documents_over_lines()
-        if documents is not None:
-            self._read = self._size
-            yield from ((1, document) for document in documents)
-            return
-        number = 0
-        try:
-            with self._path.open("rb") as stored:
-                file = _decompressed(stored)
-                while raw := file.readline(MOST_LINE_BYTES):
-                    number += 1
-                    if len(raw) == MOST_LINE_BYTES and not raw.endswith(b"\n"):
-                        while (more := file.readline(MOST_LINE_BYTES)) and not more.endswith(b"\n"):
-                            pass
-                        too_long = f"longer than {MOST_LINE_BYTES} bytes; write smaller batches"
-                        document: Any = UnreadableSpan(number, too_long)
-                    elif raw.strip(b" \t\r\n\0"):  # a file system that ran full leaves zeros
-                        document = _parse(number, raw.removeprefix(_BOM) if number == 1 else raw)
-                    else:
-                        continue
-                    self._read = stored.tell()
-                    yield number, document
-                self._read = stored.tell()
-        except (EOFError, BadGzipFile, zlib.error) as error:
-            yield number + 1, UnreadableSpan(number + 1, f"the gzip data is cut off or damaged here: {error}")
-
-    def _documents_over_lines(self) -> list[Any] | None:
-        """Return the JSON documents of a file if they extend over several lines, or None if it is JSON Lines."""
-        try:
-            with self._path.open("rb") as stored:
-                file = _decompressed(stored)
-                first = file.readline(MOST_LINE_BYTES).removeprefix(_BOM)
-                while first.isspace():
-                    first = file.readline(MOST_LINE_BYTES)
-                if self._size > MOST_LINE_BYTES or not isinstance(_parse(1, first), UnreadableSpan):
-                    return None
-                rest = file.read(MOST_LINE_BYTES)  # the size of compressed data says little
-        except (EOFError, BadGzipFile, zlib.error):
-            return None
-        if len(rest) == MOST_LINE_BYTES:
-            return None
-        try:
-            text = (first + rest).decode("utf-8").rstrip()
-            documents: list[Any] = []
-            decoder, position = json.JSONDecoder(), 0
-            while position < len(text):
-                document, position = decoder.raw_decode(text, position)
-                documents.append(document)
-                while text[position : position + 1].isspace():
-                    position += 1
-        except (ValueError, RecursionError):
-            return None
-        return documents
-
-
-class OtlpJsonReader:
-    """Parser of the spans in JSON documents: OTLP JSON, span records, or lists of either."""
-
-    def __init__(self) -> None:
+    def __init__(self, most_attributes: int | None = None) -> None:
+        self._most_attributes = most_attributes
         self.n_other_signals = 0
         """Number of documents read so far that hold logs, metrics or profiles."""
         self.n_unread_attributes = 0
@@ -180,7 +90,7 @@ class OtlpJsonReader:
             if isinstance(inner, (list, dict)) and depth < _MOST_WRAPPERS:
                 yield from self.spans_in(line, inner, depth + 1)
                 return
-        yield UnreadableSpan(line, f"neither OTLP JSON with resourceSpans nor a span record: {_shown(document)}")
+        yield UnreadableSpan(line, f"neither OTLP JSON with resourceSpans nor a span record: {shown(document)}")
 
     def _spans_of_resources(self, line: int, resources: Any) -> Iterator[FinishedSpan | UnreadableSpan]:
         for resource in cast("list[object]", resources) if isinstance(resources, list) else [resources]:
@@ -193,174 +103,149 @@ class OtlpJsonReader:
 
     def _span(self, line: int, fields: Any, scope: str) -> FinishedSpan | UnreadableSpan:
         try:
-            span = _object(fields)
-            return self._record(span) if isinstance(span.get("context"), dict) else self._otlp_span(span, scope)
-        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            span = object_of(fields)
+            if isinstance(span.get("context"), dict):
+                return read_record(span)
+            return read_span(self._message(span), scope, self._most_attributes)
+        except (ValueError, TypeError, OverflowError) as error:
             return UnreadableSpan(line, str(error))
+        except RecursionError:
+            return UnreadableSpan(line, "nested too deeply to be read")
 
-    def _otlp_span(self, span: Mapping[str, Any], scope: str) -> FinishedSpan:
-        trace_id = _id(_first(span, "traceId", "trace_id"), 16, "traceId")
-        remote = has_remote_parent(_parse_integer(span.get("flags") or 0), span.get("kind"))
-        parent_id = _parent_id(_first(span, "parentSpanId", "parent_span_id"))
-        attributes = self._attributes(span.get("attributes"))
-        events = tuple(
-            (_name(event), self._attributes(event.get("attributes")))
-            for event in map(_object, _as_list(span.get("events")))
-        )
-        status = span.get("status")
-        failed = isinstance(status, dict) and cast("dict[str, Any]", status).get("code") in _ERROR_CODES
-        start = _parse_integer(_first(span, "startTimeUnixNano", "start_time_unix_nano"))
-        end = _parse_integer(_first(span, "endTimeUnixNano", "end_time_unix_nano"))
-        return FinishedSpan(
-            context=_context(trace_id, _id(_first(span, "spanId", "span_id"), 8, "spanId")),
-            parent=_context(trace_id, parent_id, is_remote=remote) if parent_id else None,
-            name=_name(span),
-            attributes=attributes,
-            start_ns=_time(start, "startTimeUnixNano"),
-            end_ns=_time(end, "endTimeUnixNano"),
-            events=events,
-            scope=scope,
-            error_type=error_type_of(attributes, events, failed=failed),
-        )
+    def _message(self, span: Mapping[str, Any]) -> Span:
+        """Make a message of a *span* of OTLP JSON.
 
-    def _record(self, span: Mapping[str, Any]) -> FinishedSpan:
-        """Parse a span record, as written by Phoenix or by the OpenTelemetry SDK's `to_json`."""
-        context = cast("dict[str, Any]", span["context"])
-        trace_id = _id(context.get("trace_id"), 16, "trace_id")
-        parent_id = _parent_id(span.get("parent_id"))
-        attributes = dict(_flattened(span.get("attributes")))
-        kind = span.get("span_kind")
-        if isinstance(kind, str) and kind not in ("", "UNKNOWN"):
-            attributes.setdefault(semconv.OI_KIND, kind)
-        events = tuple(
-            (_name(event), dict(_flattened(event.get("attributes"))))
-            for event in map(_object, _as_list(span.get("events")))
+        Raises:
+            ValueError: a field has no value of OTLP.
+        """
+        parent = _first(span, *_PARENT_ID)
+        message = Span(
+            trace_id=parse_id(_first(span, *_TRACE_ID), TRACE_ID_BYTES, "traceId"),
+            span_id=parse_id(_first(span, *_SPAN_ID), SPAN_ID_BYTES, "spanId"),
+            parent_span_id=parse_id(parent, SPAN_ID_BYTES, "parentSpanId") if parent else b"",
         )
-        status = span.get("status")
-        if isinstance(status, dict):
-            span = {**span, **cast("dict[str, Any]", status)}
-        return FinishedSpan(
-            context=_context(trace_id, _id(context.get("span_id"), 8, "span_id")),
-            parent=_context(trace_id, parent_id) if parent_id else None,
-            name=_name(span),
-            attributes=attributes,
-            start_ns=_nanoseconds(span.get("start_time"), "start_time"),
-            end_ns=_nanoseconds(span.get("end_time"), "end_time"),
-            events=events,
-            error_type=error_type_of(attributes, events, failed=span.get("status_code") in _ERROR_CODES),
-        )
-
-    # --- attributes ---------------------------------------------------------------------------------------------------
-
-    def _attributes(self, listed: Any) -> Attributes:
-        """Convert an OTLP list of key-value pairs to attributes. A list value becomes a tuple, as in the SDK."""
-        found: dict[str, Any] = {}
-        for item in _as_list(listed):
+        fields = {name: value for name, value in span.items() if name not in _NOT_PARSED}
+        if _has_pairs(fields):
             try:
-                name, value = _key(item), _value(item.get("value"), 0)
-                found[name] = tuple(cast("list[object]", value)) if isinstance(value, list) else value
-            except (ValueError, OverflowError):  # noqa: PERF203 - one bad attribute must not cost the others
-                self.n_unread_attributes += 1
-        return found
+                return _parse(fields, message)
+            except ParseError:
+                pass
+        fields = self._mended(fields)
+        try:
+            return _parse(fields, message)
+        except ParseError:  # whose text quotes contents
+            raise ValueError(_bad_field(fields)) from None
+
+    def _mended(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the *fields* of a span, or of an event, without the attributes that have no value of OTLP."""
+        fields = _repaired(fields)
+        listed = list_of(fields.get("attributes"))
+        kept = [item for item in listed if _is_pair(item) and _is_parsed(item)]
+        self.n_unread_attributes += len(listed) - len(kept)
+        mended = {**fields, "attributes": kept}
+        if "events" in mended:
+            mended["events"] = [self._mended(object_of(event)) for event in list_of(mended["events"])]
+        return mended
 
 
-def has_remote_parent(flags: int, kind: object) -> bool:
-    """Return whether the parent of a span is in another process.
-
-    Args:
-        flags: the flags of the OTLP span, which say so if its SDK knows the bits of the parent.
-        kind: the kind of the span; the parent of a server's or a consumer's span is remote.
-    """
-    return bool(flags & _REMOTE_PARENT) if flags & _KNOWS_PARENT else kind in _ENTRY_KINDS
+# --- JSON to messages -------------------------------------------------------------------------------------------------
 
 
-def _decompressed(stored: BufferedReader) -> BufferedReader | GzipFile:
-    """Return a file object with the bytes of *stored*, decompressed if they are in gzip format."""
-    return GzipFile(fileobj=stored) if stored.peek(2).startswith(_GZIP) else stored
+def _parse(fields: dict[str, Any], message: MessageT) -> MessageT:
+    ParseDict(fields, message, ignore_unknown_fields=True)
+    return message
 
 
-def _parse(number: int, raw: bytes) -> Any:
-    """Parse the line *raw* as JSON, or return an `UnreadableSpan` if it is not JSON."""
+def _is_parsed(pair: dict[str, Any]) -> bool:
     try:
-        return json.loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        needed = "a file of OTLP JSON is needed, uncompressed or compressed by gzip"
-        return UnreadableSpan(number, f"not UTF-8 at byte {error.start}; {needed}")
-    except RecursionError:
-        return UnreadableSpan(number, "nested too deeply to be read")
-    except ValueError as error:
-        return UnreadableSpan(number, f"not JSON: {error}")
+        _parse(pair, KeyValue())
+    except ParseError:
+        return False
+    return True
 
 
-def _value(value: Any, depth: int) -> Any:
-    """Convert an OTLP `AnyValue` to a Python value, or to None if it is empty.
+def _has_pairs(fields: Mapping[str, Any]) -> bool:
+    """Return whether all attributes of a span and of its events have the form of OTLP.
 
     Raises:
-        ValueError: it is none of the types of OTLP, or nested too deeply.
+        ValueError: the structure is not OTLP's.
     """
-    if value is None:
-        return None
-    if not isinstance(value, dict) or depth > _MOST_NESTING:
-        raise ValueError(f"not a value of OTLP: {_shown(value)}")
-    # Phoenix's models also list, as null, the types that a value does not have.
-    given = {name: content for name, content in cast("dict[str, Any]", value).items() if content is not None}
-    for name, content in given.items():
-        match name:
-            case "stringValue" | "string_value":
-                return _text(content)
-            case "boolValue" | "bool_value":
-                return _boolean(content)
-            case "intValue" | "int_value":
-                return _parse_integer(content)
-            case "doubleValue" | "double_value":
-                return _number(content)
-            case "bytesValue" | "bytes_value":
-                return base64.b64decode(_text(content))
-            case "arrayValue" | "array_value":
-                return [_value(each, depth + 1) for each in _values(content)]
-            case "kvlistValue" | "kvlist_value":
-                return {_key(each): _value(each.get("value"), depth + 1) for each in _values(content)}
-            case _:
-                continue
-    if given:
-        raise ValueError(f"not a value of OTLP: {_shown(value)}")
-    return None
+    events = map(object_of, list_of(fields.get("events")))
+    return all(map(_is_pair, list_of(fields.get("attributes")))) and all(map(_has_pairs, events))
 
 
-def _values(content: Any) -> list[Any]:
-    """Return the items of an OTLP array or key-value list.
+def _is_pair(item: Any) -> bool:
+    """Return whether *item* has the form of a key-value pair of OTLP, with a value of a known type or an empty one.
 
-    Protobuf's JSON leaves the key `values` out of an empty one.
+    `json_format` would leave out what it does not know, and take a text for a message without known fields.
     """
-    listed = cast("dict[str, Any]", content).get("values", []) if isinstance(content, dict) else None
-    if not isinstance(listed, list):
-        raise ValueError(f"not a list of OTLP: {_shown(content)}")
-    return cast("list[object]", listed)
+    if not isinstance(item, dict):
+        return False
+    pair = cast("dict[str, Any]", item)
+    value: Any = pair.get("value")
+    has_type = isinstance(value, dict) and not _VALUE_TYPES.isdisjoint(cast("dict[str, Any]", value))
+    return isinstance(pair.get("key"), str) and (has_type or value is None or value == {})
 
 
-def _flattened(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of a span record under dotted names, also where Phoenix nests them."""
-    for name, each in ({} if value is None else _object(value)).items():
-        yield from _flattened_one(f"{prefix}{name}", each, depth)
+def _repaired(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON *fields* with what protobuf's JSON cannot have written as it has it.
+
+    Half a character, as JavaScript leaves at the end of a text that it has cut, becomes the replacement character. The
+    bare numbers NaN and Infinity become texts.
+    """
+    text = json.dumps(fields, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    repaired: dict[str, Any] = json.loads(text, parse_constant=str)
+    return repaired
 
 
-def _flattened_one(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    if depth > _MOST_NESTING:
-        raise ValueError("attributes are nested too deeply to be read")
-    if isinstance(value, dict):
-        yield from _flattened(cast("dict[str, Any]", value), f"{name}.", depth + 1)
-    elif isinstance(value, list):
-        items = cast("list[object]", value)
-        if not any(isinstance(item, dict) for item in items):
-            yield name, tuple(items)
-            return
-        for index, item in enumerate(items):
-            yield from _flattened_one(f"{name}.{index}", item, depth + 1)
-    else:
-        yield name, value
+def _bad_field(fields: dict[str, Any]) -> str:
+    """Return the error message for the first of the *fields* of a span that has no value of OTLP."""
+    for name, value in fields.items():
+        try:
+            _parse({name: value}, Span())
+        except ParseError:  # noqa: PERF203
+            return f"{name} has no value of OTLP: {shown(value)}"
+    return "a field has no value of OTLP"
 
 
-# --- fields of a span -------------------------------------------------------------------------------------------------
+def span_ids(document: Any) -> Iterator[bool]:
+    """Yield a bool for each span in an export request of OTLP JSON: whether its trace id and span id are valid.
+
+    Raises:
+        ValueError: the structure is not OTLP's.
+    """
+    for span in _raw_spans(document):
+        try:
+            yield all(any(parse_id(_first(span, *names), size, "")) for names, size in _VALID_IDS)
+        except ValueError:  # noqa: PERF203 - one bad span must not cost the others
+            yield False
+
+
+def export_request(document: Any) -> ExportTraceServiceRequest:
+    """Make a message of an export request of OTLP JSON. The ids in *document* become base64.
+
+    Raises:
+        ValueError: the structure or a value is not OTLP's.
+    """
+    for span in _raw_spans(document):
+        for fields in (span, *map(object_of, list_of(span.get("links")))):
+            for name in _ID_FIELDS:
+                if value := fields.get(name):
+                    size = TRACE_ID_BYTES if name in _TRACE_ID else SPAN_ID_BYTES
+                    fields[name] = base64.b64encode(parse_id(value, size, name)).decode()
+    try:
+        try:
+            return _parse(document, ExportTraceServiceRequest())
+        except ParseError:
+            return _parse(_repaired(document), ExportTraceServiceRequest())
+    except ParseError:  # whose text quotes contents
+        raise ValueError("a value has the wrong type") from None
+
+
+def _raw_spans(document: Any) -> Iterator[dict[str, Any]]:
+    for resource in map(object_of, list_of(_first(object_of(document), *_RESOURCE_LISTS[:2]))):
+        for scope in map(object_of, list_of(_first(resource, *_SCOPE_LISTS[:2]))):
+            yield from map(object_of, list_of(scope.get("spans")))
 
 
 def _first(fields: Mapping[str, Any], *names: str) -> Any:
@@ -374,139 +259,8 @@ def _scoped_spans(resource: Any) -> Iterator[tuple[Any, str]]:
     Raises:
         ValueError: the structure is not OTLP's.
     """
-    for scope_spans in map(_object, _as_list(_first(_object(resource), *_SCOPE_LISTS))):
+    for scope_spans in map(object_of, list_of(_first(object_of(resource), *_SCOPE_LISTS))):
         scope = _first(scope_spans, "scope", "instrumentationLibrary", "instrumentation_library")
-        name = "" if scope is None else _name(_object(scope))
-        for span in _as_list(scope_spans.get("spans")):
-            yield span, name
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"not an object: {_shown(value)}")
-    return cast("dict[str, Any]", value)
-
-
-def _as_list(value: Any) -> list[Any]:
-    """Return *value* if it is a list, or an empty list if it is null.
-
-    Protobuf's JSON may write null in place of an empty list.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise ValueError(f"not a list: {_shown(value)}")
-    return cast("list[object]", value)
-
-
-def _context(trace_id: int, span_id: int, *, is_remote: bool = False) -> SpanContext:
-    """Return the span context of an exported span, with the sampled flag set.
-
-    Not every exporter writes the flag.
-    """
-    return SpanContext(trace_id, span_id, is_remote=is_remote, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-
-
-def _id(value: Any, n_bytes: int, name: str) -> int:
-    """Parse a trace id or span id of *n_bytes* bytes, in hexadecimal or base64.
-
-    OTLP JSON has hexadecimal ids (perhaps with 0x or as a UUID), protobuf's JSON base64.
-
-    Raises:
-        ValueError: it is neither, or zero.
-    """
-    number = _id_or_zero(value, n_bytes, name)
-    if not number:
-        raise ValueError(f"{name} must not be zero")
-    return number
-
-
-def _id_or_zero(value: Any, n_bytes: int, name: str) -> int:
-    if isinstance(value, str):
-        text = value.removeprefix("0x").replace("-", "") if len(value) in (36, 2 + 2 * n_bytes) else value
-        if len(text) == 2 * n_bytes and _HEX.match(text):
-            return int(text, 16)
-        if len(text.rstrip("=")) == (n_bytes * 4 + 2) // 3 and _BASE64.match(text):
-            return int.from_bytes(base64.b64decode(text.rstrip("=") + "=="), "big")
-    raise ValueError(f"{name} must be {n_bytes} bytes in hexadecimal or base64, got {_shown(value)}")
-
-
-def _parent_id(value: Any) -> int:
-    """Return the parent's span id, or 0 if it is missing, empty or zero, as for a root span."""
-    return _id_or_zero(value, 8, "parentSpanId") if value else 0
-
-
-def _parse_integer(value: Any) -> int:
-    """Parse a whole number, which protobuf's JSON writes as a string if it has 64 bits.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, str, float)):
-        raise ValueError(f"not a whole number: {_shown(value)}")
-    if isinstance(value, float) and not value.is_integer():  # neither are NaN and Infinity
-        raise ValueError(f"not a whole number: {_shown(value)}")
-    return int(value)
-
-
-def _number(value: Any) -> float:
-    """Parse a floating-point number. Protobuf's JSON writes "NaN", "Infinity" and "-Infinity" as strings."""
-    if isinstance(value, bool) or not isinstance(value, (int, str, float)):
-        raise ValueError(f"not a number: {_shown(value)}")
-    return float(value)
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"not a boolean: {_shown(value)}")
-    return value
-
-
-def _time(nanoseconds: int, name: str) -> int:
-    if nanoseconds <= 0:
-        raise ValueError(f"{name} must be later than 1970, got {nanoseconds}")
-    return nanoseconds
-
-
-def _nanoseconds(value: Any, name: str) -> int:
-    """Convert an ISO 8601 time to nanoseconds since the epoch.
-
-    A time without a zone is taken as UTC, as Phoenix writes it.
-    """
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be a time in ISO 8601, got {_shown(value)}")
-    text = f"{value[:-1]}+00:00" if value.endswith("Z") else value  # Python 3.10 does not read the Z
-    found = datetime.fromisoformat(text)
-    zoned = found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
-    whole = zoned.replace(microsecond=0)
-    return _time(int(whole.timestamp()) * 1_000_000_000 + zoned.microsecond * 1_000, name)
-
-
-def _name(fields: Mapping[str, Any]) -> str:
-    name = fields.get("name")
-    return name if isinstance(name, str) else ""
-
-
-def _key(item: Any) -> str:
-    return _text(_object(item).get("key"))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"not a text: {_shown(value)}")
-    return value
-
-
-def _shown(value: Any) -> str:
-    """Describe a JSON value for an error message, without the texts in it.
-
-    Of an object the first keys are shown, of a list or string only the length.
-    """
-    if isinstance(value, dict):
-        return f"an object with {', '.join(list(map(repr, cast('dict[str, Any]', value)))[:5]) or 'no keys'}"
-    if isinstance(value, (str, list)):
-        return f"{type(cast('object', value)).__name__} of length {len(cast('str', value))}"
-    return repr(value)[:40]
+        name = "" if scope is None else object_of(scope).get("name")
+        for span in list_of(scope_spans.get("spans")):
+            yield span, name if isinstance(name, str) else ""

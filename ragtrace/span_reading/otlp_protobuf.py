@@ -1,4 +1,7 @@
-"""Parser of the spans in an OTLP export request in protobuf."""
+"""Reader of spans in OTLP messages, whichever encoding the messages were received in.
+
+`otlp_json` makes messages of OTLP JSON.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.span_reading.finished_span import Attributes, FinishedSpan, error_type_of
-from ragtrace.span_reading.otlp_json import has_remote_parent
+from ragtrace.span_reading.json_fields import SPAN_ID_BYTES, TRACE_ID_BYTES
 
 if TYPE_CHECKING:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -17,9 +20,14 @@ if TYPE_CHECKING:
 
 _MOST_NESTING: Final = 64
 _STATUS_ERROR: Final = 2
-_NO_TRACE: Final = bytes(16)
-_NO_SPAN: Final = bytes(8)
+_NO_TRACE: Final = bytes(TRACE_ID_BYTES)
+_NO_SPAN: Final = bytes(SPAN_ID_BYTES)
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+"""Trace flags of an exported span. Not every exporter writes them."""
+_REMOTE_PARENT: Final = 0x200
+"""Bit of an OTLP span's `flags` that says that the parent is in another process."""
+_ENTRY_KINDS: Final = (2, 5)
+"""Kinds of spans that begin work on behalf of another process: of servers and of consumers."""
 
 
 class UnreadableSpanError(ValueError):
@@ -29,7 +37,7 @@ class UnreadableSpanError(ValueError):
 def spans_in(
     request: ExportTraceServiceRequest, *, most_attributes: int
 ) -> Iterator[FinishedSpan | UnreadableSpanError]:
-    """Yield each span of an OTLP export *request*, or an error in place of a span that cannot be parsed.
+    """Yield each span of an OTLP export *request*, or an error in place of a span that cannot be read.
 
     Args:
         request: the export request.
@@ -40,24 +48,35 @@ def spans_in(
             name = scope.scope.name
             for span in scope.spans:
                 try:
-                    yield _finished_span(span, name, most_attributes)
+                    yield read_span(span, name, most_attributes)
                 except UnreadableSpanError as error:  # noqa: PERF203 - one bad span must not cost the others
                     yield error
 
 
-def _finished_span(span: Span, scope: str, most_attributes: int) -> FinishedSpan:
+def read_span(span: Span, scope: str, most_attributes: int | None = None) -> FinishedSpan:
+    """Convert an OTLP *span* to a `FinishedSpan`.
+
+    Args:
+        span: the message.
+        scope: name of its instrumentation scope.
+        most_attributes: attributes that a span may have, those of its events included; None: any number.
+
+    Raises:
+        UnreadableSpanError: an id or a time is missing, or there are too many or too deeply nested attributes.
+    """
     given = span.attributes
-    n_attributes = len(given) + sum(len(event.attributes) for event in span.events)
-    if n_attributes > most_attributes:
-        raise UnreadableSpanError(f"more than {most_attributes} attributes")
+    if most_attributes is not None:
+        n_attributes = len(given) + sum(len(event.attributes) for event in span.events)
+        if n_attributes > most_attributes:
+            raise UnreadableSpanError(f"more than {most_attributes} attributes")
     start, end, parent = span.start_time_unix_nano, span.end_time_unix_nano, span.parent_span_id
     if not (has_ids(span) and start and end):
-        raise UnreadableSpanError("an id or a time is missing")
+        raise UnreadableSpanError(_what_is_missing(span))
     trace_id = int.from_bytes(span.trace_id, "big")
-    parent_id = int.from_bytes(parent, "big") if len(parent) == 8 else 0
+    parent_id = int.from_bytes(parent, "big") if len(parent) == SPAN_ID_BYTES else 0
     attributes = _attributes(given)
     events = tuple((event.name, _attributes(event.attributes)) for event in span.events)
-    remote = bool(parent_id) and has_remote_parent(span.flags, span.kind)
+    remote = bool(parent_id) and _has_remote_parent(span)
     return FinishedSpan(
         context=SpanContext(trace_id, int.from_bytes(span.span_id, "big"), is_remote=False, trace_flags=_SAMPLED),
         parent=SpanContext(trace_id, parent_id, is_remote=remote, trace_flags=_SAMPLED) if parent_id else None,
@@ -74,7 +93,30 @@ def _finished_span(span: Span, scope: str, most_attributes: int) -> FinishedSpan
 def has_ids(span: Span) -> bool:
     """Return whether *span* has a trace id and a span id of the right length that are not zero."""
     trace_id, span_id = span.trace_id, span.span_id
-    return len(trace_id) == 16 and len(span_id) == 8 and trace_id != _NO_TRACE and span_id != _NO_SPAN
+    return (
+        len(trace_id) == TRACE_ID_BYTES
+        and len(span_id) == SPAN_ID_BYTES
+        and trace_id != _NO_TRACE
+        and span_id != _NO_SPAN
+    )
+
+
+def _what_is_missing(span: Span) -> str:
+    for name, value, size in (("traceId", span.trace_id, TRACE_ID_BYTES), ("spanId", span.span_id, SPAN_ID_BYTES)):
+        if len(value) != size:
+            return f"{name} must be {size} bytes, got {len(value)}"
+        if not any(value):
+            return f"{name} must not be zero"
+    return f"{'endTimeUnixNano' if span.start_time_unix_nano else 'startTimeUnixNano'} must be later than 1970, got 0"
+
+
+def _has_remote_parent(span: Span) -> bool:
+    """Return whether the parent of *span* is in another process.
+
+    The flags say so if the SDK of the span knows the bits; else the parent of a server's or consumer's span is remote.
+    """
+    # Bit of an OTLP span's `flags` that says that `_REMOTE_PARENT` is valid.
+    return bool(span.flags & _REMOTE_PARENT) if span.flags & 0x100 else span.kind in _ENTRY_KINDS
 
 
 def _attributes(listed: Iterable[KeyValue]) -> Attributes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from ragtrace.core import semconv
 from ragtrace.span_reading import haystack, openinference, otel_genai, pydantic_ai, traceloop
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
 from ragtrace.system.faults import faults
@@ -23,8 +24,11 @@ _READERS: Final[tuple[Reader, ...]] = (
 def read_span(span: FinishedSpan) -> SpanReading | None:
     """Read a step of a RAG call from a finished span, whatever convention it follows.
 
-    Return None if the span describes no step. Never raises.
+    Return None if the span describes no step, such as one that asks a decision model: routing and guarding generate no
+    answer and find no documents, whatever texts the span shows. Never raises.
     """
+    if _asks_decision_model(span):
+        return None
     for read in _READERS:
         try:
             reading = read(span)
@@ -34,3 +38,18 @@ def read_span(span: FinishedSpan) -> SpanReading | None:
         if reading is not None:
             return reading
     return None
+
+
+def _asks_decision_model(span: FinishedSpan) -> bool:
+    """Return whether *span* asks a decision model, by the marks of OpenInference or Strands, or by its provider.
+
+    Before OpenInference had a kind for it, its instrumentation of TypeSafe marked such a span as a model call.
+    """
+    attributes = span.attributes
+    kind = attributes.get(semconv.OI_KIND)
+    if (isinstance(kind, str) and kind.upper() == semconv.OI_DECISION) or semconv.OI_DECISION_MODEL in attributes:
+        return True
+    if attributes.get(semconv.OPERATION_NAME) == semconv.OPERATION_DECISION:
+        return True
+    vendors = attributes.get(semconv.OI_PROVIDER), attributes.get(semconv.OI_SYSTEM)
+    return semconv.OI_DECISION_VENDOR in vendors

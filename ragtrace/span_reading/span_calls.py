@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ragtrace.core.step import CallBuilder
 from ragtrace.span_reading.intake import clear_wake, intakes, set_wake
 from ragtrace.system.faults import faults
+from ragtrace.system.part import Part
 
 if TYPE_CHECKING:
     from ragtrace.span_reading.assembler import CallAssembler, LossReason
@@ -17,12 +18,11 @@ _WHY_LOST: Final[Mapping[LossReason, str]] = {
     "incomplete": "other spans of their calls did not fit into the queue",
     "evicted": "too many spans of unfinished calls were waiting",
     "late": "they ended after the root of their call",
+    "unfinished": "a span of their call had not ended at shutdown",
 }
-_NO_CALLS: Final = 20
-"""Number of steps in no call after which a missing call is logged."""
 
 
-class SpanCalls:
+class SpanCalls(Part):
     """Collector of RAG calls from the spans of other instrumentations.
 
     The worker's periodic work and flushes drive the collector.
@@ -43,10 +43,7 @@ class SpanCalls:
         most_bytes: int,
     ) -> None:
         self._submit, self._release, self._pause, self._most_bytes = submit, release, pause, most_bytes
-        self.reset()
-
-    def reset(self) -> None:
-        """Remove all collected spans in a forked child, where the spans belong to the parent process."""
+        self._is_stopped = False
         self._lock = threading.RLock()
         self._assembler: CallAssembler | None = None
 
@@ -58,10 +55,19 @@ class SpanCalls:
     def start(self, wake: Callable[[], object]) -> None:
         """Start to accept the spans of this process. The callback *wake* starts the thread that calls `collect`."""
         set_wake(wake)
+        self._is_stopped = False
 
     def stop(self, wake: Callable[[], object]) -> None:
-        """Stop accepting spans, unless another runtime has begun to accept them."""
+        """Stop accepting spans, unless another runtime has begun to accept them.
+
+        Then `collect(everything=True)` waits for none: it submits or counts all steps that were read.
+        """
         clear_wake(wake)
+        self._is_stopped = True
+
+    def tick(self) -> None:
+        """Read the queued spans, and submit the RAG calls that are complete."""
+        self.collect()
 
     def collect(self, *, everything: bool = False) -> None:
         """Read the queued spans, and submit the complete RAG calls for scoring.
@@ -93,7 +99,8 @@ class SpanCalls:
                         self._pause()
             for each in lost.values():
                 assembler.lose(each)
-            calls = assembler.take_complete(everything=everything)
+            is_last = everything and self._is_stopped
+            calls = assembler.take_last() if is_last else assembler.take_complete(everything=everything)
             left_out = assembler.take_left_out()
         for call in calls:
             root = call.builder.root.span_context
@@ -109,7 +116,8 @@ class SpanCalls:
     def _log_missing_calls(self, assembler: CallAssembler) -> None:
         """Log once that spans arrive but none of them belongs to a RAG call."""
         counts = assembler.counts
-        if not counts["calls"] and counts["no_call"] >= _NO_CALLS:
+        # Number of steps in no call after which a missing call is logged.
+        if not counts["calls"] and counts["no_call"] >= 20:
             faults.log_once(
                 "no calls in spans",
                 "%d spans of model calls, retrievals and agents were read, and no RAG call is among them: there are no "

@@ -77,13 +77,13 @@ def _read_entity(span: FinishedSpan, operation: str | None) -> SpanReading | Non
     if name.endswith(_NO_STEPS):
         return None
     given, returned = _value(span, semconv.TRACELOOP_INPUT), _value(span, semconv.TRACELOOP_OUTPUT)
-    if kind == "tool" or operation == semconv.OPERATION_TOOL or _has(returned, "tool_name", "raw_output"):
+    if kind == "tool" or operation == semconv.OPERATION_TOOL:
         return _read_tool(span, name, given, returned)
-    if operation == _VECTOR_SEARCH or name.endswith("Retriever") or name == "retrieve" or _are_scored_nodes(returned):
+    if operation == _VECTOR_SEARCH or _are_scored_nodes(returned):
         return _read_retrieval(span, name, given, returned)
     if _has(returned, "text", "raw") and isinstance(returned["raw"], dict):
         return _read_completion(span, given, returned["raw"])
-    if span.scope == _LLAMA_INDEX and (_has(returned, "message", "raw") or _is_prompt(given)):
+    if span.scope == _LLAMA_INDEX and _is_prompt(given):
         return None  # a method around the model call, which has a span of its own
     return _read_workflow(span, name, given, returned)
 
@@ -97,14 +97,9 @@ def _read_workflow(span: FinishedSpan, name: str, given: Any, returned: Any) -> 
     reading = _begin(span, "trace")
     step = reading.step
     step.name = step.workflow = name
-    beside: Any = None
     if _has(returned, "outputs", "kwargs"):  # of LangChain
-        beside, returned = returned["kwargs"], returned["outputs"]
-    given = given["inputs"] if _has(given, "inputs", "tags") else given
+        returned = returned["outputs"]
     query = _question(given)
-    if not (query or "").strip() and _has(beside, "inputs"):  # a stream's arguments are known at its end
-        given = beside["inputs"]
-        query = _question(given)
     step.query = query if query is None or query.strip() else None
     step.prompt = find_prompt(given)
     answer = find_answer(without_echo(returned, given, step.query))
@@ -124,7 +119,7 @@ def _read_workflow(span: FinishedSpan, name: str, given: Any, returned: Any) -> 
 def _question(given: Any) -> str | None:
     """Find the user's question in the arguments *given*: by name, else as the only positional text."""
     query = query_in(given)
-    if query is None and _has(given, "args") and isinstance(given["args"], list):
+    if query is None and _has(given, "args") and isinstance(given["args"], list):  # of Traceloop's own decorators
         texts = [text for each in cast("list[object]", given["args"]) if (text := query_in(each)) is not None]
         query = texts[0] if len(texts) == 1 else None
     return query
@@ -133,7 +128,7 @@ def _question(given: Any) -> str | None:
 def _read_retrieval(span: FinishedSpan, name: str, given: Any, returned: Any) -> SpanReading:
     reading = _begin(span, "retrieve")
     step = reading.step
-    step.name, step.query = name, _question(given)
+    step.name, step.query = name, query_in(given)
     step.rerank = _has(given, "nodes")
     found = None if returned is None else find_documents(returned)
     step.documents = found
@@ -150,8 +145,6 @@ def _read_tool(span: FinishedSpan, name: str, given: Any, returned: Any) -> Span
     if semconv.TRACELOOP_INPUT not in span.attributes and semconv.TRACELOOP_OUTPUT not in span.attributes:
         otel_genai.read_tool(reading, semconv.TOOL_ARGUMENTS, semconv.TOOL_RESULT)
         return reading
-    if _has(given, "input_str"):  # of LangChain
-        given = given["inputs"] if isinstance(given.get("inputs"), dict) else given["input_str"]
     step.query = unmasked(argument_in(given))
     if span.error_type is None:
         result = returned["output"] if _has(returned, "output", "kwargs") else returned
@@ -162,13 +155,7 @@ def _read_tool(span: FinishedSpan, name: str, given: Any, returned: Any) -> Span
 
 def _tool_documents(result: Any) -> tuple[Document, ...] | None:
     """Convert the result of a framework's tool to documents: its passages, else its text as one document."""
-    if _has(result, "artifact") and (found := find_documents(result["artifact"])):
-        return found
-    if _has(result, "tool_name", "blocks"):
-        return result_documents(read_parts(result["blocks"]))
-    if _has(result, "content", "type") or _has(result, "content", "tool_name"):  # a message, or LlamaIndex's result
-        result = result["content"]
-    return result_documents(result)
+    return result_documents(result["content"] if _has(result, "content", "type") else result)  # of a message
 
 
 def _read_completion(span: FinishedSpan, given: Any, raw: dict[str, Any]) -> SpanReading | None:
@@ -184,7 +171,7 @@ def _read_completion(span: FinishedSpan, given: Any, raw: dict[str, Any]) -> Spa
     step.answer, step.answer_found = unmasked(answer.text), True
     step.response_model, step.response_id = answer.model, answer.response_id
     step.finish_reasons, step.usage = answer.finish_reasons, Usage(answer.input_tokens, answer.output_tokens)
-    step.query = _question(given)
+    step.query = query_in(given)
     _mark_cut(reading, semconv.TRACELOOP_INPUT, semconv.TRACELOOP_OUTPUT)
     return reading
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Mapping
@@ -14,20 +15,25 @@ from ragtrace.core.types import Timing, Usage
 from ragtrace.span_reading.finished_span import FinishedSpan
 
 _MOST_JSON_CHARS: Final = 4_000_000
-_MOST_JSON_COMMAS: Final = 100_000
-"""Most commas of a JSON text that is parsed: searching more values would take seconds."""
+_MOST_LITERAL_CHARS: Final = 1_000_000
 _NS: Final = 1_000_000_000
 _MASK: Final = re.compile(
     r"\s*(?:\[REDACTED[^\]]{0,40}\]|<REDACTED[^>]{0,40}>|_*REDACTED_*|\[FILTERED\]|\[SCRUBBED DUE TO .{0,80}\]|\*{3,})"
     r"\s*",
     re.IGNORECASE,
 )
-_MOST_MASK_CHARS: Final = 120
-"""Most characters of a text that may be a mask."""
 _JSON_START: Final = re.compile(r'\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
 """Pattern of the beginning of a JSON object, or of an array of objects, arrays or strings."""
 _DECLARED_START: Final = re.compile(r"\s*(?:[\[\"]|\{(?!'))")
 """Pattern of the beginning of a text that is JSON if it is declared as JSON. `{'` begins the `repr` of a dict."""
+_LITERAL: Final = re.compile(
+    r"""'(?:[^'\\\n]|\\[\\'"nrtxuU])*'|"(?:[^"\\\n]|\\[\\'"nrtxuU])*"|\b(?:None|True|False)\b|[()]"""
+    r"|<[^<>]{0,200}(?:<[^<>]{0,200}>[^<>]{0,200}){0,8}>"
+)
+"""Pattern of what the `repr` of a value writes otherwise than JSON: texts, constants, tuples, and objects such as
+`<function run.<locals>.<lambda> at 0x7f>`. Of other escape sequences the parser would warn, on the error stream of the
+application."""
+_JSON_OF_LITERAL: Final = {"True": "true", "False": "false", "(": "[", ")": "]"}
 _JSON_END: Final = re.compile(
     r'(?:"[^"\\]*(?:\\.[^"\\]*)*\\?|u[0-9a-fA-F]{0,3}|-|\.|[eE][+-]?|t|tr|tru|f|fa|fal|fals|n|nu|nul)?\s*(?:\.\.\.|…)?\s*',
     re.DOTALL,
@@ -46,6 +52,27 @@ def parse_json(value: object) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value
+
+
+def parse_literal(text: str) -> Any:
+    """Parse the Python `repr` of a dict, a list, texts and numbers, which some instrumentations write in place of JSON.
+
+    A function or another object without contents, such as `<function f at 0x7f>`, is None. None, too, if *text* is
+    anything else, or too large.
+    """
+    if len(text) > _MOST_LITERAL_CHARS:
+        return None
+    try:
+        return json.loads(_LITERAL.sub(_literal_as_json, text))
+    except (ValueError, SyntaxError, RecursionError):
+        return None
+
+
+def _literal_as_json(found: re.Match[str]) -> str:
+    literal = found[0]
+    if literal[0] not in "'\"":
+        return _JSON_OF_LITERAL.get(literal, "null")
+    return json.dumps(ast.literal_eval(literal) if "\\" in literal else literal[1:-1])
 
 
 def begins_like_json(text: str) -> bool:
@@ -82,12 +109,14 @@ def is_unreadable_json(text: str, *, is_declared: bool = False) -> bool:
 
 def is_too_large(text: str) -> bool:
     """Return whether the JSON *text* has too many characters or values to be parsed."""
-    return len(text) > _MOST_JSON_CHARS or text.count(",") > _MOST_JSON_COMMAS
+    # Most commas of a JSON text that is parsed: searching more values would take seconds.
+    return len(text) > _MOST_JSON_CHARS or text.count(",") > 100_000
 
 
 def unmasked(text: str | None) -> str | None:
     """Return *text*, or None if an instrumentation has replaced the text by a mask such as `__REDACTED__`."""
-    return None if text is None or (len(text) <= _MOST_MASK_CHARS and _MASK.fullmatch(text)) else text
+    # Most characters of a text that may be a mask.
+    return None if text is None or (len(text) <= 120 and _MASK.fullmatch(text)) else text
 
 
 def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from ragtrace.system.forks import PerProcess
+
 log = logging.getLogger("ragtrace")
 _LOGGED_CHARS: Final = 1_000
 _MESSAGE_CHARS: Final = 300
@@ -56,20 +58,30 @@ def log_safely(level: int, message: str, *args: object) -> None:
         log.log(level, message, *[printable(str(arg)) if isinstance(arg, (str, Exception)) else arg for arg in args])
 
 
-class Faults:
-    """Counter of ragtrace's internal failures by component, which logs the first failure of each component."""
+class _Counts:
+    """Counts of failures in one process, and the places whose first failure was logged there."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # re-entrant: garbage collection can end a stream at any allocation
-        self._counts: Counter[str] = Counter()
-        self._earlier: Counter[str] = Counter()
-        self._ended: Counter[str] = Counter()
-        self._here = threading.local()
+        self.lock = threading.RLock()  # re-entrant: garbage collection can end a stream at any allocation
+        self.counts: Counter[str] = Counter()
+        self.earlier: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self.here = threading.local()
+        self.told: set[str] = set()
+
+
+class Faults:
+    """Counter of ragtrace's internal failures by component, which logs the first failure of each component.
+
+    A forked child counts its own.
+    """
+
+    def __init__(self) -> None:
+        self._made = PerProcess(_Counts)
         self.message_filter: Callable[[BaseException], str] | None = None
         """Function, set by `configure`, that redacts the message of an exception; None if messages stay as they are."""
         self.hides_messages = False
         """Whether no message of an exception may leave the process, as `capture_content` is NO_CONTENT."""
-        self._told: set[str] = set()
 
     def record(self, place: str, error: BaseException) -> None:
         """Count the exception *error* as a failure of the component *place*, and log its first failure. Never raises.
@@ -77,9 +89,10 @@ class Faults:
         The log line holds the frames of the traceback, and the error's message as `message_filter` leaves it, or none
         if `hides_messages`: an exception out of a user's function may carry the texts of a call.
         """
-        with self._lock:
-            self._count(place, 1)
-            first = self._counts[place] == 1
+        made = self._made.get()
+        with made.lock:
+            _count(made, place, 1)
+            first = made.counts[place] == 1
         if not first:
             return
         try:
@@ -112,61 +125,66 @@ class Faults:
 
     def warn_once(self, place: str, message: str, *args: object, count: int = 1) -> None:
         """Add *count* to the failures of the component *place*, and log a warning the first time. Never raises."""
-        with self._lock:
-            first = place not in self._counts
-            self._count(place, count)
+        made = self._made.get()
+        with made.lock:
+            first = place not in made.counts
+            _count(made, place, count)
         if first:
             log_safely(logging.WARNING, message, *args)
 
     def log_once(self, place: str, message: str, *args: object) -> None:
         """Log a warning the first time it is requested for *place*, without counting a failure."""
-        with self._lock:
-            first = place not in self._told
-            self._told.add(place)
+        made = self._made.get()
+        with made.lock:
+            first = place not in made.told
+            made.told.add(place)
         if first:
             log_safely(logging.WARNING, message, *args)
 
     def counts(self) -> Mapping[str, int]:
         """Return the number of ragtrace's internal failures since the process started, by component."""
-        with self._lock:
-            return dict(self._counts)
+        made = self._made.get()
+        with made.lock:
+            return dict(made.counts)
 
     def counts_here(self) -> Mapping[str, int]:
         """Return the number of ragtrace's internal failures on the current thread, by component."""
-        return dict(getattr(self._here, "counts", {}))
-
-    def _count(self, place: str, count: int) -> None:
-        self._counts[place] += count
-        if not hasattr(self._here, "counts"):
-            self._here.counts = Counter[str]()
-        self._here.counts[place] += count
+        return dict(getattr(self._made.get().here, "counts", {}))
 
     def counts_since_configure(self) -> Mapping[str, int]:
         """Return the number of ragtrace's internal failures since it was last configured, by component."""
-        with self._lock:
-            return dict(self._counts - self._earlier)
+        made = self._made.get()
+        with made.lock:
+            return dict(made.counts - made.earlier)
 
     def end_configuration(self, of_the_next: Mapping[str, int]) -> None:
         """Record that all failures counted so far belong to the configuration of ragtrace that ends now.
 
         Those counted in *of_the_next* belong to the next configuration.
         """
-        with self._lock:
-            self._ended = self._counts - Counter(of_the_next)
+        made = self._made.get()
+        with made.lock:
+            made.ended = made.counts - Counter(of_the_next)
 
     def begin_configuration(self) -> None:
         """Record that all failures from now on belong to the configuration of ragtrace that begins.
 
         `counts_since_configure` then counts the failures since the end of the previous one, if there was one.
         """
-        with self._lock:
-            self._earlier = self._ended
+        made = self._made.get()
+        with made.lock:
+            made.earlier = made.ended
 
     def clear(self) -> None:
         """Remove all counts of failures, so that the next failure of each component is logged again."""
-        # A fork copies the lock in the state it was in; the child's reset must not wait for a thread it does not have.
-        self._lock = threading.RLock()
-        self._counts, self._earlier, self._ended, self._told = Counter(), Counter(), Counter(), set()
+        self._made = PerProcess(_Counts)
+
+
+def _count(made: _Counts, place: str, count: int) -> None:
+    made.counts[place] += count
+    if not hasattr(made.here, "counts"):
+        made.here.counts = Counter[str]()
+    made.here.counts[place] += count
 
 
 faults = Faults()

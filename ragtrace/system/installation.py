@@ -1,7 +1,8 @@
 """The installed version of ragtrace, and the exporters that are installed, also where metadata of packages are missing.
 
 Vendored source, a frozen program (PyInstaller) and a stripped serverless layer have the modules of a distribution, but
-not its metadata, in which versions and entry points are.
+not its metadata, in which versions and entry points are. So ragtrace's own exporters are listed here; those of other
+distributions are entry points.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _BUILT_IN: Final[Mapping[str, str]] = {
     **{name: f"{EXPORTERS}.{name}:{name}" for name in _NAMES},
     "console-full": f"{EXPORTERS}.console:console_full",
 }
-"""Module and function of each of ragtrace's own exporters, as in the entry points of the distribution."""
+"""Module and function of each of ragtrace's own exporters."""
 
 
 def installed_version(name: str = DISTRIBUTION) -> str:

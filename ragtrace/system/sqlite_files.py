@@ -20,6 +20,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 from urllib.request import pathname2url
 
+from ragtrace.system.forks import watch_forks
+
 if TYPE_CHECKING:
     import sqlite3
 
@@ -81,7 +83,7 @@ class ForkGate:
     def before_fork(self) -> None:
         """Stop threads from starting to use SQLite before a fork, and wait for threads that are using it.
 
-        The lock is held until `after_fork`. Open connections are closed.
+        The lock is held until `go_on`. Open connections are closed.
         """
         self._changed.acquire()
         self._forking = True
@@ -90,7 +92,7 @@ class ForkGate:
             for connection in tuple(self.connections):
                 connection.close_for_fork()
 
-    def after_fork(self, *, child: bool) -> None:
+    def go_on(self, *, child: bool) -> None:
         """Allow threads to use SQLite again after a fork.
 
         In a *child*, only if no thread was inside and no connection is open.
@@ -106,12 +108,9 @@ class ForkGate:
 @cache
 def _fork_gate() -> ForkGate:
     gate = ForkGate()
-    if hasattr(os, "register_at_fork"):  # not on Windows
-        os.register_at_fork(
-            before=gate.before_fork,
-            after_in_parent=partial(gate.after_fork, child=False),
-            after_in_child=partial(gate.after_fork, child=True),
-        )
+    watch_forks(
+        before=gate.before_fork, in_parent=partial(gate.go_on, child=False), in_child=partial(gate.go_on, child=True)
+    )
     return gate
 
 

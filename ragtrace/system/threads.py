@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -21,6 +20,7 @@ from typing import Any, Final, TypeVar, cast
 
 from ragtrace.system.fair_semaphore import FairSemaphore
 from ragtrace.system.faults import faults, guarded
+from ragtrace.system.forks import PerProcess
 
 T = TypeVar("T")
 _MOST_THREADS: Final = 8
@@ -47,10 +47,6 @@ class DaemonPool(ThreadPoolExecutor):
     ) -> None:
         super().__init__(most)
         self._most, self._name, self._idle_seconds = most, name, idle_seconds
-        self._create_queue()
-
-    def _create_queue(self) -> None:
-        self._pid = os.getpid()
         self._guard = threading.Lock()
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         """Calls and their futures, in order; None stands for the end of one thread."""
@@ -59,7 +55,6 @@ class DaemonPool(ThreadPoolExecutor):
 
     def prepare(self, threads: int = 1) -> None:
         """Start threads of the pool now, on Python versions that start none while the interpreter exits."""
-        self._reset_after_fork()
         with self._guard, suppress(RuntimeError):  # during exit, or out of threads: the call that needs one fails
             while _STARTS_NONE_AT_EXIT and self._started < threads:
                 self._start()
@@ -70,7 +65,6 @@ class DaemonPool(ThreadPoolExecutor):
         Raises:
             RuntimeError: the pool has been shut down; or there is no thread, and none can be started.
         """
-        self._reset_after_fork()
         future: Future[T] = Future()
         with self._guard:
             if self._over:
@@ -84,10 +78,6 @@ class DaemonPool(ThreadPoolExecutor):
             self._free -= 1
             self._calls.put((lambda: fn(*args, **kwargs), future))
         return future
-
-    def _reset_after_fork(self) -> None:
-        if self._pid != os.getpid():  # a fork copies no thread, and the lock in the state it was in
-            self._create_queue()
 
     def _start(self) -> None:
         threading.Thread(target=self._serve, args=(self._calls,), name=self._name, daemon=True).start()
@@ -132,12 +122,12 @@ def _run(function: Callable[[], Any], future: Future[Any]) -> None:
         future.set_result(result)
 
 
-_bounded_calls = DaemonPool(1_000, "ragtrace-bounded")
+_bounded_calls = PerProcess(lambda: DaemonPool(1_000, "ragtrace-bounded"))
 
 
 def prepare_bounded_calls() -> None:
     """Start the threads of `run_bounded` in advance, as Python 3.12 starts none while the interpreter exits."""
-    _bounded_calls.prepare(_SPARE_THREADS)
+    _bounded_calls.get().prepare(_SPARE_THREADS)
 
 
 def run_bounded(action: Callable[[], object], deadline: float) -> bool:
@@ -172,11 +162,29 @@ def start_in_thread(action: Callable[[], object]) -> Future[bool]:
         return bool(outcomes) and outcomes[0] is not False
 
     try:
-        return _bounded_calls.submit(guard)
+        return _bounded_calls.get().submit(guard)
     except RuntimeError:  # the interpreter is shutting down and starts no more threads
         future: Future[bool] = Future()
         _run(guard, future)
         return future
+
+
+def run_in_background(action: Callable[[], object]) -> bool:
+    """Run *action* on another thread, without waiting for it. Return False if no thread can be started.
+
+    Its failures are counted.
+    """
+
+    def guard() -> None:
+        with guarded("background work"):
+            action()
+
+    try:
+        # In an empty context: the work is no part of the request that happened to come first.
+        _bounded_calls.get().submit(contextvars.Context().run, guard)
+    except RuntimeError:  # out of threads, or the interpreter is shutting down and starts no more
+        return False
+    return True
 
 
 class NoThreadError(Exception):

@@ -11,8 +11,9 @@ Example:
 """
 
 from ragtrace.offline.assertions import assert_scores
+from ragtrace.testing.decision_server import DecisionServer
 from ragtrace.testing.fakes import Captured, FakeClock, FakeJudge
 from ragtrace.testing.openai_server import OpenAIServer
 from ragtrace.testing.replies import Reply, Request
 
-__all__ = ["Captured", "FakeClock", "FakeJudge", "OpenAIServer", "Reply", "Request", "assert_scores"]
+__all__ = ["Captured", "DecisionServer", "FakeClock", "FakeJudge", "OpenAIServer", "Reply", "Request", "assert_scores"]

@@ -20,6 +20,8 @@ Rule = Callable[[Request], "Reply | str | Mapping[str, object] | None"]
 """Function that returns the reply to a request: a `Reply`, the content as text or mapping, or None for the rules."""
 
 _START_S: Final = 10.0
+_MODEL_PATHS: Final = ("/chat/completions", "/decisions", "/systemone")
+"""Ends of the paths whose replies take the latency of the server."""
 _MOST_REQUEST_BYTES: Final = 64 * 2**20
 
 
@@ -133,8 +135,8 @@ class OpenAIServer:
         if reply.hangs:
             await reader.read()  # until the client gives up
             return False
-        is_chat = request.path.endswith("/chat/completions")
-        pause = reply.after or (self._latency if is_chat and reply.status == HTTPStatus.OK else 0.0)
+        asks_model = request.path.endswith(_MODEL_PATHS)
+        pause = reply.after or (self._latency if asks_model and reply.status == HTTPStatus.OK else 0.0)
         if pause:
             await asyncio.sleep(pause)
         if reply.drops:

@@ -44,7 +44,7 @@ def run(data: Path) -> None:
     """The demo under traffic: healthy, then the release, then taken back; every target's answer goes to *data*."""
     with tempfile.TemporaryDirectory() as folder, free_ports(1) as (port,), HttpReceiver() as receiver:
         work = Path(folder)
-        variables = {"RAGTRACE_PROMETHEUS_PORT": str(port), "RAGTRACE_PROMETHEUS_DIR": str(work / "page")}
+        variables = {"RAGTRACE_PROMETHEUS_PORT": str(port)}
         with prometheus(work, [f"127.0.0.1:{port}"], files(TIMING), interval="2s", job="docs-assistant") as server:
             command = [sys.executable, "-m", "tests.support.demo_service"]
             environ = {**os.environ, **receiver.environ, **variables}

@@ -13,9 +13,9 @@ from typing import Final
 
 from rich.console import Console
 
-from ragtrace.cli.demo.outcome import Outcome
-from ragtrace.cli.demo.report import WIDEST, print_to
-from ragtrace.cli.demo.run import Options, run
+from ragtrace.demo.demo_run import Options, run
+from ragtrace.demo.outcome import Outcome
+from ragtrace.demo.outcome_report import WIDEST, print_to
 
 FONT: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
 

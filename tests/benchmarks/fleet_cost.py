@@ -29,7 +29,6 @@ from typing import Final
 
 import ragtrace
 from ragtrace.core.types import Document
-from ragtrace.fleet.broker import CallBroker
 from ragtrace.fleet.call_message import CallMessage
 from tests.benchmarks.subjects.handwritten import Forgetting
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
@@ -92,19 +91,13 @@ def publishing(brokers: dict[str, Broker], rates: Sequence[float], calls: int, r
                 base = left_out(count, rate)
                 for kind, broker in brokers.items():
                     seen[kind].append((handing[kind](count, rate) - base) / count * 1e3)
-                    empty(broker)
+                    broker.purge()
             for kind, times in seen.items():
                 print(
                     f"| {rate:g} | {kind} | {count * rounds} | {statistics.median(times):.2f} "
                     f"({min(times):.2f} to {max(times):.2f}) |",
                     flush=True,
                 )
-
-
-def empty(broker: Broker) -> None:
-    """Take all calls out of the queue, so that it is never full."""
-    with CallBroker(broker.url).connect() as connection:
-        connection.default_channel.queue_purge("ragtrace.calls")
 
 
 @contextmanager
@@ -184,8 +177,8 @@ def judging(
         time.sleep(seconds)
         took, asked = time.monotonic() - began, count() - asked
         used = sum(cpu_seconds(each.pid) for each in processes) - used
-        left = CallBroker(broker.url).lengths()["ragtrace.calls"]
-    empty(broker)
+        left = broker.depths().calls
+    broker.empty()
     print(
         f"{kind}, {workers} workers of {concurrency}: {asked / took:.0f} calls a second = {asked / took / ideal:.2f} "
         f"of {ideal:.0f}; {used / asked * 1e3:.2f} ms of processor time a call, {used / took:.2f} processors; "
@@ -196,7 +189,6 @@ def judging(
 
 def publish(broker: Broker, count: int) -> None:
     """Put calls into the queue."""
-    publisher = CallBroker(broker.url)
     contexts = tuple(map(Document, DOCUMENTS))
     messages: list[CallMessage] = []
     first = random.getrandbits(60)  # workers remember what they have judged
@@ -204,8 +196,8 @@ def publish(broker: Broker, count: int) -> None:
         message = handed_over(number)
         call = replace(message.unscored.call, contexts=contexts)
         messages.append(message._replace(unscored=message.unscored._replace(call=call)))
-    assert not any(publisher.publish_all(messages))
-    publisher.close()
+    for start in range(0, count, 500):
+        assert not any(broker.publish(messages[start : start + 500]))
 
 
 @contextmanager

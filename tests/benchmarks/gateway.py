@@ -6,11 +6,12 @@
 
 Every subject gets the same requests of OTLP/HTTP, one after the other on a few connections: RAG calls in protobuf,
 `--calls` a request, three spans a call, each call in a trace of its own. `forward` is `ragtrace serve` without
-evaluators, `grpc` the same by OTLP/gRPC, `score` with the embedded judge. These and Rotel forward to a receiver that
-discards everything; Phoenix and MLflow store spans in SQLite. Rotel acknowledges a request before it has forwarded it.
-`read` is the reading of spans and the assembling of calls in `score` alone, in this process. Missing servers are
-skipped. As other work on the machine changes the rate, the spans are also given for a second of the subject's own
-processor time. With `--rounds` the subjects take turns, each in a new process, and the table has medians and extremes.
+evaluators, `grpc` the same by OTLP/gRPC, `score` with the embedded judge; `forward-json` and `score-json` get JSON.
+These and Rotel forward to a receiver that discards everything; Phoenix and MLflow store spans in SQLite. Rotel
+acknowledges a request before it has forwarded it. `read` is the reading of spans and the assembling of calls in `score`
+alone, in this process, `read-json` that of JSON. Missing servers are skipped. As other work on the machine changes the
+rate, the spans are also given for a second of the subject's own processor time. With `--rounds` the subjects take
+turns, each in a new process, and the table has medians and extremes.
 
 With `--minutes` each subject gets requests for so long, and its memory is printed every half minute.
 
@@ -21,12 +22,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -37,12 +40,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import grpc.aio
-from google.protobuf.json_format import MessageToJson
+from google.protobuf.json_format import MessageToDict, MessageToJson
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ragtrace.core.step import CallBuilder
 from ragtrace.gateway.gateway import Gateway
-from ragtrace.gateway.otlp_requests import ExportRequest, Payload
+from ragtrace.gateway.http_server import MEDIA_TYPES
+from ragtrace.gateway.otlp_requests import Content, ExportRequest, Payload
 from ragtrace.gateway.span_scoring import SpanScorer
 from ragtrace.gateway.upstream import METHOD
 from tests.support.malformed_otlp import malformed_bodies, valid_requests
@@ -54,6 +58,8 @@ MEMORY_SECONDS: Final = 30.0
 CONNECTIONS: Final = 4
 _PREFIX: Final = b"\xf1PREFIX\xf1"
 """Stands for the first half of each trace id, so that every request has traces of its own."""
+_JSON: Final = "-json"
+"""End of the name of a subject that gets JSON."""
 _PASSAGE: Final = "The Eiffel Tower in Paris is 330 metres tall. It was finished in 1889 for the World's Fair. " * 4
 _KIND: Final = "openinference.span.kind"
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -68,6 +74,7 @@ class Subject:
     url: str
     session: int
     header: str = ""
+    content: Content = "protobuf"
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,29 @@ def request_body(calls: int = CALLS) -> bytes:
     return request.SerializeToString()
 
 
+def json_body(calls: int = CALLS) -> bytes:
+    """Return the request of `request_body` in OTLP's JSON, whose ids are hexadecimal."""
+    document = MessageToDict(ExportTraceServiceRequest.FromString(request_body(calls)), use_integers_for_enums=True)
+    for span in document["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+        span |= {name: b64decode(span[name]).hex() for name in ("traceId", "spanId", "parentSpanId") if name in span}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+class Requests:
+    """Source of requests with traces of their own."""
+
+    def __init__(self, content: Content, calls: int) -> None:
+        self._body = json_body(calls) if content == "json" else request_body(calls)
+        self._hexadecimal = content == "json"
+        self.size = len(self._body)
+
+    def fresh(self) -> bytes:
+        """Return a request whose traces no other has."""
+        if self._hexadecimal:
+            return self._body.replace(_PREFIX.hex().encode(), os.urandom(8).hex().encode())
+        return self._body.replace(_PREFIX, os.urandom(8))
+
+
 # --- processes of the benchmark ---------------------------------------------------------------------------------------
 
 
@@ -150,22 +180,19 @@ def _content_length(head: bytes) -> int:
     return 0
 
 
-async def load(url: str, header: str, seconds: float, calls: int) -> None:
+async def load(url: str, header: str, content: Content, seconds: float, calls: int) -> None:
     """Send requests for *seconds*, and print how many had each status."""
-    body, statuses = request_body(calls), Counter[int]()
+    requests, statuses = Requests(content, calls), Counter[int]()
     until = time.monotonic() + seconds
     address = urlsplit(url)
 
-    def fresh() -> bytes:
-        return body.replace(_PREFIX, os.urandom(8))
-
     async def http() -> None:
         reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1 << 20)
-        lines = [f"POST {address.path} HTTP/1.1", f"host: {address.netloc}", "content-type: application/x-protobuf"]
-        lines += [f"content-length: {len(body)}", *([header] if header else []), "", ""]
+        lines = [f"POST {address.path} HTTP/1.1", f"host: {address.netloc}", f"content-type: {MEDIA_TYPES[content]}"]
+        lines += [f"content-length: {requests.size}", *([header] if header else []), "", ""]
         head = "\r\n".join(lines).encode()
         while time.monotonic() < until:
-            writer.write(head + fresh())
+            writer.write(head + requests.fresh())
             answer = await reader.readuntil(b"\r\n\r\n")
             await reader.readexactly(_content_length(answer))
             statuses[int(answer.split(b" ", 2)[1])] += 1
@@ -175,7 +202,7 @@ async def load(url: str, header: str, seconds: float, calls: int) -> None:
         async with grpc.aio.insecure_channel(address.netloc) as channel:
             export = channel.unary_unary(METHOD)
             while time.monotonic() < until:
-                await export(fresh())
+                await export(requests.fresh())
                 statuses[200] += 1
 
     await asyncio.gather(*((by_grpc if address.scheme == "grpc" else http)() for _ in range(CONNECTIONS)))
@@ -196,8 +223,9 @@ def _receiver() -> Iterator[str]:
 
 
 @contextmanager
-def _gateway(target: str, *, scores: bool, by_grpc: bool = False) -> Iterator[Subject]:
-    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": target, "RAGTRACE_ENABLED": str(scores)}
+def _gateway(target: str, name: str) -> Iterator[Subject]:
+    plain = name.removesuffix(_JSON)
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": target, "RAGTRACE_ENABLED": str(plain == "score")}
     argv = [sys.executable, "-m", "ragtrace", "serve", "--http-port", "0", "--grpc-port", "0", "--settle-seconds", "2"]
     with subprocess.Popen(
         argv, env={**os.environ, **environ}, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -205,14 +233,15 @@ def _gateway(target: str, *, scores: bool, by_grpc: bool = False) -> Iterator[Su
         assert process.stdout is not None
         http, by = process.stdout.readline().removeprefix("ragtrace: OTLP/HTTP on ").split(", OTLP/gRPC on ")
         try:
-            yield Subject(f"grpc://{by.partition(';')[0]}" if by_grpc else http, process.pid)
+            url = f"grpc://{by.partition(';')[0]}" if plain == "grpc" else http
+            yield Subject(url, process.pid, content="protobuf" if plain == name else "json")
         finally:
             process.terminate()
 
 
 def _subject(name: str, target: str, work: Path, stack: ExitStack) -> Subject:
-    if name in ("forward", "score", "grpc"):
-        return stack.enter_context(_gateway(target, scores=name == "score", by_grpc=name == "grpc"))
+    if name in ("forward", "score", "grpc", f"forward{_JSON}", f"score{_JSON}"):
+        return stack.enter_context(_gateway(target, name))
     if name == "phoenix":
         url = stack.enter_context(phoenix(work)).http
     elif name == "mlflow":
@@ -261,7 +290,8 @@ def _loaded(name: str, calls: int) -> Iterator[tuple[Subject, Callable[[float], 
 
         def send(duration: float) -> tuple[int, int]:
             argv = [sys.executable, __file__, "--load", subject.url, "--header", subject.header, "--calls", str(calls)]
-            done = subprocess.run([*argv, "--seconds", str(duration)], stdout=subprocess.PIPE, text=True, check=True)
+            argv += ["--content", subject.content, "--seconds", str(duration)]
+            done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True)
             accepted, refused = map(int, done.stdout.split())
             return accepted, refused
 
@@ -294,7 +324,7 @@ def _print_row(name: str, rows: list[Row]) -> None:
     spans, by_cpu = sorted(row.spans for row in rows), sorted(row.spans_by_cpu for row in rows)
     row = (f"{median(spans):>12,.0f}", f"{median(by_cpu):>16,.0f}", f"{sum(each.refused for each in rows):>9,}")
     extremes = f"{by_cpu[0]:,.0f} to {by_cpu[-1]:,.0f}" if len(rows) > 1 else ""
-    print(f"{name:<11}", *row, f"{max(each.mebibytes for each in rows):>9,.0f}  {extremes}", flush=True)
+    print(f"{name:<12}", *row, f"{max(each.mebibytes for each in rows):>9,.0f}  {extremes}", flush=True)
 
 
 def measure_memory(name: str, minutes: float, calls: int) -> None:
@@ -305,10 +335,10 @@ def measure_memory(name: str, minutes: float, calls: int) -> None:
             accepted, refused = send(MEMORY_SECONDS)
             used, mebibytes = _usage(subject.session)
             spans = accepted * calls * SPANS_PER_CALL / MEMORY_SECONDS
-            print(f"{name:<11} {spans:>12,.0f} {used:>16,.1f} {refused:>9,} {mebibytes:>9,.1f}", flush=True)
+            print(f"{name:<12} {spans:>12,.0f} {used:>16,.1f} {refused:>9,} {mebibytes:>9,.1f}", flush=True)
 
 
-def measure_reading(seconds: float) -> None:
+def measure_reading(name: str, seconds: float) -> None:
     """Print how many spans the scoring thread reads and assembles to calls, which are not scored."""
     submitted = 0
 
@@ -318,18 +348,19 @@ def measure_reading(seconds: float) -> None:
         builder.close()
 
     scorer = SpanScorer(count, most_bytes=64 << 20, settle_seconds=0.5, parent_seconds=1.0)
-    body, until, used = request_body(), time.monotonic() + seconds, time.process_time()
+    content: Content = "json" if name.endswith(_JSON) else "protobuf"
+    requests, until, used = Requests(content, CALLS), time.monotonic() + seconds, time.process_time()
     began = time.monotonic()
     while time.monotonic() < until:
-        fresh = body.replace(_PREFIX, os.urandom(8))
-        while scorer.queued_bytes > len(body):
+        fresh = requests.fresh()
+        while scorer.queued_bytes > len(fresh):
             time.sleep(0.001)
-        scorer.offer(Payload(fresh, "protobuf", CALLS * SPANS_PER_CALL, 0))
+        scorer.offer(Payload(fresh, content, CALLS * SPANS_PER_CALL, 0))
     scorer.stop(60.0)
     spans = scorer.span_counts()["read", ""]
     used, wall = time.process_time() - used, time.monotonic() - began
     assert submitted == spans / SPANS_PER_CALL, (submitted, scorer.span_counts())
-    print(f"{'read':<11} {spans / wall:>12,.0f} {spans / used:>16,.0f}", flush=True)
+    print(f"{name:<12} {spans / wall:>12,.0f} {spans / used:>16,.0f}", flush=True)
 
 
 async def fuzz(count: int) -> None:
@@ -356,24 +387,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--calls", type=int, default=CALLS, help="calls in a request")
     parser.add_argument("--minutes", type=float, default=0.0, help="watch the memory for so long")
-    parser.add_argument("--subjects", default="forward,grpc,score,read,phoenix,mlflow,rotel")
+    parser.add_argument(
+        "--subjects", default="forward,forward-json,grpc,score,score-json,read,read-json,phoenix,mlflow,rotel"
+    )
     parser.add_argument("--fuzz", type=int, default=0)
     parser.add_argument("--discard", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--load", help=argparse.SUPPRESS)
     parser.add_argument("--header", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--content", default="protobuf", choices=("protobuf", "json"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.fuzz:
         asyncio.run(fuzz(options.fuzz))
     elif options.load:
-        asyncio.run(load(options.load, options.header, options.seconds, options.calls))
+        asyncio.run(load(options.load, options.header, options.content, options.seconds, options.calls))
     elif options.discard:
         asyncio.run(discard(options.discard))
     else:
-        print(f"{'':<11} {'spans/s':>12} {'spans/CPU second':>16} {'refused':>9} {'MiB':>9}", flush=True)
+        print(f"{'':<12} {'spans/s':>12} {'spans/CPU second':>16} {'refused':>9} {'MiB':>9}", flush=True)
         names = list(filter(_is_present, options.subjects.split(",")))
-        if "read" in names:
-            measure_reading(options.seconds)
-            names.remove("read")
+        for name in [name for name in names if name.removesuffix(_JSON) == "read"]:
+            measure_reading(name, options.seconds)
+            names.remove(name)
         if options.minutes:
             for name in names:
                 measure_memory(name, options.minutes, options.calls)
@@ -392,7 +426,7 @@ def _is_present(name: str) -> bool:
         if name in programs:
             require(*programs[name])
     except BaseException as missing:  # pytest's way to skip
-        print(f"{name:<11} {missing}")
+        print(f"{name:<12} {missing}")
         return False
     return True
 

@@ -10,6 +10,12 @@ order that turns; a ratio is taken within a round, and the median over the round
 - *ask*: `Chat.ask`: the same request, the reply read and checked against nothing.
 - *judge*: `OpenAIJudge.judge`: the request is built, the reply read and validated.
 - *evaluate*: the same through `scoring.evaluate`, with every metric the judge has labels for.
+
+For a decision model, with a call of 12 statements and 8 chunks:
+
+- *bare*: `decisions.create` of `openai.AsyncOpenAI` (`client.post` where the package has no decisions) with the very
+  request that we send.
+- *judge*, *evaluate*: `DecisionJudge`, as above.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from time import perf_counter, process_time
 from typing import Any, Final, NamedTuple
 
@@ -29,16 +36,22 @@ import openai
 
 from ragtrace.core.types import Document, RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
+from ragtrace.judges.decision.decision_judge import DecisionJudge
 from ragtrace.judges.llm.chat import ChatClient
 from ragtrace.judges.llm.openai import OpenAIJudge
 from ragtrace.judges.llm.prompt import Prompt
 from ragtrace.metrics import registry
-from ragtrace.testing import OpenAIServer, Reply
+from ragtrace.testing import DecisionServer, OpenAIServer, Reply
 
 LATENCY_S: Final = 0.2
 CONCURRENCIES: Final = (16, 64)
 MOST_CPU_MS: Final = 2.5
 LEAST_RATE: Final = 0.9
+MOST_DECISION_CPU: Final = 1.1
+"""Most CPU time of judging one call by a decision model, of that of the bare client."""
+LEAST_DECISION_RATE: Final = 0.95
+"""Least rate of calls, of the ideal rate: all 16 that are in flight every 200 ms. With 64, one core is the limit."""
+_DECISIONS_IN_FLIGHT: Final = 64
 _SENTENCES: Final = (
     "The harbour bridge was opened in 1932 after eight years of work.",
     "It is 1149 metres long and carries eight lanes of road.",
@@ -50,6 +63,22 @@ CALL: Final = RagCall(
     query="How long is the harbour bridge and what is it made of?",
     contexts=tuple(Document(f"{sentence} {_SENTENCES[n - 1]}") for n, sentence in enumerate(_SENTENCES)),
     answer=" ".join(_SENTENCES[:3]),
+)
+
+_MORE: Final = (
+    "The bridge was designed by an engineering office in the north of the country.",
+    "Its granite pylons carry no load and were added for the look of it.",
+    "The last rivet was driven on 21 January 1932 by the oldest foreman.",
+    "Some 53000 tonnes of steel went into the arch and the approach spans.",
+    "Ships of up to 49 metres pass below it at high tide.",
+    "Tolls paid for the loans that financed it until 1988.",
+    "On clear days the summit walk takes visitors up 1332 steps.",
+    "A tunnel opened in 1992 takes half of the traffic.",
+)
+DECISION_CALL: Final = RagCall(
+    query="How long is the harbour bridge and what is it made of?",
+    contexts=tuple(Document(" ".join([*_SENTENCES, *_MORE][n : n + 5])) for n in range(8)),
+    answer=" ".join([*_SENTENCES[:4], *_MORE]),
 )
 
 Subject = Callable[[int], Awaitable[object]]
@@ -68,11 +97,14 @@ def main() -> int:
     request, reply = _exchange()
     cpu = asyncio.run(_cpu(request, reply, options.rounds, options.calls))
     rates = asyncio.run(_rates(request, reply, options.rounds, options.calls))
+    decisions = asyncio.run(_decisions(options.rounds, options.calls))
     if options.json:
-        print(json.dumps({"cpu_ms": cpu, "rates": rates}))
+        print(json.dumps({"cpu_ms": cpu, "rates": rates, "decisions": decisions}))
     else:
-        _show(cpu, rates)
+        _show(cpu, rates, decisions)
     kept = cpu["judge"]["ms"] <= MOST_CPU_MS and all(rate["ratio"] >= LEAST_RATE for rate in rates)
+    kept &= decisions["evaluate"]["ratio"] <= MOST_DECISION_CPU
+    kept &= decisions["evaluate"]["rate_16"] >= LEAST_DECISION_RATE
     return 0 if kept else 1
 
 
@@ -97,7 +129,7 @@ def _judge(url: str) -> OpenAIJudge:
 
 def _serve(latency: float) -> int:
     body = sys.stdin.readline().encode()
-    with OpenAIServer(Reply(body=body), latency=latency) as server:
+    with DecisionServer(Reply(body=body), latency=latency) as server:
         print(server.url, flush=True)
         sys.stdin.readline()
     return 0
@@ -219,12 +251,86 @@ async def _rates(request: dict[str, Any], reply: dict[str, Any], rounds: int, ca
     return found
 
 
+# --- decision models --------------------------------------------------------------------------------------------------
+
+
+async def _decisions(rounds: int, calls: int) -> dict[str, Any]:
+    """CPU milliseconds of a call judged by a decision model, 64 at a time, and the share of the rate that is ideal."""
+    with DecisionServer() as server:
+        judge = DecisionJudge("judge", base_url=server.url, api_key="any")
+        await judge.judge(DECISION_CALL)
+        await judge.aclose()
+        request = server.decisions[0].body
+        client = openai.AsyncOpenAI(base_url=server.url, api_key="any")
+        reply: Any = await client.post("/decisions", cast_to=object, body=request)
+        await client.close()
+    found: dict[str, dict[str, Any]] = {"bare": {}, "judge": {}, "evaluate": {}}
+    with _server(reply, 0.0) as url:
+        cpu = await _decision_times(url, request, rounds, calls, _DECISIONS_IN_FLIGHT, process_time)
+    for name, values in cpu.items():
+        ratios = [own / bare for own, bare in zip(values, cpu["bare"], strict=True)]
+        found[name] |= {"ms": statistics.median(values) / calls * 1e3, "ratio": statistics.median(ratios)}
+    with _server(reply, LATENCY_S) as url:
+        for concurrency in CONCURRENCIES:
+            rounds_here, count = max(3, rounds // 2), 10 * concurrency
+            times = await _decision_times(url, request, rounds_here, count, concurrency, perf_counter)
+            for name, values in times.items():
+                found[name][f"rate_{concurrency}"] = 10 * LATENCY_S / statistics.median(values)
+    return found
+
+
+async def _decision_times(
+    url: str, request: dict[str, Any], rounds: int, calls: int, concurrency: int, clock: Callable[[], float]
+) -> dict[str, list[float]]:
+    """Seconds of *clock* for *calls* by each subject, in each round but the first, which warms up."""
+    subjects = _DecisionSubjects(url, request)
+    seen: dict[str, list[float]] = {name: [] for name in subjects.all}
+    for turn in range(rounds + 1):
+        for name in _turned(list(subjects.all), turn):
+            began = clock()
+            await _calls(subjects.all[name], calls, concurrency)
+            if turn:
+                seen[name].append(clock() - began)
+    await subjects.close()
+    return seen
+
+
+class _DecisionSubjects:
+    """Who asks a decision model, all the same server."""
+
+    def __init__(self, url: str, request: dict[str, Any]) -> None:
+        self._request = request
+        self._bare = openai.AsyncOpenAI(base_url=url, api_key="any")
+        self._judge = DecisionJudge("judge", base_url=url, api_key="any")
+        metrics = tuple(metric for metric in registry.every() if metric.needs and self._judge.offers(metric))
+        self._evaluator = Evaluator(self._judge.asking(metrics), metrics, 60.0, concurrency=1024)
+        self.all: dict[str, Subject] = {"bare": self._create, "judge": self._label, "evaluate": self._evaluate}
+
+    async def _create(self, number: int) -> object:
+        if hasattr(self._bare, "decisions"):
+            return (await self._bare.decisions.create(**self._request)).answers
+        return await self._bare.post("/decisions", cast_to=object, body=self._request)
+
+    async def _label(self, number: int) -> object:
+        return await self._judge.judge(DECISION_CALL)
+
+    async def _evaluate(self, number: int) -> object:
+        call = replace(DECISION_CALL, query=f"{DECISION_CALL.query} ({number})")
+        evaluation = await evaluate(self._evaluator, call)
+        assert evaluation.error is None, evaluation
+        return evaluation
+
+    async def close(self) -> None:
+        await self._bare.close()
+        await self._judge.aclose()
+
+
 def _turned(names: list[str], turn: int) -> list[str]:
     cut = turn % len(names)
     return names[cut:] + names[:cut]
 
 
-def _show(cpu: dict[str, Any], rates: list[dict[str, Any]]) -> None:
+def _show(cpu: dict[str, Any], rates: list[dict[str, Any]], decisions: dict[str, Any]) -> None:
     print("| CPU of one call, 16 at a time | ms | of bare |\n|---|--:|--:|")
     for name, seen in cpu.items():
         print(f"| {name} | {seen['ms']:.2f} | {seen['ratio']:.2f} |")
@@ -233,6 +339,12 @@ def _show(cpu: dict[str, Any], rates: list[dict[str, Any]]) -> None:
         print(
             f"| {rate['concurrency']} at a time | {rate['bare']:.1f} | {rate['evaluate']:.1f} | {rate['ratio']:.3f} |"
         )
+    print(
+        "\n| decision model | CPU ms, 64 at a time | of bare | of the ideal rate at 200 ms, 16 at a time | 64 |\n"
+        "|---|--:|--:|--:|--:|"
+    )
+    for name, seen in decisions.items():
+        print(f"| {name} | {seen['ms']:.2f} | {seen['ratio']:.2f} | {seen['rate_16']:.3f} | {seen['rate_64']:.3f} |")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ THREADS: Final = (
     Row("the same again (noise)", "handwritten:otlp", HAND),
     Row("ragtrace, spans", "ours:otlp_spans", HAND, 0.7),
     Row("  with OpenTelemetry's exporter", "ours:otlp_spans_sdk", HAND),
-    Row("ragtrace, spans and metrics", "ours:otlp", HAND, 0.7),
+    Row("ragtrace, spans and metrics", "ours:otlp", HAND, 1.0),
 )
 SPREAD: Final = tuple(row for row in REQUEST if "async" not in row.label)
 PEERS: Final = {

@@ -1,6 +1,6 @@
 """What a report on a large history costs: seconds and memory of the whole command, in a process of its own.
 
-    python -m tests.benchmarks.report [--calls 100000] [--formats terminal,html,json,csv,markdown] [--strict]
+    python -m tests.benchmarks.report [--calls 100000] [--formats terminal,html,json,markdown] [--strict]
 
 The history is made first and not timed: two days of simulated calls, each seen by a screen and a fifth of them by a
 judge, three metrics each, texts of a few hundred characters. Printed beside it: what keeping a call costs the thread
@@ -66,7 +66,7 @@ def main() -> None:
     """Make the history, report on it in every form, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=100_000)
-    parser.add_argument("--formats", default="terminal,html,json,csv,markdown")
+    parser.add_argument("--formats", default="terminal,html,json,markdown")
     parser.add_argument("--strict", action="store_true", help="fail where a bound is not kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

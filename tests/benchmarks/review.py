@@ -36,14 +36,14 @@ METRIC: Final = "hallucination"
 PICKED: Final = 1_000
 TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 QUEUES: Final = {
-    "queue of picked calls": "/?source=picked&status=all",
-    "queue of all calls": "/?source=all&status=all",
-    "queue of unlabelled calls with a score": "/?source=judged",
-    "queue of disputed calls": "/?source=all&status=disputed",
-    "filter by workflow": "/?source=all&status=all&workflow=%3Dsearch",
-    "filter by frequent text": "/?source=all&status=all&text=shoes",
-    "filter by rare text": "/?source=all&status=all&text=outside%3F+99",
-    "filter by text that no call has": "/?source=all&status=all&text=umbrella",
+    "queue of picked calls": "/label?source=picked&status=all",
+    "queue of all calls": "/label?source=all&status=all",
+    "queue of unlabelled calls with a score": "/label?source=judged",
+    "queue of disputed calls": "/label?source=all&status=disputed",
+    "filter by workflow": "/label?source=all&status=all&workflow=%3Dsearch",
+    "filter by frequent text": "/label?source=all&status=all&text=shoes",
+    "filter by rare text": "/label?source=all&status=all&text=outside%3F+99",
+    "filter by text that no call has": "/label?source=all&status=all&text=umbrella",
 }
 
 
@@ -115,13 +115,13 @@ def main() -> None:
             assert address is not None
             with httpx.Client(base_url=address[1], follow_redirects=True, timeout=60.0) as client:
                 client.get(f"/{address[2]}").raise_for_status()
-                calls = [f"/calls/{each.hex()}" for each in random.Random(3).sample(identities, options.pages)]
+                calls = [f"/label/calls/{each.hex()}" for each in random.Random(3).sample(identities, options.pages)]
                 print(f"{options.calls:,} calls, {size:.0f} MiB, {options.pages} pages of each kind")
                 print(f"{'page':<40}{'median ms':>10}{'max ms':>8}{'CPU ms':>8}")
                 kinds = {name: queue_pages(client, of, options.pages) for name, of in QUEUES.items()}
                 kinds["call"] = fetched(client, calls)
                 kinds["next call without a label"] = fetched(client, ["/next?source=picked"] * options.pages)
-                kinds["disagreements"] = fetched(client, ["/disagreements"] * options.pages)
+                kinds["disagreements"] = fetched(client, ["/label/disagreements"] * options.pages)
                 for name, pages in kinds.items():
                     before = cpu_seconds(server.pid)
                     took = [1000 * seconds for seconds in pages]

@@ -16,6 +16,7 @@ from ragtrace.core.options import OPTIONS, field_names
 ROOT: Final = Path(__file__).parents[2]
 README: Final = ROOT / "README.md"
 BENCHMARKS: Final = ROOT / "tests" / "benchmarks" / "README.md"
+CONTRIBUTING: Final = ROOT / "CONTRIBUTING.md"
 GUIDES: Final = tuple(sorted((ROOT / "docs").glob("*.md")))
 README_LINES: Final = 180
 """A landing page is read to its end."""
@@ -46,6 +47,21 @@ def test_every_file_of_the_repository_that_is_named_exists(document: Path) -> No
         document.read_text("utf-8"),
     )
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_what_the_table_of_changes_names_exists() -> None:
+    """A new engineer finds each file, and the name in it, that CONTRIBUTING.md says is to be changed."""
+    table = CONTRIBUTING.read_text("utf-8").split("## Where to change what")[1].split("\n## ")[0]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 10
+    wrong: list[str] = []
+    for _, _, places, tests, _ in rows:
+        paths = [path for path in re.findall(r"`([^`]+)`", places + tests) if "/" in path]
+        wrong += [path for path in paths if not any((base / path).exists() for base in (ROOT / "ragtrace", ROOT))]
+        for name, path in re.findall(r"`([\w.]+)` in `([\w./]+)`", places):
+            text = (ROOT / "ragtrace" / path).read_text("utf-8")
+            wrong += [f"{name} in {path}" for part in name.split(".") if not re.search(rf"\b{part}\b", text)]
+    assert wrong == []
 
 
 def test_every_script_that_the_benchmarks_readme_names_exists() -> None:

@@ -13,11 +13,11 @@ import yaml
 from compose_spec import PyCompose
 
 import ragtrace
-from ragtrace.cli import serve, worker
+from ragtrace.cli import serve_command, worker_command
 from ragtrace.core import semconv
 from ragtrace.gateway.config_file import read_config
-from ragtrace_exporters.openmetrics.snapshot import sample_names
 from tests.support.kits import KITS
+from tests.support.prometheus_names import Instrument, received_names
 
 KIT: Final = KITS / "fleet"
 KUBERNETES: Final = "1.33"
@@ -193,7 +193,7 @@ def test_the_autoscaler_reads_a_metric_that_is_exported() -> None:
     """The readme's rule of the adapter names the same one."""
     (metric,) = named("HorizontalPodAutoscaler")["ragtrace-worker"]["spec"]["metrics"]
     name = metric["external"]["metric"]["name"]
-    assert name == sample_names(semconv.METRIC_FLEET_QUEUE, "{call}", "gauge")[0]
+    assert name == received_names(Instrument("gauge", semconv.METRIC_FLEET_QUEUE, "{call}"))[0]
     assert f"seriesQuery: {name}\n" in (KIT / "README.md").read_text(encoding="utf-8")
 
 
@@ -212,8 +212,8 @@ def test_commands_are_ragtraces(arguments: list[str]) -> None:
     """Every option exists."""
     parser = ArgumentParser()
     subcommands = parser.add_subparsers()
-    for command in (serve, worker):
-        command.add(subcommands)
+    for command in (serve_command, worker_command):
+        command.register(subcommands)
     options = parser.parse_args(arguments)
     assert str(options.config) == "/etc/ragtrace/ragtrace.toml"
 

@@ -18,11 +18,12 @@ from opentelemetry.metrics import NoOpMeter
 from ragtrace.alerts import State
 from ragtrace.core import semconv
 from ragtrace.core.settings import resolve_settings
+from ragtrace.estimates.promql import prometheus_name
 from ragtrace.fleet.fleet_metrics import FleetMetrics
 from ragtrace.metrics import registry
 from ragtrace.telemetry.scores.instruments import Instruments
-from ragtrace_exporters.openmetrics.snapshot import Kind, label_name, sample_names
 from tests.support.kits import KITS, dashboard, filled_in, fleet_dashboard, panels, queries
+from tests.support.prometheus_names import Instrument, Kind, received_names, scraped_names
 
 PROMETHEUS: Final = KITS / "prometheus"
 RULES: Final = sorted(PROMETHEUS.glob("*.rules.yml"))
@@ -32,6 +33,7 @@ _WORDS: Final = frozenset(
     "by on group_left group_right and or unless sum count max min avg group increase rate clamp_min clamp_max sqrt abs"
     " vector offset last_over_time histogram_quantile absent ignoring without label_values label_replace round".split()
 )
+_ON_EVERY_PAGE: Final = frozenset({"target_info"})
 _OF_PROMETHEUS: Final = frozenset({"ALERTS", "up", "target_info"})
 _LABELS_OF_PROMETHEUS: Final = frozenset({"job", "instance", "le", "alertname", "alertstate"})
 
@@ -41,10 +43,10 @@ class RecordingMeter(NoOpMeter):
 
     def __init__(self) -> None:
         super().__init__(semconv.SCOPE)
-        self.names: set[str] = set()
+        self.instruments: list[Instrument] = []
 
     def _made(self, kind: Kind, name: str, unit: str) -> None:
-        self.names.update(sample_names(name, unit, kind))
+        self.instruments.append(Instrument(kind, name, unit))
 
     def create_counter(self, name: str, unit: str = "", *args: Any, **kwargs: Any) -> Any:
         self._made("counter", name, unit)
@@ -63,14 +65,22 @@ class RecordingMeter(NoOpMeter):
         return super().create_observable_gauge(name, callbacks, unit, *args)
 
 
-def emitted() -> set[str]:
-    """Names under which Prometheus has what the library emits."""
+def instruments() -> list[Instrument]:
+    """All instruments of the library."""
     meter = RecordingMeter()
     about: dict[str, Any] = {"rows": list, "moments": dict, "queued": int, "held": int, "posted": dict, "states": dict}
-    Instruments(meter, **about, alerts=list, calibrations=list, canaries=lambda name: (), genai_metrics="both")
+    made = Instruments(
+        lambda: meter, **about, alerts=list, calibrations=list, canaries=lambda name: (), genai_metrics="both"
+    )
+    made.open()
     reader: Any = object()
     FleetMetrics(lambda: None, budget=reader, workers=1).add_to(meter)
-    return meter.names
+    return meter.instruments
+
+
+def emitted() -> set[str]:
+    """Names under which Prometheus has what the library emits."""
+    return {name for instrument in instruments() for name in received_names(instrument)}
 
 
 def rules() -> Iterator[dict[str, Any]]:
@@ -106,6 +116,11 @@ def names_in(expr: str) -> tuple[set[str], set[str]]:
     return set(re.findall(r"[a-zA-Z_:][\w:]*", re.sub(r"\b[\d.]+(?:e[-+]?\d+)?\b", "", expr))) - _WORDS, labels
 
 
+def test_metrics_have_the_same_names_on_a_page_and_by_otlp() -> None:
+    """One set of rules and dashboards serves a process whose page is fetched, and processes that send by OTLP."""
+    assert {name for name in scraped_names(instruments()) if name not in _ON_EVERY_PAGE} == emitted()
+
+
 def test_queries_name_only_what_is_emitted() -> None:
     """Every metric in a rule, a panel or a variable is one of the library's, a recorded one, or Prometheus's own."""
     known = emitted() | {rule["record"] for rule in rules() if "record" in rule} | _OF_PROMETHEUS
@@ -116,7 +131,7 @@ def test_queries_name_only_what_is_emitted() -> None:
 def test_queries_name_only_labels_that_are_set() -> None:
     """The same for labels: attributes on the wire, or Prometheus's own."""
     names = {name for name in vars(semconv).values() if isinstance(name, str) and "." in name}
-    known = {label_name(name) for name in names} | _LABELS_OF_PROMETHEUS
+    known = {prometheus_name(name) for name in names} | _LABELS_OF_PROMETHEUS
     wrong = {where: names_in(expr)[1] - known for where, expr in expressions()}
     assert not {where: labels for where, labels in wrong.items() if labels}
 
@@ -241,15 +256,20 @@ def test_the_mean_time_of_steps_is_right_under_either_name(promtool: str, tmp_pa
 
 
 def test_a_stale_calibration_and_a_drifting_judge_are_shown(promtool: str, tmp_path: Path) -> None:
-    """Of several processes, one with a stale calibration makes it stale; its numbers have names in the panel."""
+    """Of several processes, one with a stale calibration makes it stale; raw scores without one are no rate."""
     of = 'job="bot", gen_ai_evaluation_name="{}", ragtrace_evaluator_id="judge"'
     gauges = {
-        "ragtrace_eval_calibration_holds_ratio": (
+        "ragtrace_eval_calibration_holds": (
             ("hallucinated", "a", 1),
             ("hallucinated", "b", 0),
             ("faithfulness", "a", 1),
         ),
-        "ragtrace_canary_drift_ratio": (("hallucinated", "a", 1), ("faithfulness", "a", 0)),
+        "ragtrace_canary_drift": (("hallucinated", "a", 1), ("faithfulness", "a", 0)),
+        "ragtrace_eval_raw_probability": (
+            ("hallucinated", "a", 1),
+            ("faithfulness", "a", 1),
+            ("answer_relevancy", "a", 1),
+        ),
     }
     series = [
         {"series": f'{name}{{{of.format(metric)}, instance="{instance}"}}', "values": f"{value}x10"}
@@ -263,6 +283,7 @@ def test_a_stale_calibration_and_a_drifting_judge_are_shown(promtool: str, tmp_p
     wanted = (
         {"hallucinated": "stale", "faithfulness": "holds"},
         {"hallucinated": "drifts", "faithfulness": "as before"},
+        {"hallucinated": "uncalibrated: not a rate", "answer_relevancy": "uncalibrated: not a rate"},
     )
     cases = [
         {
@@ -345,7 +366,7 @@ def test_every_state_of_an_alert_has_a_colour() -> None:
 def test_what_came_from_memory_is_not_in_the_time_to_judge() -> None:
     """A judge that nobody asks would look fast."""
     (panel,) = [panel for panel in panels() if panel["title"].startswith("Time to judge")]
-    assert all(f'{label_name(semconv.CACHED)}=""' in target["expr"] for target in panel["targets"])
+    assert all(f'{prometheus_name(semconv.CACHED)}=""' in target["expr"] for target in panel["targets"])
 
 
 def collector() -> dict[str, Any]:

@@ -21,7 +21,6 @@ import ragtrace
 from ragtrace.cli import main
 from ragtrace.diagnosis import diagnose_environment
 from ragtrace.diagnosis.report import Check
-from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, TASK, CallBroker
 from ragtrace.system.faults import faults
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over, running_worker
@@ -55,10 +54,7 @@ def broker(shared_broker: Broker) -> Iterator[Broker]:
 
 def publish(broker: Broker, count: int) -> None:
     """Put calls with the numbers from 1 into the queue."""
-    publisher = CallBroker(broker.url)
-    for number in range(1, count + 1):
-        publisher.publish(handed_over(number))
-    publisher.close()
+    assert not any(broker.publish(handed_over(number) for number in range(1, count + 1)))
 
 
 def scored(otlp: HttpReceiver) -> set[int]:
@@ -66,18 +62,9 @@ def scored(otlp: HttpReceiver) -> set[int]:
     return {int(log.trace_id, 16) for log in otlp.logs if "gen_ai.evaluation.score.value" in log.attributes}
 
 
-def waiting(broker: Broker, queue: str = CALLS) -> int:
-    """Number of messages in a queue that no worker has."""
-    return CallBroker(broker.url).lengths()[queue]
-
-
-def dead_letters(broker: Broker) -> list[dict[str, Any]]:
-    """Take all dead letters out of their queue."""
-    found = []
-    with CallBroker(broker.url).connect() as connection:
-        while (message := connection.default_channel.basic_get(DEAD_LETTERS, no_ack=True)) is not None:
-            found.append(json.loads(message.body))
-    return found
+def waiting(broker: Broker) -> int:
+    """Number of calls that no worker has."""
+    return broker.depths().calls
 
 
 def test_workers_score_every_call_once(broker: Broker, tmp_path: Path) -> None:
@@ -132,20 +119,17 @@ def test_a_call_that_fails_three_times_is_a_dead_letter(
 
     with JudgeServer(rule) as judge, HttpReceiver() as otlp:
         publish(broker, 20)
-        publisher = CallBroker(broker.url)
-        with publisher.connect() as connection:
-            publisher.app.send_task(TASK, kwargs={"message": "{}"}, connection=connection, queue=CALLS)
-            publisher.app.send_task("other.task", args=["x"], connection=connection, queue=CALLS)
+        broker.ask(lambda client: client.publish(["{}", "no JSON"]))
         with running_worker(tmp_path, broker.url, judge.url, otlp.environ):
-            otlp.wait_for(lambda _: len(scored(otlp)) == 19 and waiting(broker, DEAD_LETTERS) == 3, WAIT_S)
+            otlp.wait_for(lambda _: len(scored(otlp)) == 19 and broker.depths().dead_letters == 3, WAIT_S)
             state = fleet_status(broker, capsys)
             assert (state["calls"], state["dead_letters"], state["consumers"]) == (0, 3, 1)
             healthy.set()
             assert main(["fleet", "retry", "--broker", broker.url]) == 0
             assert "put back into the queue: 1 (judge: 1); left: 2" in capsys.readouterr().out
             otlp.wait_for(lambda _: len(scored(otlp)) == 20, WAIT_S)
-        found = {letter["reason"]: letter for letter in dead_letters(broker)}
-        assert found.keys() == {"version", "not_a_call"}
+        found = {letter.reason: letter.body for letter in broker.dead_letters()}
+        assert found == {"version": b"{}", "malformed": b"no JSON"}
 
 
 def test_doctor_and_fleet_status_count_the_workers(

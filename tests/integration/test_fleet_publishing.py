@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import ragtrace
-from ragtrace.core.types import Document
-from ragtrace.fleet import publisher as fleet_publisher
-from ragtrace.fleet.broker import CallBroker, QueueFullError, make_queues
-from ragtrace.fleet.call_message import MOST_BYTES, CallMessage, MessageError, read_message
+from ragtrace.fleet import publisher
+from ragtrace.fleet.broker import Broker as Client
+from ragtrace.fleet.broker import QueueFullError
+from ragtrace.fleet.call_message import CallMessage, read_message, write_message
 from ragtrace.system.faults import faults
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over
@@ -53,12 +51,7 @@ def broker(shared_broker: Broker) -> Iterator[Broker]:
 
 def queued(broker: Broker) -> list[CallMessage]:
     """Take all calls out of the queue."""
-    found: list[CallMessage] = []
-    with CallBroker(broker.url).connect() as connection:
-        queue = make_queues()[0](connection.default_channel)
-        while (message := queue.get(no_ack=True)) is not None:
-            found.append(read_message(json.loads(message.body)[1]["message"]))
-    return found
+    return [read_message(body) for body in broker.take_all()]
 
 
 def numbers(messages: list[CallMessage]) -> Counter[int]:
@@ -67,33 +60,34 @@ def numbers(messages: list[CallMessage]) -> Counter[int]:
 
 
 def test_a_batch_arrives_in_order(broker: Broker) -> None:
-    """Every call of it is read as it was written; one that is too large is left out, and known by its place."""
-    large = handed_over(3)
-    call = replace(large.unscored.call, contexts=(Document("x" * MOST_BYTES),))
-    sent = [handed_over(1), large._replace(unscored=large.unscored._replace(call=call)), handed_over(2)]
-    with closing(CallBroker(broker.url)) as publisher:
-        errors = publisher.publish_all([*sent, *map(handed_over, range(3, 200))])
-    assert [number for number, error in enumerate(errors) if error is not None] == [1]
-    assert isinstance(errors[1], MessageError)
+    """Every call of it is read as it was written."""
+    assert broker.publish(map(handed_over, range(1, 200))) == [None] * 199
     assert list(numbers(queued(broker))) == list(range(1, 200))
 
 
 def test_each_call_that_a_full_queue_refuses_is_known(broker: Broker) -> None:
     """The broker stores some calls of a batch and refuses others; the connection stays open."""
-    with closing(CallBroker(broker.url, most_calls=100)) as publisher:
-        errors = publisher.publish_all([handed_over(number) for number in range(1, 1_001)])
-        publisher.publish_dead_letter({"at": 0.0})
+
+    async def publish(client: Client) -> list[Exception | None]:
+        errors = await client.publish([write_message(handed_over(number)) for number in range(1, 1_001)])
+        assert (await client.depths()).calls == errors.count(None)
+        return errors
+
+    errors = broker.ask(publish, most_calls=100)
     assert {type(error) for error in errors} == {type(None), QueueFullError}
     assert set(numbers(queued(broker))) == {number for number, error in enumerate(errors, 1) if error is None}
 
 
 def test_a_call_for_a_queue_that_was_deleted_is_not_lost(broker: Broker) -> None:
     """RabbitMQ would confirm and drop it: it is refused, and the queue declared again. Redis makes the queue anew."""
-    with closing(CallBroker(broker.url)) as publisher:
-        publisher.publish(handed_over(1))
-        broker.empty()
-        while publisher.publish_all([handed_over(2)]) != [None]:
+
+    async def publish(client: Client) -> None:
+        await client.publish([write_message(handed_over(1))])
+        await asyncio.to_thread(broker.empty)
+        while await client.publish([write_message(handed_over(2))]) != [None]:
             pass
+
+    broker.ask(publish)
     assert set(numbers(queued(broker))) == {2}
 
 
@@ -103,21 +97,20 @@ def test_no_confirmed_call_is_lost_when_the_broker_is_killed(mortal: Broker) -> 
     failed: set[int] = set()
     published = threading.Condition()
 
-    def publish() -> None:
-        with closing(CallBroker(mortal.url)) as publisher:
-            for first in range(1, 100_000, BATCH):
-                batch = range(first, first + BATCH)
-                errors = publisher.publish_all([handed_over(number) for number in batch])
-                ends = list(zip(batch, errors, strict=True))
-                with published:
-                    stored.update(number for number, error in ends if error is None)
-                    failed.update(number for number, error in ends if error is not None)
-                    published.notify()
-                if failed:
-                    return
+    async def publish(client: Client) -> None:
+        for first in range(1, 100_000, BATCH):
+            batch = range(first, first + BATCH)
+            errors = await client.publish([write_message(handed_over(number)) for number in batch])
+            ends = list(zip(batch, errors, strict=True))
+            with published:
+                stored.update(number for number, error in ends if error is None)
+                failed.update(number for number, error in ends if error is not None)
+                published.notify()
+            if failed:
+                return
 
     with mortal.started():
-        publishing = threading.Thread(target=publish, daemon=True)
+        publishing = threading.Thread(target=mortal.ask, args=(publish,), daemon=True)
         publishing.start()
         with published:
             assert published.wait_for(lambda: len(stored) >= 5 * BATCH, WAIT_S)
@@ -154,7 +147,7 @@ def test_calls_are_accounted_for_when_the_broker_is_killed(mortal: Broker, monke
 
 def test_a_flush_does_not_wait_for_a_batch_to_fill(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are an hour apart; a flush has the calls published all the same, and a shutdown, too."""
-    monkeypatch.setattr(fleet_publisher, "_BATCH_SECONDS", 3600.0)
+    monkeypatch.setattr(publisher, "_BATCH_SECONDS", 3600.0)
     ragtrace.configure(fleet=broker.url, screen=None, sampling=ragtrace.Sampling(rate=1.0))
     for number in range(3):
         ask(f"How tall is tower {number}?")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,10 +14,11 @@ import pytest
 import redis
 
 from ragtrace.core import semconv
-from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, MOST_TRIES, REDIS_PREFIX, CallBroker
-from ragtrace.fleet.call_message import write_message
+from ragtrace.fleet.broker import MOST_TRIES, Delivery, QueueDepths
+from ragtrace.fleet.broker import Broker as Client
 from ragtrace.fleet.claims import RedisClaims, WorkerClaims, claim_id
 from ragtrace.fleet.judging import FleetJudge
+from ragtrace.fleet.redis_streams import CALLS_KEY, GROUP
 from ragtrace.runtime.current_runtime import current
 from ragtrace.testing import FakeJudge
 from tests.support.brokers import Broker, redis_broker
@@ -44,10 +45,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 def publish(broker: Broker) -> None:
     """Put calls with the numbers from 1 into the queue."""
-    publisher = CallBroker(broker.url)
-    for number in range(1, N_CALLS + 1):
-        publisher.publish(handed_over(number))
-    publisher.close()
+    assert not any(broker.publish(handed_over(number) for number in range(1, N_CALLS + 1)))
 
 
 def scores(otlp: HttpReceiver) -> dict[int, int]:
@@ -68,7 +66,7 @@ def first_try_hangs(judge: JudgeServer) -> Reply:
 
 
 def test_calls_of_a_killed_worker_are_judged_soon(broker: Broker, tmp_path: Path) -> None:
-    """Also one that Redis had moved and the worker had not noted yet, and long before the deadline of its judge."""
+    """Also one that Redis had given to the worker and that had not arrived, and long before the judge's deadline."""
     with broker.started(), JudgeServer() as judge, HttpReceiver() as otlp, ExitStack() as stack:
         judge.rule = lambda _: first_try_hangs(judge)
 
@@ -83,12 +81,13 @@ def test_calls_of_a_killed_worker_are_judged_soon(broker: Broker, tmp_path: Path
         otlp.wait_for(lambda _: len(judge.requests) == N_CALLS, WAIT_S)
         os.kill(killed, signal.SIGKILL)
         with redis.Redis.from_url(broker.url) as client:
-            CallBroker(broker.url).publish(handed_over(N_CALLS + 1))
-            client.lmove(f"{REDIS_PREFIX}{CALLS}", f"{REDIS_PREFIX}moving", "RIGHT", "LEFT")
-            client.lpush(f"{REDIS_PREFIX}{CALLS}", b'{"properties": 1}')
+            broker.publish([handed_over(N_CALLS + 1)])
+            client.xreadgroup(GROUP, "killed", {CALLS_KEY: ">"})
+            client.xadd(CALLS_KEY, {"of": "a stranger"})
         start("other")
         otlp.wait_for(lambda _: len(scores(otlp)) == N_CALLS + 1, WAIT_S)
-        assert CallBroker(broker.url).lengths() == {CALLS: 0, DEAD_LETTERS: 1}
+        assert broker.depths() == QueueDepths(0, 1)
+        assert broker.dead_letters()[0][:2] == (b"of a stranger", "malformed")
 
 
 def test_calls_of_a_paused_worker_are_counted_once(broker: Broker, tmp_path: Path) -> None:
@@ -137,7 +136,7 @@ def test_calls_of_a_living_worker_stay_with_it(broker: Broker, tmp_path: Path) -
             otlp.wait_for(lambda _: len(scores(otlp)) == N_CALLS, WAIT_S)
         assert len(judge.requests) == N_CALLS
         with redis.Redis.from_url(broker.url) as client:
-            assert client.zcard(f"{REDIS_PREFIX}held") == client.hlen(f"{REDIS_PREFIX}held_messages") == 0
+            assert client.xlen(CALLS_KEY) == len(client.xinfo_consumers(CALLS_KEY, GROUP)) == 0
 
 
 def test_judged_calls_are_counted_also_by_a_worker_with_a_screen(broker: Broker, tmp_path: Path) -> None:
@@ -164,29 +163,32 @@ def test_a_call_that_workers_were_lost_with_is_a_dead_letter_unless_it_is_scored
     with broker.started():
         judge = FakeJudge(GOOD)
         watch(screen=None, judge=judge)
-        runtime, publisher, message = current(), CallBroker(broker.url), handed_over(1)
+        runtime, message = current(), handed_over(1)
         assert runtime is not None
         store, span = RedisClaims(broker.url), message.unscored.call.span
         claims = WorkerClaims(store, judge.id, judge.version, WAIT_S)
-        handler, ended = FleetJudge(runtime, publisher, claims, timeout=WAIT_S), threading.Event()
-        if scored:
-            assert claims.claim_all([(span, "task:1", "")]) == ["claimed"]
-            claims.confirm(span)
+        handler = FleetJudge(runtime, claims, timeout=WAIT_S)
+        broker.publish([message])
         with redis.Redis.from_url(broker.url) as client:
-            client.set(f"{REDIS_PREFIX}deliveries:task", MOST_TRIES - 1)
+            client.xgroup_create(CALLS_KEY, GROUP, id="0")
+            [[_, [(entry, _)]]] = client.xreadgroup(GROUP, "lost", {CALLS_KEY: ">"})
+            client.xclaim(CALLS_KEY, GROUP, "lost", 0, [entry], idle=int(WAIT_S * 1000), retrycount=MOST_TRIES)
+        if scored:
+            assert claims.claim_all([(span, f"{entry.decode()}:1", "")]) == ["claimed"]
+            claims.confirm(span)
 
-        async def deliver() -> None:
-            try:
-                await handler.handle(write_message(message), task_id="task", redelivered=True)
-            finally:
-                ended.set()
+        async def deliver(client: Client) -> None:
+            stop = asyncio.Event()
 
-        assert runtime.run_job(deliver)
-        assert ended.wait(WAIT_S)
-        assert publisher.lengths()[DEAD_LETTERS] == letters
+            async def handle(delivery: Delivery) -> None:
+                stop.set()
+                await handler.handle(delivery)
+
+            await client.consume(1, handle, stop, list)
+
+        broker.ask(deliver)
+        assert broker.depths() == QueueDepths(0, letters)
         assert judge.calls == []
-        assert claim(store, claim_id(message.unscored.call.span, judge.id, judge.version), "retried:1", WAIT_S) == (
+        assert claim(store, claim_id(span, judge.id, judge.version), "retried:1", WAIT_S) == (
             "done" if scored else "claimed"
         )
-        handler.delivery.stop()
-        publisher.close()

@@ -12,14 +12,15 @@ import pytest
 import ragtrace
 from ragtrace.core import semconv
 from ragtrace.diagnosis import diagnose_environment
-from ragtrace.fleet.broker import CALLS as QUEUE
-from ragtrace.fleet.broker import DEAD_LETTERS, CallBroker, QueueFullError
+from ragtrace.fleet.broker import Broker as Client
+from ragtrace.fleet.broker import DeadLetter, Delivery, QueueFullError
+from ragtrace.fleet.call_message import write_message
 from ragtrace.gateway.serving import GatewaySettings, serve
-from ragtrace.runtime.current_runtime import current
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over, running_worker
 from tests.support.judge_server import JudgeServer, labels
 from tests.support.otlp import HttpReceiver
+from tests.support.watched import ask
 
 pytestmark = pytest.mark.integration
 
@@ -29,11 +30,18 @@ CALLS = 15
 
 def publish_twice(broker: Broker) -> None:
     """Put each call into the queue two times, as an application does that has got no confirmation."""
-    publisher = CallBroker(broker.url)
-    for number in range(1, CALLS + 1):
-        publisher.publish(handed_over(number))
-        publisher.publish(handed_over(number))
-    publisher.close()
+    assert not any(broker.publish(handed_over(number) for number in range(1, CALLS + 1) for _ in range(2)))
+
+
+async def bury_all(client: Client) -> None:
+    """Make each call of the queue a dead letter."""
+    stop = asyncio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        await delivery.bury(DeadLetter(delivery.body, "judge"))
+        stop.set()
+
+    await client.consume(1, handle, stop, list)
 
 
 def claims(otlp: HttpReceiver) -> dict[str, float]:
@@ -68,9 +76,7 @@ def test_calls_that_are_queued_twice_are_judged_once(kind: str, tmp_path: Path) 
 def test_a_worker_keeps_the_budget_of_tokens(tmp_path: Path) -> None:
     """With the day's tokens spent, calls wait in the queue and become no dead letters; the metric shows it."""
     with redis_broker(tmp_path) as broker, broker.started(), JudgeServer(labels()) as judge, HttpReceiver() as otlp:
-        publisher = CallBroker(broker.url)
-        for number in range(1, CALLS + 1):
-            publisher.publish(handed_over(number))
+        broker.publish(handed_over(number) for number in range(1, CALLS + 1))
 
         def left() -> list[float]:
             found = [metric for metric in otlp.metrics if metric.name == semconv.METRIC_FLEET_BUDGET]
@@ -83,16 +89,15 @@ def test_a_worker_keeps_the_budget_of_tokens(tmp_path: Path) -> None:
             otlp.wait_for(lambda _: left()[-1:] == [0.0], WAIT_S)
             otlp.wait_for(lambda _: claims(otlp)["claimed"] > CALLS, WAIT_S)  # some were put back, and claimed again
         assert len(judge.requests) < CALLS
-        assert publisher.lengths()[DEAD_LETTERS] == 0
+        assert broker.depths().dead_letters == 0
 
 
 def test_doctor_shows_what_the_queues_hold(tmp_path: Path) -> None:
     """The broker answers with the number of calls and of dead letters."""
     with redis_broker(tmp_path) as described, described.started():
-        publisher = CallBroker(described.url)
-        publisher.publish(handed_over(1))
-        publisher.publish_dead_letter({"reason": "judge"})
-        publisher.close()
+        described.ask(lambda client: client.publish(["no call"]))
+        described.ask(bury_all)
+        described.publish([handed_over(1)])
         environ = {"RAGTRACE_FLEET": described.url, "RAGTRACE_FLEET_STORE": described.url}
         checks = {check.what: check for check in diagnose_environment(environ).checks}
     assert checks["fleet"].seen == "1 calls wait for a judge, 0 workers, 1 dead letters (ragtrace fleet status)"
@@ -102,20 +107,18 @@ def test_doctor_shows_what_the_queues_hold(tmp_path: Path) -> None:
 def test_a_gateway_reports_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So its depth is known, too, where no worker runs."""
 
+    def depths(otlp: HttpReceiver) -> list[float | None]:
+        found = [metric for metric in otlp.metrics if metric.name == semconv.METRIC_FLEET_QUEUE]
+        return [point.value for metric in found for point in metric.points]
+
     async def scenario(broker: str, otlp: HttpReceiver) -> None:
         stop, listening = asyncio.Event(), asyncio.Event()
-        ragtrace.configure(fleet=broker, screen=None)
-        runtime = current()
-        assert runtime is not None
-        assert runtime.publisher is not None
+        ragtrace.configure(fleet=broker, screen=None, sampling=ragtrace.Sampling(rate=1.0))
         settings = GatewaySettings(http_port=0, grpc_port=0, forward=False)
         serving = asyncio.ensure_future(serve(settings, stop, started=lambda *_: listening.set()))
         await listening.wait()
-        publisher = CallBroker(broker)
-        publisher.publish(handed_over(1))
-        publisher.close()
-        runtime.publisher.watch.start()
-        await asyncio.to_thread(otlp.wait_for, lambda _: semconv.METRIC_FLEET_QUEUE in otlp.latest_metrics(), WAIT_S)
+        ask("How tall is the tower?")  # the first call starts the watch of the queue
+        await asyncio.to_thread(otlp.wait_for, lambda _: 1 in depths(otlp), WAIT_S)
         stop.set()
         assert await serving
 
@@ -123,18 +126,28 @@ def test_a_gateway_reports_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyP
         for name, value in {**otlp.environ, "OTEL_METRIC_EXPORT_INTERVAL": "300"}.items():
             monkeypatch.setenv(name, value)
         asyncio.run(scenario(described.url, otlp))
-        assert otlp.latest_metrics()[semconv.METRIC_FLEET_QUEUE].points[0].value == 1
         ragtrace.shutdown()
+
+
+async def fill_and_put_back(client: Client) -> None:
+    """Fill a queue of three calls, and have a worker put back one after its place is taken."""
+    texts = [write_message(handed_over(number)) for number in range(1, 5)]
+    assert await client.publish(texts[:3]) == [None] * 3
+    (error,) = await client.publish(texts[3:])
+    assert isinstance(error, QueueFullError)
+    assert "is full" in str(error)
+    stop = asyncio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        stop.set()
+        assert await client.publish(texts[3:]) == [None]
+        await delivery.replace(texts[0])
+
+    await client.consume(1, handle, stop, list)
 
 
 def test_a_full_queue_refuses_further_calls(tmp_path: Path) -> None:
     """A call of an application is refused; a worker may put back what it has taken out."""
     with redis_broker(tmp_path) as described, described.started():
-        publisher = CallBroker(described.url, most_calls=3)
-        for number in range(1, 4):
-            publisher.publish(handed_over(number))
-        with pytest.raises(QueueFullError, match="is full"):
-            publisher.publish(handed_over(4))
-        publisher.publish(handed_over(4), again=True)
-        assert publisher.lengths()[QUEUE] == 4
-        publisher.close()
+        described.ask(fill_and_put_back, most_calls=3)
+        assert described.depths().calls == 4

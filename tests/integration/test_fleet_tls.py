@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,8 +12,9 @@ from typing import Final
 import pytest
 import trustme
 
-from ragtrace.fleet.broker import CALLS, CallBroker
-from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
+from ragtrace.fleet.broker import Broker as Client
+from ragtrace.fleet.call_message import write_message
+from tests.support.brokers import Broker, ask, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over, running_worker
 from tests.support.judge_server import JudgeServer, labels
 from tests.support.otlp import HttpReceiver
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.integration
 AUTHORITIES: Final = "SSL_CERT_FILE"
 """Variable of OpenSSL with the certificates of the authorities that a program trusts."""
 WAIT_S: Final = 30.0
+FAILED: Final = r"(?i)certificate.verify.failed"
 RABBITMQ_CONFIG: Final = """
 listeners.ssl.1 = 127.0.0.1:{port}
 ssl_options.certfile = {certificate}
@@ -61,26 +64,33 @@ def _with_tls(kind: str, plain: Broker, port: int, files: dict[str, Path]) -> Br
     return replace(plain, argv=[*plain.argv, *options])
 
 
+async def publish(client: Client) -> Exception | None:
+    """Publish one call, and return why it was not."""
+    (error,) = await client.publish([write_message(handed_over(1))])
+    return error
+
+
+def assert_refused(url: str) -> None:
+    """Check that neither a call is published nor the queue looked at."""
+    assert re.search(FAILED, str(ask(url, publish)))
+    with pytest.raises(Exception, match=FAILED):
+        ask(url, lambda client: client.depths())
+
+
 @pytest.mark.parametrize("kind", ["redis", "rabbitmq"])
 def test_calls_reach_a_worker_by_tls(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is sent to a broker whose certificate no known authority has signed."""
     with broker_with_tls(kind, tmp_path, "127.0.0.1") as (url, authority):
-        untrusted = CallBroker(url)
-        with pytest.raises(Exception, match=r"(?i)certificate.verify.failed"):
-            untrusted.publish(handed_over(1))
-        with pytest.raises(Exception, match=r"(?i)certificate.verify.failed"):
-            untrusted.connect()
+        assert_refused(url)
         monkeypatch.setenv(AUTHORITIES, str(authority))
-        broker = CallBroker(url)
-        broker.publish(handed_over(1))
-        assert broker.lengths()[CALLS] == 1
+        assert ask(url, publish) is None
+        assert ask(url, lambda client: client.depths()).calls == 1
         with (
             JudgeServer(labels()) as judge,
             HttpReceiver() as otlp,
             running_worker(tmp_path, url, judge.url, {**otlp.environ, AUTHORITIES: str(authority)}),
         ):
             otlp.wait_for(lambda _: any("gen_ai.evaluation.score.value" in log.attributes for log in otlp.logs), WAIT_S)
-        broker.close()
 
 
 @pytest.mark.parametrize("kind", ["redis", "rabbitmq"])
@@ -88,8 +98,4 @@ def test_a_certificate_for_another_name_is_refused(kind: str, tmp_path: Path, mo
     """A known authority has signed it, but the broker has another name than the URL says."""
     with broker_with_tls(kind, tmp_path, "other.example") as (url, authority):
         monkeypatch.setenv(AUTHORITIES, str(authority))
-        broker = CallBroker(url)
-        with pytest.raises(Exception, match=r"(?i)certificate.verify.failed"):
-            broker.publish(handed_over(1))
-        with pytest.raises(Exception, match=r"(?i)certificate.verify.failed"):
-            broker.connect()
+        assert_refused(url)

@@ -99,7 +99,7 @@ class SlowJudge:
     def offers(self, metric: ragtrace.metrics.Metric) -> bool:
         return self._judge.offers(metric)
 
-    async def judge(self, call: ragtrace.RagCall) -> ragtrace.judges.Judgement:
+    async def judge(self, call: ragtrace.RagCall) -> ragtrace.Judgement:
         await asyncio.sleep(JUDGING_S)
         return await self._judge.judge(call)
 

@@ -1,19 +1,13 @@
 """Eight processes that are killed and started anew while a real Prometheus fetches: its sums are those of their calls.
 
-What the counters must say is known from the processes' own journals, a line for every evaluation in the order in which
-calls were counted. Nobody can ask Prometheus for what a process had counted after it was last heard of, so the truth is
-the calls up to then, and all of them:
-
-- On one page for all processes, a killed process has been heard of when it last wrote its figures into the folder. It
-  is stopped at a random moment, its file read, and then killed: the same as killed at that moment.
-- With a page for each process and nothing kept between, it is what was on the page when it was last fetched.
+What a page must say is known from the processes' own journals, a line for every evaluation in the order in which calls
+were counted: every sample of a process is what its first calls add up to, in every sum at once.
 
 **What Prometheus's arithmetic does not allow.** `increase` is not what was counted in a window: it takes what lies
-between the first and the last sample, and adds for the time from there to the ends of the window, as if the counter had
-gone on at that pace: up to an interval of fetching at either end. All sums of a page have that factor in common. The
-mean hardly depends on it, the ends of the interval as on that many more calls; over pages with different factors, calls
-weigh a little differently. So the estimate is compared to a millionth with that of the journals' calls, each page's by
-its factor, and with the plain one as far as the factors are from 1.
+between the first and the last sample, and adds for the time from there to the ends of the window, as if the counter
+had gone on at that pace: up to an interval of fetching at either end. What a process had counted before it was first
+fetched is in no increase, but where the counter has fallen since the sample before. So the estimate of the rules is
+compared to a millionth with that of these increases, each page's by its factor.
 """
 
 from __future__ import annotations
@@ -21,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -30,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -39,7 +31,6 @@ import pytest
 
 from exporters.make_kits.rules import Timing, files
 from ragtrace.estimates import NAMES, Estimate, Moments, estimate_mean, judged_moments, unjudged_moments
-from ragtrace_exporters.openmetrics.snapshot import from_json
 from tests.support.journaled import METRIC
 from tests.support.monitoring import Prometheus, prometheus, wait_until
 from tests.support.services import free_ports
@@ -66,11 +57,10 @@ class Life:
 
     process: subprocess.Popen[bytes]
     journal: Path
-    page: Path
     begun: float
     ended: float = float("inf")
     counted: int = 0
-    """Calls of the journal that were heard of, where that is known from the folder."""
+    """Calls of the journal of a process that counts no more."""
 
     def calls(self) -> list[Moments]:
         """What every call adds to the sums, in order."""
@@ -87,38 +77,17 @@ class Life:
         """Wait until it has counted a call."""
         wait_until(self._lines, START_S, "a process counts")
 
-    def published(self) -> int:
-        """Calls in the figures that it has left for others to show."""
-        for file in self.page.glob(f"*.{self.process.pid}-*.metrics"):
-            family = from_json(json.loads(file.read_bytes())).get(COUNTER.removesuffix("_total"))
-            for labels, series in family.series.items() if family else ():
-                of = dict(labels)
-                if (of["gen_ai_evaluation_name"], of["ragtrace_moment"]) == (METRIC, "n"):
-                    return round(series.values[0])
-        return 0
-
     def kill(self) -> None:
         """As the system does for want of memory."""
-        while not self._is_stopped_well():
-            self.process.send_signal(signal.SIGCONT)
-            threading.Event().wait(0.03)
         self.process.kill()
         self.process.wait(timeout=20)
         self.ended = time.time()
-
-    def _is_stopped_well(self) -> bool:
-        """Stop it; whether its journal goes beyond what it has published, so that the last call of that is complete."""
-        self.process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
-        self.counted = self.published()
-        return len(self.calls()) > self.counted
 
     def terminate(self) -> None:
         """As a server is asked to end: it shuts down."""
         self.process.terminate()
         assert self.process.wait(timeout=30) == 0
         self.ended = time.time()
-        self.counted = len(self.calls())
 
     def quieten(self) -> None:
         """Let it stay, and count no more."""
@@ -141,8 +110,8 @@ def _moments(of: dict[str, tuple[float, float]]) -> Moments:
 class Slots:
     """Starts the processes, and ends them with the test."""
 
-    def __init__(self, work: Path, ports: Sequence[int], *, shared: bool) -> None:
-        self._work, self._ports, self._shared = work, ports, shared
+    def __init__(self, work: Path, ports: Sequence[int]) -> None:
+        self._work, self._ports = work, ports
         self.lives: list[list[Life]] = [[] for _ in ports]
 
     def run(self) -> None:
@@ -164,8 +133,7 @@ class Slots:
     def _start(self, slot: int) -> Life:
         lives = self.lives[slot]
         name = f"{slot}-{len(lives)}"
-        page = self._work / ("page" if self._shared else f"page-{name}")
-        environ = {"RAGTRACE_PROMETHEUS_PORT": str(self._ports[slot]), "RAGTRACE_PROMETHEUS_DIR": str(page)}
+        environ = {"RAGTRACE_PROMETHEUS_PORT": str(self._ports[slot])}
         journal = self._work / f"journal-{name}"
         with (self._work / f"log-{name}").open("wb") as log:
             process = subprocess.Popen(
@@ -176,7 +144,7 @@ class Slots:
                 stderr=log,
                 cwd=Path(__file__).parents[2],
             )
-        lives.append(Life(process, journal, page, time.time()))
+        lives.append(Life(process, journal, time.time()))
         return lives[-1]
 
     def end(self) -> None:
@@ -190,13 +158,13 @@ class Slots:
 
 
 @contextmanager
-def restarted(work: Path, *, shared: bool) -> Iterator[tuple[Prometheus, Slots, list[int]]]:
+def restarted(work: Path) -> Iterator[tuple[Prometheus, Slots, list[int]]]:
     """A Prometheus after eight slots have had all their processes, and the ports of the slots."""
     with ExitStack() as stack:
-        ports = list(stack.enter_context(free_ports(1 if shared else SLOTS))) * (SLOTS if shared else 1)
-        targets = [f"127.0.0.1:{port}" for port in dict.fromkeys(ports)]
+        ports = list(stack.enter_context(free_ports(SLOTS)))
+        targets = [f"127.0.0.1:{port}" for port in ports]
         server = stack.enter_context(prometheus(work, targets, files(TIMING)))
-        slots = Slots(work, ports, shared=shared)
+        slots = Slots(work, ports)
         stack.callback(slots.end)
         slots.run()
         yield server, slots, ports
@@ -222,11 +190,6 @@ def raised(samples: Sequence[tuple[float, float]]) -> float:
     """What was counted between the first and the last sample: whenever it falls, it began at 0 again."""
     values = [value for _, value in samples]
     return sum(after - before if after >= before else after for before, after in pairwise(values))
-
-
-def times(moments: Moments, by: float) -> Moments:
-    """As of that many times as many calls."""
-    return Moments(*(by * value for value in moments.values()))
 
 
 def added(calls: Sequence[Moments]) -> Moments:
@@ -261,51 +224,32 @@ def agrees(found: dict[str, float], estimate: Estimate, *, within: float) -> Non
     assert found["high"] == pytest.approx(estimate.high, rel=within)
 
 
-def test_processes_killed_at_random_on_one_page_lose_and_invent_nothing(tmp_path: Path) -> None:
-    """Every sum is that of the calls that were heard of; no counter ever falls; the rules make the estimate of them."""
-    with restarted(tmp_path, shared=True) as (server, slots, _):
-        lives = [life for lives in slots.lives for life in lives]
-        truth = added([call for life in lives for call in life.calls()[: life.counted]])
-        server.wait_for(f"{COUNTED} >= {truth.n}")
-        when, found = recorded(server, slots)
-        series = {of["ragtrace_moment"]: each for of, each in server.samples(f"{COUNTER}{OF}[{WINDOW}]", when)}
-        shown = {name: each[-1][1] for name, each in series.items()}
-        assert shown == pytest.approx(dict(zip(NAMES, truth.values(), strict=True)), rel=1e-9)
-        assert not server.at(f"resets({COUNTER}[{WINDOW}]) > 0", when)
-        assert {each[0][1] for each in series.values()} == {0.0}, "without a 0 the first calls are in no increase"
-        by = factor(series["n"], when - 600, when)
-        agrees(found, estimate_mean(times(truth, by)), within=1e-6)
-        agrees(found, estimate_mean(truth), within=by - 1)
-
-
-def test_processes_killed_at_random_with_a_page_each_count_from_0_again(tmp_path: Path) -> None:
-    """Where nothing is kept between two processes: all that was fetched is in the sums, once, and nothing else."""
-    with restarted(tmp_path, shared=False) as (server, slots, ports):
+def test_processes_killed_at_random_lose_and_invent_nothing(tmp_path: Path) -> None:
+    """Every page says what its process's first calls add up to, and the rules make the estimate of the increases."""
+    with restarted(tmp_path) as (server, slots, ports):
         for port, lives in zip(ports, slots.lives, strict=True):
             server.wait_for(f'{COUNTED[:-1]}, instance="127.0.0.1:{port}"}} == {lives[-1].counted}')
         when, found = recorded(server, slots)
         fetched: dict[str, dict[str, list[tuple[float, float]]]] = {}
         for of, samples in server.samples(f"{COUNTER}{OF}[{WINDOW}]", when):
             fetched.setdefault(of["instance"], {})[of["ragtrace_moment"]] = samples
-        pooled, weighted, factors = Moments(), Moments(), list[float]()
+        weighted, seen = Moments(), 0
         for port, lives in zip(ports, slots.lives, strict=True):
             series = fetched[f"127.0.0.1:{port}"]
-            heard = added(list(map(partial(_heard_of, series), lives)))
-            shown = {name: raised(each) for name, each in series.items()}
-            assert shown == pytest.approx(dict(zip(NAMES, heard.values(), strict=True)), rel=1e-9)
-            factors.append(factor(series["n"], when - 600, when))
-            pooled, weighted = pooled + heard, weighted + times(heard, factors[-1])
+            seen += sum(_is_heard_of(series, life) for life in lives)
+            risen = Moments.from_sums(
+                {name: factor(each, when - 600, when) * raised(each) for name, each in series.items()}
+            )
+            weighted += risen
+        assert seen > SLOTS
         agrees(found, estimate_mean(weighted), within=1e-6)
-        agrees(found, estimate_mean(pooled), within=max(factors) - 1)
 
 
-def _heard_of(series: dict[str, list[tuple[float, float]]], life: Life) -> Moments:
-    """What the page of *life* said last, which is what its first calls add up to, in every sum."""
+def _is_heard_of(series: dict[str, list[tuple[float, float]]], life: Life) -> bool:
+    """Whether the page of *life* was fetched; each time it says what its first calls add up to, in every sum."""
     mine = {name: [each for each in samples if life.begun <= each[0] <= life.ended] for name, samples in series.items()}
-    if not mine["n"]:
-        return Moments()  # it was never fetched
-    assert {samples[0][1] for samples in mine.values()} == {0.0}
-    last = {name: samples[-1][1] for name, samples in mine.items()}
-    calls = added(life.calls()[: round(last["n"])])
-    assert last == pytest.approx(dict(zip(NAMES, calls.values(), strict=True)), rel=1e-9)
-    return calls
+    for at, samples in enumerate(zip(*mine.values(), strict=True)):
+        shown = {name: value for name, (_, value) in zip(mine, samples, strict=True)}
+        calls = added(life.calls()[: round(shown["n"])])
+        assert shown == pytest.approx(dict(zip(NAMES, calls.values(), strict=True)), rel=1e-9), at
+    return bool(mine["n"])

@@ -49,10 +49,10 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def served(history: Path, *options: str) -> Generator[tuple[str, subprocess.Popen[str]]]:
-    """The address that a running `ragtrace review` has printed, and its process."""
-    command = [sys.executable, "-m", "ragtrace", "review", str(history), "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def served(history: Path, *options: str, command: str = "review") -> Generator[tuple[str, subprocess.Popen[str]]]:
+    """The address that a running `ragtrace review`, or another command, has printed, and its process."""
+    argv = [sys.executable, "-m", "ragtrace", command, str(history), "--port", "0", *options]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             found = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S+", process.stdout.readline())
@@ -69,7 +69,7 @@ def opened(browser: Browser, address: str) -> Generator[Page]:
     page, errors = context.new_page(), list[str]()
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(address)
-    page.wait_for_url(re.compile(r"/$|/reviewer$"))
+    page.wait_for_url(re.compile(r"/label$|/label/reviewer$"))
     yield page
     context.close()
     assert errors == []
@@ -96,7 +96,7 @@ def give_name(page: Page, reviewer: str) -> None:
     expect(page.locator("input[name=name]")).to_be_focused()
     page.keyboard.type(reviewer)
     page.keyboard.press("Enter")
-    expect(page.locator("html.script header")).to_contain_text(reviewer)
+    expect(page.locator("html.script header.bar")).to_contain_text(reviewer)
 
 
 def label_by_keyboard(page: Page, reviewer: str, number: int) -> dict[str, str]:
@@ -331,7 +331,7 @@ def test_pages_of_a_large_history_load_in_time(browser: Browser, large_history: 
     paths = [
         "/", "/?source=all", "/?source=all&status=all&after=n50000", "/?source=judged&workflow=%3Dworkflow+3",
         "/?source=all&text=outside+77", "/?source=all&text=no+such+text", "/?source=all&text=%C3%84pfel",
-        "/?source=all&status=disputed", "/next", "/next?source=all&after=n50000", "/disagreements",
+        "/?source=all&status=disputed", "/label/next", "/next?source=all&after=n50000", "/label/disagreements",
     ]  # fmt: skip
     took: dict[str, float] = {}
     # So many processes share each processor, and a page takes so many times longer.

@@ -179,7 +179,7 @@ def test_a_restart_goes_on_learning_where_the_last_process_stopped(path: str) ->
         learner = BaselineLearner(calls=6)
         learner.open_file(path, "baseline=")
         learn(learner, [0.5, 0.7])
-        assert learner.close(10)
+        assert learner.save(10)
     assert Baseline.load(path).distributions[KEY].mean == pytest.approx(0.6)
 
 
@@ -224,12 +224,12 @@ def test_a_file_that_breaks_later_costs_nothing_but_a_fault(path: str) -> None:
     learner.open_file(path, "baseline=")
     Path(path).write_text("broken")
     learn(learner, [0.5] * 4)
-    assert not learner.flush(10)
+    assert not learner.save(10)
     assert known(learner).n == 4
     assert Path(path).read_text() == "broken"
     assert any(place.startswith("baseline") for place in faults.counts())
     os.unlink(path)
-    assert learner.close(10)
+    assert learner.save(10)
     assert Baseline.load(path).find(*KEY) == known(learner)
 
 
@@ -266,8 +266,8 @@ sys.stdin.readline()
 for n in range(number):
     learner.add(BaselineKey("guide", "consistency", "screen@1"), score, 1.0, f"{score} {n}")
     if n % 50 == 49:
-        learner.flush(20)
-assert learner.close(20)
+        learner.save(20)
+assert learner.save(20)
 """
 
 
@@ -310,7 +310,7 @@ def test_a_process_killed_while_it_wrote_blocks_no_other(path: str) -> None:
     learner = BaselineLearner(calls=3)
     learner.open_file(path, "baseline=")
     learn(learner, [0.5] * 3)
-    assert learner.close(10)
+    assert learner.save(10)
     assert os.listdir(Path(path).parent) == ["baseline.json"]
 
 
@@ -416,7 +416,7 @@ def test_without_an_alert_nothing_is_learned_beyond_the_baseline(path: str) -> N
     learner = BaselineLearner(calls=500)
     learner.open_file(path, "baseline=")
     learn_topics(learner, 600)
-    assert learner.close(10)
+    assert learner.save(10)
     found = Baseline.load(path)
     assert (set(found.distributions), found.learning, found.adjustments) == ({KEY}, {}, {})
 
@@ -459,9 +459,9 @@ def test_a_disk_that_hangs_blocks_no_caller(path: str, monkeypatch: pytest.Monke
         began = time.perf_counter()
         learn(learner, [0.5] * 500)
         assert time.perf_counter() - began < WAIT_S / 2  # the disk hangs for as long as the block lasts
-        assert not learner.flush(0.1)
+        assert not learner.save(0.1)
         assert learner.progress() == [(KEY, None, 50)]
-    assert learner.flush(10)
+    assert learner.save(10)
     assert known(learner).n == 50
 
 

@@ -7,31 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from ragtrace.system.terminal import INTERRUPTED, OK, READER_GONE
-from tests.support.command_line import demo_arguments, model_servers, write_manual
-from tests.support.model_server import ModelServer
+from tests.support.command_line import demo_arguments
 
 TIMEOUT = 60.0
 BLOCKED = "import sys; sys.modules['rich'] = None; from ragtrace.cli import main; sys.exit(main())"
 """Runs the command line as if rich were not installed."""
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., ModelServer]]:
-    """Starts model servers and stops them after the test."""
-    with model_servers() as start:
-        yield start
-
-
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    """A directory with a short manual, quick to read."""
-    return write_manual(tmp_path)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -40,27 +27,55 @@ def environment(**more: str) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if not name.startswith(steering)}, **more}
 
 
+class InterruptingBackend(ThreadingHTTPServer):
+    """OTLP backend that interrupts the process which sends to it, in the middle of a request."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _InterruptingHandler)
+        self.process: subprocess.Popen[str] | None = None
+        self.started = threading.Event()
+
+
+class _InterruptingHandler(BaseHTTPRequestHandler):
+    server: InterruptingBackend
+
+    def do_POST(self) -> None:
+        self.server.started.wait(TIMEOUT)
+        assert self.server.process is not None
+        self.server.process.send_signal(signal.SIGINT)
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+        pass
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process on Windows")
-def test_control_c_ends_quietly(docs: Path, serve: Callable[..., ModelServer]) -> None:
-    """Status 130, one line, no traceback: here in the middle of a model's answer."""
-    server = serve(react=lambda: process.send_signal(signal.SIGINT))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ragtrace", *demo_arguments(docs, "--model", "tiny")],
-        env=environment(OPENAI_BASE_URL=server.url),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == INTERRUPTED
+def test_control_c_ends_quietly() -> None:
+    """Status 130, one line, no traceback: here while the first telemetry is sent."""
+    with InterruptingBackend() as backend:
+        threading.Thread(target=backend.serve_forever, args=(0.02,), daemon=True).start()
+        backend.process = subprocess.Popen(
+            [sys.executable, "-m", "ragtrace", *demo_arguments()],
+            env=environment(OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{backend.server_port}"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        backend.started.set()
+        _, errors = backend.process.communicate(timeout=TIMEOUT)
+        backend.shutdown()
+    assert backend.process.returncode == INTERRUPTED
     assert errors == "ragtrace: interrupted\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes break differently on Windows")
-def test_a_reader_that_goes_away_is_no_error(docs: Path) -> None:
+def test_a_reader_that_goes_away_is_no_error() -> None:
     """As with `ragtrace demo | head -0`: no traceback."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "ragtrace", *demo_arguments(docs)],
+        [sys.executable, "-m", "ragtrace", *demo_arguments()],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -91,15 +106,15 @@ def run(*command: str, env: Mapping[str, str] | None = None) -> subprocess.Compl
     )
 
 
-def test_json_is_one_object(docs: Path) -> None:
+def test_json_is_one_object() -> None:
     """Nothing else on standard output, nothing on standard error, and the documented keys."""
-    done = run("-m", "ragtrace", *demo_arguments(docs, "--json"))
+    done = run("-m", "ragtrace", *demo_arguments("--json"))
     assert (done.returncode, done.stderr) == (OK, "")
     found = json.loads(done.stdout)
     assert done.stdout.count("\n") == 1
     assert set(found) == {
-        *("documents", "model", "judge", "seed", "questions", "simulated_regression"),
-        *("before", "after", "alerts", "worst", "stats", "sent_to", "seconds", "notes"),
+        *("documents", "judge", "seed", "questions", "simulated_regression"),
+        *("before", "after", "alerts", "worst", "stats", "sent_to", "seconds"),
     }
     assert found["before"]["calls"] + found["after"]["calls"] == found["questions"] == 8
     assert found["sent_to"]["endpoint"] is None
@@ -119,16 +134,16 @@ def test_the_standard_library_by_json() -> None:
     )
 
 
-def test_without_rich_the_report_is_plain(docs: Path) -> None:
+def test_without_rich_the_report_is_plain() -> None:
     """The same content, no traceback."""
-    done = run("-c", BLOCKED, *demo_arguments(docs))
+    done = run("-c", BLOCKED, *demo_arguments())
     assert (done.returncode, done.stderr) == (OK, "")
     assert "SIMULATED" in done.stdout
     assert "nowhere: set OTEL_EXPORTER_OTLP_ENDPOINT" in done.stdout
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_a_narrow_encoding_does_not_fail(docs: Path, encoding: str) -> None:
+def test_a_narrow_encoding_does_not_fail(encoding: str) -> None:
     """What it cannot show is replaced."""
-    done = run("-m", "ragtrace", *demo_arguments(docs), env=environment(PYTHONIOENCODING=encoding, PYTHONUTF8="0"))
+    done = run("-m", "ragtrace", *demo_arguments(), env=environment(PYTHONIOENCODING=encoding, PYTHONUTF8="0"))
     assert (done.returncode, done.stderr) == (OK, "")

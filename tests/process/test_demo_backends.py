@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from ragtrace.cli import main
+from ragtrace.demo.demo_run import RELEASE_NAME
+from ragtrace.demo.generator import ExtractiveModel
 from ragtrace.system.terminal import FAILURE, INTERRUPTED, OK
 from tests.support.monitoring import wait_until
 
@@ -38,19 +40,6 @@ BROKEN = "import sys; sys.exit('unknown flag of a broken server')"
 
 
 @pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    """A directory with a short manual, quick to read."""
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    sections = (
-        f"# Part {name}\n\nThe {name} part lasts {number} years. Clean the {name} part with water.\n"
-        for number, name in enumerate(("pump", "valve", "filter", "motor", "gauge", "hose"), start=2)
-    )
-    (folder / "manual.md").write_text("\n".join(sections), encoding="utf-8")
-    return folder
-
-
-@pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     """Variables of a machine on which no backend is installed."""
     steering = ("OTEL_", "RAGTRACE_", "OPENAI_", "PHOENIX_", "NO_COLOR", "FORCE_COLOR", "COLUMNS")
@@ -72,16 +61,16 @@ def install(environ: dict[str, str], name: str, source: str) -> None:
     path.chmod(0o755)
 
 
-def command(docs: Path, *options: str) -> list[str]:
+def command(*options: str) -> list[str]:
     """The command that runs a short demo with its backends."""
-    return [sys.executable, "-m", "ragtrace", "demo", "--backends", "--docs", str(docs), "--questions", "8", *options]
+    return [sys.executable, "-m", "ragtrace", "demo", "--backends", "--questions", "8", *options]
 
 
 @contextmanager
-def started(docs: Path, environ: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+def started(environ: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     """A running demo, killed at the end whatever became of it."""
     process = subprocess.Popen(
-        command(docs), env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8"
+        command(), env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8"
     )
     try:
         yield process
@@ -102,10 +91,10 @@ def alive(pid: int) -> bool:
     return bool(found.stdout.strip()) and not found.stdout.startswith("Z")
 
 
-def test_without_any_backend_the_demo_runs_and_says_what_is_missing(docs: Path, environ: dict[str, str]) -> None:
+def test_without_any_backend_the_demo_runs_and_says_what_is_missing(environ: dict[str, str]) -> None:
     """It does not stay up for nothing; each missing server is named with how to install it."""
     done = subprocess.run(
-        command(docs, "--json"), env=environ, capture_output=True, encoding="utf-8", timeout=TIMEOUT, check=False
+        command("--json"), env=environ, capture_output=True, encoding="utf-8", timeout=TIMEOUT, check=False
     )
     assert done.returncode == OK, done.stderr
     printed = json.loads(done.stdout)
@@ -118,11 +107,11 @@ def test_without_any_backend_the_demo_runs_and_says_what_is_missing(docs: Path, 
     assert list(Path(environ["TMPDIR"]).iterdir()) == []
 
 
-def test_a_server_that_does_not_start_is_reported_with_its_log(docs: Path, environ: dict[str, str]) -> None:
+def test_a_server_that_does_not_start_is_reported_with_its_log(environ: dict[str, str]) -> None:
     """The demo runs all the same, and the log is there to be read."""
     install(environ, ALERTMANAGER, BROKEN)
     done = subprocess.run(
-        command(docs, "--json"), env=environ, capture_output=True, encoding="utf-8", timeout=TIMEOUT, check=False
+        command("--json"), env=environ, capture_output=True, encoding="utf-8", timeout=TIMEOUT, check=False
     )
     assert done.returncode == OK, done.stderr
     problem = json.loads(done.stdout)["backends"][2]["problem"]
@@ -133,12 +122,10 @@ def test_a_server_that_does_not_start_is_reported_with_its_log(docs: Path, envir
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_it_stays_up_until_a_signal_and_leaves_nothing(
-    docs: Path, environ: dict[str, str], number: signal.Signals
-) -> None:
+def test_it_stays_up_until_a_signal_and_leaves_nothing(environ: dict[str, str], number: signal.Signals) -> None:
     """Servers, their own children and the folder of their data are gone; that is the normal end."""
     install(environ, ALERTMANAGER, STAND_IN.replace("STATUS", "200"))
-    with started(docs, environ) as process:
+    with started(environ) as process:
         assert process.stderr is not None
         assert next(line for line in process.stderr if "staying up" in line)
         assert all(map(alive, pids(environ)))
@@ -149,32 +136,31 @@ def test_it_stays_up_until_a_signal_and_leaves_nothing(
     assert list(Path(environ["TMPDIR"]).iterdir()) == []
 
 
-def test_ctrl_c_while_servers_start_leaves_nothing(docs: Path, environ: dict[str, str]) -> None:
+def test_ctrl_c_while_servers_start_leaves_nothing(environ: dict[str, str]) -> None:
     """Also those that do not answer yet are stopped; the status is that of an interrupted command."""
     install(environ, ALERTMANAGER, STAND_IN.replace("STATUS", "503"))
-    with started(docs, environ) as process:
+    with started(environ) as process:
         wait_until(lambda: len(pids(environ)) == 2, TIMEOUT, "the stand-in has started")
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=TIMEOUT) == INTERRUPTED
     assert not any(map(alive, pids(environ)))
 
 
-def test_a_demo_that_cannot_run_stops_the_servers(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_a_demo_that_cannot_run_stops_the_servers(environ: dict[str, str]) -> None:
     """An error of the demo itself is printed, and the servers are stopped."""
     install(environ, ALERTMANAGER, STAND_IN.replace("STATUS", "200"))
-    done = subprocess.run(
-        command(tmp_path / "nowhere"), env=environ, capture_output=True, encoding="utf-8", timeout=TIMEOUT, check=False
-    )
+    wrong = environ | {"RAGTRACE_HOLD_SECONDS": "soon"}
+    done = subprocess.run(command(), env=wrong, capture_output=True, encoding="utf-8", timeout=TIMEOUT, check=False)
     assert done.returncode == FAILURE
-    assert "nowhere" in done.stderr
+    assert "RAGTRACE_HOLD_SECONDS" in done.stderr
     assert len(pids(environ)) == 2
     assert not any(map(alive, pids(environ)))
 
 
-def test_a_server_that_ends_later_is_reported(docs: Path, environ: dict[str, str]) -> None:
+def test_a_server_that_ends_later_is_reported(environ: dict[str, str]) -> None:
     """With its log; without any server left there is nothing to stay for."""
     install(environ, ALERTMANAGER, STAND_IN.replace("STATUS", "200"))
-    with started(docs, environ) as process:
+    with started(environ) as process:
         assert process.stderr is not None
         assert next(line for line in process.stderr if "staying up" in line)
         os.kill(pids(environ)[0], signal.SIGKILL)
@@ -183,25 +169,15 @@ def test_a_server_that_ends_later_is_reported(docs: Path, environ: dict[str, str
     assert not any(map(alive, pids(environ)))
 
 
-def test_the_report_compares_the_release_with_what_was_before(docs: Path, tmp_path: Path) -> None:
-    """`--report` writes one page, from a history without a name of its own."""
-    page = tmp_path / "report.html"
-    assert main(["demo", "--docs", str(docs), "--questions", "12", "--json", "--report", str(page)]) == OK
-    text = page.read_text(encoding="utf-8")
-    assert "extractive-simulated" in text
-    assert "12 calls" in text
-
-
-def test_the_store_is_kept(docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_store_compares_the_release_with_what_was_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`ragtrace report` reads what `--store` kept."""
     store = tmp_path / "calls.db"
-    assert main(["demo", "--docs", str(docs), "--questions", "12", "--json", "--store", str(store)]) == OK
+    assert main(["demo", "--questions", "12", "--json", "--store", str(store)]) == OK
     capsys.readouterr()
-    assert main(["report", str(store), "--format", "json"]) == OK
-    assert "extractive-simulated" in capsys.readouterr().out
-
-
-def test_a_report_without_a_folder_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything has run."""
-    assert main(["demo", "--report", str(tmp_path / "no" / "report.html")]) == FAILURE
-    assert "there is no folder" in capsys.readouterr().err
+    compared = f"{ExtractiveModel.name}:{RELEASE_NAME}"
+    assert main(["report", str(store), "--compare", compared, "--format", "markdown"]) == OK
+    text = capsys.readouterr().out
+    assert "| Metric | extractive | extractive\\-simulated |" in text
+    assert "12 calls" in text

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlencode
 
 import httpx
 import pytest
 
+from tests.support.browser import dom_of_address
 from tests.support.otlp import HttpReceiver
 from tests.support.services import answers, free_ports, running
 from tests.support.telemetry import Span
@@ -57,8 +61,14 @@ def test_the_plain_script_prints_answer_spans_scores_and_accounts() -> None:
 @pytest.fixture
 def served(http_receiver: HttpReceiver, tmp_path: Path) -> Iterator[str]:
     """The FastAPI example under uvicorn, in a process of its own; its URL."""
+    with _served("fastapi_app", http_receiver, tmp_path) as address:
+        yield address
+
+
+@contextmanager
+def _served(name: str, http_receiver: HttpReceiver, tmp_path: Path) -> Iterator[str]:
     with free_ports(1) as (port,):
-        argv = [sys.executable, "-m", "uvicorn", "examples.fastapi_app:app", "--port", str(port)]
+        argv = [sys.executable, "-m", "uvicorn", f"examples.{name}:app", "--port", str(port)]
         environ = {**http_receiver.environ, "OTEL_BSP_SCHEDULE_DELAY": "50", "PYTHONPATH": str(ROOT)}
         base = f"http://127.0.0.1:{port}"
         with running(
@@ -147,6 +157,27 @@ def test_many_clients_at_once_get_their_own_calls(served: str, http_receiver: Ht
         assert len(mine) == 3
         assert f"{QUESTION} {number}" in root.attributes["gen_ai.input.messages"]
         assert {span.parent_span_id for span in mine} == {root.parent_span_id, root.span_id}
+
+
+@pytest.mark.parametrize(
+    ("question", "verdict", "action", "corrected"),
+    [("How tall is it?", "pass", "none", False), ("What colour is it?", "fail", "annotated", True)],
+)
+def test_a_guarded_stream_is_corrected_after_its_last_word(
+    question: str, verdict: str, action: str, corrected: bool, http_receiver: HttpReceiver, tmp_path: Path
+) -> None:
+    """The words have left; a correction follows them where the guard has found the answer wrong, and in a browser."""
+    with _served("guarded_app", http_receiver, tmp_path) as address:
+        events = httpx.get(f"{address}/ask", params={"question": question}, timeout=30).text.split("\n\n")
+        assert [event.startswith("event: correction") for event in events[-4:]] == [False, corrected, False, False]
+        http_receiver.wait_for(lambda _: bool(roots(http_receiver)))
+        attributes = roots(http_receiver)[0].attributes
+        assert (attributes["ragtrace.guard.verdict"], attributes["ragtrace.guard.action"]) == (verdict, action)
+        if shutil.which("chromium"):
+            page = dom_of_address(f"{address}/?{urlencode({'question': question})}", tmp_path / "profile")
+            assert "<title>Answered</title>" in page
+            assert ("I could not verify this answer." in page.split("<script>")[0]) == corrected
+            assert ("line-through" in page.split("<script>")[0]) == corrected
 
 
 def test_stopping_the_server_drains_what_is_left(http_receiver: HttpReceiver, tmp_path: Path) -> None:

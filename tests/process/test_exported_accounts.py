@@ -230,7 +230,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.resources import Resource
 import ragtrace
 from ragtrace.core.types import Signals
-from ragtrace.telemetry.export.after_fork import OwnMeters
+from ragtrace.telemetry.export.own_meters import OwnMeters
 from tests.support.watched import ask
 
 parent = os.getpid()
@@ -258,7 +258,7 @@ if child == 0:
 os.waitpid(child, 0)
 """
 OURS: Final = """
-meters = OwnMeters(reader, Resource({}), lambda: Resource({}))
+meters = OwnMeters(lambda: reader, Resource({}), lambda: Resource({}))
 meters.get_meter("ours", "1").create_observable_counter("figure", [lambda _: [Observation(1)]])
 """
 THE_USERS: Final = """

@@ -305,7 +305,7 @@ def test_a_forked_child_keeps_its_own_calls_only(path: str, rng: random.Random) 
     history(call_of(rng, workflow="parent"), (), None)
     child = os.fork()
     if child == 0:
-        history.reset()
+        history = HistoryRecorder(path, SOURCE)
         history(call_of(random.Random(9), workflow="child"), (), None)
         os._exit(0 if history.close(5.0) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

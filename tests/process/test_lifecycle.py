@@ -85,19 +85,21 @@ for _ in range(3):
 
 
 def test_a_backend_that_is_down_does_not_hold_up_the_exit() -> None:
-    """It takes seconds at most, and the exit code is kept."""
+    """It takes seconds at most, and the exit code is kept; what the imports take is not counted."""
     program = """
-import sys
+import atexit, sys, time
+began = []
+atexit.register(lambda: print(time.perf_counter() - began[0], flush=True))  # the first to be registered runs last
 import ragtrace
 from tests.support.watched import ask
 ragtrace.configure(service="s")
 ask("where?")
+began.append(time.perf_counter())
 sys.exit(7)
 """
-    began = perf_counter()
     done = run(program, environ={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
     assert done.returncode == 7
-    assert perf_counter() - began < 25
+    assert float(done.stdout) < 25
 
 
 def test_a_call_made_while_the_interpreter_exits_still_works(http_receiver: HttpReceiver) -> None:
@@ -450,7 +452,7 @@ def test_a_stream_collected_while_the_accounts_are_read_does_not_deadlock() -> N
     captured = Captured()
 
     class Reading(FakeJudge):
-        async def judge(self, call: ragtrace.RagCall) -> ragtrace.judges.Judgement:
+        async def judge(self, call: ragtrace.RagCall) -> ragtrace.Judgement:
             gc.collect()
             ragtrace.stats()
             return await super().judge(call)

@@ -195,19 +195,6 @@ def test_an_instrumentation_that_fails_does_not_stop_the_program(folder: Path) -
     assert "could not instrument acme: LookupError: their fault" in found.stderr
 
 
-@pytest.mark.parametrize("chosen", [None, "upload"])
-def test_instrumentations_find_the_completion_hook_and_the_program_its_own_environment(
-    folder: Path, chosen: str | None
-) -> None:
-    """So that calls are scored though no content is on spans; a hook that the user has chosen stays."""
-    name = "OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK"
-    acme.install(folder.parent / "asking", fault=f"import os; print(os.environ.get('{name}'))")
-    (folder / "app.py").write_text(f"import os; print(os.environ.get('{name}'))", encoding="utf-8")
-    environ = {"PYTHONPATH": os.pathsep.join([str(folder.parent / "asking"), str(ROOT)])}
-    found = _run(folder, "-m", "ragtrace", "run", "app.py", environ=environ | ({name: chosen} if chosen else {}))
-    assert found.stdout.split() == [chosen or "ragtrace", str(chosen)]
-
-
 def test_without_any_instrumentation_it_says_so(folder: Path) -> None:
     """Else no call would be scored, silently."""
     found = _run(folder, "-m", "ragtrace", "run", "--no-instrument", "*", "app.py", "status")

@@ -18,8 +18,8 @@ import ragtrace
 from ragtrace.core.ledger import Ledger
 from ragtrace.core.step import Step
 from ragtrace.core.unscored_call import decode
-from ragtrace.pipeline.processor import WorkItem
 from ragtrace.pipeline.shutdown import ShutdownBudget, end_spans, reserved_after_scoring
+from ragtrace.pipeline.work_items import CallItem, SpanItem
 from ragtrace.runtime.current_runtime import current
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.faults import faults
@@ -155,10 +155,10 @@ def test_calls_are_stored_before_the_end_and_for_a_moment_after_it() -> None:
 # --- counted in one go -----------------------------------------------------------------------------------------------
 
 
-def finished(workflow: str) -> WorkItem:
+def finished(workflow: str) -> SpanItem:
     step = Step()
     step.workflow = workflow
-    return WorkItem(step, None, True)
+    return CallItem(step)
 
 
 def leave(workflows: list[str]) -> Runtime:

@@ -31,6 +31,8 @@ from tests.support.watched import GOOD, HALF, WAIT_S, WaitingJudge, ask, watch
 
 ROOT = Path(__file__).parents[2]
 SCORE_ID = "ragtrace.eval.score_id"
+SHUTDOWN_S = 2.0
+"""Seconds of a shutdown while a judge does not answer: a part of them is for storing calls, also on a busy machine."""
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def left_by_a_process(path: str, calls: int = 1, **settings: Any) -> Captured:
     for number in range(calls):
         ask(f"question {number}?")
     assert judge.begun.wait(WAIT_S)
-    assert not ragtrace.shutdown(timeout=0.5)
+    assert not ragtrace.shutdown(timeout=SHUTDOWN_S)
     return captured
 
 
@@ -100,7 +102,7 @@ def test_what_nobody_had_begun_is_kept_too(path: str) -> None:
     assert blocking.begun.wait(WAIT_S)
     for number in range(1, 5):
         ask(f"secret {number}?")
-    ragtrace.shutdown(timeout=0.5)
+    ragtrace.shutdown(timeout=SHUTDOWN_S)
     blocking.open()
     assert ragtrace.stats().dropped == {"spooled": 5}
     with sqlite3.connect(path) as database:
@@ -121,7 +123,7 @@ def test_without_a_spool_they_are_lost_as_before(tmp_path: Path) -> None:
     watch(screen=None, judge=judge, sampling=EVERY)
     ask("where?")
     assert judge.begun.wait(WAIT_S)
-    ragtrace.shutdown(timeout=0.5)
+    ragtrace.shutdown(timeout=SHUTDOWN_S)
     assert ragtrace.stats().dropped == {"shutdown": 1}
     assert os.listdir(tmp_path) == []
 
@@ -139,7 +141,7 @@ def test_what_nobody_would_score_is_not_kept(path: str) -> None:
 
     with pytest.raises(LookupError):
         broken("where?")
-    ragtrace.shutdown(timeout=0.5)
+    ragtrace.shutdown(timeout=SHUTDOWN_S)
     blocking.open()
     stats = ragtrace.stats()
     assert (stats.dropped, stats.sampled_out, contents(path)) == ({"spooled": 1}, {"call_failed": 1}, 1)
@@ -157,7 +159,7 @@ def test_a_file_that_fails_later_costs_the_calls_and_nothing_else(path: str) -> 
     for name in (f"{path}-wal", f"{path}-shm"):
         if os.path.exists(name):
             os.remove(name)
-    ragtrace.shutdown(timeout=0.5)
+    ragtrace.shutdown(timeout=SHUTDOWN_S)
     assert ragtrace.stats().dropped == {"not_spooled": 1}
     assert faults.counts()["spool"] >= 1
 
@@ -253,7 +255,7 @@ def test_what_is_broken_off_again_is_kept_again(path: str) -> None:
         watch(screen=screen(), judge=judge, limits=ragtrace.Limits(spool=path), metrics=["faithfulness"])
         assert not ragtrace.flush(timeout=0.3)
         assert judge.begun.is_set()
-        ragtrace.shutdown(timeout=0.5)
+        ragtrace.shutdown(timeout=SHUTDOWN_S)
         assert ragtrace.stats().dropped == {"spooled": 2}
     captured = watch(
         screen=screen(),

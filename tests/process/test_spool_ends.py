@@ -135,7 +135,7 @@ def test_calls_stay_in_the_spool_until_the_score_sink_has_their_scores(path: str
     keep(path, 3)
     sink = ScriptedSink()
     sink.gate.clear()
-    exporter = ragtrace.Signals(spans=InMemorySpanExporter(), scores=sink, immediate=True)
+    exporter = ragtrace.types.Signals(spans=InMemorySpanExporter(), scores=sink, immediate=True)
     ragtrace.configure(
         **SCORING, judge=FakeJudge(GOOD, name="judge"), limits=ragtrace.Limits(spool=path), exporter=exporter
     )
@@ -275,7 +275,8 @@ elif kind == "shutdown":
     wait(draw.random() * 0.4)
     ragtrace.shutdown(timeout=draw.choice([0.0, 0.05, 0.2]))
 else:
-    wait(60)
+    for _ in range(600):
+        wait(0.1)  # a signal that comes just before a wait is handled after it
 """
 
 

@@ -73,12 +73,12 @@ def test_soon_after_a_bad_call_others_are_expected() -> None:
     assert detector.evidence == pytest.approx(evidence_of(scores, 0.02, 1, asked=1e9, expected=usual))
 
 
-def test_what_is_usual_after_a_bad_call_is_known_after_a_reset() -> None:
-    """Only the evidence is reset: a later spike among scattered bad calls raises an alarm as soon."""
+def test_what_is_usual_after_a_bad_call_is_known_after_a_restart() -> None:
+    """Only the evidence begins anew: a later spike among scattered bad calls raises an alarm as soon."""
     fresh, experienced = Detector(0.05, ASKED), Detector(0.05, ASKED)
     for number in range(2_000):
         experienced.add(float(number % 25 == 0))
-    experienced.reset()
+    experienced.restart()
     assert experienced.evidence == fresh.evidence
     for detector in (fresh, experienced):
         for _ in range(3):

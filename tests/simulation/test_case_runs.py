@@ -12,10 +12,11 @@ from typing import ClassVar, Final
 import numpy as np
 import pytest
 
-from ragtrace.cli.case_run import CaseRun
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.estimates.paired import paired_difference
+from ragtrace.offline.case_run import CaseRun
+from ragtrace_pytest.application import RecordedApplication
 
 METRICS: Final = 3
 CASES: Final = 30
@@ -64,7 +65,7 @@ def run(folder: Path, *, baseline: bool) -> list[str]:
     results = folder / "baseline.jsonl"
     made = CaseRun(
         cases_path=folder / "cases.jsonl",
-        app="simulated_bot:ask",
+        application=RecordedApplication("simulated_bot:ask"),
         judge_spec=f"{__name__}:NoisyJudge",
         baseline_path=results if baseline else None,
         out=None if baseline else results,

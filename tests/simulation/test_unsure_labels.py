@@ -53,13 +53,19 @@ class Sample:
     @property
     def unsure_share(self) -> float:
         """Share of the calls that the unsure ones stand for."""
-        decided, everything = (sum(1.0 / each.labelled for each in some) for some in (self.decided, self.labels))
+        decided, everything = (
+            sum(1.0 / each.labelling_probability for each in some) for some in (self.decided, self.labels)
+        )
         return 1.0 - decided / everything
 
     def calibration(self, *, unsure: bool = True) -> JudgeCalibration:
         """What a calibration file holds of the labels, with the unsure ones or without."""
-        left = [(each.score, 1.0 / each.labelled) for each in self.labels if each.label is None]
-        known = [(each.label, each.score, 1.0 / each.labelled) for each in self.decided if each.label is not None]
+        left = [(each.score, 1.0 / each.labelling_probability) for each in self.labels if each.label is None]
+        known = [
+            (each.label, each.score, 1.0 / each.labelling_probability)
+            for each in self.decided
+            if each.label is not None
+        ]
         sums = label_sums(known, left if unsure else ())
         return JudgeCalibration(CalibrationKey("hallucinated", "1", "judge", "1"), 0.0, len(known), False, None, sums)
 

@@ -91,15 +91,21 @@ def score_one_call() -> float:
 
 
 def run_the_demo() -> int:
-    """Run `ragtrace demo` by its console script, with its report; returns how many calls it says it made."""
-    script = Path(sys.executable).with_name("ragtrace")
+    """Run `ragtrace demo` by its console script, and a report on its calls; returns how many calls it made."""
     page = Path("report.html")  # made from templates, which the wheel must contain
-    argv = [str(script), "demo", "--questions", "20", "--json", "--report", str(page)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert isinstance(json.loads(done.stdout), dict)
+    demo = _run("demo", "--questions", "20", "--json", "--store", "demo.db")
+    assert isinstance(json.loads(demo), dict)
+    _run("report", "demo.db", "--out", str(page))
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     return 20
+
+
+def _run(*arguments: str) -> str:
+    """Run the console script, which must succeed, and return what it prints."""
+    script = Path(sys.executable).with_name("ragtrace")
+    done = subprocess.run([str(script), *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 if __name__ == "__main__":

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+import aio_pika
 import redis
 
-from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, CallBroker
+from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, MOST_CALLS, DeadLetter, QueueDepths, open_broker
+from ragtrace.fleet.broker import Broker as Client
+from ragtrace.fleet.call_message import CallMessage, write_message
+from ragtrace.fleet.redis_streams import CALLS_KEY
 from tests.support.services import free_ports, require, running
 
+T = TypeVar("T")
 RABBITMQ: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
@@ -54,9 +60,40 @@ class Broker:
             with redis.Redis.from_url(self.url) as client:
                 client.flushall()
             return
-        with CallBroker(self.url).connect() as connection:
-            for name in (CALLS, DEAD_LETTERS):
-                connection.default_channel.queue_delete(name)
+        asyncio.run(_delete_queues(self.url))
+
+    def purge(self) -> None:
+        """Take all calls out of a queue that clients go on using."""
+        if self.url.startswith("redis"):
+            self.empty()
+        else:
+            asyncio.run(_purge_queue(self.url))
+
+    def ask(self, question: Callable[[Client], Awaitable[T]], most_calls: int = MOST_CALLS) -> T:
+        """Ask the broker by a client of its own."""
+        return ask(self.url, question, most_calls)
+
+    def publish(self, messages: Iterable[CallMessage], most_calls: int = MOST_CALLS) -> list[Exception | None]:
+        """Put calls into the queue, and return for each None or why it is not there."""
+        texts = [write_message(message) for message in messages]
+        return self.ask(lambda client: client.publish(texts), most_calls)
+
+    def depths(self) -> QueueDepths:
+        """Return the number of messages in both queues that no worker has."""
+        return self.ask(lambda client: client.depths())
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """Return all dead letters, which stay in their queue."""
+        return dead_letters(self.url)
+
+    def take_all(self) -> list[bytes]:
+        """Take all messages out of the queue of calls, in their order."""
+        if not self.url.startswith("redis"):
+            return asyncio.run(_get_all(self.url))
+        with redis.Redis.from_url(self.url) as client:
+            found = [fields[b"message"] for _, fields in client.xrange(CALLS_KEY)]
+            client.delete(CALLS_KEY)
+        return found
 
     def _ready(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
@@ -66,6 +103,53 @@ class Broker:
             connection.sendall(b"AMQP\x00\x00\x09\x01")  # a broker that is ready begins the handshake
             return connection.recv(1) == b"\x01"
         return False
+
+
+def ask(url: str, question: Callable[[Client], Awaitable[T]], most_calls: int = MOST_CALLS) -> T:
+    """Ask the broker at *url* by a client of its own."""
+
+    async def run() -> T:
+        client = open_broker(url, most_calls=most_calls)
+        try:
+            return await question(client)
+        finally:
+            await client.aclose()
+
+    return asyncio.run(run())
+
+
+def dead_letters(url: str) -> list[DeadLetter]:
+    """Return all dead letters of the broker at *url*, which stay in their queue."""
+    found: list[DeadLetter] = []
+
+    async def keep(letter: DeadLetter) -> bool:
+        found.append(letter)
+        return False
+
+    ask(url, lambda client: client.visit_dead_letters(1_000_000, keep))
+    return found
+
+
+async def _delete_queues(url: str) -> None:
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel()
+        for name in (CALLS, DEAD_LETTERS):
+            await channel.queue_delete(name)
+
+
+async def _get_all(url: str) -> list[bytes]:
+    async with await aio_pika.connect(url) as connection:
+        queue = await (await connection.channel()).get_queue(CALLS)
+        found: list[bytes] = []
+        while (message := await queue.get(no_ack=True, fail=False)) is not None:
+            found.append(message.body)
+        return found
+
+
+async def _purge_queue(url: str) -> None:
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel()
+        await (await channel.get_queue(CALLS)).purge()
 
 
 @contextmanager

@@ -32,7 +32,12 @@ def chromium() -> str:
 
 def dom_of(page: Path, profile: Path) -> str:
     """The document as it is after everything on *page* that runs has run."""
-    command = [chromium(), *_FLAGS, f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
+    return dom_of_address(page.as_uri(), profile)
+
+
+def dom_of_address(address: str, profile: Path) -> str:
+    """The document at *address* as it is after everything on it that runs has run."""
+    command = [chromium(), *_FLAGS, f"--user-data-dir={profile}", "--dump-dom", address]
     done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True)
     return done.stdout.decode("utf-8", "replace")
 

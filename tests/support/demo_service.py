@@ -22,14 +22,14 @@ from typing import NamedTuple
 
 import ragtrace
 from ragtrace.cli import main as main_of_ragtrace
-from ragtrace.cli.demo.application import build_application
-from ragtrace.cli.demo.documents import Passage, standard_library
-from ragtrace.cli.demo.generator import ExtractiveModel
-from ragtrace.cli.demo.questions import library_questions
-from ragtrace.cli.demo.regression import Release
-from ragtrace.cli.demo.search import Index
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.demo.application import build_application
+from ragtrace.demo.generator import ExtractiveModel
+from ragtrace.demo.library import Passage, standard_library
+from ragtrace.demo.library_questions import library_questions
+from ragtrace.demo.regression import Release
+from ragtrace.demo.search import Index
 from ragtrace.testing import Captured
 
 _PAUSE_S = 0.09

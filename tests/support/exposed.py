@@ -1,6 +1,7 @@
-"""An application whose figures Prometheus fetches. A line on its standard input sets the share of invented answers.
+"""An application whose metrics Prometheus has. A line on its standard input sets the share of invented answers.
 
-`fail` as a share: the judge fails. The environment says where the page is; at the end of the input it shuts down.
+`fail` as a share: the judge fails. The environment says where the page is, or where metrics are sent to; at the end of
+the input it shuts down. With GUARDED in the environment there is a guard in shadow mode.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def main() -> None:
     """Answer about fifty questions a second until the input ends."""
     ragtrace.configure(
         service="guide-service",
-        exporter="prometheus",
+        exporter=os.environ.get("EXPORTER", "prometheus"),
         judge=Judge(),
         metrics="all",
         sampling=ragtrace.Sampling(rate=0.5, suspicious_rate=0.5, per_minute=1_000_000, usd_per_day=1_000_000.0),
@@ -49,11 +50,15 @@ def main() -> None:
     )
     state, ended = {"share": os.environ.get("SHARE", "0.0")}, threading.Event()
     threading.Thread(target=_pace, args=(state, ended), daemon=True).start()
+    answer = ask
+    if "GUARDED" in os.environ:
+        guard = ragtrace.Guard("consistency", below=0.3)
+        answer = ragtrace.trace(name="guide", guard=guard)(ask.__wrapped__)  # type: ignore[attr-defined]
     drawn = random.Random(os.getpid())
     number, most = 0, int(os.environ.get("CALLS", "1000000000"))
     while number < most and not ended.wait(_PAUSE_S):
         number += 1
-        ask(f"{QUESTION} ({number})", f"{_answer(state['share'], drawn)} {number}", session_id=str(number))
+        answer(f"{QUESTION} ({number})", f"{_answer(state['share'], drawn)} {number}", session_id=str(number))
     if "STAY" in os.environ:
         ended.wait()
     ragtrace.shutdown(timeout=10.0)

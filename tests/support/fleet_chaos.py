@@ -32,7 +32,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from ragtrace.core import semconv
 from ragtrace.core.ledger import FLEET
-from ragtrace.fleet.broker import CALLS, DEAD_LETTERS, CallBroker
+from ragtrace.fleet.broker import QueueDepths
 from ragtrace.fleet.call_message import read_message
 from tests.support.brokers import Broker
 from tests.support.fleet import ROOT, running_worker
@@ -405,15 +405,10 @@ def audit(otlp: HttpReceiver, broker: Broker, accepted: set[str], killed_workers
 
 def _dead_letters(broker: Broker) -> Iterator[tuple[str, str]]:
     """Yield trace ids and reasons of all dead letters, which stay in their queue."""
-    with CallBroker(broker.url).connect() as connection:
-        # Given back when the channel is closed.
-        while (message := connection.default_channel.basic_get(DEAD_LETTERS)) is not None:
-            body: Any = json.loads(message.body)
-            # RabbitMQ moves a message here as it was, if workers were lost with it.
-            letter: Any = body if "reason" in body else {"reason": "worker_lost", **body[1]}
-            span = read_message(letter["message"]).unscored.call.span
-            assert span is not None
-            yield format(span.trace_id, "032x"), letter["reason"]
+    for letter in broker.dead_letters():
+        span = read_message(letter.body).unscored.call.span
+        assert span is not None
+        yield format(span.trace_id, "032x"), letter.reason
 
 
 def run_chaos(
@@ -438,10 +433,10 @@ def _await_scores(otlp: HttpReceiver, broker: Broker, plan: Plan) -> None:
     seen, since = -1, time.monotonic()
     while time.monotonic() - since < plan.quiet_seconds:
         scored = {log.trace_id for log in otlp.logs if log.event_name == semconv.EVENT_EVALUATION}
-        lengths = {CALLS: -1, DEAD_LETTERS: 0}
+        depths = QueueDepths(-1, 0)
         with suppress(Exception):
-            lengths = CallBroker(broker.url).lengths()
-        if len(scored) + lengths[DEAD_LETTERS] >= handed_over and not lengths[CALLS]:
+            depths = broker.depths()
+        if len(scored) + depths.dead_letters >= handed_over and not depths.calls:
             return
         if len(scored) != seen:
             seen, since = len(scored), time.monotonic()

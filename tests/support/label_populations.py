@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ragtrace.estimates.corrected import Arrays, corrected_bounds, label_columns
+from ragtrace.estimates.arrays import Arrays
+from ragtrace.estimates.corrected import corrected_bounds, sum_labelled
 from ragtrace.estimates.formulas import IntervalBounds, interval_bounds
 from ragtrace.estimates.moments import NAMES
 
@@ -167,9 +168,13 @@ def simulate(cell: LabelCell, replicates: int, seed: int) -> LabelReplicates:
     moment["www"] = judged @ v**3
     moment |= {"n": traffic.sum(1) * 1.0, "f": traffic @ f, "ff": traffic @ (f * f)}
     first = interval_bounds(moment, Arrays(), "tuned", "rate")
-    sums = {name: labelled @ term for name, term in label_columns(z, y, f, p1, p2).items()}
-    corrected, alone, _ = corrected_bounds(sums, first)
+    found = corrected_bounds(sum_labelled(z, y, f, p1, p2, lambda term: labelled @ term), first)
     expected = calls * share * p1 * p2
     return LabelReplicates(
-        corrected, alone, first, float(expected @ z), float(expected @ (1 - z)), float(np.mean(labelled @ z == 0))
+        found.corrected,
+        found.alone,
+        first,
+        float(expected @ z),
+        float(expected @ (1 - z)),
+        float(np.mean(labelled @ z == 0)),
     )

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.support.kits import KITS
@@ -166,9 +167,11 @@ def prometheus(
     interval: str = "1s",
     alerts_to: str = "",
     job: str = "guide-service",
+    receives: bool = False,
 ) -> Iterator[Prometheus]:
-    """A Prometheus with an empty database that fetches *targets* as one *job*; JSON is YAML."""
+    """A Prometheus with an empty database that fetches *targets* as one *job*, or *receives* OTLP; JSON is YAML."""
     program = require("prometheus")
+    flags = _otlp_flags(program) if receives else []
     for name, groups in rules.items():
         (work / name).write_text(json.dumps({"groups": groups}))
     config: dict[str, Any] = {
@@ -181,11 +184,21 @@ def prometheus(
     (work / "prometheus.yml").write_text(json.dumps(config))
     with free_ports(1) as (port,):
         argv = [program, f"--config.file={work}/prometheus.yml", f"--storage.tsdb.path={work}/tsdb"]
-        argv += [f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage"]
-        argv += ["--rules.alert.resend-delay=1s"]
+        argv += [f"--web.listen-address=127.0.0.1:{port}", "--rules.alert.resend-delay=1s", *flags]
         url = f"http://127.0.0.1:{port}"
         with running(argv, environ=_OF_GO, log=work / "prometheus.log", ready=lambda: answers(f"{url}/-/ready")):
             yield Prometheus(url)
+
+
+def _otlp_flags(program: str) -> list[str]:
+    """Flags with which *program* receives OTLP and keeps exemplars; skips the test if it has no receiver."""
+    shown = subprocess.run([program, "--help"], capture_output=True, text=True, check=True)
+    text = shown.stdout + shown.stderr
+    if "web.enable-otlp-receiver" in text:  # from 3.0 on
+        return ["--web.enable-otlp-receiver", "--enable-feature=exemplar-storage"]
+    if "otlp-write-receiver" in text:
+        return ["--enable-feature=otlp-write-receiver,exemplar-storage"]
+    pytest.skip("this Prometheus has no OTLP receiver: that came with 2.47, and Debian's packages are built without it")
 
 
 @dataclass
@@ -214,10 +227,10 @@ class Application:
 
 @contextmanager
 def application(work: Path, port: int, **environ: str) -> Iterator[Application]:
-    """The application, with its page at *port*."""
+    """The application, with its page at *port*, or with EXPORTER="otlp" none."""
     import os
 
-    variables = {"RAGTRACE_PROMETHEUS_PORT": str(port), "RAGTRACE_PROMETHEUS_DIR": str(work / "page"), **environ}
+    variables = {"RAGTRACE_PROMETHEUS_PORT": str(port), **environ}
     with (work / f"application-{time.monotonic_ns()}.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.exposed"],

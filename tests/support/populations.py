@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ragtrace.estimates.corrected import Arrays
+from ragtrace.estimates.arrays import Arrays
 from ragtrace.estimates.formulas import IntervalBounds, Method, Target, interval_bounds
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"

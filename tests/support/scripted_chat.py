@@ -18,6 +18,7 @@ from ragtrace.judges.llm.completions import TokenChoice
 from ragtrace.judges.llm.embedder import Embedder
 from ragtrace.judges.llm.families import add_extra_labels
 from ragtrace.judges.llm.prompt import Prompt, R
+from ragtrace.judges.llm.prompt_input import prepare_input
 from ragtrace.metrics import registry
 
 ZERO_WIDTH = "\u200b"
@@ -90,7 +91,7 @@ def labelled(
         session = JudgeSession(spoken, embedder)
         session.cost = Cost.from_report(judgement) if judgement.n_calls else Cost()
         try:
-            return session.with_cost(await add_extra_labels(session, call, judgement, found))
+            return session.with_cost(await add_extra_labels(session, prepare_input(call), call, judgement, found))
         except JudgeError as error:
             raise session.cost.set_on_error(error) from error
 

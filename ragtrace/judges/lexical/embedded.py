@@ -27,6 +27,13 @@ for being long nor condemned for it.
 
 `ChunkIndex` indexes what the chunks say about the words of one answer. Only the answer's own vocabulary is indexed, so
 that memory grows with the answer and not with the chunks.
+
+**Names.** A *stem* is a text: the part of a word that its spellings share (`Word.stem`). A *term* is the number of a
+stem in the vocabulary of the answer, which `ChunkIndex.add_statement` gives out.
+
+**Order.** `EmbeddedJudge.steps` reads the answer, then the chunks, then compares. Each part returns a value that
+nothing changes. The index alone is filled bit by bit: with all statements, then with all chunks; from then on it is
+only read.
 """
 
 from __future__ import annotations
@@ -35,9 +42,9 @@ import asyncio
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count, repeat
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import count, islice, repeat
 from typing import Final, NamedTuple
 
 from ragtrace.core.labels import AnswerLabel, Claim, Support
@@ -104,9 +111,10 @@ _SLACK: Final = 1e-9
 _BREAK_BACKWARDS = LazyPattern(
     r"[\s\u3002\uff01\uff1f](?:(?<=[\n\u3002\uff01\uff1f])|[\"'\u201d\u2019)\]]{0,3}[.!?\u3002\uff01\uff1f])"
 )
-# Numbers of words in a chunk that the answer does not have.
-_ELSEWHERE: Final = -1
-_NEGATION: Final = -2
+_NEGATION_TERM: Final = 0
+"""Term of every negation. The stems of an answer have terms from 1 on."""
+_NO_TERM: Final = -1
+"""Stands for a word that a chunk has, but the answer has not."""
 
 
 class EmbeddedJudge:
@@ -152,75 +160,111 @@ class EmbeddedJudge:
                 done = 0
                 await asyncio.sleep(0)
 
+    def split(self, answer: str, context: str = "") -> Generator[int, None, SplitAnswer]:
+        """Split *answer* into the statements that this judge compares with chunks, and yield the characters read.
+
+        Args:
+            answer: text of the answer.
+            context: first retrieved text, which helps to find the language of a short answer.
+        """
+        lexicon = self._lexicon(_choose_language(answer, detect_language(answer[:SAMPLE_CHARS]), context))
+        end, found = min(len(answer), MAX_ANSWER_CHARS), list[Statement]()
+        for statement in statements(answer, end, lexicon):
+            if len(found) == MAX_STATEMENTS:
+                end = statement.start
+                break
+            found.append(statement)
+            yield statement.end - statement.start
+        return SplitAnswer(tuple(each for each in found if not each.code), lexicon, end == len(answer))
+
+    def _lexicon(self, code: str) -> Lexicon:
+        # Two threads may both make a lexicon; setdefault keeps the first, and either would do.
+        return self._lexicons.get(code) or self._lexicons.setdefault(code, Lexicon(code))
+
     def steps(self, call: RagCall) -> Generator[int, None, Judgement]:
         """Judge *call* step by step: yield the number of characters read in each step, and return the judgement.
 
         A step has about `STEP_CHARS` characters.
         """
-        parsed = _ParsedCall(call.answer or "")
-        if not parsed.answer or parsed.answer.isspace():
-            return parsed.unjudged("empty_answer")
+        text, query = call.answer or "", call.query or ""
+        if not text or text.isspace():
+            return _unjudged(_ParsedAnswer(text), "empty_answer")
         first_chunk = next((document.text for document in call.contexts or () if document.text), "")
-        spoken = detect_language(parsed.answer[:SAMPLE_CHARS])
-        code = _choose_language(parsed.answer, spoken, first_chunk)
-        # Two threads may both make a lexicon; setdefault keeps the first, and either would do.
-        lexicon = self._lexicons.get(code) or self._lexicons.setdefault(code, Lexicon(code))
-        yield from parsed.read_answer(lexicon)
+        spoken = detect_language(text[:SAMPLE_CHARS])
+        lexicon = self._lexicon(_choose_language(text, spoken, first_chunk))
+        index = ChunkIndex(lexicon)
+        answer = yield from _parse_answer(text, lexicon, index)
         if spoken != "en":
-            yield from parsed.read_language((call.query or "")[:SAMPLE_CHARS], first_chunk[:SAMPLE_CHARS])
+            answer = yield from _with_known_language(answer, query[:SAMPLE_CHARS], first_chunk[:SAMPLE_CHARS])
         if call.contexts is None:
-            return parsed.unjudged("contexts_missing")
-        yield from parsed.choose_chunks(call.contexts)
-        if not parsed.chunks:  # every checkable statement is unsupported
-            return parsed.judgement(tuple(map(parsed.plain_claim, parsed.prose)), None, {"consistency": "no_contexts"})
-        if not (yield from parsed.shares_script()):
-            return parsed.unjudged("unscorable_script")
-        query, stems = call.query or "", set[str]()
-        for start, end in cut_into_pieces(query, STEP_CHARS, min(len(query), MAX_QUERY_CHARS)):
-            stems.update([word.stem for _, _, word in tokens(query, lexicon, start, end)])
-            yield end - start
-        query_stems = frozenset(stems)
-        evidence = ChunkIndex(parsed.numbers, parsed.followers, lexicon)
-        for rank, text in parsed.chunks.items():
-            yield from evidence.add_chunk(rank, text, cut_into_pieces(text, STEP_CHARS, len(text)))
+            return _unjudged(answer, "contexts_missing")
+        chunks = yield from _choose_chunks(call.contexts)
+        if not chunks.texts:  # every checkable statement is unsupported
+            plain = tuple(_plain_claim(text, each.statement) for each in answer.prose)
+            return _judgement(answer, chunks, plain, None, {"consistency": "no_contexts"})
+        if not (yield from _shares_script(answer, chunks)):
+            return _unjudged(answer, "unscorable_script", chunks)
+        query_stems = yield from _stems_of_query(query, lexicon)
+        for rank, chunk in chunks.texts.items():
+            yield from index.add_chunk(rank, chunk, cut_into_pieces(chunk, STEP_CHARS, len(chunk)))
         findings: dict[int, Finding] = {}
-        for statement in parsed.statements:
-            if statement.checkable:
-                findings[statement.start] = compare_statement(statement, evidence, query_stems)
-                yield statement.end - statement.start
-        if findings and not parsed.shares_language(list(findings.values())):
-            return parsed.unjudged("language_mismatch")
+        """For each checkable statement, by its start, the result of its comparison."""
+        for each in answer.statements:
+            if each.statement.checkable:
+                findings[each.statement.start] = compare_statement(each, index, query_stems)
+                yield each.statement.end - each.statement.start
+        if findings and not _shares_language(answer, chunks, list(findings.values())):
+            return _unjudged(answer, "language_mismatch", chunks)
         claims: list[Claim] = []
-        for statement in parsed.prose:
-            finding = findings.get(statement.start)
-            claims.append(parsed.claim(statement, finding, evidence) if finding else parsed.plain_claim(statement))
-            yield STEP_CHARS // 2 if claims[-1].quote else statement.end - statement.start
+        for each in answer.prose:
+            start, end = each.statement.start, each.statement.end
+            finding = findings.get(start)
+            claims.append(
+                _compared_claim(text, each, finding, index, chunks) if finding else _plain_claim(text, each.statement)
+            )
+            yield STEP_CHARS // 2 if claims[-1].quote else end - start
         if not any(claim.checkable for claim in claims):
-            why = "abstained" if parsed.abstained else "no_claims"
-            return parsed.judgement(tuple(claims), None, {"consistency": why})
-        return parsed.judgement(tuple(claims), consistency(list(findings.values())), {})
+            why = "abstained" if answer.abstained else "no_claims"
+            return _judgement(answer, chunks, tuple(claims), None, {"consistency": why})
+        return _judgement(answer, chunks, tuple(claims), consistency(list(findings.values())), {})
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _ParsedCall:
-    """RAG call as the embedded judge parses it: statements of the answer, and the distinct retrieved chunks."""
+class SplitAnswer(NamedTuple):
+    """Statements of an answer as `EmbeddedJudge` finds them, without the lines of code blocks."""
 
-    answer: str
-    statements: list[Statement] = field(default_factory=list[Statement])
-    numbers: dict[str, int] = field(default_factory=lambda: defaultdict[str, int](count().__next__))
-    """Numbers of the answer's stems, in order of appearance: looking up a new stem gives the stem the next number."""
-    followers: dict[int, set[int]] = field(default_factory=lambda: defaultdict[int, set[int]](set))
-    """For each stem of a checkable statement, the stems one or two words behind that stem in any of the statements."""
-    chunks: dict[int, str] = field(default_factory=dict[int, str])
-    """Distinct chunks that are not blank, by the rank at which the chunk first occurs."""
-    attributes: dict[str, Plain] = field(default_factory=dict[str, Plain])
+    statements: tuple[Statement, ...]
+    lexicon: Lexicon
+    """Lexicon of the answer's language, by which words of other texts are compared with those of the statements."""
+    whole: bool
+    """Whether the whole answer was read; False: it has more characters or statements than are ever read."""
+
+
+# --- the answer -------------------------------------------------------------------------------------------------------
+
+
+class NumberedStatement(NamedTuple):
+    """Statement of an answer, with the terms of its words."""
+
+    statement: Statement
+    terms: Sequence[int]
+    """For each of `statement.words`, the number of its stem in the vocabulary of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ParsedAnswer:
+    """Answer as the embedded judge has read it."""
+
+    text: str
+    statements: Sequence[NumberedStatement] = ()
+    unread_chars: int = 0
+    """Number of characters of the answer beyond those that are read."""
     known_language: bool = True
     """Whether it is recognised in the answer's language that an answer declines."""
 
     @property
-    def prose(self) -> list[Statement]:
+    def prose(self) -> list[NumberedStatement]:
         """Statements of the answer that are not lines of a code block."""
-        return [statement for statement in self.statements if not statement.code]
+        return [each for each in self.statements if not each.statement.code]
 
     @property
     def abstained(self) -> bool:
@@ -228,138 +272,82 @@ class _ParsedCall:
 
         It does if its declining sentences have more words than its checkable statements.
         """
-        declined = sum(len(statement.words) + 1 for statement in self.statements if statement.declines)
-        attempted = sum(len(s.words) for s in self.prose if s.checkable and not s.declines)
+        found = [each.statement for each in self.statements]
+        declined = sum(len(statement.words) + 1 for statement in found if statement.declines)
+        attempted = sum(len(s.words) for s in found if s.checkable and not s.declines and not s.code)
         return declined > attempted
 
-    def read_answer(self, lexicon: Lexicon) -> Iterator[int]:
-        """Split the answer into statements, and assign a number to each distinct word stem.
 
-        Also records in `followers` which stems follow each other in checkable statements.
-        """
-        end = min(len(self.answer), MAX_ANSWER_CHARS)
-        numbers, followers = self.numbers, self.followers
-        for statement in statements(self.answer, end, lexicon):
-            if len(self.statements) == MAX_STATEMENTS:
-                end = statement.start
-                break
-            stems = statement.stems = [numbers[word.stem] for _, _, word in statement.words]
-            if statement.checkable:
-                for one, second, third in zip(stems, stems[1:], stems[2:], strict=False):
-                    followers[one].update((second, third))
-                if len(stems) > 1:
-                    followers[stems[-2]].add(stems[-1])
-            self.statements.append(statement)
-            yield statement.end - statement.start
-        if len(self.answer) > end:
-            self.attributes["truncated_answer_chars"] = len(self.answer) - end
+def _parse_answer(text: str, lexicon: Lexicon, index: ChunkIndex) -> Generator[int, None, _ParsedAnswer]:
+    """Split an answer into statements, add each of them to *index*, and return the parsed answer."""
+    end = min(len(text), MAX_ANSWER_CHARS)
+    found: list[NumberedStatement] = []
+    for statement in statements(text, end, lexicon):
+        if len(found) == MAX_STATEMENTS:
+            end = statement.start
+            break
+        found.append(NumberedStatement(statement, index.add_statement(statement)))
+        yield statement.end - statement.start
+    return _ParsedAnswer(text, found, len(text) - end)
 
-    def read_language(self, query: str, chunk: str) -> Iterator[int]:
-        """Find out whether the language of the answer is one in which declining is recognised."""
-        sample: list[str] = []
-        chars = 0
-        for statement in self.prose:
-            if chars < 4 * SAMPLE_CHARS:
-                sample.append(self.answer[statement.start : statement.end])
-                chars += len(sample[-1])
-        self.known_language = is_known_language(sample, query, chunk)
-        if not self.known_language:
-            self.attributes["unknown_language"] = True
-        yield chars + len(query) + len(chunk)
 
-    def choose_chunks(self, contexts: Iterable[Document]) -> Iterator[int]:
-        """Keep each distinct retrieved chunk once, up to a total of `MAX_CONTEXT_CHARS` characters.
+def _with_known_language(answer: _ParsedAnswer, query: str, chunk: str) -> Generator[int, None, _ParsedAnswer]:
+    """Return *answer* with the knowledge whether its language is one in which declining is recognised.
 
-        Counts the duplicate and the truncated chunks.
-        """
-        seen: set[bytes | str] = set()
-        duplicates = truncated = chars = 0
-        for rank, document in enumerate(contexts):
-            key = yield from _without_spacing(document.text)
-            if not key:
-                continue
-            if key in seen:
-                duplicates += 1
-                continue
-            seen.add(key)
-            kept = document.text[: MAX_CONTEXT_CHARS - chars]
-            truncated += len(kept) < len(document.text)
-            chars += len(kept)
-            if kept:
-                self.chunks[rank] = kept
-        self.attributes.update({"chunks": len(seen), "duplicate_chunks": duplicates, "truncated_chunks": truncated})
+    *query* and *chunk* are the beginnings of the query and of the first chunk.
+    """
+    sample: list[str] = []
+    chars = 0
+    for statement, _ in answer.prose:
+        if chars < 4 * SAMPLE_CHARS:
+            sample.append(answer.text[statement.start : statement.end])
+            chars += len(sample[-1])
+    known = is_known_language(sample, query, chunk)
+    yield chars + len(query) + len(chunk)
+    return _ParsedAnswer(answer.text, answer.statements, answer.unread_chars, known)
 
-    def shares_script(self) -> Generator[int, None, bool]:
-        """Return whether most letters of the answer are in a script, such as Latin, that the chunks use.
 
-        False for an answer without a word.
-        """
-        if not self.numbers and not any(map(str.isalnum, self.answer[:SAMPLE_CHARS])):
-            return False
-        letters = count_scripts(self.answer[:SAMPLE_CHARS])
-        known: set[str] = set()
-        for text in self.chunks.values():
-            if known.issuperset(letters):
-                break
-            known.update(count_scripts(text[:SAMPLE_CHARS]))
-            yield SAMPLE_CHARS
-        shared = sum(letters_of_script for name, letters_of_script in letters.items() if name in known)
-        return shared >= _SHARED_SCRIPT * sum(letters.values())
+def _stems_of_query(query: str, lexicon: Lexicon) -> Generator[int, None, frozenset[str]]:
+    """Return the stems of the words in the first `MAX_QUERY_CHARS` characters of the user's *query*."""
+    found: set[str] = set()
+    for start, end in cut_into_pieces(query, STEP_CHARS, min(len(query), MAX_QUERY_CHARS)):
+        found.update([word.stem for _, _, word in tokens(query, lexicon, start, end)])
+        yield end - start
+    return frozenset(found)
 
-    def shares_language(self, findings: Sequence[Finding]) -> bool:
-        """Return whether answer and chunks seem to be in one language, so that their words can be compared.
 
-        True, too, where a language is not recognised or most words are found in the chunks anyway.
-        """
-        if sum((2 * finding.deficit - 1) * finding.weight for finding in findings) < 0:
-            return True
-        known = {detect_language(text[:SAMPLE_CHARS], 2) for text in list(self.chunks.values())[:_SAMPLED_CHUNKS]} - {
-            ""
-        }
-        if not known:
-            return True
-        words, own, other = count_function_words(self.answer[: 4 * SAMPLE_CHARS], known)
-        if own >= other and own:
-            return words < _ENOUGH_WORDS or own > _FOREIGN_SHARE * words
-        return words < _FEWEST_WORDS or (not other and words < _ENOUGH_WORDS)
+# --- the chunks -------------------------------------------------------------------------------------------------------
 
-    def claim(self, statement: Statement, finding: Finding, evidence: ChunkIndex) -> Claim:
-        """Return *statement* as a `Claim` with its support label, its unsupported words and the closest chunks."""
-        wanted = dict(zip(statement.stems, statement.weights, strict=True))
-        closest = _closest_chunks(wanted, evidence)
-        # Quoting costs as much as all other work for a claim, and a supported claim needs no quote.
-        quoted = bool(closest) and finding.support != "supported"
-        quote = evidence.quote(closest[0], self.chunks[closest[0]], wanted) if quoted else None
-        start, end, support = statement.start, statement.end, finding.support
-        score, unsupported = 1 - finding.deficit, finding.unsupported
-        text = self.answer[start:end]
-        return Claim(text, start, end, support, evidence=closest, quote=quote, score=score, unsupported=unsupported)
 
-    def plain_claim(self, statement: Statement) -> Claim:
-        """Return *statement* as a `Claim` that is not compared with chunks.
+class _ChosenChunks(NamedTuple):
+    """Distinct retrieved chunks that are not blank, up to a total of `MAX_CONTEXT_CHARS` characters."""
 
-        It states no fact, or there is no chunk that could support it.
-        """
-        start, end = statement.start, statement.end
-        if not statement.checkable:
-            return Claim(self.answer[start:end], start, end, None, checkable=False)
-        return Claim(self.answer[start:end], start, end, "not_found", score=0.0, unsupported=((start, end),))
+    texts: Mapping[int, str]
+    """Text of each chunk that is read, by the rank at which the chunk first occurs."""
+    counts: Mapping[str, Plain]
+    """Attributes of the judgement: how many chunks there are, how many are duplicates and how many are truncated."""
 
-    def unjudged(self, reason: str) -> Judgement:
-        """Return a `Judgement` that has neither claims nor consistency, because of *reason*."""
-        return self.judgement(None, None, {"claims": reason, "consistency": reason})
 
-    def judgement(self, claims: tuple[Claim, ...] | None, value: float | None, reasons: Mapping[str, str]) -> Judgement:
-        """Return the judgement of the call, made of *claims* and the consistency *value*.
-
-        The *reasons* say why one of the two is None.
-        """
-        label: AnswerLabel | None = "abstained" if self.abstained or not self.answer.strip() else "answered"
-        if not self.known_language:
-            label, reasons = None, {**reasons, "answer_label": "unknown_language"}
-        return Judgement(
-            claims, label, value, reasons, mode="lexical", attributes={"method": "whole", **self.attributes}
-        )
+def _choose_chunks(contexts: Iterable[Document]) -> Generator[int, None, _ChosenChunks]:
+    """Return each distinct retrieved chunk once, and count the duplicate and the truncated chunks."""
+    texts: dict[int, str] = {}
+    seen: set[bytes | str] = set()
+    duplicates = truncated = chars = 0
+    for rank, document in enumerate(contexts):
+        key = yield from _without_spacing(document.text)
+        if not key:
+            continue
+        if key in seen:
+            duplicates += 1
+            continue
+        seen.add(key)
+        kept = document.text[: MAX_CONTEXT_CHARS - chars]
+        truncated += len(kept) < len(document.text)
+        chars += len(kept)
+        if kept:
+            texts[rank] = kept
+    counts = {"chunks": len(seen), "duplicate_chunks": duplicates, "truncated_chunks": truncated}
+    return _ChosenChunks(texts, counts)
 
 
 def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
@@ -393,46 +381,84 @@ def _choose_language(answer: str, spoken: str, chunk: str) -> str:
     return spoken or written
 
 
-def _closest_chunks(wanted: Mapping[int, float], evidence: ChunkIndex) -> tuple[int, ...]:
-    """Return the ranks of the retrieved chunks that contain most of the *wanted* word stems, best chunk first.
+def _shares_script(answer: _ParsedAnswer, chunks: _ChosenChunks) -> Generator[int, None, bool]:
+    """Return whether most letters of the answer are in a script, such as Latin, that the chunks use.
 
-    Each stem counts with its weight. Of chunks that contain as much, the earlier comes first.
+    False for an answer without a word.
     """
-    held: dict[int, float] = defaultdict(float)
-    for stem, weight in wanted.items():
-        for rank in evidence.ranks[stem]:
-            held[rank] += weight
-    if len(held) < 2:
-        return tuple(held)
-    enough = _AS_CLOSE * max(held.values())
-    best = sorted([rank for rank in sorted(held) if held[rank] >= enough], key=held.__getitem__, reverse=True)
-    return tuple(best[:_CLOSEST_CHUNKS])
+    beginning = answer.text[:SAMPLE_CHARS]
+    if not any(each.terms for each in answer.statements) and not any(map(str.isalnum, beginning)):
+        return False
+    letters = count_scripts(beginning)
+    known: set[str] = set()
+    for text in chunks.texts.values():
+        if known.issuperset(letters):
+            break
+        known.update(count_scripts(text[:SAMPLE_CHARS]))
+        yield SAMPLE_CHARS
+    shared = sum(letters_of_script for name, letters_of_script in letters.items() if name in known)
+    return shared >= _SHARED_SCRIPT * sum(letters.values())
+
+
+def _shares_language(answer: _ParsedAnswer, chunks: _ChosenChunks, findings: Sequence[Finding]) -> bool:
+    """Return whether answer and chunks seem to be in one language, so that their words can be compared.
+
+    True, too, where a language is not recognised or most words are found in the chunks anyway.
+    """
+    if sum((2 * finding.deficit - 1) * finding.weight for finding in findings) < 0:
+        return True
+    sampled = islice(chunks.texts.values(), _SAMPLED_CHUNKS)
+    known = {detect_language(text[:SAMPLE_CHARS], 2) for text in sampled} - {""}
+    if not known:
+        return True
+    words, own, other = count_function_words(answer.text[: 4 * SAMPLE_CHARS], known)
+    if own >= other and own:
+        return words < _ENOUGH_WORDS or own > _FOREIGN_SHARE * words
+    return words < _FEWEST_WORDS or (not other and words < _ENOUGH_WORDS)
 
 
 class ChunkIndex:
     """Index of the retrieved chunks, restricted to the words of one answer.
 
-    It records which chunks contain a word, which words occur near each other, and which are negated.
-
-    Args:
-        vocabulary: the answer's stems, numbered from 0.
-        never_together: for each stem, the stems that follow it in the answer. `add_chunk` removes a stem when a chunk
-            has it together with the one before it.
+    It records which chunks contain a word, which words occur near each other, and which are negated. It is filled in
+    two phases: `add_statement` for every statement of the answer, then `add_chunk` for every chunk. The fields are
+    complete, and the rest can be asked, only after both.
     """
 
-    def __init__(self, vocabulary: Mapping[str, int], never_together: dict[int, set[int]], lexicon: Lexicon) -> None:
-        self._number_of = {**vocabulary, NEGATION: _NEGATION}.get
+    def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon
+        self._terms: dict[str, int] = {NEGATION: _NEGATION_TERM}
+        """Vocabulary of the answer: the term of each stem."""
         self._pieces: dict[int, list[tuple[int, set[int]]]] = {}
-        """For each rank, the pieces of the chunk: offset of the piece, and numbers of its words."""
-        self.never_together = never_together
-        """For each stem, the stems that follow it in the answer and occur together with it in no chunk."""
+        """For each rank, the pieces of the chunk: offset of the piece, and terms of its words."""
+        self.apart: dict[int, set[int]] = {}
+        """For each term, those one or two words behind it in a checkable statement that occur near it in no chunk. A
+        statement adds its pairs of neighbours; each chunk removes the pairs that it has."""
         self.affirmed: set[int] = set()
-        """Numbers of stems that occur without a negation right before the word; numbers below 0 mean nothing."""
+        """Terms that occur without a negation right before the word; `_NO_TERM` may be among them."""
         self.negated: set[int] = set()
-        """Numbers of stems that occur right behind a negation; numbers below 0 mean nothing."""
-        self.ranks: list[list[int]] = [[] for _ in vocabulary]
-        """For each stem, the ranks of the first `_POSTINGS` chunks that contain the stem."""
+        """Terms that occur right behind a negation; `_NO_TERM` may be among them."""
+        self.ranks: list[list[int]] = [[]]
+        """For each term, the ranks of the first `_POSTINGS` chunks that contain the word."""
+
+    # --- first phase: the answer --------------------------------------------------------------------------------------
+
+    def add_statement(self, statement: Statement) -> Sequence[int]:
+        """Add the words of a statement to the vocabulary, and return the term of each word, in order.
+
+        Of a checkable statement, also add the pairs of words that are next to each other, or next but one.
+        """
+        vocabulary, apart = self._terms, self.apart
+        terms = [vocabulary.setdefault(word.stem, len(vocabulary)) for _, _, word in statement.words]
+        self.ranks += [[] for _ in range(len(vocabulary) - len(self.ranks))]
+        if statement.checkable:
+            for one, second, third in zip(terms, terms[1:], terms[2:], strict=False):
+                apart.setdefault(one, set()).update((second, third))
+            if len(terms) > 1:
+                apart.setdefault(terms[-2], set()).add(terms[-1])
+        return terms
+
+    # --- second phase: the chunks -------------------------------------------------------------------------------------
 
     def add_chunk(self, rank: int, text: str, steps: Iterator[tuple[int, int]]) -> Iterator[int]:
         """Add a retrieved chunk to the index, and yield the number of characters read in each step.
@@ -444,66 +470,67 @@ class ChunkIndex:
         """
         self._pieces[rank] = []
         window = UNSPACED_WINDOW if not text.isascii() and IS_UNSPACED.search(text, 0, SAMPLE_CHARS) else WINDOW
-        line = [_ELSEWHERE] * (window - 1)
-        negated, ranks, followers_of = False, self.ranks, self.never_together.get
+        line = [_NO_TERM] * (window - 1)
+        negated, ranks, apart_from = False, self.ranks, self.apart.get
         for start, end in steps:
-            read = self._word_numbers(rank, text, start, end)
-            if negated or _NEGATION in read:
+            read = self._read_terms(rank, text, start, end)
+            if negated or _NEGATION_TERM in read:
                 read, negated = self._separate_negations(read, negated)
             else:
                 self.affirmed.update(read)
-            for stem in set(read) - {_ELSEWHERE}:
-                seen = ranks[stem]
+            for term in set(read) - {_NO_TERM}:
+                seen = ranks[term]
                 if not seen or (seen[-1] != rank and len(seen) < _POSTINGS):
                     seen.append(rank)
             # The last words of the step before come once more now that the words behind them are known.
             line = line[2 - 2 * window :] + read
             for at, current in enumerate(line[window - 1 :], window - 1):
-                if others := followers_of(current):
+                if others := apart_from(current):
                     others.difference_update(line[at - window + 1 : at + window])
             yield end - start
 
-    def _word_numbers(self, rank: int, text: str, start: int, end: int) -> list[int]:
-        """Return the word stems of ``text[start:end]`` as numbers, for content words and negations only.
+    def _read_terms(self, rank: int, text: str, start: int, end: int) -> list[int]:
+        """Return the terms of the content words and negations in ``text[start:end]``, and keep them for `quote`.
 
-        The number is the place of the stem in the answer's vocabulary, `_ELSEWHERE` for a stem that the answer has not,
-        and `_NEGATION` for a negation.
+        The term is `_NO_TERM` for a word that the answer has not, and `_NEGATION_TERM` for a negation.
         """
         found: list[int] = []
-        done, lexicon, number_of = self._pieces[rank], self._lexicon, self._number_of
+        done, lexicon, term_of = self._pieces[rank], self._lexicon, self._terms.get
         for first, last in cut_into_pieces(text, _PIECE_CHARS, end, start):
-            numbers = list(map(number_of, stems(text, lexicon, first, last), repeat(_ELSEWHERE)))
+            terms = list(map(term_of, stems(text, lexicon, first, last), repeat(_NO_TERM)))
             if len(done) < _QUOTED_PIECES:
-                done.append((first, set(numbers)))
-            found += numbers
+                done.append((first, set(terms)))
+            found += terms
         return found
 
     def _separate_negations(self, read: list[int], negated: bool) -> tuple[list[int], bool]:
-        """Record which words of a text piece follow a negation, and return the words without the negations.
+        """Record which words of a text piece follow a negation, and return their terms without the negations.
 
         The second value says whether the piece ends with a negation; *negated* says so of the piece before.
         """
         words: list[int] = []
-        for number in read:
-            if number == _NEGATION:
+        for term in read:
+            if term == _NEGATION_TERM:
                 negated = True
                 continue
-            (self.negated if negated else self.affirmed).add(number)
-            words.append(number)
+            (self.negated if negated else self.affirmed).add(term)
+            words.append(term)
             negated = False
         return words, negated
 
-    def quote(self, rank: int, text: str, wanted: Mapping[int, float]) -> str:
-        """Return the excerpt of a retrieved chunk that contains most of the *wanted* word stems.
+    # --- when both are complete ---------------------------------------------------------------------------------------
 
-        *text* is the chunk, and *rank* its rank. Each stem counts with its weight. The excerpt has at most
+    def quote(self, rank: int, text: str, wanted: Mapping[int, float]) -> str:
+        """Return the excerpt of a retrieved chunk that contains most of the *wanted* terms.
+
+        *text* is the chunk, and *rank* its rank. Each term counts with its weight. The excerpt has at most
         `MAX_QUOTE_CHARS` characters, and begins and ends with a sentence, or else a word, where it can.
         """
         best, at = 0.0, 0
         for offset, read in self._pieces[rank]:
             common = read.intersection(wanted)
             # The first comparison is a shortcut: no weight is above 1.
-            if len(common) > best and (held := sum([wanted[stem] for stem in common])) > best + _SLACK:
+            if len(common) > best and (held := sum([wanted[term] for term in common])) > best + _SLACK:
                 best, at = held, offset
         start = max(0, at - MAX_QUOTE_CHARS // 3)
         space = text.find(" ", start, at) if start else -1
@@ -521,6 +548,9 @@ def _last_break(text: str, start: int, end: int) -> int:
     return end - found.start() if found else 0
 
 
+# --- the comparison of a statement with the chunks --------------------------------------------------------------------
+
+
 class Finding(NamedTuple):
     """Result of comparing one statement of the answer with the retrieved chunks."""
 
@@ -533,27 +563,38 @@ class Finding(NamedTuple):
     """Ranges of characters in the answer that no chunk supports; empty for a supported statement."""
 
 
-def compare_statement(statement: Statement, evidence: ChunkIndex, query_stems: frozenset[str]) -> Finding:
+class _Words(NamedTuple):
+    """Content words of a statement that are compared: three sequences with one entry a word."""
+
+    tokens: Sequence[Token]
+    weights: Sequence[float]
+    terms: Sequence[int]
+
+
+def compare_statement(numbered: NumberedStatement, index: ChunkIndex, query_stems: frozenset[str]) -> Finding:
     """Compare a statement of the answer with the indexed chunks, and return how well the chunks support it.
 
     Args:
-        evidence: index of the retrieved chunks.
+        numbered: the statement, which is checkable.
+        index: index of the retrieved chunks, complete.
         query_stems: stems of the words of the user's query.
     """
+    statement, affirmed = numbered.statement, index.affirmed
+    words = _Words(statement.words, statement.weights, numbered.terms)
     if statement.unspaced:
-        statement = _without_straddling_pairs(statement, evidence)
-    words, weights, stems, affirmed = statement.words, statement.weights, statement.stems, evidence.affirmed
-    negated, total = statement.negated, sum(weights)
-    missed_pairs, alone = _missed_pairs(statement, evidence)
+        words = _without_straddling_pairs(words, affirmed)
+    negated, total = statement.negated, sum(words.weights)
+    missed_pairs, alone = _missed_pairs(words, index.apart)
     missing: list[int] = []
     absent, fact_missing = 0.0, False
-    for at, stem in enumerate(stems):
-        if not (alone[at] or stem not in affirmed or (negated and words[at][0] in negated)):
+    for at, term in enumerate(words.terms):
+        token = words.tokens[at]
+        if not (alone[at] or term not in affirmed or (negated and token[0] in negated)):
             continue  # in the chunks, as most words are
-        if gap := _absence(statement, at, evidence, query_stems, alone=alone[at]):
-            absent += weights[at] * gap
-            fact_missing = fact_missing or _is_fact(words[at], statement)
-            if weights[at] == 1:
+        if gap := _absence(statement, token, term, index, query_stems, alone=alone[at]):
+            absent += words.weights[at] * gap
+            fact_missing = fact_missing or _is_fact(token, statement)
+            if words.weights[at] == 1:
                 missing.append(at)
     absent /= total
     deficit = absent if missed_pairs is None else (absent + missed_pairs) / 2
@@ -565,22 +606,26 @@ def compare_statement(statement: Statement, evidence: ChunkIndex, query_stems: f
     if support == "supported":
         return Finding(total, deficit, support, ())
     # Where no word is missing, show the words that occur in no chunk together with a neighbour.
-    shown: Sequence[int] = missing or [at for at, stem in enumerate(stems) if stem not in affirmed]
-    shown = shown or [at for at, lost in enumerate(alone) if lost] or range(len(words))
-    return Finding(total, deficit, support, _covered_ranges(words, shown))
+    shown: Sequence[int] = missing or [at for at, term in enumerate(words.terms) if term not in affirmed]
+    shown = shown or [at for at, lost in enumerate(alone) if lost] or range(len(words.tokens))
+    return Finding(total, deficit, support, _covered_ranges(words.tokens, shown))
 
 
-def _missed_pairs(statement: Statement, evidence: ChunkIndex) -> tuple[float | None, list[bool]]:
+def _missed_pairs(words: _Words, apart: Mapping[int, Set[int]]) -> tuple[float | None, list[bool]]:
     """Return the share of a statement's pairs of neighbouring words that occur together in no chunk.
 
     The share is None if there is no pair. The list says of each word whether no chunk has it together with any of its
     neighbours.
+
+    Args:
+        words: the words of a checkable statement.
+        apart: for each term, those of its neighbours that occur together with it in no chunk.
     """
-    stems, weights, not_met = statement.stems, statement.weights, evidence.never_together
+    terms, weights = words.terms, words.weights
     tried = missed = 0.0
-    alone, twins = [True] * len(stems), False
+    alone, twins = [True] * len(terms), False
     for step in (1, 2):
-        ahead = zip(count(), stems, stems[step:], weights, weights[step:], strict=False)
+        ahead = zip(count(), terms, terms[step:], weights, weights[step:], strict=False)
         for at, one, other, weight, other_weight in ahead:
             if one == other:
                 twins = True
@@ -588,53 +633,61 @@ def _missed_pairs(statement: Statement, evidence: ChunkIndex) -> tuple[float | N
                 if other_weight < weight:
                     weight = other_weight
                 tried += weight
-                if other in not_met[one]:
+                if other in apart[one]:
                     missed += weight
                 else:
                     alone[at] = alone[at + step] = False
     if not missed:
-        return (0.0 if tried else None), [False] * len(stems)
+        return (0.0 if tried else None), [False] * len(terms)
     if twins:  # a word all of whose neighbours repeat it is not alone
-        alone = [lost and len(set(stems[max(at - 2, 0) : at + 3])) > 1 for at, lost in enumerate(alone)]
+        alone = [lost and len(set(terms[max(at - 2, 0) : at + 3])) > 1 for at, lost in enumerate(alone)]
     return missed / tried, alone
 
 
-def _absence(statement: Statement, at: int, evidence: ChunkIndex, query_stems: frozenset[str], *, alone: bool) -> float:
+def _absence(
+    statement: Statement, token: Token, term: int, index: ChunkIndex, query_stems: frozenset[str], *, alone: bool
+) -> float:
     """Return how far one word of a statement is missing from the chunks, as a number from 0 to 1.
 
-    The word is at position *at*. The number is 0, 1 or, for a number or name that only the query has, `IN_QUERY`.
+    The number is 0, 1 or, for a number or name that only the query has, `IN_QUERY`.
+
+    Args:
+        statement: the statement.
+        token: the word in it.
+        term: the word's number in the vocabulary of the answer.
+        index: index of the retrieved chunks, complete.
+        query_stems: stems of the words of the user's query.
+        alone: whether no chunk has the word together with any of its neighbours.
     """
-    start, _, word = statement.words[at]
-    stem = statement.stems[at]
-    if stem in (evidence.negated if start in statement.negated else evidence.affirmed):
+    start, _, word = token
+    if term in (index.negated if start in statement.negated else index.affirmed):
         return 1.0 if alone and word.number else 0.0
-    if word.stem not in query_stems or stem in evidence.affirmed or stem in evidence.negated:
+    if word.stem not in query_stems or term in index.affirmed or term in index.negated:
         return 1.0
-    return IN_QUERY if _is_fact(statement.words[at], statement) else 0.0
+    return IN_QUERY if _is_fact(token, statement) else 0.0
 
 
-def _without_straddling_pairs(statement: Statement, evidence: ChunkIndex) -> Statement:
-    """Return *statement* without the pairs of characters that belong to two different words.
+def _without_straddling_pairs(words: _Words, affirmed: Set[int]) -> _Words:
+    """Return *words* without the pairs of characters that belong to two different words.
 
     In a script without spaces, overlapping pairs of characters stand for words. Only those pairs are left out whose
     second word is absent from the chunks. An absent word of two characters takes part in three of the overlapping
     pairs; without the first one it counts as much as any word.
+
+    Args:
+        words: the words of a statement in such a script.
+        affirmed: terms that the chunks contain.
     """
-    words, stems, affirmed = statement.words, statement.stems, evidence.affirmed
+    found, terms = words.tokens, words.terms
     kept = [
         at
-        for at, stem in enumerate(stems)
-        if stem in affirmed
-        or not 0 < at < len(words) - 1
-        or not (words[at - 1][1] > words[at][0] and words[at][1] > words[at + 1][0])
-        or stems[at - 1] not in affirmed
+        for at, term in enumerate(terms)
+        if term in affirmed
+        or not 0 < at < len(found) - 1
+        or not (found[at - 1][1] > found[at][0] and found[at][1] > found[at + 1][0])
+        or terms[at - 1] not in affirmed
     ]
-    return replace(
-        statement,
-        words=[words[at] for at in kept],
-        stems=[stems[at] for at in kept],
-        weights=[statement.weights[at] for at in kept],
-    )
+    return _Words([found[at] for at in kept], [words.weights[at] for at in kept], [terms[at] for at in kept])
 
 
 def _is_fact(token: Token, statement: Statement) -> bool:
@@ -666,3 +719,86 @@ def consistency(findings: Sequence[Finding]) -> float:
     unsupported = sum(finding.weight * finding.deficit**2 for finding in findings)
     strength = unsupported / total * math.sqrt(max(total, FEW_WORDS))
     return float(2 ** -(strength / HALF))
+
+
+# --- the judgement ----------------------------------------------------------------------------------------------------
+
+
+def _compared_claim(
+    answer: str, numbered: NumberedStatement, finding: Finding, index: ChunkIndex, chunks: _ChosenChunks
+) -> Claim:
+    """Return a statement of *answer* as a `Claim` with its support label, unsupported words and closest chunks."""
+    statement, wanted = numbered.statement, dict(zip(numbered.terms, numbered.statement.weights, strict=True))
+    closest = _closest_chunks(wanted, index)
+    # Quoting costs as much as all other work for a claim, and a supported claim needs no quote.
+    quoted = bool(closest) and finding.support != "supported"
+    return Claim(
+        answer[statement.start : statement.end],
+        statement.start,
+        statement.end,
+        finding.support,
+        evidence=closest,
+        quote=index.quote(closest[0], chunks.texts[closest[0]], wanted) if quoted else None,
+        score=1 - finding.deficit,
+        unsupported=finding.unsupported,
+    )
+
+
+def _plain_claim(answer: str, statement: Statement) -> Claim:
+    """Return a statement of *answer* as a `Claim` that is not compared with chunks.
+
+    It states no fact, or there is no chunk that could support it.
+    """
+    start, end = statement.start, statement.end
+    if not statement.checkable:
+        return Claim(answer[start:end], start, end, None, checkable=False)
+    return Claim(answer[start:end], start, end, "not_found", score=0.0, unsupported=((start, end),))
+
+
+def _closest_chunks(wanted: Mapping[int, float], index: ChunkIndex) -> tuple[int, ...]:
+    """Return the ranks of the retrieved chunks that contain most of the *wanted* terms, best chunk first.
+
+    Each term counts with its weight. Of chunks that contain as much, the earlier comes first.
+    """
+    held: dict[int, float] = defaultdict(float)
+    for term, weight in wanted.items():
+        for rank in index.ranks[term]:
+            held[rank] += weight
+    if len(held) < 2:
+        return tuple(held)
+    enough = _AS_CLOSE * max(held.values())
+    best = sorted([rank for rank in sorted(held) if held[rank] >= enough], key=held.__getitem__, reverse=True)
+    return tuple(best[:_CLOSEST_CHUNKS])
+
+
+def _unjudged(answer: _ParsedAnswer, reason: str, chunks: _ChosenChunks | None = None) -> Judgement:
+    """Return a `Judgement` that has neither claims nor consistency, because of *reason*."""
+    return _judgement(answer, chunks, None, None, {"claims": reason, "consistency": reason})
+
+
+def _judgement(
+    answer: _ParsedAnswer,
+    chunks: _ChosenChunks | None,
+    claims: tuple[Claim, ...] | None,
+    value: float | None,
+    reasons: Mapping[str, str],
+) -> Judgement:
+    """Return the judgement of a call, made of *claims* and the consistency *value*.
+
+    Args:
+        answer: the answer of the call.
+        chunks: the chunks that were chosen; None: none were looked at.
+        claims: the statements of the answer as claims.
+        value: the consistency.
+        reasons: why one of the two is None.
+    """
+    attributes: dict[str, Plain] = {"method": "whole"}
+    if answer.unread_chars:
+        attributes["truncated_answer_chars"] = answer.unread_chars
+    label: AnswerLabel | None = "abstained" if answer.abstained or not answer.text.strip() else "answered"
+    if not answer.known_language:
+        attributes["unknown_language"] = True
+        label, reasons = None, {**reasons, "answer_label": "unknown_language"}
+    if chunks is not None:
+        attributes.update(chunks.counts)
+    return Judgement(claims, label, value, reasons, mode="lexical", attributes=attributes)

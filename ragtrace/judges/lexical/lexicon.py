@@ -85,7 +85,6 @@ _SUFFIXES: Final = {
 }
 _LEAST_STEM: Final = 3
 _LEAST_ARABIC_STEM: Final = 2
-_CLEARLY_ENGLISH: Final = 0.25  # no other language here has nearly that share of English function words
 # First code points of blocks; a letter belongs to the last block that starts at or before it.
 _SCRIPTS: Final = (
     (0x0041, "latin"), (0x0370, "greek"), (0x0400, "cyrillic"), (0x0530, "armenian"), (0x0590, "hebrew"),
@@ -419,7 +418,8 @@ def detect_language(text: str, least: int = 3) -> str:
     Below three function words, at least *least* are needed, and none of any other language.
     """
     found = lower_case(" ".join(spellings(text))).split()
-    if sum(map(FUNCTION_WORDS["en"].__contains__, found)) >= max(3, _CLEARLY_ENGLISH * len(found)):
+    # no other language here has nearly that share of English function words
+    if sum(map(FUNCTION_WORDS["en"].__contains__, found)) >= max(3, 0.25 * len(found)):
         return "en"
     hits = sorted(((sum(map(known.__contains__, found)), code) for code, known in FUNCTION_WORDS.items()), reverse=True)
     (best, code), (second, _) = hits[0], hits[1]

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from ragtrace.core.text import LazyPattern
 from ragtrace.judges.lexical.lexicon import IS_UNSPACED, Lexicon, Token, content_tokens, lower_case, stem, tokens
@@ -156,8 +155,7 @@ _QUESTION_ENDS: Final = ("?", "\uff1f", "\u061f")
 _HEADING_WORDS: Final = 6
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Statement:
+class Statement(NamedTuple):
     """Sentence of an answer, with its content words and whether it states a fact that can be checked."""
 
     start: int
@@ -174,8 +172,6 @@ class Statement:
     """Whether the sentence is a line of a code block, which states nothing: its words count for `consistency` alone."""
     unspaced: bool = False
     """Whether the sentence is in a script without spaces, whose words are overlapping pairs of characters."""
-    stems: Sequence[int] = ()
-    """Stem of each of `words`, as a number that is unique in the answer."""
 
 
 def statements(answer: str, end: int, lexicon: Lexicon) -> Iterator[Statement]:
@@ -183,15 +179,23 @@ def statements(answer: str, end: int, lexicon: Lexicon) -> Iterator[Statement]:
     declined = False
     for first, last, code in prose_and_code(answer, end):
         for start, stop in sentences(answer, last, first):
-            statement = _statement(answer, start, stop, lexicon)
-            statement.code = code
-            if declined and statement.checkable and _REFERRAL.match(answer, start, stop):
-                statement.checkable = False
+            statement = _statement(answer, start, stop, lexicon, code=code, behind_declining=declined)
             declined = declined or (statement.declines and not statement.checkable)
             yield statement
 
 
-def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement:
+def _statement(answer: str, start: int, end: int, lexicon: Lexicon, *, code: bool, behind_declining: bool) -> Statement:
+    """Return the sentence ``answer[start:end]`` with what its words say of it.
+
+    Args:
+        answer: the whole answer.
+        start: offset of the sentence.
+        end: offset behind the sentence.
+        lexicon: lexicon of the answer's language.
+        code: whether the sentence is a line of a code block.
+        behind_declining: whether a sentence before it declines to answer, so that a referral to other sources goes on
+            with that and states nothing.
+    """
     text = answer[start:end]
     words = content_tokens(answer, lexicon, start, end)
     negated, denies = _NOTHING, False
@@ -207,8 +211,10 @@ def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement
     hidden = declines and not _CONTRAST.search(text, denied)
     weights = [word.weight for _, _, word in words]
     checkable = bool(words) and not hidden and not _is_courtesy(text, words, max(weights))
+    if checkable and behind_declining and _REFERRAL.match(answer, start, end):
+        checkable = False
     unspaced = not text.isascii() and IS_UNSPACED.search(text) is not None
-    return Statement(start, end, words, weights, negated, checkable, declines, unspaced=unspaced)
+    return Statement(start, end, words, weights, negated, checkable, declines, code, unspaced)
 
 
 def _content_words(

@@ -41,18 +41,6 @@ from ragtrace.judges.llm.server_errors import ServerError
 
 AT_ONCE: Final = 4
 """Most prompts about one call that wait for a reply at a time."""
-_MOST_REQUEST_FORMS: Final = 12
-"""Most forms in which a request is sent for one completion. Each form changes or leaves out a parameter with which the
-form before failed. A request that fails for another reason is not sent again here, but by `JudgeClient`."""
-_TOP_LOGPROBS: Final = 20
-"""Tokens at each place of a reply whose log probabilities are wanted; more than that OpenAI rejects."""
-_MOST_CHARS_A_TOKEN: Final = 7.0
-"""Most characters a token of prose and JSON in any language (English: 4 to 5). With more, a part was not read."""
-_SMALLEST_WINDOW: Final = 256
-"""Fewest input tokens to compare: a server that reports fewer may leave out cached tokens."""
-_FEWEST_CHARS_A_TOKEN: Final = 0.5
-"""Fewest characters a token of any reply. If a reply that was cut off has fewer, the model has spent the other tokens
-on reasoning that the reply does not show."""
 _log: Final = logging.getLogger("ragtrace")
 
 S = TypeVar("S")
@@ -418,7 +406,10 @@ class _Exchange(Generic[R]):
             computed_limit = None  # the user has set one
         elif capabilities.is_reasoning_model:
             computed_limit = None  # it would be spent on reasoning, whose length the prompt does not tell
-        for _ in range(_MOST_REQUEST_FORMS):
+        # Most forms in which a request is sent for one completion. Each form changes or leaves out a parameter with
+        # which the form before failed. A request that fails for another reason is not sent again here, but by
+        # `JudgeClient`.
+        for _ in range(12):
             level = lower_of(highest_level, higher_of(capabilities.level, chat.lowest_level))
             messages = request_messages(prompt.system, prompt.user, prompt.schema, level)
             if repair is not None:
@@ -460,7 +451,8 @@ class _Exchange(Generic[R]):
         if most is not None and capabilities.tokens_name is not None:
             body[capabilities.tokens_name] = most
         if prompt.logprobs:
-            body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
+            # Tokens at each place of a reply whose log probabilities are wanted; more than that OpenAI rejects.
+            body |= {"logprobs": True, "top_logprobs": 20}
         if samples > 1:
             body["n"] = samples
         if capabilities.streams:
@@ -490,7 +482,9 @@ class _Exchange(Generic[R]):
         self._fingerprint = completion.fingerprint or self._fingerprint
         chars = sum(len(message["content"]) for message in cast("list[Message]", body["messages"]))
         input_tokens = completion.usage.input_tokens if completion.usage is not None else 0
-        if _SMALLEST_WINDOW <= input_tokens < chars / _MOST_CHARS_A_TOKEN:
+        # No tokenizer has seven characters a token in prose and JSON of any language (English: 4 to 5), so that a part
+        # was not read. Below 256 tokens nothing is concluded: the server may have left out tokens in its cache.
+        if 256 <= input_tokens < chars / 7.0:
             self._input_truncated = True
             if not chat.capabilities.truncates_input:
                 chat.capabilities.truncates_input = True
@@ -516,4 +510,6 @@ def _spent_on_reasoning(completion: Completion, limit: int, *, in_json: bool) ->
         return True
     if first in ("<", "[") or (in_json and first not in ("", "{", "`")):
         return True
-    return len(choice.text) < _FEWEST_CHARS_A_TOKEN * limit
+    # Fewest characters a token of any reply. If a reply that was cut off has fewer, the model has spent the other
+    # tokens on reasoning that the reply does not show.
+    return len(choice.text) < 0.5 * limit

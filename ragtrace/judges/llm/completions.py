@@ -14,8 +14,6 @@ from ragtrace.judges.llm.server_errors import ServerError
 
 _SHOWN_CHARS: Final = 120
 _LEAST_LOGPROB: Final = -1e6
-_MOST_LOGPROB: Final = 1e-3
-"""Highest valid log probability: servers round, so that a value may be a little above 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +69,17 @@ def read_completion(body: bytes) -> Completion:
     text = body.decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
     answer = _join_stream_events(text) if text.startswith(("data:", "event:", "id:", ":")) else read_json(text)
     check_error(answer)
-    choices = answer.get("choices")
-    found = cast("list[object]", choices) if isinstance(choices, list) else []
-    read = tuple(_read_choice(choice) for choice in map(_dict, found) if choice)
+    read = read_choices(answer)
     if not read:
         raise JudgeError("unparsable", f"the answer of the server has no choices: {text[:_SHOWN_CHARS]!r}")
     return Completion(read, _text(answer.get("model")), read_usage(answer), _text(answer.get("system_fingerprint")))
+
+
+def read_choices(answer: Mapping[str, Any]) -> tuple[Choice, ...]:
+    """Return the replies in the parsed response of a chat completions endpoint, or () if it has none."""
+    choices = answer.get("choices")
+    found = cast("list[object]", choices) if isinstance(choices, list) else []
+    return tuple(_read_choice(choice) for choice in map(_dict, found) if choice)
 
 
 def read_json(text: str) -> dict[str, Any]:
@@ -145,7 +148,8 @@ def _is_token(token: dict[str, Any]) -> bool:
     """Return whether *token*, read from a server's response, has a text and a valid log probability."""
     logprob = token.get("logprob")
     number = isinstance(logprob, (int, float)) and not isinstance(logprob, bool)
-    return isinstance(token.get("token"), str) and number and _LEAST_LOGPROB <= cast(float, logprob) <= _MOST_LOGPROB
+    # Highest valid log probability: servers round, so that a value may be a little above 0.
+    return isinstance(token.get("token"), str) and number and _LEAST_LOGPROB <= cast(float, logprob) <= 1e-3
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------

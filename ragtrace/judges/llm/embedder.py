@@ -19,6 +19,7 @@ from ragtrace.judges.llm.completions import check_error, read_json
 from ragtrace.judges.llm.response_format import TEXT, capabilities_of
 from ragtrace.judges.llm.server_connection import ClientMaker, ServerConnection
 from ragtrace.judges.llm.server_errors import ServerError
+from ragtrace.system.forks import PerProcess
 from ragtrace.system.threads import DaemonPool
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ Embedder: TypeAlias = "EmbedderWithCost | EmbeddingFunction"
 """Embedder of texts: an object with the method `embed`, a function, or a coroutine function."""
 _TEXTS_AT_A_TIME: Final = 24
 """Most texts in a request: their vectors of 3,072 numbers, as JSON text, stay below the longest reply that is read."""
-_MOST_ATTEMPTS: Final = 4
-"""Most requests for the same texts, each without the options that the server rejected before."""
-_threads = DaemonPool(1_000, "ragtrace-embedder", idle_seconds=10.0)
+_threads = PerProcess(lambda: DaemonPool(1_000, "ragtrace-embedder", idle_seconds=10.0))
 
 
 class OpenAIEmbedder:
@@ -111,7 +110,8 @@ class OpenAIEmbedder:
         server = self._connection.server
         price = self._price or list_price(self.model, server)
         capabilities, rejected = capabilities_of(server, self.model), Cost()
-        for _ in range(_MOST_ATTEMPTS):
+        # Most requests for the same texts, each without the options that the server rejected before.
+        for _ in range(4):
             # base64 is a third of the digits, and read in a tenth of the time
             wanted: dict[str, object] = {"model": self.model, "input": texts, "encoding_format": "base64"}
             body = {name: value for name, value in wanted.items() if name not in capabilities.dropped}
@@ -203,7 +203,7 @@ async def embed(embedder: Embedder, texts: Sequence[str]) -> tuple[object, Cost]
         if inspect.iscoroutinefunction(embedder) or inspect.iscoroutinefunction(getattr(embedder, "__call__", None)):
             found = call()
         else:
-            found = await asyncio.wrap_future(_threads.submit(contextvars.copy_context().run, call))
+            found = await asyncio.wrap_future(_threads.get().submit(contextvars.copy_context().run, call))
         return (await cast("Awaitable[object]", found) if inspect.isawaitable(found) else found), Cost()
     except JudgeError:
         raise

@@ -12,7 +12,7 @@ from ragtrace.core.types import Judgement, Metric, RagCall
 from ragtrace.judges.llm import facts, intentions, questions, ratings
 from ragtrace.judges.llm.chat import JudgeSession
 from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily
-from ragtrace.judges.llm.prompt_input import prepare_input
+from ragtrace.judges.llm.prompt_input import PromptInput
 
 FAMILIES: Final[tuple[LabelFamily, ...]] = (
     questions.QUESTIONS,
@@ -27,13 +27,14 @@ FIELDS: Final = frozenset[str]().union(*(family.fields for family in FAMILIES))
 
 
 async def add_extra_labels(
-    session: JudgeSession, call: RagCall, judgement: Judgement, metrics: Sequence[Metric]
+    session: JudgeSession, source: PromptInput, call: RagCall, judgement: Judgement, metrics: Sequence[Metric]
 ) -> Judgement:
     """Ask the LLM for the further labels that *metrics* need, and return *judgement* with these labels added.
 
     A group of labels that fails has its reason in `reasons`, under its fields; the others keep their labels.
 
     Args:
+        source: what the judge is shown of *call*.
         judgement: labels of statements and chunks; the nuggets need its grades.
 
     Raises:
@@ -44,7 +45,7 @@ async def add_extra_labels(
     if not families:
         return judgement
     begun = session.cost.n_calls
-    extra = ExtraLabels(session, call, prepare_input(call), judgement, metrics, wanted)
+    extra = ExtraLabels(session, call, source, judgement, metrics, wanted)
 
     async def find(family: LabelFamily) -> None:
         try:

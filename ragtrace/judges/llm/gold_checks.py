@@ -35,10 +35,6 @@ _LEANING: Final = re.compile(
     r"|then|thus|however|also|both|another|other|instead|therefore|moreover|according)\b",
     re.IGNORECASE,
 )
-_TRIES: Final = 5
-"""Most attempts to replace a number in a sentence by one that no chunk has."""
-_SAMPLE_CHARS: Final = 500
-"""Number of characters from which the language is detected."""
 _LOOSE: Final = re.compile(
     r"\b(?:about|around|approximately|roughly|nearly|almost|over|under|above|below|between|up to|than|least|most|until"
     r"|since|before|after|within|not|no|never|nicht|kein\w*|nie|etwa|rund|circa|ca|\u00fcber|unter|mehr|weniger|mindestens"
@@ -104,16 +100,16 @@ def _falsified_sentence(chunks: Sequence[PromptChunk], copied: str | None, chanc
     for text in firm():
         places = list(find_numbers(text))
         chance.shuffle(places)
-        for place in places * _TRIES:
+        # Most attempts to replace a number in a sentence by one that no chunk has.
+        for place in places * 5:
             # A number of the same form and length; of the same century, where it may be a year.
             old = place[0]
             kept = 2 if len(old) == 4 and old[:2] in ("18", "19", "20") else 0
             new = old[:kept] + "".join(chance.choice("123456789") if c.isdigit() else c for c in old[kept:])
             if absent_terms(new, evidence):
                 return text[: place.start()] + new + text[place.end() :]
-    if (
-        detect_language("\n".join(chunk.text for chunk in chunks)[:_SAMPLE_CHARS]) != "de"
-    ):  # in German, every noun has a capital
+    # Number of characters from which the language is detected.
+    if detect_language("\n".join(chunk.text for chunk in chunks)[:500]) != "de":  # in German, every noun has a capital
         for text in firm():
             if found := find_names(text):
                 return text.replace(chance.choice(found), _invented_name(chance))

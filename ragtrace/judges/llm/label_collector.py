@@ -1,17 +1,41 @@
 """`LabelCollector`: asks the LLM for the labels of one call, at once or in steps that resist prompt injection.
 
-`fast`: one request for every twelve sentences. `careful`: a first request extracts the statements of the answer without
-showing a chunk, so that no chunk can hide a statement; then the statements are verified, ten at a time, with gold
-checks among them.
+**Data.** In: the call as prompts show it (`PromptInput`), and the fields of the judgement that the metrics read. Out:
+`Labels`, merged from all replies, from which `build_judgement` makes the judgement.
+
+**Steps.** `plan_requests` decides once which labels are asked for, and how. There are two kinds of labels, asked for
+only if a metric needs them: of the `answer` (its sentences and statements, and how well it answers) and of the `chunks`
+(whether they support the statements, are relevant, are contradicted, and whether the citations are right).
+
+    mode of asking   labels wanted        requests (kind of `LabelTask`)
+    at once          answer and chunks    `full`, one for every twelve sentences, with all chunks
+                     answer               `extract`, one for every twelve sentences
+                     chunks               `verify`, one, without statements
+    in steps         answer               first `extract`, one for every twelve sentences, without a chunk: so no
+                                          chunk can hide a statement
+                     chunks               then `verify`, one for each group of chunks and batch of statements, with
+                                          gold checks among the statements
+
+The mode `careful` always asks in steps, the mode `fast` only about a call that is too long for one request.
+
+**Where a change goes.** A further step: a `Step`, its condition in `plan_requests`, a block in `_collect_in_steps`.
+What every request shows: `_ask`. Asking again for one metric only: not here, as this module knows fields and no
+metrics; ask a second collector with fewer `needs`.
+
+**Invariants.** Requests of one step run concurrently, steps one after another. If a reply is cut off, each half of its
+sentences, or statements, is asked about. Asked at once, a request that fails raises its error. In steps, one that fails
+leaves the labels of the other, with the error in `Labels.failed`; if a retry may help or every step failed, it is
+raised, too. Statements have one number in all requests, their index in `Labels.extraction.statements`; the ids g1, g2,
+... are those of one request.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.judges.llm.chat import JudgeSession, ask_in_halves, run_concurrently
@@ -19,13 +43,18 @@ from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
 from ragtrace.judges.llm.label_reply import LabelReply, LabelTask, Verdict, label_prompt
 from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_verifications
 from ragtrace.judges.llm.prompt import group_by_size
-from ragtrace.judges.llm.prompt_input import AnswerUnit, PromptChunk, PromptInput
+from ragtrace.judges.llm.prompt_input import AnswerUnit, DistinctCitation, PromptChunk, PromptInput
 
 Mode: TypeAlias = Literal["fast", "careful"]
+Step: TypeAlias = Literal["answer", "chunks"]
+"""Kind of labels: of the answer, or of comparing it with the chunks. In steps, each kind is a step."""
 MOST_SENTENCES: Final = 12
 """Most sentences in one request: of more, models leave out some."""
 
 T = TypeVar("T")
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -33,15 +62,118 @@ class Labels:
     """Labels that the LLM gave to one call, merged from all requests about that call."""
 
     mode: Mode
+    """How the labels were asked for: `fast` at once, `careful` in steps."""
     extraction: LabelReply = field(default_factory=LabelReply)
     """Labels of the answer, merged from all requests that showed a part of the answer."""
     verification: Verification = field(default_factory=Verification)
-    failed: dict[Literal["answer", "chunks"], JudgeError] = field(
-        default_factory=dict[Literal["answer", "chunks"], JudgeError]
-    )
+    failed: dict[Step, JudgeError] = field(default_factory=dict[Step, JudgeError])
     """Error of each step that failed for a reason that a retry does not change."""
     suspect: bool = False
     """Whether gold checks, which are statements with a known label, got wrong labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPlan:
+    """Which labels of a call the LLM is asked for, and how."""
+
+    steps: frozenset[Step]
+    """Kinds of labels that are asked for; none: no request is made."""
+    only_statements: bool
+    """Whether the chunks are only asked about to verify statements: not at all, then, if the answer makes none."""
+    in_steps: bool
+    """Whether the kinds of labels are asked for one after the other, rather than in one request."""
+    with_gold_checks: bool
+    """Whether statements with known labels are mixed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStatement:
+    """Checkable statement that the LLM extracted from the answer."""
+
+    index: int
+    """Index in `Labels.extraction.statements`."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenStatements:
+    """Statements that one request gives the LLM to verify: those of the answer, and gold checks, which look alike."""
+
+    by_id: Mapping[str, AnswerStatement | GoldCheck]
+    """Statements by their id in the request: g1, g2, ..."""
+
+    @classmethod
+    def numbered(cls, statements: Iterable[AnswerStatement | GoldCheck]) -> GivenStatements:
+        """Give *statements*, in their order, the ids g1, g2, ..."""
+        return cls({f"g{number}": statement for number, statement in enumerate(statements, 1)})
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Text of each statement, by id."""
+        return {key: statement.text for key, statement in self.by_id.items()}
+
+    @property
+    def gold_check_ids(self) -> frozenset[str]:
+        """Ids of the gold checks."""
+        return frozenset(key for key, statement in self.by_id.items() if isinstance(statement, GoldCheck))
+
+    def fails_gold_check(self, reply: LabelReply) -> bool:
+        """Return whether the LLM labelled a gold check wrongly, or not at all."""
+        checks = {key: statement for key, statement in self.by_id.items() if isinstance(statement, GoldCheck)}
+        return any(check.failed(reply.given[key]) for key, check in checks.items())
+
+    def verdicts(self, reply: LabelReply) -> list[tuple[int, Verdict]]:
+        """Return the verdict on each statement of the answer, with the index of the statement."""
+        return [
+            (statement.index, _proven(reply.given[key]))
+            for key, statement in self.by_id.items()
+            if isinstance(statement, AnswerStatement)
+        ]
+
+
+def _proven(verdict: Verdict) -> Verdict:
+    """Return *verdict*, or that nothing was found if its label has no evidence, even after a repair."""
+    return replace(verdict, support="not_found", evidence=()) if verdict.unverified else verdict
+
+
+class _VerifiedBatch(NamedTuple):
+    """Reply to one request that verified a batch of statements, with its verdicts by index of the statement."""
+
+    reply: LabelReply
+    verdicts: list[tuple[int, Verdict]]
+
+
+# --- decision --------------------------------------------------------------------------------------------------------
+
+
+def plan_requests(
+    source: PromptInput, needs: frozenset[str], mode: Mode, max_chars: int, with_gold_checks: bool | None
+) -> LabelPlan:
+    """Decide which labels of a call are asked for, and how.
+
+    Args:
+        source: the call as the model is shown it.
+        needs: fields of the judgement that the metrics read.
+        mode: how the labels are asked for.
+        max_chars: most characters of one request; a longer call is asked about in steps.
+        with_gold_checks: mix in statements with known labels; None: when asking in steps.
+    """
+    need_chunks = needs & {"claims", "chunks", "citations"}
+    steps: set[Step] = set()
+    if source.sentences and needs - {"chunks"}:
+        steps.add("answer")
+    if source.chunks and need_chunks and (source.sentences or "chunks" in needs):
+        steps.add("chunks")
+    in_steps = mode == "careful" or source.chars > max_chars
+    return LabelPlan(
+        steps=frozenset(steps),
+        only_statements=need_chunks == frozenset({"claims"}),
+        in_steps=in_steps,
+        with_gold_checks=in_steps if with_gold_checks is None else with_gold_checks,
+    )
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
 
 
 class LabelCollector:
@@ -74,187 +206,178 @@ class LabelCollector:
         self._session, self._source, self._chance = session, source, chance
         self._mode: Mode = mode
         self._statements_per_call, self._max_chars = statements_per_call, max_chars
-        of_chunks = needs & {"claims", "chunks", "citations"}
-        self._asks_answer = bool(source.sentences and needs - {"chunks"})
-        self._asks_chunks = bool(source.chunks and of_chunks and (source.sentences or "chunks" in needs))
-        self._statements_only = of_chunks == frozenset({"claims"})
-        # In steps, missing evidence and a quote that does not occur where it should are worth a repair, too.
-        self._in_steps = mode != "fast" or source.chars > max_chars
-        self._with_gold_checks = self._in_steps if with_gold_checks is None else with_gold_checks
-        self._fails_gold_checks = False
-        """Whether the LLM has failed a gold check: a test statement whose correct label is known."""
+        self._plan = plan_requests(source, needs, mode, max_chars, with_gold_checks)
+        self._failed_gold_check = False
+        """Whether the LLM has labelled a gold check wrongly in any reply so far."""
 
     async def collect(self) -> Labels:
         """Ask the LLM for the labels of the call that the metrics need, and return these labels.
 
         Raises:
-            JudgeError: asking again may help, or no label was found at all.
+            JudgeError: asking again may help, or every step of the plan was asked for and failed.
         """
-        if not (self._asks_answer or self._asks_chunks):
+        if not self._plan.steps:
             return Labels(self._mode)
-        return await (self._ask_in_steps() if self._in_steps else self._ask_at_once())
-
-    async def _ask(self, task: LabelTask) -> LabelReply:
-        return (await self._session.ask(label_prompt(task, prove=self._in_steps))).reply
-
-    # --- fast --------------------------------------------------------------------------------------------------------
-
-    async def _ask_at_once(self) -> Labels:
-        """Ask the LLM for all labels at once, with one request per twelve sentences of the answer.
-
-        If a reply is cut off, each half of its sentences is asked about.
-        """
-        source = self._source
-        if not self._asks_answer:
-            turns = source.earlier_turns
-            task = LabelTask("verify", source.query, chunks=source.chunks, parts=source.sentences, earlier_turns=turns)
-            replies = [await self._ask(task)]
-        else:
-            ask = self._request_labels if self._asks_chunks else self._extract
-            replies = await self._ask_in_groups(ask, [source.sentences])
-        extracted = merge_extractions(replies)
-        # A full reply has its verdicts at its statements; the statements of all replies are numbered in one sequence.
-        verdicts = [(index, statement.verdict) for index, statement in enumerate(extracted.statements or ())]
-        return Labels("fast", extracted, merge_verifications(replies, verdicts), suspect=self._fails_gold_checks)
-
-    async def _request_labels(self, units: Sequence[AnswerUnit]) -> LabelReply:
-        """Ask the LLM, in one request, for all labels of *units*, which are sentences of the answer."""
-        source = self._source
-        shown = {unit.id for unit in units} | {part.id for part in source.parts or ()}
-        checks = {f"g{number}": check for number, check in enumerate(self._gold_checks(source.chunks), 1)}
-        reply = await self._ask(
-            LabelTask(
-                "full",
-                source.query,
-                sentences=tuple(units),
-                chunks=source.chunks,
-                citations=tuple(cited for cited in source.citations if cited.id and cited.unit_id in shown),
-                parts=source.parts or (),
-                given={key: check.text for key, check in checks.items()},
-                gold_checks=frozenset(checks),
-                earlier_turns=source.earlier_turns,
-            )
-        )
-        self._note_gold_checks(checks, reply)
-        return reply
-
-    async def _ask_in_groups(
-        self, ask: Callable[[Sequence[AnswerUnit]], Awaitable[LabelReply]], packs: Sequence[Sequence[AnswerUnit]]
-    ) -> list[LabelReply]:
-        """Call *ask* with groups of at most `MOST_SENTENCES` sentences, and return the LLM's replies in order."""
-        groups = [group for pack in packs for group in split_evenly(pack, MOST_SENTENCES)]
-        replies = await run_concurrently([ask_in_halves(ask, group) for group in groups])
-        return [reply for group in replies for reply in group]
-
-    # --- careful ----------------------------------------------------------------------------------------------------
-
-    async def _ask_in_steps(self) -> Labels:
-        """Ask the LLM first to extract the statements of the answer, then to verify them against the chunks."""
-        labels = Labels("careful")
-        if self._asks_answer:
-            packs = list(group_by_size(self._source.sentences, self._max_chars))
-            try:
-                labels.extraction = merge_extractions(await self._ask_in_groups(self._extract, packs))
-            except JudgeError as error:
-                self._note_failure(labels, "answer", error)
-        extracted = labels.extraction.statements or []
-        checkable = {index: one.text for index, one in enumerate(extracted) if one.checkable and one.text}
-        if self._asks_chunks and (checkable or not self._statements_only):
-            try:
-                labels.verification = await self._verify_all(checkable)
-            except JudgeError as error:
-                self._note_failure(labels, "chunks", error)
-        labels.suspect = self._fails_gold_checks
+        labels = await (self._collect_in_steps() if self._plan.in_steps else self._collect_at_once())
+        labels.suspect = self._failed_gold_check
         return labels
 
-    def _note_failure(self, labels: Labels, step: Literal["answer", "chunks"], error: JudgeError) -> None:
-        """Store the error of a failed step in *labels*, and raise it if a retry may help or all steps have failed.
+    # --- at once: one request for both kinds of labels ---------------------------------------------------------------
 
-        Args:
-            labels: the labels that have been collected so far.
-            step: the requests that failed: those about the answer, or those that compare statements with chunks.
-            error: the error.
-        """
+    async def _collect_at_once(self) -> Labels:
+        if "answer" not in self._plan.steps:
+            replies = [await self._label_chunks()]
+        else:
+            ask = self._label_all if "chunks" in self._plan.steps else self._extract
+            replies = await self._ask_about_sentences(ask)
+        extraction = merge_extractions(replies)
+        # A full reply has its verdicts at its statements; the statements of all replies are numbered in one sequence.
+        verdicts = [(index, statement.verdict) for index, statement in enumerate(extraction.statements or ())]
+        return Labels("fast", extraction, merge_verifications(replies, verdicts))
+
+    async def _label_chunks(self) -> LabelReply:
+        """Ask the LLM, in one request, to compare the chunks with the whole answer, of which no label is wanted."""
+        return await self._ask(LabelTask("verify", chunks=self._source.chunks, parts=self._source.sentences))
+
+    async def _label_all(self, sentences: Sequence[AnswerUnit]) -> LabelReply:
+        """Ask the LLM, in one request, for the labels of *sentences*, of their statements and of all chunks."""
+        source = self._source
+        shown = {unit.id for unit in (*sentences, *(source.parts or ()))}
+        task = LabelTask(
+            "full",
+            sentences=tuple(sentences),
+            chunks=source.chunks,
+            citations=tuple(cited for cited in source.citations if cited.id and cited.unit_id in shown),
+            parts=source.parts or (),
+        )
+        return await self._ask(task, GivenStatements.numbered(self._new_gold_checks(source.chunks)))
+
+    # --- in steps: the answer, then the chunks -----------------------------------------------------------------------
+
+    async def _collect_in_steps(self) -> Labels:
+        labels = Labels("careful")
+        if "answer" in self._plan.steps:
+            try:
+                labels.extraction = merge_extractions(await self._ask_about_sentences(self._extract))
+            except JudgeError as error:
+                self._keep_or_raise(error, "answer", labels)
+        statements = _checkable_statements(labels.extraction)
+        if "chunks" in self._plan.steps and (statements or not self._plan.only_statements):
+            try:
+                labels.verification = await self._verify_all(statements)
+            except JudgeError as error:
+                self._keep_or_raise(error, "chunks", labels)
+        return labels
+
+    def _keep_or_raise(self, error: JudgeError, step: Step, labels: Labels) -> None:
+        """Keep the error of a failed step in *labels*, or raise it if a retry may help or every step has failed."""
         labels.failed[step] = error
-        if error.retryable or len(labels.failed) == self._asks_answer + self._asks_chunks:
+        if error.retryable or len(labels.failed) == len(self._plan.steps):
             raise error
 
-    async def _extract(self, units: Sequence[AnswerUnit]) -> LabelReply:
-        source = self._source
-        return await self._ask(
-            LabelTask("extract", source.query, sentences=tuple(units), earlier_turns=source.earlier_turns)
-        )
+    async def _extract(self, sentences: Sequence[AnswerUnit]) -> LabelReply:
+        """Ask the LLM, in one request, for the labels of *sentences* and their statements, without a chunk."""
+        return await self._ask(LabelTask("extract", sentences=tuple(sentences)))
 
-    async def _verify_all(self, texts: Mapping[int, str]) -> Verification:
-        """Ask the LLM to verify every statement against every chunk."""
-        order = list(texts)
+    async def _verify_all(self, statements: Sequence[AnswerStatement]) -> Verification:
+        """Ask the LLM to verify every statement against every chunk, and for the labels of chunks and citations."""
         most = self._statements_per_call
-        batches = [order[at : at + most] for at in range(0, len(order), most)] or [[]]
-        works = [
-            ask_in_halves(partial(self._verify, group, texts, batches[0][:1]), batch)
-            for group in group_by_size(self._source.chunks, self._max_chars)
+        # Without statements there is one empty batch: chunks and citations have labels of their own.
+        batches = [statements[at : at + most] for at in range(0, len(statements), most)] or [statements]
+        requests = [
+            ask_in_halves(partial(self._verify, chunks, statements[:1]), batch)
+            for chunks in group_by_size(self._source.chunks, self._max_chars)
             for batch in batches
         ]
-        done = [result for results in await run_concurrently(works) for result in results]
-        return merge_verifications([reply for reply, _ in done], [pair for _, pairs in done for pair in pairs])
+        verified = [batch for halves in await run_concurrently(requests) for batch in halves]
+        return merge_verifications(
+            [batch.reply for batch in verified], [verdict for batch in verified for verdict in batch.verdicts]
+        )
 
     async def _verify(
-        self,
-        chunks: Sequence[PromptChunk],
-        texts: Mapping[int, str],
-        first: Sequence[int],
-        batch: Sequence[int],
-    ) -> tuple[LabelReply, list[tuple[int, Verdict]]]:
+        self, chunks: Sequence[PromptChunk], first: Sequence[AnswerStatement], batch: Sequence[AnswerStatement]
+    ) -> _VerifiedBatch:
         """Ask the LLM, in one request, to verify the statements of *batch* against *chunks*.
 
-        The citations go with the batch that begins with *first*.
-
         Args:
-            texts: statements by their index.
+            chunks: one group of chunks.
+            first: the first of all statements, in a sequence; empty if there are none. The request whose batch begins
+                with it asks about the citations, too: so each citation is in one request for each group of chunks, also
+                where a batch is asked about in halves.
+            batch: statements; empty only if there are none at all.
         """
         source = self._source
-        mixed: list[int | GoldCheck] = list(batch)
-        for check in self._gold_checks(chunks):
-            mixed.insert(self._chance.randint(0, len(mixed)), check)
-        given = {f"g{number}": item for number, item in enumerate(mixed, 1)}
-        checks = {key: item for key, item in given.items() if isinstance(item, GoldCheck)}
-        known = {chunk.id for chunk in chunks}
-        cites = list(batch[:1]) == list(first)
-        citations = tuple(cited for cited in source.citations if cites and cited.chunk_id in known)
+        citations = self._citations_of(chunks) if batch[:1] == first else ()
         citing = {cited.unit_id for cited in citations}
-        reply = await self._ask(
-            LabelTask(
-                "verify",
-                source.query,
-                chunks=tuple(chunks),
-                citations=citations,
-                # Without statements, compare the chunks with the sentences: else no chunk could be found contradicted.
-                parts=tuple(u for u in source.parts or source.sentences if u.id in citing)
-                if texts
-                else source.sentences,
-                given={key: item.text if isinstance(item, GoldCheck) else texts[item] for key, item in given.items()},
-                gold_checks=frozenset(checks),
-                earlier_turns=source.earlier_turns,
-            )
+        # Without statements, compare the chunks with the sentences: else no chunk could be found contradicted.
+        parts = (
+            tuple(unit for unit in source.parts or source.sentences if unit.id in citing) if batch else source.sentences
         )
-        self._note_gold_checks(checks, reply)
-        verdicts: list[tuple[int, Verdict]] = []
-        for key, item in given.items():
-            verdict = reply.given[key]
-            if not isinstance(item, GoldCheck):
-                # A label without evidence after a repair is not believed.
-                proven = replace(verdict, support="not_found", evidence=()) if verdict.unverified else verdict
-                verdicts.append((item, proven))
-        return reply, verdicts
+        task = LabelTask("verify", chunks=tuple(chunks), citations=citations, parts=parts)
+        given = GivenStatements.numbered(self._with_gold_checks(batch, chunks))
+        reply = await self._ask(task, given)
+        return _VerifiedBatch(reply, given.verdicts(reply))
 
-    def _gold_checks(self, chunks: Sequence[PromptChunk]) -> tuple[GoldCheck, ...]:
-        return gold_checks(chunks, self._chance) if self._with_gold_checks else ()
+    def _citations_of(self, chunks: Sequence[PromptChunk]) -> tuple[DistinctCitation, ...]:
+        known = {chunk.id for chunk in chunks}
+        return tuple(cited for cited in self._source.citations if cited.chunk_id in known)
 
-    def _note_gold_checks(self, checks: Mapping[str, GoldCheck], reply: LabelReply) -> None:
-        self._fails_gold_checks |= any(check.failed(reply.given[key]) for key, check in checks.items())
+    # --- both --------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, task: LabelTask, given: GivenStatements | None = None) -> LabelReply:
+        """Send the request *task* to the LLM, and return the labels in its reply.
+
+        Args:
+            task: the request, without what every request shows: the query and the earlier turns.
+            given: statements to verify; None: there are none.
+        """
+        given = given or GivenStatements({})
+        task = replace(
+            task,
+            query=self._source.query,
+            given=given.texts,
+            gold_checks=given.gold_check_ids,
+            earlier_turns=self._source.earlier_turns,
+        )
+        # In steps, missing evidence and a quote that does not occur where it should are worth a repair, too.
+        reply = (await self._session.ask(label_prompt(task, prove=self._plan.in_steps))).reply
+        self._failed_gold_check |= given.fails_gold_check(reply)
+        return reply
+
+    async def _ask_about_sentences(
+        self, ask: Callable[[Sequence[AnswerUnit]], Awaitable[LabelReply]]
+    ) -> list[LabelReply]:
+        """Call *ask* with groups of at most `MOST_SENTENCES` sentences, and return the LLM's replies in order."""
+        groups = [
+            group
+            for sentences in group_by_size(self._source.sentences, self._max_chars)
+            for group in _split_evenly(sentences, MOST_SENTENCES)
+        ]
+        replies = await run_concurrently([ask_in_halves(ask, group) for group in groups])
+        return [reply for halves in replies for reply in halves]
+
+    def _with_gold_checks(
+        self, batch: Sequence[AnswerStatement], chunks: Sequence[PromptChunk]
+    ) -> list[AnswerStatement | GoldCheck]:
+        """Return the statements of *batch* with gold checks about *chunks* at random places among them."""
+        mixed: list[AnswerStatement | GoldCheck] = list(batch)
+        for check in self._new_gold_checks(chunks):
+            mixed.insert(self._chance.randint(0, len(mixed)), check)
+        return mixed
+
+    def _new_gold_checks(self, chunks: Sequence[PromptChunk]) -> tuple[GoldCheck, ...]:
+        return gold_checks(chunks, self._chance) if self._plan.with_gold_checks else ()
 
 
-def split_evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:
+def _checkable_statements(extraction: LabelReply) -> list[AnswerStatement]:
+    return [
+        AnswerStatement(index, statement.text)
+        for index, statement in enumerate(extraction.statements or ())
+        if statement.checkable and statement.text
+    ]
+
+
+def _split_evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:
     """Split *items*, in order, into the fewest groups of at most *most* items, all of about equal size."""
     groups = -(-len(items) // most)
     size = -(-len(items) // max(1, groups))

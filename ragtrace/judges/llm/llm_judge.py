@@ -181,7 +181,9 @@ class LLMJudge:
         if REFERENCE in needs:
             judgement = await self._with_reference_contexts(call, judgement, session)
         wanted = [metric for metric in self._metrics or () if metric.needs & EXTRA_FIELDS]
-        judgement = await add_extra_labels(session, call, judgement, wanted)
+        if wanted:
+            source = prepare_input(call, self._requests.max_chunk_chars)
+            judgement = await add_extra_labels(session, source, call, judgement, wanted)
         if failed is not None and session.cost.n_calls == asked:
             raise failed  # no other request was made: the error says more than a reason for each label
         return judgement

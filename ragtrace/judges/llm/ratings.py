@@ -25,8 +25,6 @@ from ragtrace.judges.llm.reply_reader import ReplyReader, one_line, shorten_valu
 SAMPLING_TEMPERATURE: Final = 1.0
 LEAST_PROBABILITY: Final = 0.01
 """Lowest probability of a token that counts as a candidate for the rating."""
-_ROUNDING: Final = 0.01
-"""Excess over 1 that the sum of probabilities may have, since servers round."""
 _FEWEST_STEPS: Final = 2
 _MOST_STEPS: Final = 6
 _STEPS: Final = object_with(steps=strings())
@@ -228,7 +226,8 @@ def weighted_rating(
     logprobs = dict(candidates)
     if not all(logprob <= 0 for logprob in logprobs.values()):
         return None
-    if math.fsum(map(math.exp, logprobs.values())) > 1 + _ROUNDING:
+    # Excess over 1 that the sum of probabilities may have, since servers round.
+    if math.fsum(map(math.exp, logprobs.values())) > 1 + 0.01:
         return None
     labels = {f"{before}{score}{after}": score for score in range(low, high + 1)}
     likely = {text: p for text, logprob in logprobs.items() if (p := math.exp(logprob)) >= LEAST_PROBABILITY}

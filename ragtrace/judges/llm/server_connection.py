@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.judges.llm.server_errors import ServerError
+from ragtrace.system.forks import PerProcess
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -44,8 +45,6 @@ _REQUEST_HEADERS: Final = {
     "X-Stainless-Raw-Response": "stream",  # the client returns before it has read the body
 }
 
-_abandoned: list[object] = []
-"""HTTP clients of the parent process, never deleted after a fork: that could touch the sockets both processes have."""
 _in_request: ContextVar[bool] = ContextVar("ragtrace_judge_request", default=False)
 
 
@@ -54,7 +53,6 @@ class _LoopClient:
     """Client by which one asyncio event loop sends requests to an LLM server."""
 
     loop: asyncio.AbstractEventLoop
-    pid: int
     client: AsyncOpenAI
     closer: AsyncGenerator[None, None]
     """Generator that closes the client when it is closed, as an event loop does with open generators when it ends."""
@@ -94,7 +92,8 @@ class ServerConnection:
         self._transport: Transport = transport
         self._make, self._spare = client, None if client is None else _checked_client(client)
         self._client_url = "" if self._spare is None else str(self._spare.base_url).rstrip("/")
-        self._clients: dict[int, _LoopClient] = {}
+        # Deleting a client of the parent process could touch the sockets that both processes have.
+        self._clients: PerProcess[dict[int, _LoopClient]] = PerProcess(dict, keeps_parents=True)
 
     @property
     def server(self) -> str:
@@ -133,7 +132,11 @@ class ServerConnection:
             raise failure from (error.__cause__ if failure is error else error)
 
     def _keys_of_clients(self) -> list[str]:
-        return [key for found in self._clients.values() if isinstance(key := getattr(found.client, "api_key", ""), str)]
+        return [
+            key
+            for found in self._clients.get().values()
+            if isinstance(key := getattr(found.client, "api_key", ""), str)
+        ]
 
     async def _post(self, client: AsyncOpenAI, path: str, body: Mapping[str, object]) -> bytes:
         import openai
@@ -167,16 +170,15 @@ class ServerConnection:
             with suppress(RuntimeError):  # no thread can be started any more: the process is ending
                 await asyncio.to_thread(import_module, "openai")  # the import can take a second
         loop = asyncio.get_running_loop()
-        found = self._clients.get(id(loop))
-        if found is not None and found.loop is loop and found.pid == os.getpid():
+        clients = self._clients.get()
+        found = clients.get(id(loop))
+        if found is not None and found.loop is loop:
             return found.client
-        for key, old in list(self._clients.items()):
-            if old.pid != os.getpid():
-                _abandoned.append(self._clients.pop(key, None))
-            elif old.loop.is_closed():
-                self._clients.pop(key, None)
+        for key, old in list(clients.items()):
+            if old.loop.is_closed():
+                clients.pop(key, None)
         client = self._new_client()
-        made = self._clients[id(loop)] = _LoopClient(loop, os.getpid(), client, _close_at_end(client))
+        made = clients[id(loop)] = _LoopClient(loop, client, _close_at_end(client))
         await made.closer.__anext__()
         return client
 
@@ -191,8 +193,8 @@ class ServerConnection:
 
     async def aclose(self) -> None:
         """Close the connections to the server that the running event loop has opened."""
-        found = self._clients.pop(id(asyncio.get_running_loop()), None)
-        if found is not None and found.pid == os.getpid():
+        found = self._clients.get().pop(id(asyncio.get_running_loop()), None)
+        if found is not None:
             await found.closer.aclose()
 
 

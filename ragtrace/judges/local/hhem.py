@@ -18,7 +18,7 @@ from typing import Any, Final
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.judges.local.scorer import OFFERED, Pair, judge_consistency
-from ragtrace.system.forks import call_in_child
+from ragtrace.system.forks import PerProcess
 
 _VECTARA: Final = "vectara/hallucination_evaluation_model"
 _FOUNDATION: Final = "google/flan-t5-base"
@@ -29,10 +29,6 @@ _PROMPT: Final = (
 _CONSISTENT: Final = frozenset("consistent entailment entailed supported factual faithful".split())
 _UNNAMED: Final = "label_"
 _BATCH: Final = 8
-_RELATIVE_TOKENS: Final = 2_048
-"""Token limit of a model with relative positions, which could read more, in a time that grows with the square."""
-_MOST_TOKENS: Final = 100_000
-"""Highest credible limit of a tokenizer: a higher one means that the tokenizer knows none."""
 
 
 class HHEM:
@@ -78,11 +74,7 @@ class HHEM:
         self._model, self._device, self._label, self._local_only = str(model), device, label, local_only
         self._max_tokens = max_tokens
         self._loaded: _LoadedModel | None = None
-        self._reset()
-        call_in_child(self._reset)
-
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = PerProcess(threading.Lock)
 
     @property
     def version(self) -> str:
@@ -99,7 +91,7 @@ class HHEM:
         Raises:
             JudgeError: the model cannot be loaded ("unavailable").
         """
-        with self._lock:
+        with self._lock.get():
             self._load()
 
     def judge(self, call: RagCall) -> Judgement:
@@ -110,7 +102,7 @@ class HHEM:
         Raises:
             JudgeError: the model cannot be loaded ("unavailable"), or gives no probability.
         """
-        with self._lock:  # several calls at a time would only share the same cores
+        with self._lock.get():  # several calls at a time would only share the same cores
             loaded = self._load()
             return judge_consistency(call, loaded.scores, loaded.fits)
 
@@ -159,7 +151,8 @@ def _load(name: str, device: str | None, max_tokens: int | None, label: str | in
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     described: dict[str, Any] = transformers.PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
     if any(str(architecture).startswith("HHEMv2") for architecture in described.get("architectures") or ()):
-        return _load_t5_encoder(name, described, place, max_tokens or _RELATIVE_TOKENS, local)
+        # Token limit of a model with relative positions, which could read more, in a time that grows with the square.
+        return _load_t5_encoder(name, described, place, max_tokens or 2_048, local)
     network = transformers.AutoModelForSequenceClassification.from_pretrained(name, local_files_only=local)
     tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
     column = _consistent_output(network.config, label)
@@ -252,5 +245,6 @@ def _max_tokens(config: Any, tokenizer: Any) -> int:
     positions = getattr(config, "max_position_embeddings", None)
     if positions and "roberta" in str(getattr(config, "model_type", "")):
         positions -= 2  # two positions are reserved by the model
-    said = [length for length in (positions, tokenizer.model_max_length) if length and length < _MOST_TOKENS]
+    # Highest credible limit of a tokenizer: a higher one means that the tokenizer knows none.
+    said = [length for length in (positions, tokenizer.model_max_length) if length and length < 100_000]
     return min(said, default=512)

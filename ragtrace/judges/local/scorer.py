@@ -166,11 +166,11 @@ def join_into_windows(texts: Sequence[str], fits: Callable[[str], bool]) -> list
             found.append(window)
         window = text if fits(text) else ""
         if not window:
-            found.extend(_split(text, fits))
+            found.extend(split_at_sentences(text, fits))
     return [*found, window] if window else found
 
 
-def _split(text: str, fits: Callable[[str], bool]) -> Iterator[str]:
+def split_at_sentences(text: str, fits: Callable[[str], bool]) -> Iterator[str]:
     """Split *text* at sentence ends into windows that the model can read at once.
 
     Each window begins with the last sentence of the one before, where that fits.

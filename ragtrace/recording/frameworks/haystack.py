@@ -277,7 +277,7 @@ class _ListeningTracer(ProxyTracer):
                 listener.end(run)
             finally:
                 if token is not None:
-                    _reset(token)
+                    _leave_run(token)
 
     def current_span(self) -> Any | None:
         """Return the application's current span, wrapped so that the listener sees its inputs and outputs."""
@@ -285,7 +285,7 @@ class _ListeningTracer(ProxyTracer):
         return span if span is None or run is None or _listener is None else _ObservedSpan(span, run, _listener)
 
 
-def _reset(token: Any) -> None:
+def _leave_run(token: Any) -> None:
     try:
         _current.reset(token)
     except ValueError:  # a generator that another task or thread has closed

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from ragtrace.capture import find_query
 from ragtrace.capture.arguments import FunctionArguments
+from ragtrace.core import semconv
 from ragtrace.core.step import FINDING_KINDS, StepKind
 from ragtrace.recording.drivers import settle
 from ragtrace.recording.invocation import Invocation
@@ -29,7 +30,7 @@ from ragtrace.recording.recorder import (
 )
 from ragtrace.system import framework_runs
 from ragtrace.system.faults import faults, guarded
-from ragtrace.system.forks import call_in_child
+from ragtrace.system.forks import PerProcess
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -144,12 +145,7 @@ class FrameworkRuns:
         for kind, function in self._functions.items():
             function.function_name = f"{framework} ({kind})"
         self._runs: dict[Hashable, Run] = {}
-        self.reset()
-        call_in_child(self.reset)
-
-    def reset(self) -> None:
-        """Replace the lock, which a fork may have copied while it was held."""
-        self._lock = threading.RLock()
+        self._lock = PerProcess(threading.RLock)
 
     def begin(
         self,
@@ -386,7 +382,7 @@ class FrameworkRuns:
         """
         while run is not None:
             if run.recorder is None and run.kind == "workflow" and run.spec is not None:
-                with self._lock:
+                with self._lock.get():
                     self._record(run)
             if run.recorder is not None:
                 return run.recorder
@@ -416,7 +412,7 @@ class FrameworkRuns:
                 return
             outside = _inner_context(around.current)
         recorder = StepRecorder(runtime, spec, (), run.arguments, False)
-        recorder.step.by_listener = True
+        recorder.step.instrumentation = semconv.SCOPE
         if recorder.begin(outside, run.started) is not None:
             run.invocation = Invocation(recorder)
             run.recorder = recorder

@@ -1,1 +1,1 @@
-"""Export of telemetry: OpenTelemetry providers, bounded queues before the backends, and their reset after a fork."""
+"""Export of telemetry: OpenTelemetry providers, and bounded queues before the backends."""

@@ -149,10 +149,6 @@ class Outbox(Generic[T]):
         self._receiver, self._capacity, self._most_bytes, self._clock = receiver, capacity, most_bytes, clock
         self._patience, self._most_tries = patience, most_tries
         self._batch_seconds, self._send_seconds = batch_seconds, send_seconds
-        self.reset()
-
-    def reset(self) -> None:
-        """Empty the delivery queue in a forked child, where items and delivery thread belong to the parent."""
         # Re-entrant: garbage collection may end a stream, and with it a call, at any allocation.
         self._changed = threading.Condition(threading.RLock())
         self._queue: list[tuple[float, int, _Entry[T]]] = []

@@ -20,18 +20,18 @@ from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.settings import DEFAULT, Settings
 from ragtrace.core.types import Signals
-from ragtrace.system.faults import log_safely
+from ragtrace.system.faults import faults, log_safely
+from ragtrace.system.forks import PerProcess
 from ragtrace.system.installation import EXPORTERS, find_exporter, installed_exporters, installed_version
-from ragtrace.telemetry.export.after_fork import (
-    COLLECT_MS,
+from ragtrace.telemetry.export.own_meters import COLLECT_MS, OwnMeters, SharedMeters, with_new_identity
+from ragtrace.telemetry.export.telemetry import (
     EVENTS,
     SPANS,
-    ChildRenewal,
-    OwnMeters,
-    SharedMeters,
-    with_new_identity,
+    BoundedProcessor,
+    ExportQueueCounts,
+    RetryingExporter,
+    Telemetry,
 )
-from ragtrace.telemetry.export.telemetry import BoundedProcessor, ExportQueueCounts, RetryingExporter, Telemetry
 from ragtrace.telemetry.spans.fast import FastTracer, fast_tracer
 from ragtrace.telemetry.spans.hold import HoldProcessor
 from ragtrace.telemetry.spans.span_providers import OwnTracerProvider, drops_children
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from opentelemetry._logs import LoggerProvider
-    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.metrics import Meter, MeterProvider
     from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
+    from opentelemetry.sdk.metrics.export import MetricReader
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import TracerProvider as AnyTracerProvider
@@ -74,29 +75,39 @@ def build_telemetry(
     tracers: Any = tracer_provider or (None if ours else _process_provider("tracer"))
     meters = meter_provider or (None if ours else _process_provider("meter"))
     loggers = logger_provider or (None if ours else _process_provider("logger"))
-    make = _signals_maker(exporter, settings, os.environ)
+    process_signals = PerProcess(_made_in_each_process(_signals_maker(exporter, settings, os.environ)))
     # Read before the exporters are made, some of which start threads.
     sizes = _queue_size("OTEL_BSP_MAX_QUEUE_SIZE", 2048), _queue_size("OTEL_BLRP_MAX_QUEUE_SIZE", 8192)
-    signals = make()
-    # An exporter that the user made cannot be made anew in a forked child.
-    renewal = ChildRenewal(make if exporter is None or isinstance(exporter, str) else None)
+    signals = process_signals.get()
+    exporters: dict[str, RetryingExporter] = {}
     resource = _resource_of(settings, signals)
     own_tracers = None if tracers else OwnTracerProvider(resource)
-    hold = None if own_tracers is None else _add_own_hold_processor(own_tracers, signals, settings, renewal, sizes[0])
-    own_loggers = None if loggers or signals.logs is None else _own_loggers(signals, resource, renewal, sizes[1])
+    hold = (
+        None
+        if own_tracers is None
+        else _add_own_hold_processor(own_tracers, process_signals, settings, exporters, sizes[0])
+    )
+    own_loggers = None
+    if not loggers and signals.logs is not None:
+        own_loggers = _own_loggers(process_signals, resource, exporters, sizes[1])
     with_resource: Any = own_tracers or own_loggers
     current = None if with_resource is None else lambda: with_resource.resource
     own_meters = None
     if not meters and signals.metrics is not None:
-        own_meters = renewal.meters = OwnMeters(signals.metrics, resource, current or (lambda: resource))
+        own_meters = OwnMeters(
+            lambda: cast("MetricReader", process_signals.get().metrics), resource, current or (lambda: resource)
+        )
 
     named_dialects = settings.origins.get("dialects", DEFAULT) != DEFAULT
     release = installed_version()
     tracers, meters, loggers = tracers or own_tracers, meters or own_meters, loggers or own_loggers
     tracer = tracers.get_tracer(semconv.SCOPE, release)
+    find_meter: Callable[[], Meter] = partial(metrics.NoOpMeter, semconv.SCOPE)
+    if meters is not None:
+        find_meter = partial(meters.get_meter, semconv.SCOPE, release)
     telemetry = Telemetry(
         tracer,
-        metrics.NoOpMeter(semconv.SCOPE) if meters is None else meters.get_meter(semconv.SCOPE, release),
+        find_meter,
         None if loggers is None else loggers.get_logger(semconv.SCOPE, release),
         fast_tracer(tracer, release) if own_tracers is None else FastTracer(own_tracers, hold, release, private=True),
         owned=own_tracers is not None,
@@ -106,16 +117,12 @@ def build_telemetry(
         dialects=settings.dialects if named_dialects else signals.dialects or settings.dialects,
         flushes=_flushes(tracers, meters, loggers),
         shutdowns=[own.shutdown for own in (own_tracers, own_loggers, own_meters) if own is not None],
-        child_renewal=renewal,
+        exporters=exporters,
+        own_meters=own_meters,
         resource=current,
+        score_sink=signals.scores,
+        service=str(resource.attributes.get(semconv.SERVICE_NAME, "")),
     )
-    if signals.scores is not None:
-        from ragtrace.telemetry.export.score_poster import ScorePoster
-
-        service = str(resource.attributes.get(semconv.SERVICE_NAME, ""))
-        telemetry.posters.append(ScorePoster(signals.scores, service=service, evidence=settings.evidence))
-    if own_meters is not None:
-        renewal.on_renewal(lambda: setattr(telemetry, "meter", own_meters.get_meter(semconv.SCOPE, release)))
     if settings.evaluate_spans:
         from ragtrace.telemetry.spans.span_listener import listen
 
@@ -127,7 +134,7 @@ def build_telemetry(
                 "use the provider of the OpenTelemetry SDK"
             )
     if settings.set_global or settings.evaluate_spans:
-        shared = None if own_meters is None else SharedMeters(own_meters, renewal)
+        shared = None if own_meters is None else SharedMeters(own_meters)
         own_spans = own_tracers if signals.spans or settings.evaluate_spans else None
         providers = {"tracer": own_spans, "meter": shared, "logger": own_loggers}
         if not settings.set_global:
@@ -159,9 +166,26 @@ def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, s
     if callable(getattr(exporter, "export", None)):
         return lambda: Signals(spans=cast("SpanExporter", exporter))
     raise SettingsError(
-        f"exporter= must be a name, a SpanExporter or ragtrace.Signals, got {type(exporter).__name__}; "
+        f"exporter= must be a name, a SpanExporter or ragtrace.types.Signals, got {type(exporter).__name__}; "
         "write for instance exporter='otlp'"
     )
+
+
+def _made_in_each_process(make: Callable[[], Signals]) -> Callable[[], Signals]:
+    """Return a function that calls *make*, whose failure in a forked child is counted: its parent's exporters serve."""
+    made: list[Signals] = []
+
+    def signals() -> Signals:
+        if not made:
+            made.append(make())
+            return made[0]
+        try:
+            return make()
+        except Exception as error:
+            faults.record("exporters of a forked process", error)
+            return made[0]
+
+    return signals
 
 
 def _load(point: EntryPoint) -> Callable[[Mapping[str, str]], Signals]:
@@ -172,7 +196,7 @@ def _load(point: EntryPoint) -> Callable[[Mapping[str, str]], Signals]:
             raise
         raise SettingsError(
             f"the exporter {point.name!r} is in the package {EXPORTERS}, which is not installed; copy it where the "
-            "package ragtrace is, or pass an OpenTelemetry SpanExporter or ragtrace.Signals as exporter="
+            "package ragtrace is, or pass an OpenTelemetry SpanExporter or ragtrace.types.Signals as exporter="
         ) from None
 
 
@@ -205,12 +229,17 @@ def _flush_metrics(flush: Callable[[float], object], timeout_millis: float) -> o
 
 
 def _add_own_hold_processor(
-    provider: OwnTracerProvider, signals: Signals, settings: Settings, renewal: ChildRenewal, limit: int
+    provider: OwnTracerProvider,
+    process_signals: PerProcess[Signals],
+    settings: Settings,
+    exporters: dict[str, RetryingExporter],
+    limit: int,
 ) -> HoldProcessor | None:
     """Add a `HoldProcessor`, which delays the export of root spans, to ragtrace's tracer provider.
 
-    Return the processor, or None if no spans are exported.
+    Return the processor, or None if no spans are exported. An exporter that exports batches is added to *exporters*.
     """
+    signals = process_signals.get()
     if signals.spans is None:
         return None
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
@@ -218,26 +247,29 @@ def _add_own_hold_processor(
     if signals.immediate:
         export: SpanProcessor = SimpleSpanProcessor(signals.spans)
     else:
-        queue = ExportQueueCounts(SPANS, limit, most_bytes=settings.queue_bytes // 8)
-        renewal.exporters[SPANS] = exporter = RetryingExporter(signals.spans, queue, renewal.renew)
+        queue = PerProcess(partial(ExportQueueCounts, SPANS, limit, most_bytes=settings.queue_bytes // 8))
+        exporters[SPANS] = exporter = RetryingExporter(lambda: process_signals.get().spans, queue)
         export = BoundedProcessor(BatchSpanProcessor(cast("Any", exporter), max_queue_size=limit), queue)
     hold = HoldProcessor(export, seconds=settings.hold_seconds, most_bytes=settings.queue_bytes // 8)
     provider.add_own_processor(hold)
     return hold
 
 
-def _own_loggers(signals: Signals, resource: Resource, renewal: ChildRenewal, limit: int) -> SdkLoggerProvider:
+def _own_loggers(
+    process_signals: PerProcess[Signals], resource: Resource, exporters: dict[str, RetryingExporter], limit: int
+) -> SdkLoggerProvider:
     from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
     from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, SimpleLogRecordProcessor
 
+    signals = process_signals.get()
     logs: Any = signals.logs
     provider = SdkLoggerProvider(resource=resource, shutdown_on_exit=False)
     if signals.immediate:
         provider.add_log_record_processor(SimpleLogRecordProcessor(logs))
         return provider
     # A call has several events. Half of the places are kept for the events of calls that are being scored.
-    queue = ExportQueueCounts(EVENTS, limit, reserve=limit // 2)
-    renewal.exporters[EVENTS] = exporter = RetryingExporter(logs, queue, renewal.renew)
+    queue = PerProcess(partial(ExportQueueCounts, EVENTS, limit, reserve=limit // 2))
+    exporters[EVENTS] = exporter = RetryingExporter(lambda: process_signals.get().logs, queue)
     batches = BatchLogRecordProcessor(cast("Any", exporter), max_queue_size=limit)
     provider.add_log_record_processor(cast("Any", BoundedProcessor(batches, queue)))
     return provider

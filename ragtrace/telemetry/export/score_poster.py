@@ -13,6 +13,7 @@ from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.system.faults import faults
+from ragtrace.system.part import Part
 from ragtrace.telemetry.export.outbox import Outbox
 from ragtrace.telemetry.scores.score_sender import ANNOTATORS, prevailing_results
 
@@ -32,7 +33,7 @@ _HEADLINES: Final = (
 )
 
 
-class ScorePoster:
+class ScorePoster(Part):
     """Observer of finished calls that queues their scores and posts them to one backend in the background.
 
     Each score is posted once by its id; see `Outbox` for bounds, retries and counts.
@@ -74,6 +75,14 @@ class ScorePoster:
                 continue
             size = _RECORD_BYTES + 2 * len(record.explanation or "")
             self.outbox.offer(record, size=size, key=record.id, delay=self._delay)
+
+    def flush(self, timeout: float) -> bool:
+        """Post all queued scores within *timeout* seconds, and return whether none was lost."""
+        return self.outbox.flush(timeout)
+
+    def close(self, timeout: float) -> bool:
+        """Post all queued scores within *timeout* seconds, refuse more, and return whether none was lost."""
+        return self.outbox.close(timeout)
 
     def post_feedback(self, feedback: Feedback) -> None:
         """Queue the user feedback *feedback*, to be posted to the backend.

@@ -8,38 +8,41 @@ exporter fails. `ExportQueueCounts` counts the items of such a queue, so that th
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core.types import Observer
 from ragtrace.span_reading.intake import span_bytes
 from ragtrace.system.faults import faults, log_safely
+from ragtrace.system.forks import PerProcess
+from ragtrace.system.part import Part
 from ragtrace.system.threads import run_all_bounded
-from ragtrace.telemetry.export.after_fork import SPANS, ChildRenewal
 from ragtrace.telemetry.spans.hold import without_releasing_held
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
     from opentelemetry.context import Context
-    from opentelemetry.metrics import Meter
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import Span
     from opentelemetry.trace import Tracer
 
     from ragtrace.core.feedback import Feedback
+    from ragtrace.core.score_sink import ScoreSink
+    from ragtrace.telemetry.export.own_meters import OwnMeters
     from ragtrace.telemetry.export.score_poster import ScorePoster
-    from ragtrace.telemetry.fast_meters import FastMeter
     from ragtrace.telemetry.spans.fast import FastTracer
 
+SPANS: Final = "spans"
+EVENTS: Final = "events"
 MAX_WAIT_SECONDS: Final = 60.0
 """Longest time without an answer of the backend before spans and events are counted as lost."""
 NOT_TAKEN: Final = "not taken by the backend"
@@ -57,10 +60,8 @@ An export that fails later did not reach the backend, and is tried again.
 _CALLS_AT_ONCE: Final = 16
 _ITEMS_OF_A_CALL: Final = 32
 """Generous number of spans and events that one call produces at once."""
-_STORES_SHARE: Final = 0.8
-"""Share of a shutdown's time limit, from 0 to 1, for score sinks and the history."""
-_parents: list[object] = []
-"""Exporters of the parent process, referenced here so that a forked child does not close their connections."""
+_LAST_SECONDS: Final = 0.03
+"""Time for the shutdown of the providers even when none is left."""
 
 
 class ExportQueueCounts:
@@ -89,10 +90,6 @@ class ExportQueueCounts:
         self.what, self.limit = what, limit
         self._reserve, self._patience, self._clock = reserve, patience, clock
         self._most_bytes = most_bytes
-        self.reset()
-
-    def reset(self) -> None:
-        """Reset the counts and the lock in a forked child, where both belong to the parent process."""
         # Re-entrant: the garbage collector may end a stream, and so its spans, while this thread holds the lock.
         self._lock = threading.RLock()
         self._queued = self._in_flight = 0
@@ -192,6 +189,13 @@ class ExportQueueCounts:
         )
 
 
+class _OpenExporter:
+    """Exporter of one process, and whether it is being closed."""
+
+    def __init__(self, exporter: Any) -> None:
+        self.exporter, self.closing, self.is_shut = exporter, threading.Event(), False
+
+
 class RetryingExporter:
     """Wrapper of a span or log exporter that retries failed batches while the backend is unavailable, and counts
     losses.
@@ -200,82 +204,77 @@ class RetryingExporter:
     "at least once", and backends tell spans by their ids.
 
     Args:
-        exporter: exporter of spans or of log records.
+        exporter: returns the exporter of spans or of log records for this process. A forked child, which must not use
+            its parent's connections, calls it again; the same exporter is then one that the user has made.
         queue: counts of the items in its batch processor's queue.
-        renew: called before the first export of a forked child, which must not use the parent's connections.
         pause: seconds between two tries.
         clock: monotonic seconds.
     """
 
     def __init__(
         self,
-        exporter: Any,
-        queue: ExportQueueCounts,
-        renew: Callable[[], None],
+        exporter: Callable[[], Any],
+        queue: PerProcess[ExportQueueCounts],
         *,
         pause: float = _PAUSE_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self.queue, self._renew, self._pause, self._clock = queue, renew, pause, clock
-        self._use(exporter)
+        self._queue, self._pause, self._clock = queue, pause, clock
+        self._opened = PerProcess(lambda: _OpenExporter(exporter()), keeps_parents=True)
+        self._opened.get()
 
-    def replace(self, exporter: Any) -> None:
-        """Use a new exporter in a forked child, in place of the one inherited from the parent process."""
-        _parents.append(self._exporter)
-        self._use(exporter)
-
-    def _use(self, exporter: Any) -> None:
-        self._exporter, self._pid = exporter, os.getpid()
-        self._closing, self._shut = threading.Event(), False
+    @property
+    def queue(self) -> ExportQueueCounts:
+        """Counts of the items in the batch processor's queue in this process."""
+        return self._queue.get()
 
     def export(self, batch: Sequence[Any]) -> Any:
         """Export *batch* with retries, and return the final result: delivered or given up."""
-        if self._pid != os.getpid():
-            self._renew()
-        if self._pid != os.getpid():  # an exporter that the user made cannot be renewed
-            self.replace(self._exporter)
-        self.queue.mark_in_flight(len(batch))
+        opened, queue = self._opened.get(), self.queue
+        queue.mark_in_flight(len(batch))
         delivered = False
         try:
-            result = self._send(batch)
+            result = self._send(opened, queue, batch)
             delivered = _succeeded(result)
         finally:
-            self.queue.record_result(
-                len(batch), delivered=delivered, why=NOT_TAKEN if self._refused else "export failed"
-            )
+            why = NOT_TAKEN if _has_refused(opened.exporter) else "export failed"
+            queue.record_result(len(batch), delivered=delivered, why=why)
         return result
 
-    def _send(self, batch: Sequence[Any]) -> Any:
+    def _send(self, opened: _OpenExporter, queue: ExportQueueCounts, batch: Sequence[Any]) -> Any:
         while True:
-            self.queue.start_waiting()
+            queue.start_waiting()
             began = self._clock()
-            result = self._exporter.export(batch)
+            result = opened.exporter.export(batch)
             failed_at_once = self._clock() - began < _REFUSED_WITHIN_SECONDS
-            if _succeeded(result) or self._refused or failed_at_once or self.queue.stalled:
+            if _succeeded(result) or _has_refused(opened.exporter) or failed_at_once or queue.stalled:
                 return result
-            log_safely(logging.INFO, "the backend does not answer; %d %s wait", self.queue.size, self.queue.what)
-            if self._closing.wait(self._pause):
+            log_safely(logging.INFO, "the backend does not answer; %d %s wait", queue.size, queue.what)
+            if opened.closing.wait(self._pause):
                 return result
-
-    @property
-    def _refused(self) -> bool:
-        """Whether the wrapped exporter reports that the backend refuses all spans (or all log records)."""
-        return getattr(self._exporter, "refused", None) is True
 
     def stop_retrying(self) -> None:
         """Stop all retries: from now on a batch is given up when the current export attempt fails."""
-        self._closing.set()
+        opened = self._opened.peek()
+        if opened is not None:
+            opened.closing.set()
 
     def shutdown(self, *_: object, **__: object) -> None:
-        """Shut the wrapped exporter down, which also ends its own retries."""
+        """Shut the wrapped exporter down, which also ends its own retries, if this process has used it."""
         self.stop_retrying()
-        if self._pid == os.getpid() and not self._shut:
-            self._shut = True
-            self._exporter.shutdown()
+        opened = self._opened.peek()
+        if opened is not None and not opened.is_shut:
+            opened.is_shut = True
+            opened.exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Return True, because `export` always delivers or gives up a batch before returning."""
         return True
+
+
+def _has_refused(exporter: object) -> bool:
+    """Return whether *exporter* reports that the backend refuses all spans (or all log records)."""
+    return getattr(exporter, "refused", None) is True
 
 
 def _succeeded(result: object) -> bool:
@@ -291,7 +290,7 @@ class BoundedProcessor(SpanProcessor):
     record processors is loaded with the logs SDK only.
     """
 
-    def __init__(self, inner: Any, queue: ExportQueueCounts) -> None:
+    def __init__(self, inner: Any, queue: PerProcess[ExportQueueCounts]) -> None:
         self._inner, self._queue = inner, queue
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -301,12 +300,12 @@ class BoundedProcessor(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Pass an ended span that is sampled on to the batch processor if its queue has room."""
         context = span.get_span_context()
-        if context is not None and context.trace_flags.sampled and self._queue.add(span_bytes(span)):
+        if context is not None and context.trace_flags.sampled and self._queue.get().add(span_bytes(span)):
             self._inner.on_end(span)
 
     def on_emit(self, log_record: Any) -> None:
         """Pass a log record on to the batch processor if its queue has room."""
-        if self._queue.add():
+        if self._queue.get().add():
             self._inner.on_emit(log_record)
 
     def enabled(self, *_: object, **__: object) -> bool:
@@ -322,7 +321,11 @@ class BoundedProcessor(SpanProcessor):
         return self._inner.force_flush(timeout_millis) is not False
 
 
-class ScoreStore(Observer, Protocol):
+ObservedCallback: TypeAlias = "Callable[[CallbackOptions], Iterable[Observation]]"
+"""Callback of an observable instrument of OpenTelemetry."""
+
+
+class ScoreStore(Observer, Part, Protocol):
     """Store of scored calls, such as the history file, that is flushed and closed along with the telemetry."""
 
     @property
@@ -330,21 +333,16 @@ class ScoreStore(Observer, Protocol):
 
     def add_feedback(self, feedback: Feedback) -> None: ...
 
-    def flush(self, timeout: float) -> bool: ...
-
-    def close(self, timeout: float) -> bool: ...
-
-    def reset(self) -> None: ...
-
     def settled_until(self, moment: float) -> bool: ...
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Telemetry:
+class Telemetry(Part):
     """Tracer, meter and logger of ragtrace, with the providers, score sinks and stores to flush and shut down."""
 
     tracer: Tracer
-    meter: Meter | FastMeter
+    find_meter: Callable[[], Meter]
+    """Function that returns the meter of this process, which a forked child makes then."""
     logger: Logger | None
     fast: FastTracer | None = None
     """Tracer of fast spans; None if the SDK makes the spans."""
@@ -360,20 +358,28 @@ class Telemetry:
     """Methods `force_flush(timeout_millis)` of all providers."""
     shutdowns: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
     """Methods `shutdown()` of ragtrace's own providers."""
-    child_renewal: ChildRenewal = field(default_factory=lambda: ChildRenewal(None))
-    """Renewal of exporters and metrics in a forked child."""
+    exporters: dict[str, RetryingExporter] = field(default_factory=dict[str, "RetryingExporter"])
+    """Batching exporters of ragtrace's own providers, by signal: `SPANS` and `EVENTS`."""
+    own_meters: OwnMeters | None = None
+    """Meter provider of ragtrace; None if metrics go to the user's provider, or nowhere."""
+    observed: dict[str, ObservedCallback] = field(default_factory=dict[str, "ObservedCallback"])
+    """Callbacks of the observable instruments, by name, which the instruments of a later runtime replace."""
     resource: Callable[[], Resource] | None = None
     """Function that returns the resource of ragtrace's own providers, which the SDK may renew after a fork; None if
     there are no such providers."""
+    score_sink: ScoreSink | None = None
+    """Score API of the backend, if it has one; None: scores are read from spans, events and metrics."""
+    service: str = ""
+    """Name of the application in ragtrace's own resource."""
     posters: list[ScorePoster] = field(default_factory=list["ScorePoster"])
     """Observers that post scores to backends which do not read them from spans, events or metrics."""
     histories: list[ScoreStore] = field(default_factory=list["ScoreStore"])
     """Observers that store every call in a file."""
 
     @property
-    def exporters(self) -> Mapping[str, RetryingExporter]:
-        """Batching exporters of ragtrace's own providers, by signal: `SPANS` and `EVENTS`."""
-        return self.child_renewal.exporters
+    def meter(self) -> Meter:
+        """Meter of this process."""
+        return self.find_meter()
 
     @property
     def lost(self) -> int:
@@ -422,15 +428,8 @@ class Telemetry:
         stored = all(history.settled_until(moment) for history in self.histories)
         return stored and all(poster.outbox.settled_until(moment) for poster in self.posters)
 
-    def post_scores(self, timeout: float) -> bool:
-        """Post and store the queued scores within *timeout* seconds, and return whether all were delivered."""
-        deadline = monotonic() + timeout
-        flushes = [*(each.flush for each in self.histories), *(each.outbox.flush for each in self.posters)]
-        done = [flush(max(0.0, deadline - monotonic())) for flush in flushes]
-        return all(done)
-
-    def shutdown(self, timeout: float) -> bool:
-        """Shut down ragtrace's own providers, score sinks and stores within *timeout* seconds.
+    def close(self, timeout: float) -> bool:
+        """Flush all providers and shut down ragtrace's own within *timeout* seconds.
 
         What cannot be delivered by then is counted as lost.
 
@@ -438,27 +437,14 @@ class Telemetry:
             False if something failed, was late or was lost.
         """
         deadline = monotonic() + timeout
-        closes = [*(each.close for each in self.histories), *(each.outbox.close for each in self.posters)]
-        stored = [close(max(0.0, (deadline - monotonic()) * _STORES_SHARE)) for close in closes]
+        # The shutdown itself needs a moment, also after a flush that took all the time.
+        flushed = self.flush(max(_LAST_SECONDS, timeout - _LAST_SECONDS))
         for exporter in self.exporters.values():
             exporter.stop_retrying()
-        done = run_all_bounded(self.shutdowns, deadline)
+        done = run_all_bounded(self.shutdowns, max(deadline, monotonic() + _LAST_SECONDS))
         for exporter in self.exporters.values():
             exporter.queue.close()
-        return done and all(stored)
-
-    def after_fork(self) -> None:
-        """Empty all export queues in a forked child, where the queued items belong to the parent process.
-
-        The exporters are replaced on first use.
-        """
-        for exporter in self.exporters.values():
-            exporter.queue.reset()
-        for history in self.histories:
-            history.reset()
-        for poster in self.posters:
-            poster.outbox.reset()
-        self.child_renewal.after_fork()
+        return flushed and done
 
 
 def _flush(flush: Callable[[int], object], deadline: float, release_held: bool) -> object:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from time import time_ns
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
@@ -14,17 +15,22 @@ from opentelemetry._logs import SeverityNumber
 from ragtrace.core import semconv
 from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.text import encodable
-from ragtrace.core.types import Evaluation, RagCall, Score
+from ragtrace.core.types import CALIBRATION, Evaluation, RagCall, Result, Score
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
     from opentelemetry.context import Context
+
+    from ragtrace.core.labels import Claim
+    from ragtrace.core.step import StepGuard
 
 EXPLANATION_CHARS: Final = 2_000
 Detail: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[float, ...]"
 
 MOST_DETAILS: Final = 32
 MOST_ITEMS: Final = 64
+MOST_STATEMENTS: Final = 200
+"""Most statements of an answer that are shown with their probabilities."""
 MOST_CHARS: Final = 200
 """Most characters of a text, such as a name, a method or a label; the rest is cut off."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -58,6 +64,7 @@ def emit_events(
         semconv.EVAL_ADJUSTED_COUNT: 1 / evaluation.probability,
         **{key: value for key, value in optional.items() if value},
     }
+    shown = statements_json(evaluation.results.values())
     for name, result in evaluation.results.items():
         failed = not isinstance(result, Score) and result.status in ("judge_error", "judge_suspect")
         attributes: Attributes = {
@@ -73,6 +80,8 @@ def emit_events(
             attributes[semconv.EVALUATION_SCORE] = result.value
             if result.label is not None:
                 attributes[semconv.EVALUATION_LABEL] = result.label
+            if shown is not None and any(claim.probability is not None for claim in result.claims):
+                attributes[semconv.EVAL_STATEMENTS], shown = shown, None  # on one event: the others share the claims
         else:
             attributes[semconv.ERROR_TYPE if failed else semconv.REASON] = result.reason
         logger.emit(
@@ -84,16 +93,68 @@ def emit_events(
         )
 
 
-def accepts_events(logger: Logger, context: Context) -> bool:
-    """Return whether *logger* accepts evaluation events.
+def emit_guard_event(logger: Logger, guard: StepGuard, call: RagCall, context: Context) -> None:
+    """Emit the event `ragtrace.guard.result` with the verdict and the action of a call's guard.
+
+    Args:
+        context: holds the span context of the call's root span.
+    """
+    if not accepts_events(logger, context, semconv.EVENT_GUARD):
+        return
+    attributes: Attributes = {**guard.attributes(), semconv.WORKFLOW_NAME: call.workflow}
+    if call.conversation_id:
+        attributes[semconv.CONVERSATION_ID] = call.conversation_id
+    if guard.score is not None:
+        attributes[semconv.EVALUATION_SCORE] = guard.score
+    checked = attributes[semconv.GUARD_VERDICT] == "pass"
+    logger.emit(
+        timestamp=time_ns(),
+        context=context,
+        severity_number=SeverityNumber.INFO if checked else SeverityNumber.WARN,
+        event_name=semconv.EVENT_GUARD,
+        attributes=attributes,
+    )
+
+
+def calibration_of(result: Result) -> str | None:
+    """Return what is known of the calibration of a score that rests on a decision model's probabilities, else None."""
+    attributes: object = result.attributes  # a user's metric may put anything there
+    found = cast("Mapping[object, object]", attributes).get(CALIBRATION) if isinstance(attributes, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
+def statements_json(results: Iterable[Result]) -> str | None:
+    """Return the statements of an answer with the probabilities that a decision model gave, as JSON.
+
+    Return None if no result has such claims. The list has a limited length, and says how many statements it leaves out.
+
+    Items: start, end (offsets in the answer), probability (that the chunks support the statement), chunks (ranks from
+    0 of those that the statement was held against, closest first).
+    """
+    claims = next((found for result in results if isinstance(result, Score) and (found := _likely(result.claims))), ())
+    if not claims:
+        return None
+    items: list[object] = [
+        {"start": one.start, "end": one.end, "probability": one.probability, "chunks": one.evidence}
+        for one in claims[:MOST_STATEMENTS]
+    ]
+    if len(claims) > MOST_STATEMENTS:
+        items.append({"left_out": len(claims) - MOST_STATEMENTS})
+    return json.dumps(items, separators=(",", ":"))
+
+
+def _likely(claims: Sequence[Claim]) -> list[Claim]:
+    return [claim for claim in claims if claim.probability is not None]
+
+
+def accepts_events(logger: Logger, context: Context, name: str = semconv.EVENT_EVALUATION) -> bool:
+    """Return whether *logger* accepts events of that *name*, by default evaluation events.
 
     Without a logs SDK it accepts none.
     """
     # Loggers before SDK 1.45 have no `enabled`: they take every event.
     enabled = getattr(logger, "enabled", None)
-    return enabled is None or bool(
-        enabled(severity_number=SeverityNumber.INFO, event_name=semconv.EVENT_EVALUATION, context=context)
-    )
+    return enabled is None or bool(enabled(severity_number=SeverityNumber.INFO, event_name=name, context=context))
 
 
 def detail_attributes(attributes: object) -> dict[str, Detail]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +14,7 @@ from ragtrace.core import semconv
 from ragtrace.core.feedback import HUMAN, Feedback
 from ragtrace.core.score_sink import Refusal
 from ragtrace.system.faults import faults, guarded
+from ragtrace.system.part import Part
 from ragtrace.telemetry.export.outbox import Outbox
 from ragtrace.telemetry.scores.event import EXPLANATION_CHARS, accepts_events
 
@@ -34,7 +35,7 @@ _FEEDBACK_BYTES: Final = 600
 """Memory of a feedback entry without the texts."""
 
 
-class FeedbackSender:
+class FeedbackSender(Part):
     """Queue of user feedback, whose thread redacts each item and sends it to events, metrics, score sinks and
     histories.
 
@@ -48,7 +49,6 @@ class FeedbackSender:
         histories: store feedback in a file.
         redact: rewrites comments, corrections and user ids.
         texts: whether comments and corrections may leave the process.
-        renew: replaces the exporters of the parent process in a forked child.
     """
 
     what = "feedback"
@@ -64,10 +64,9 @@ class FeedbackSender:
         redact: Redact,
         *,
         texts: bool,
-        renew: Callable[[], None],
     ) -> None:
         self._logger, self._instruments, self._redact, self._texts = logger, instruments, redact, texts
-        self._posters, self._histories, self._renew = posters, histories, renew
+        self._posters, self._histories = posters, histories
         self._remembered: OrderedDict[str, Feedback] = OrderedDict()
         self.outbox: Outbox[Feedback] = Outbox(self, capacity=_CAPACITY, most_bytes=_MOST_BYTES)
 
@@ -76,11 +75,18 @@ class FeedbackSender:
         texts = len(feedback.comment or "") + len(feedback.correction or "")
         return self.outbox.offer(feedback, size=_FEEDBACK_BYTES + 2 * texts)
 
+    def flush(self, timeout: float) -> bool:
+        """Send all queued feedback within *timeout* seconds, and return whether none was lost."""
+        return self.outbox.flush(timeout)
+
+    def close(self, timeout: float) -> bool:
+        """Send all queued feedback within *timeout* seconds, refuse more, and return whether none was lost."""
+        return self.outbox.close(timeout)
+
     # --- as the receiver of the outbox, on its thread -----------------------------------------------------------------
 
     def send(self, batch: Sequence[Feedback], timeout: float) -> Mapping[int, Refusal]:
         """Send each feedback of *batch*. A failure is counted as a fault and does not stop the others."""
-        self._renew()
         refused: dict[int, Refusal] = {}
         for position, feedback in enumerate(batch):
             try:

@@ -14,11 +14,12 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, set_span_in_context
 
 from ragtrace.core import semconv
+from ragtrace.core.labels import Claim
 from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.text import encodable
-from ragtrace.core.types import Evaluation, JudgedTexts, RagCall, Result, Score, Unscored
+from ragtrace.core.types import CALIBRATION, Evaluation, JudgedTexts, RagCall, Result, Score, Unscored
 from ragtrace.system.faults import faults, guarded
-from ragtrace.telemetry.scores.event import emit_events
+from ragtrace.telemetry.scores.event import calibration_of, emit_events, emit_guard_event, statements_json
 from ragtrace.telemetry.spans.hold import HoldProcessor, hold_processors
 from ragtrace.telemetry.spans.writer import restore_attributes
 
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from ragtrace.telemetry.scores.instruments import Instruments
 
 Attributes = dict[str, "str | bool | int | float"]
-ANNOTATORS: Final[Mapping[str, Literal["LLM", "CODE", "HUMAN"]]] = {"llm_judge": "LLM", "human": "HUMAN"}
+ANNOTATORS: Final[Mapping[str, Literal["LLM", "CODE", "HUMAN"]]] = {
+    "llm_judge": "LLM", "decision": "LLM", "human": "HUMAN"
+}  # fmt: skip
 """Kind of annotator in OpenInference by type of judge; any other type is "CODE"."""
 _EVIDENCE_CHARS: Final = 16_000
 _CLAIM_CHARS: Final = 500
@@ -146,8 +149,11 @@ class ScoreSender:
             news = evaluations[n_sent_early:] if id(observer) in self._early else evaluations
             if news or not n_sent_early:
                 self._notify([observer], call, news, decision)
-        target = root.span_context
+        target, guard = root.span_context, root.guard
         scores = score_attributes(evaluations, call, evidence=self._evidence)
+        if guard is not None:
+            guard.close(reason)
+            scores |= guard.attributes()
         if status is not None:
             scores[semconv.EVAL_STATUS] = status
         if decision is not None and not decision.included and not evaluations:
@@ -160,6 +166,9 @@ class ScoreSender:
         released = hold is not None and hold.release(target.span_id, scores, texts)
         for evaluation in evaluations[n_sent_early:]:
             self._emit(root, call, evaluation, target)
+        if guard is not None and self._logger is not None:
+            with guarded("guard events"):
+                emit_guard_event(self._logger, guard, call, set_span_in_context(NonRecordingSpan(target)))
         if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:
             if not self._owned and not hold_processors():
                 faults.log_once(
@@ -239,6 +248,8 @@ def _openinference_scores(target: SpanContext, evaluations: Sequence[Evaluation]
             "probability": evaluation.probability,
             "metric_version": result.metric_version,
         }
+        if (calibration := calibration_of(result)) is not None:
+            metadata[CALIBRATION] = calibration
         parts: dict[str, str | float | None] = {
             "name": name,
             "score": result.value,
@@ -306,6 +317,8 @@ def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, eviden
             attributes[semconv.eval_score(name)] = result.value
             if result.label is not None:
                 attributes[semconv.eval_label(name)] = result.label
+            if (calibration := calibration_of(result)) is not None:
+                attributes[semconv.eval_calibration(name)] = calibration
         else:
             attributes[semconv.eval_reason(name)] = result.reason
         if evaluation is not last:
@@ -316,6 +329,9 @@ def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, eviden
     unsupported = unsupported_json([result for _, result in chosen.values()], call) if evidence else None
     if unsupported is not None:
         attributes[semconv.EVAL_UNSUPPORTED] = unsupported
+    shown = statements_json(result for _, result in chosen.values())
+    if shown is not None:
+        attributes[semconv.EVAL_STATEMENTS] = shown
     return attributes
 
 
@@ -328,13 +344,14 @@ def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
 
     Return None if no metric has claims. The list has a limited length.
 
-    Items: text, start, end (offsets in the answer), support, score, unsupported (ranges), chunks (ranks from 0), quote.
+    Items: text, start, end (offsets in the answer), support, score, probability, unsupported (ranges), chunks (ranks
+    from 0), quote.
     """
     claims = next((result.claims for result in results if isinstance(result, Score) and result.claims), None)
     if claims is None:
         return None
     bad = [claim for claim in claims if claim.checkable and claim.support not in ("supported", None)]
-    bad.sort(key=lambda claim: (claim.score if claim.score is not None else 0.0, claim.start))
+    bad.sort(key=lambda claim: (_support_of(claim), claim.start))
     items: list[str] = []
     used = 0
     for claim in bad:
@@ -342,6 +359,8 @@ def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
         record: dict[str, object] = {"text": claim.text[:_CLAIM_CHARS], **kept, "chunks": claim.evidence}
         if claim.score is not None:
             record["score"] = claim.score
+        if claim.probability is not None:
+            record["probability"] = claim.probability
         if claim.quote is not None:
             record["quote"] = claim.quote[:_CLAIM_CHARS]
         item = json.dumps(record, ensure_ascii=False)
@@ -351,3 +370,9 @@ def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
             break
         items.append(item)
     return encodable("[" + ",".join(items) + "]")  # a judge's texts may hold lone surrogates
+
+
+def _support_of(claim: Claim) -> float:
+    """Return the degree, or else the probability, to which the chunks support *claim*; 0 where neither is known."""
+    known = claim.score if claim.score is not None else claim.probability
+    return 0.0 if known is None else known

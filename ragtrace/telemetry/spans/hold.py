@@ -23,7 +23,8 @@ from ragtrace.core import semconv
 from ragtrace.core.types import JudgedTexts
 from ragtrace.span_reading.intake import SpanIntake, span_bytes
 from ragtrace.system.faults import faults, guarded
-from ragtrace.system.forks import call_in_child
+from ragtrace.system.forks import PerProcess
+from ragtrace.system.part import Part
 from ragtrace.telemetry.spans.fast import bounded_list
 from ragtrace.telemetry.spans.span_providers import sees_ends_only
 
@@ -37,6 +38,21 @@ Scores = Mapping[str, "str | bool | int | float"]
 # A list, since a thread may iterate over it while another adds to it: appending, removing and copying are atomic.
 _hold_processors: list[ref[HoldProcessor]] = []
 _flushing = threading.local()
+
+
+class _KeptSpans:
+    """Spans that one process keeps back from export, and what it knows of them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.expected: set[int] = set()
+        """Ids of spans that are to be kept back when they end."""
+        self.unconfirmed: set[int] = set()
+        """Ids of held spans that may be the root of a call that is not assembled yet."""
+        self.held: OrderedDict[int, tuple[float, ReadableSpan, int]] = OrderedDict()
+        self.bytes = 0
+        self.interim_scores: dict[int, Scores] = {}
+        self.before_flush: Callable[[float], bool] | None = None
 
 
 class HoldProcessor(SpanProcessor):
@@ -66,27 +82,25 @@ class HoldProcessor(SpanProcessor):
     ) -> None:
         self._inner, self._seconds, self._capacity, self._clock = inner, seconds, capacity, clock
         self._most_bytes = most_bytes
-        self.before_flush: Callable[[float], bool] | None = None
-        """Function that a flush calls to finish scoring within the given seconds, before held spans are released."""
         self.intake: SpanIntake | None = SpanIntake() if evaluate else None
         """Queue of the spans from which calls are assembled; None if no calls are assembled."""
-        self._reset()
+        # The parent exports what it held; a copy exported by a forked child would be a duplicate.
+        self._kept = PerProcess(_KeptSpans)
         _hold_processors.append(ref(self, _unregister))
-        call_in_child(self._reset)  # the parent exports what it held; a copy exported by the child would be a duplicate
-
-    def _reset(self) -> None:
-        self._lock = threading.RLock()  # a fork copies the lock, perhaps held
-        self._expected: set[int] = set()
-        self._unconfirmed: set[int] = set()
-        """Ids of held spans that may be the root of a call that is not assembled yet."""
-        self._held: OrderedDict[int, tuple[float, ReadableSpan, int]] = OrderedDict()
-        self._bytes = 0
-        self._interim_scores: dict[int, Scores] = {}
 
     @property
     def held_count(self) -> int:
         """Number of ended spans that are currently kept back from export."""
-        return len(self._held)
+        return len(self._kept.get().held)
+
+    @property
+    def before_flush(self) -> Callable[[float], bool] | None:
+        """Function that a flush calls to finish scoring within the given seconds, before held spans are released."""
+        return self._kept.get().before_flush
+
+    @before_flush.setter
+    def before_flush(self, before_flush: Callable[[float], bool] | None) -> None:
+        self._kept.get().before_flush = before_flush
 
     @property
     def sees_ends_only(self) -> bool:
@@ -95,24 +109,27 @@ class HoldProcessor(SpanProcessor):
 
     def hold_on_end(self, span_id: int) -> None:
         """Keep the span *span_id* back from export when it ends."""
-        with self._lock:
-            self._expected.add(span_id)
-            self._unconfirmed.discard(span_id)
+        kept = self._kept.get()
+        with kept.lock:
+            kept.expected.add(span_id)
+            kept.unconfirmed.discard(span_id)
 
     def check_held(self, span_id: int) -> bool:
         """Return whether the ended span *span_id* is kept back from export.
 
         If it is not, cancel `hold_on_end` for it.
         """
-        with self._lock:
-            self._expected.discard(span_id)
-            return span_id in self._held
+        kept = self._kept.get()
+        with kept.lock:
+            kept.expected.discard(span_id)
+            return span_id in kept.held
 
     def set_interim_scores(self, span_id: int, scores: Scores) -> None:
         """Store *scores* for the kept-back span *span_id*, in case it must be exported before all scores are known."""
-        with self._lock:
-            if span_id in self._held:
-                self._interim_scores[span_id] = scores
+        kept = self._kept.get()
+        with kept.lock:
+            if span_id in kept.held:
+                kept.interim_scores[span_id] = scores
 
     def release(self, span_id: int, scores: Scores, texts: JudgedTexts | None = None) -> bool:
         """Export the kept-back span *span_id* with *scores* added, and return whether there was such a span.
@@ -122,12 +139,13 @@ class HoldProcessor(SpanProcessor):
             scores: attributes to add.
             texts: what was judged, for exporters that show it; None: no texts are shown.
         """
-        with self._lock:
-            entry = self._held.pop(span_id, None)
-            self._interim_scores.pop(span_id, None)
-            self._unconfirmed.discard(span_id)
+        kept = self._kept.get()
+        with kept.lock:
+            entry = kept.held.pop(span_id, None)
+            kept.interim_scores.pop(span_id, None)
+            kept.unconfirmed.discard(span_id)
             if entry is not None:
-                self._bytes -= entry[2]
+                kept.bytes -= entry[2]
         if entry is None:
             return False
         with guarded("release of a held span"):
@@ -139,9 +157,10 @@ class HoldProcessor(SpanProcessor):
 
         Return whether there was such a span. A span that is not known to be a call's root is exported unchanged.
         """
-        with self._lock:
-            interim = self._interim_scores.get(span_id, {})
-            is_root = span_id not in self._unconfirmed
+        kept = self._kept.get()
+        with kept.lock:
+            interim = kept.interim_scores.get(span_id, {})
+            is_root = span_id not in kept.unconfirmed
         return self.release(span_id, {**interim, semconv.EVAL_STATUS: status} if is_root else {})
 
     def release_unscored(self, span_id: int) -> bool:
@@ -149,14 +168,15 @@ class HoldProcessor(SpanProcessor):
 
         A span that a runtime has named with `hold_on_end` stays.
         """
-        with self._lock:
-            return span_id in self._unconfirmed and self.release(span_id, {})
+        kept = self._kept.get()
+        with kept.lock:
+            return span_id in kept.unconfirmed and self.release(span_id, {})
 
     def release_expired(self) -> int:
         """Export the spans that were kept back for too long, with the status `timeout`, and return their number."""
-        horizon = self._clock() - self._seconds
-        with self._lock:
-            late = [span_id for span_id, (since, _, _) in self._held.items() if since <= horizon]
+        horizon, kept = self._clock() - self._seconds, self._kept.get()
+        with kept.lock:
+            late = [span_id for span_id, (since, _, _) in kept.held.items() if since <= horizon]
         return sum(self.release_with_status(span_id, semconv.STATUS_TIMEOUT) for span_id in late)
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -178,26 +198,27 @@ class HoldProcessor(SpanProcessor):
                 root_bytes = self.intake.ended(span)
             except Exception as error:
                 faults.record("end of a span", error)
-        if not (self._expected or root_bytes) or not self._try_hold(span, root_bytes):
+        if not (self._kept.get().expected or root_bytes) or not self._try_hold(span, root_bytes):
             self._inner.on_end(span)
 
     def _try_hold(self, span: ReadableSpan, root_bytes: int) -> bool:
         context = span.context
         if context is None or not context.trace_flags.sampled:
             return False
-        with self._lock:
-            if context.span_id in self._expected:
-                self._expected.discard(context.span_id)
+        kept = self._kept.get()
+        with kept.lock:
+            if context.span_id in kept.expected:
+                kept.expected.discard(context.span_id)
             elif root_bytes:
-                self._unconfirmed.add(context.span_id)
+                kept.unconfirmed.add(context.span_id)
             else:
                 return False
             size = root_bytes or span_bytes(span)
-            self._held[context.span_id] = (self._clock(), span, size)
-            self._bytes += size
-        while len(self._held) > self._capacity or self._bytes > self._most_bytes:
-            with self._lock:
-                oldest = next(iter(self._held), None)
+            kept.held[context.span_id] = (self._clock(), span, size)
+            kept.bytes += size
+        while len(kept.held) > self._capacity or kept.bytes > self._most_bytes:
+            with kept.lock:
+                oldest = next(iter(kept.held), None)
             if oldest is None:
                 break
             self.release_with_status(oldest, semconv.STATUS_DROPPED)
@@ -208,7 +229,8 @@ class HoldProcessor(SpanProcessor):
         if getattr(_flushing, "keeps_held", False):
             return self._inner.force_flush(timeout_millis) is not False
         deadline = monotonic() + timeout_millis / 1000
-        finished = self.before_flush is None or self.before_flush(timeout_millis / 1000)
+        before_flush = self.before_flush
+        finished = before_flush is None or before_flush(timeout_millis / 1000)
         self._release_all()
         left_ms = max(1, int((deadline - monotonic()) * 1000))
         return self._inner.force_flush(left_ms) is not False and finished
@@ -220,10 +242,20 @@ class HoldProcessor(SpanProcessor):
         self._inner.shutdown()
 
     def _release_all(self) -> None:
-        with self._lock:
-            left = list(self._held)
+        kept = self._kept.get()
+        with kept.lock:
+            left = list(kept.held)
         for span_id in left:
             self.release_with_status(span_id, semconv.STATUS_TIMEOUT)
+
+
+class ExpiredHolds(Part):
+    """Part of a runtime that exports the spans which were kept back for too long."""
+
+    def tick(self) -> None:
+        """Export them, with the status `timeout`."""
+        for hold in hold_processors():
+            hold.release_expired()
 
 
 @contextmanager

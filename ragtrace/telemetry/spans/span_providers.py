@@ -81,7 +81,8 @@ class UserProvider:
     def __init__(self, tracer: Tracer, limits: SpanLimits, processors: Mapping[str, Any], name: str) -> None:
         self._tracer, self._processors, self._name = tracer, processors, name
         self.limits, self.id_generator, self.sampler = limits, tracer.id_generator, tracer.sampler
-        # A provider may have its tracers switched off, at any time.
+        # A provider may have its tracers switched off, at any time. No public method says so: that a tracer makes a
+        # span that is not recorded is seen only by starting one, which costs what the fast spans save.
         self._enabled: Callable[[], bool] = getattr(tracer, "_is_enabled", lambda: True)
         self._checked: object = None
         self._ends_only = False
@@ -114,6 +115,9 @@ def user_provider(tracer: object) -> UserProvider | None:
         return None
     if type(tracer.span_processor) is not SynchronousMultiSpanProcessor:
         return None
+    # The SDK has no public name for a tracer's limits, nor for the processors behind the one that forwards to them.
+    # Both are found by their types, not by names that a release may change. Where there is not exactly one of a type,
+    # the answer is None, and the SDK makes the spans.
     kept, processors = vars(tracer), vars(tracer.span_processor)
     limits, name = _only_name(kept, SpanLimits), _only_name(processors, tuple)
     if limits is None or name is None:
@@ -191,4 +195,5 @@ def _is_the_sdks(sampler: object) -> bool:
     """Return whether the head sampler *sampler*, and every sampler that it delegates to, belongs to the SDK."""
     if type(sampler).__module__ != Sampler.__module__:
         return False
+    # The samplers that `ParentBased` delegates to have no public names. All values are looked at, whatever their names.
     return all(_is_the_sdks(value) for value in vars(sampler).values() if isinstance(value, Sampler))

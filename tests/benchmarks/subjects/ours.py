@@ -223,7 +223,7 @@ def judge_hangs() -> Subject:
 
 def queue_full() -> Subject:
     """The same with room for four calls: every further one is dropped and counted."""
-    return _judged(HANG_S, limits=ragtrace.Limits(capacity=4), flush=IMPATIENT_S)
+    return _judged(HANG_S, capacity=4, flush=IMPATIENT_S)
 
 
 def exporter_hangs() -> Subject:

@@ -45,12 +45,24 @@ def _openai(module: Any, ragtrace: Any) -> None:
     _apply(ragtrace.generate, module.QuestionAnswering, "answer", "aanswer", "stream", "astream")
 
 
+def _agents(module: Any, ragtrace: Any) -> None:
+    _guide(import_module("applications.agents_sdk_responses"), ragtrace, "ask", "aask", "astream")
+
+
+def _guide(module: Any, ragtrace: Any, *asking: str) -> None:
+    _apply(ragtrace.trace, module.Guide, *(asking or _ASKING))
+    _apply(ragtrace.retrieve, module.Retrieved, "find")
+
+
 _DECORATED: Final[dict[str, Callable[[Any, Any], None]]] = {
     "langchain_lcel": _langchain,
     "langgraph_agent": _langgraph,
     "llamaindex_query": _llama_index,
     "llamaindex_chat": _llama_index_chat,
     "haystack_pipeline": _haystack,
+    "agents_sdk": _agents,
+    "agents_sdk_responses": _agents,
+    "pydantic_ai": _guide,
     "openai_plain": _openai,
 }
 

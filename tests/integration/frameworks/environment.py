@@ -56,6 +56,12 @@ def instrumentations_of(environment: str) -> list[str]:
     return [*described["instrumentations"], *described.get("instrumentations_in_two_modes", ())]
 
 
+def modes_of(application: str) -> tuple[str, ...]:
+    """Return the modes in which *application* can run, in the order of `MODES`."""
+    described = next(each for name, each in environments().items() if application in applications_of(name))
+    return tuple(described.get("modes", MODES))
+
+
 def framework_of(application: str) -> str:
     """Return the name of the framework of *application*; an environment has that name unless it gives another."""
     name = next(name for name in environments() if application in applications_of(name))

@@ -31,13 +31,13 @@ def test_exporters_of_one_module_have_their_own_summaries(capsys: pytest.Capture
 def test_list_prints_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     """`list` without --json prints one line for each exporter and kit."""
     assert main(["exporters", "list"]) == OK
-    assert "  prometheus     Metrics for Prometheus to fetch" in capsys.readouterr().out
+    assert "  prometheus     Metrics of one process for Prometheus to fetch" in capsys.readouterr().out
 
 
 def test_list_is_the_default_action(capsys: pytest.CaptureFixture[str]) -> None:
     """`ragtrace exporters` without an action lists."""
     assert main(["exporters"]) == OK
-    assert "  prometheus     Metrics for Prometheus to fetch" in capsys.readouterr().out
+    assert "  prometheus     Metrics of one process for Prometheus to fetch" in capsys.readouterr().out
 
 
 def test_show_explains_exporter_and_kit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,11 +148,3 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
     before = ledger.stats({})
     ledger.count_finished("screen", "w", "failed", "timeout")
     assert (before.pending, before.failed) == (1, {})
-
-
-def test_reset_forgets_everything() -> None:
-    """A forked child's books start empty, and its parent's lock is not its own."""
-    ledger = Ledger()
-    ledger.count_offered(("screen",), "w")
-    ledger.reset()
-    assert ledger.stats({}).evaluators == {}

@@ -11,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,9 +40,10 @@ from ragtrace_exporters.opik import OpikScores
 from ragtrace_exporters.phoenix import PhoenixScores
 from ragtrace_exporters.score_api import JsonClient
 from tests.support import watched
+from tests.support.monitoring import application, wait_until
 from tests.support.otlp import GrpcReceiver, HttpReceiver
 from tests.support.scored import EVERY
-from tests.support.services import free_ports
+from tests.support.services import answers, free_ports
 from tests.support.watched import GOOD, HALF, WAIT_S, WaitingJudge, watch
 
 SECRET = "sk-very-secret"
@@ -182,7 +182,7 @@ def test_a_full_queue_says_so() -> None:
 
 def test_a_call_to_which_nothing_applies_says_why() -> None:
     """It is scored, in the sense that it is decided."""
-    judgement = ragtrace.judges.Judgement(claims=(), answer_label="answered", reasons={"claims": "no_claims"})
+    judgement = ragtrace.Judgement(claims=(), answer_label="answered", reasons={"claims": "no_claims"})
     watch(screen=FakeJudge(judgement, name="screen"), metrics=["faithfulness"])
     watched.ask("where?")
     assert ragtrace.flush()
@@ -385,7 +385,7 @@ class Probeable(FakeJudge):
         self._probe = probe
         self.loops: list[asyncio.AbstractEventLoop] = []
 
-    async def judge(self, call: ragtrace.RagCall) -> ragtrace.judges.Judgement:
+    async def judge(self, call: ragtrace.RagCall) -> ragtrace.Judgement:
         self.loops.append(asyncio.get_running_loop())
         return await super().judge(call)
 
@@ -550,7 +550,7 @@ def api(status: int) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 def scored_by(sink: ScoreSink) -> ragtrace.types.Diagnosis:
     """Configured with a backend that gets scores by its own API."""
-    ragtrace.configure(exporter=ragtrace.Signals(scores=sink), service="shop")
+    ragtrace.configure(exporter=ragtrace.types.Signals(scores=sink), service="shop")
     return ragtrace.doctor(timeout=2.0)
 
 
@@ -603,7 +603,7 @@ class Mute:
 
 def test_scores_that_were_not_taken_are_a_problem() -> None:
     """By reason; that the sink could not be asked is only noted."""
-    ragtrace.configure(exporter=ragtrace.Signals(scores=Mute()), screen=FakeJudge(HALF, name="screen"))
+    ragtrace.configure(exporter=ragtrace.types.Signals(scores=Mute()), screen=FakeJudge(HALF, name="screen"))
     watched.ask("where?")
     ragtrace.flush()
     diagnosis = ragtrace.doctor()
@@ -655,15 +655,14 @@ def test_a_notifier_that_is_not_there_is_a_problem(closed: int) -> None:
 
 
 @pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: int) -> int:
+def page(monkeypatch: pytest.MonkeyPatch, closed: int) -> int:
     """A port for it."""
     with free_ports(1) as (port,):
         monkeypatch.setenv("RAGTRACE_PROMETHEUS_PORT", str(port))
-        monkeypatch.setenv("RAGTRACE_PROMETHEUS_DIR", str(tmp_path / "page"))
     return port
 
 
-def test_the_page_of_metrics_is_fetched(page: int, tmp_path: Path) -> None:
+def test_the_page_of_metrics_is_fetched(page: int) -> None:
     """As soon as it is served; that there is no endpoint for spans is no problem then."""
     ragtrace.configure(service="shop", exporter="prometheus")
     diagnosis = ragtrace.doctor()
@@ -672,21 +671,6 @@ def test_the_page_of_metrics_is_fetched(page: int, tmp_path: Path) -> None:
     assert (ok, seen.endswith(" series of 'shop'")) == (True, True)
     found = {setting.name: (setting.value, setting.origin) for setting in diagnosis.settings}
     assert found["prometheus_page"] == (f"http://127.0.0.1:{page}/metrics", "RAGTRACE_PROMETHEUS_PORT")
-    assert found["prometheus_folder"] == (str(tmp_path / "page"), "RAGTRACE_PROMETHEUS_DIR")
-
-
-def test_fetching_the_page_takes_nothing_from_prometheus(page: int) -> None:
-    """It still sees a new counter begin at 0."""
-    ragtrace.configure(service="shop", exporter="prometheus", screen=FakeJudge(HALF, name="screen"))
-    watched.ask("where?")
-    assert ragtrace.flush()
-    assert ragtrace.doctor().ok
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{page}/metrics", headers={"Accept": "application/openmetrics-text"}
-    )
-    with urllib.request.urlopen(request, timeout=5) as response:
-        lines = response.read().decode().splitlines()
-    assert {line.split()[-1] for line in lines if line.startswith("ragtrace_calls_total")} == {"0.0"}
 
 
 def test_another_program_at_the_port_of_the_page_is_a_problem(page: int) -> None:
@@ -709,12 +693,22 @@ def test_a_page_that_this_process_does_not_get_to_serve_is_a_problem(page: int) 
     assert any("Prometheus gets nothing" in problem for problem in diagnosis.problems)
 
 
+def test_a_page_of_another_process_is_a_problem(page: int, tmp_path: Path) -> None:
+    """As in a server with several workers: the metrics of this one are on no page."""
+    with application(tmp_path, page, CALLS="0", STAY="1"):
+        wait_until(lambda: answers(f"http://127.0.0.1:{page}/metrics"), 30, "the other process serves its page")
+        ragtrace.configure(service="guide-service", exporter="prometheus")
+        diagnosis = ragtrace.doctor()
+    seen = "another process of 'guide-service' is on it; this one is on no page"
+    assert checks(diagnosis)["page of metrics"] == (False, seen)
+    assert any("exporter='otlp'" in problem for problem in diagnosis.problems)
+
+
 def test_before_the_application_runs_its_page_is_not_served(page: int) -> None:
     """Which is as it should be, where the environment alone is looked at."""
     diagnosis = diagnose_environment({**os.environ, "RAGTRACE_EXPORTER": "prometheus"})
     assert diagnosis.ok, diagnosis.problems
     assert checks(diagnosis)["page of metrics"][1].startswith("not served now")
-    assert checks(diagnosis)["folder of metrics"][1] == "not made yet"
 
 
 # --- the report ------------------------------------------------------------------------------------------------------
@@ -836,14 +830,13 @@ def test_an_application_that_cannot_be_loaded_says_why(
     assert said in capsys.readouterr().err
 
 
-def test_the_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_the_command_line_names_the_exit_statuses() -> None:
     """And every key of the JSON object."""
-    with pytest.raises(SystemExit):
-        main(["doctor", "--help"])
-    output = capsys.readouterr().out
-    assert "0 all well, 1 something is wrong, 2 wrong usage" in output
+    page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    section = page.partition("\n## ragtrace doctor\n")[2].partition("\n## ")[0]
+    assert "0 all well, 1 something is wrong, 2 wrong usage" in section
     for key in ragtrace.doctor().as_dict():
-        assert key in output
+        assert key in section
 
 
 # --- faults of an earlier configuration ------------------------------------------------------------------------------
@@ -946,3 +939,15 @@ def test_a_broker_and_a_store_that_are_away_are_problems() -> None:
     assert "start the broker" in checks["fleet"].advice
     assert "unknown" in checks["fleet queue"].seen
     assert "secret" not in str(found)
+
+
+def test_it_tells_what_guards_have_seen() -> None:
+    """Verdicts and actions by workflow, among the accounts."""
+    watched.watch()
+
+    @ragtrace.trace(name="guarded", guard=ragtrace.Guard("consistency", below=0.5, action="annotate"))
+    def ask(question: str) -> str:
+        return "It is in Paris."
+
+    ask("Where is the tower?")
+    assert "guarded  1 answers  unscored 1 (100.0%)  released 1 (100.0%)  added " in str(ragtrace.doctor(probe=False))

@@ -52,6 +52,34 @@ def test_the_difference_between_topics_is_subtracted() -> None:
     assert found.distribution.mean == pytest.approx(fmean(adjusted), abs=0.01)
 
 
+def test_many_documents_with_few_calls_do_not_leave_a_part_of_the_difference() -> None:
+    """Each of 75 documents of a topic has 13 calls: their errors cancel out, and do not all point to the same side."""
+    left: list[float] = []
+    for seed in range(5):
+        rng = random.Random(seed)
+
+        def calls(topic: int, count: int, rng: random.Random = rng) -> list[tuple[float, CallTraits]]:
+            documents = [CallTraits(100 * topic + rng.randrange(75), 1000) for _ in range(count)]
+            return [(min(1.0, max(0.0, rng.gauss(0.6 - 0.2 * topic, 0.2))), each) for each in documents]
+
+        scores, traits = zip(*calls(0, 1000), *calls(1, 1000), strict=True)
+        found = learned(list(scores), list(traits))
+        high, low = (fmean(found.adjust(score, each) for score, each in calls(topic, 3000)) for topic in (0, 1))
+        left.append(high - low)
+    assert abs(fmean(left)) < 0.02, left
+
+
+def test_a_document_with_too_few_calls_for_its_mean_to_tell_has_no_effect() -> None:
+    """Where documents differ little, a mean of some calls is a worse guess than none; that of many calls is better."""
+    rng = random.Random(8)
+    often = [CallTraits(topic, 100) for topic in (1, 2) for _ in range(900)]
+    seldom = [CallTraits(10 + number % 20, 100) for number in range(200)]
+    scores = [rng.gauss(0.5 + (0.04 if each.document == 1 else -0.04), 0.15) for each in (*often, *seldom)]
+    found = learned([min(1.0, max(0.0, score)) for score in scores], [*often, *seldom])
+    assert set(found.document_effects) == {1, 2}
+    assert found.document_effects[1] - found.document_effects[2] == pytest.approx(0.08, abs=0.02)
+
+
 def test_the_length_of_the_contexts_is_allowed_for() -> None:
     """Where answers from long contexts score lower, a long call is compared with long ones."""
     rng = random.Random(3)

@@ -150,7 +150,7 @@ def test_a_baseline_survives_its_file(tmp_path: Path) -> None:
     """Everything is read back to the last bit, unfinished parts too, and only the owner can read the file."""
     path = tmp_path / "baseline.json"
     kept().save(path)
-    assert ragtrace.Baseline.load(path) == kept()
+    assert ragtrace.types.Baseline.load(path) == kept()
     assert os.stat(path).st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path) == ["baseline.json"]
 
@@ -250,7 +250,7 @@ def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path: Path) -> None
 
 def test_a_baseline_can_be_given_as_scores() -> None:
     """Scores that are known from elsewhere make a baseline."""
-    baseline = ragtrace.Baseline.of([0.8, 0.9, 1.0], evaluator="embedded@1", workflow="ask", versions=["1.4.0"])
+    baseline = ragtrace.types.Baseline.of([0.8, 0.9, 1.0], evaluator="embedded@1", workflow="ask", versions=["1.4.0"])
     found = baseline.find("ask", "consistency", "embedded@1")
     assert found is not None
     assert (found.n, found.mean, found.versions) == (3, pytest.approx(0.9), ("1.4.0",))

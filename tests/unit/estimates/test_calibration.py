@@ -18,8 +18,9 @@ from ragtrace.estimates import (
     judged_moments,
     recommend_threshold,
 )
+from ragtrace.estimates.arrays import Arrays
 from ragtrace.estimates.calibration import LABEL_SUMS, label_sums, transported_bounds
-from ragtrace.estimates.corrected import Arrays, rogan_gladen
+from ragtrace.estimates.corrected import rogan_gladen
 from ragtrace.estimates.formulas import IntervalBounds, wilson_interval
 from ragtrace.estimates.moments import Moments
 
@@ -44,7 +45,9 @@ def judged(marked: int, calls: int) -> Estimate:
 def test_a_rate_is_corrected_as_by_rogan_gladen(weight: float) -> None:
     """Weights that are all alike change nothing."""
     found = calibration(45, 50, 140, 150, weight=weight).correct(judged(200, 1000))
-    known = rogan_gladen(marked=200, judged=1000, found=45, bad=50, passed=140, good=150)
+    known = rogan_gladen(
+        marked_calls=200, judged_calls=1000, marked_bad=45, labelled_bad=50, passed_good=140, labelled_good=150
+    )
     assert found.value == pytest.approx(known.value)
     assert (found.low, found.high) == (pytest.approx(known.low, abs=2e-3), pytest.approx(known.high, abs=2e-3))
     assert (found.corrected, found.stale, found.n) == ("rogan_gladen", "", 1000)

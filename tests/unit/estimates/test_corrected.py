@@ -112,7 +112,9 @@ def test_numbers_outside_their_range_are_an_error(wrong: LabelledCall) -> None:
 
 def test_rogan_gladen_takes_the_judges_errors_off() -> None:
     """(0.2 + 0.9 - 1) / (0.8 + 0.9 - 1) = 0.143."""
-    found = rogan_gladen(marked=200, judged=1000, found=80, bad=100, passed=90, good=100)
+    found = rogan_gladen(
+        marked_calls=200, judged_calls=1000, marked_bad=80, labelled_bad=100, passed_good=90, labelled_good=100
+    )
     assert found.value == pytest.approx(0.1 / 0.7)
     assert found.low is not None
     assert found.high is not None
@@ -121,8 +123,12 @@ def test_rogan_gladen_takes_the_judges_errors_off() -> None:
 
 def test_rogan_gladen_of_a_perfect_judge_is_its_rate() -> None:
     """With an interval that knows that the labels are few."""
-    few = rogan_gladen(marked=50, judged=1000, found=20, bad=20, passed=20, good=20)
-    many = rogan_gladen(marked=50, judged=1000, found=2000, bad=2000, passed=2000, good=2000)
+    few = rogan_gladen(
+        marked_calls=50, judged_calls=1000, marked_bad=20, labelled_bad=20, passed_good=20, labelled_good=20
+    )
+    many = rogan_gladen(
+        marked_calls=50, judged_calls=1000, marked_bad=2000, labelled_bad=2000, passed_good=2000, labelled_good=2000
+    )
     assert few.value == many.value == pytest.approx(0.05)
     assert few.high is not None
     assert many.high is not None
@@ -131,7 +137,9 @@ def test_rogan_gladen_of_a_perfect_judge_is_its_rate() -> None:
 
 def test_rogan_gladen_refuses_a_judge_that_guesses() -> None:
     """Sensitivity and specificity of 1.1 or less in sum."""
-    found = rogan_gladen(marked=50, judged=100, found=60, bad=100, passed=50, good=100)
+    found = rogan_gladen(
+        marked_calls=50, judged_calls=100, marked_bad=60, labelled_bad=100, passed_good=50, labelled_good=100
+    )
     assert (found.value, found.reason) == (None, "judge_uninformative")
 
 
@@ -145,8 +153,8 @@ def test_rogan_gladen_covers() -> None:
     covered = 0
     for _ in range(1000):
         found = rogan_gladen(
-            marked=binomial(400, 0.1 * 0.8 + 0.9 * 0.1), judged=400,
-            found=binomial(60, 0.8), bad=60, passed=binomial(60, 0.9), good=60,
+            marked_calls=binomial(400, 0.1 * 0.8 + 0.9 * 0.1), judged_calls=400,
+            marked_bad=binomial(60, 0.8), labelled_bad=60, passed_good=binomial(60, 0.9), labelled_good=60,
         )  # fmt: skip
         assert found.low is not None
         assert found.high is not None
@@ -154,9 +162,19 @@ def test_rogan_gladen_covers() -> None:
     assert covered >= 920
 
 
-@pytest.mark.parametrize("wrong", [{"marked": 11}, {"bad": 0, "found": 0}, {"good": math.inf}, {"passed": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"marked_calls": 11}, {"labelled_bad": 0, "marked_bad": 0}, {"labelled_good": math.inf}, {"passed_good": -1}],
+)
 def test_impossible_counts_are_an_error(wrong: dict[str, float]) -> None:
     """A part that is larger than its total, nothing, or negative."""
-    counts = {"marked": 1, "judged": 10, "found": 8, "bad": 10, "passed": 9, "good": 10} | wrong
+    counts = {
+        "marked_calls": 1,
+        "judged_calls": 10,
+        "marked_bad": 8,
+        "labelled_bad": 10,
+        "passed_good": 9,
+        "labelled_good": 10,
+    } | wrong
     with pytest.raises(SettingsError, match="a count must be"):
         rogan_gladen(**counts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import random
 import threading
 import weakref
@@ -385,19 +384,6 @@ def test_too_many_workflows_are_counted_together(caplog: pytest.LogCaptureFixtur
     assert faults.counts() == {"too many combinations to estimate": 5}
     assert "metric, evaluator, workflow and model" in caplog.text
     faults.clear()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_starts_at_zero() -> None:
-    """The parent exports its own sums: the child's would count them twice."""
-    running = RunningMoments()
-    running.add(SERIES, judged(1.0))
-    child = os.fork()
-    if child == 0:
-        os._exit(int(running.sum("hallucination").n))
-    _, status = os.waitpid(child, 0)
-    assert (os.waitstatus_to_exitcode(status), running.sum("hallucination").n) == (0, 1)
 
 
 def test_the_fork_hook_does_not_keep_the_sums_alive() -> None:

@@ -12,8 +12,20 @@ import pytest
 from opentelemetry.trace import SpanContext
 
 import ragtrace
-from ragtrace.core.types import Document, Evaluation, RagCall, Result, SamplingDecision, Score, Unscored
-from ragtrace.evaluation.sampling import Sampler, is_sampled
+from ragtrace.core.types import (
+    CALIBRATED,
+    CALIBRATED_PROBABILITY,
+    CALIBRATION,
+    UNCALIBRATED,
+    Document,
+    Evaluation,
+    RagCall,
+    Result,
+    SamplingDecision,
+    Score,
+    Unscored,
+)
+from ragtrace.evaluation.sampling import JudgementCosts, Sampler, is_sampled
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
 
@@ -149,6 +161,24 @@ def test_a_function_of_the_user_is_a_rule() -> None:
     assert not sampler.decide(CALL, None).included
 
 
+def test_a_guarded_call_is_judged_like_one_of_a_rule() -> None:
+    """With probability 1; once calls are sampled, too, alerts know the least probability that any call had."""
+    sampler = Sampler(ragtrace.Sampling(rate=0.05))
+    decision = sampler.decide_guarded()
+    assert (decision, decision.least) == (ALWAYS, 1.0)
+    sampler.decide(CALL, None)
+    assert sampler.decide_guarded().least == 0.05
+
+
+def test_guarded_calls_are_charged_to_the_budget() -> None:
+    """So that other calls are judged more rarely."""
+    clock = FakeClock()
+    sampler = Sampler(ragtrace.Sampling(rate=1.0, per_minute=60), clock)
+    for _ in range(1_000):
+        assert sampler.decide_guarded().included
+    assert sampler.decide(CALL, None).probability < 0.5
+
+
 def test_never_goes_before_always() -> None:
     """A call that both match is not judged."""
     sampler = Sampler(ragtrace.Sampling(always=["abandoned"], never=["abandoned"]))
@@ -247,13 +277,17 @@ def test_a_clock_that_goes_back_takes_nothing_and_gives_nothing() -> None:
     assert before > after > sampler.decide(CALL, None).probability
 
 
-def test_a_forked_child_starts_its_own_share() -> None:
+def test_a_forked_child_starts_its_own_share_and_knows_what_a_judgement_costs() -> None:
     """What the parent had spent ahead is not the child's."""
-    sampler = Sampler(ragtrace.Sampling(rate=1.0, per_minute=6), FakeClock())
+    sampling, costs = ragtrace.Sampling(rate=1.0, usd_per_day=1.0), JudgementCosts()
+    parents = Sampler(sampling, FakeClock(), costs)
     for _ in range(100):
-        sampler.decide(CALL, None)
-    sampler.reset()
-    assert sampler.decide(CALL, None).probability == 1.0
+        parents.record_cost(0.5)
+        parents.decide(CALL, None)
+    before = parents.decide(CALL, None).probability
+    childs = Sampler(sampling, FakeClock(), costs)
+    assert before < childs.decide(CALL, None).probability == 1.0
+    assert costs.mean == pytest.approx(0.5, rel=0.1)
 
 
 def probability_after(*costs: Any) -> float:
@@ -293,3 +327,37 @@ def test_a_call_without_a_trace_is_left_to_chance() -> None:
     """There is no id to hash: the rate holds all the same."""
     sampler = Sampler(ragtrace.Sampling(rate=0.5))
     assert 40 < sum(sampler.decide(replace(CALL, span=None), None).included for _ in range(200)) < 160
+
+
+def raw_score(value: float, **attributes: Any) -> Evaluation:
+    """Evaluation of a decision model as screen."""
+    known = {CALIBRATION: UNCALIBRATED, **attributes}
+    return screened(hallucinated=Score(value, "hallucinated", higher_is_better=False, attributes=known))
+
+
+def test_a_decision_model_as_screen_sends_its_doubts_to_the_judge() -> None:
+    """Half alike and half by sqrt(g (1 - g)) relative to earlier calls; a calibrated g goes before a raw one."""
+    sampler = Sampler(ragtrace.Sampling(rate=0.2))
+    assert sampler.decide(CALL, raw_score(0.5)).probability == pytest.approx(0.2)  # nothing is known before it
+    sure, least = sampler.decide(CALL, raw_score(0.001)).probability, sampler.decide(CALL, raw_score(0.5)).least
+    assert least == pytest.approx(0.1)
+    assert least < sure < 0.11
+    assert sampler.decide(CALL, raw_score(0.5)).probability > 0.2
+    calibrated = raw_score(0.5, **{CALIBRATION: CALIBRATED, CALIBRATED_PROBABILITY: 0.001})
+    assert sampler.decide(CALL, calibrated).probability < 0.15
+
+
+def test_the_mean_probability_of_doubtful_and_sure_calls_is_the_rate() -> None:
+    """Over a thousand calls of any scores; no call had less than half of the rate."""
+    sampler, rng = Sampler(ragtrace.Sampling(rate=0.2)), random.Random(4)
+    decided = [sampler.decide(CALL, raw_score(rng.random() ** 3)) for _ in range(1_000)]
+    assert sum(each.probability for each in decided) / 1_000 == pytest.approx(0.2, rel=0.05)
+    assert min(each.probability for each in decided) >= 0.1
+
+
+def test_calls_that_the_decision_model_could_not_score_keep_the_rate() -> None:
+    """Their evidence for alerts counts by the least probability that other calls had."""
+    sampler = Sampler(ragtrace.Sampling(rate=0.2))
+    sampler.decide(CALL, raw_score(0.5))
+    decision = sampler.decide(CALL, screened(hallucinated=Unscored("refused")))
+    assert (decision.probability, decision.least) == (0.2, 0.1)

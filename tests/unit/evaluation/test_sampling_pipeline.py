@@ -12,7 +12,7 @@ from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.watched import GOOD, HALF, ask, watch
 
-BASELINE = ragtrace.Baseline.of([0.5, 0.9], evaluator="screen@1", workflow="guide")
+BASELINE = ragtrace.types.Baseline.of([0.5, 0.9], evaluator="screen@1", workflow="guide")
 
 
 def test_every_call_is_accounted_for_by_both_evaluators() -> None:

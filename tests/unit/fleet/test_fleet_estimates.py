@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from opentelemetry.trace import SpanContext
@@ -12,10 +13,9 @@ from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score
 from ragtrace.core.unscored_call import UnscoredCall
 from ragtrace.estimates import MetricAssignment, Moments, RunningMoments, estimate_mean
 from ragtrace.estimates.moments import ALWAYS_RULE
-from ragtrace.fleet.broker import CallBroker
-from ragtrace.fleet.call_message import CallMessage, MessageError, read_message, write_message
+from ragtrace.fleet.call_message import MOST_BYTES, CallMessage, read_message, write_message
 from ragtrace.fleet.publisher import FleetPublisher
-from tests.support.watched import WAIT_S
+from tests.support.kept_calls import KeepingBroker
 
 ASSIGNMENT = MetricAssignment(judge="judge@1", judged=frozenset({"hallucinated"}))
 DECISIONS = [
@@ -28,28 +28,6 @@ DECISIONS = [
     SamplingDecision(True, 1.0, ALWAYS_RULE),
 ]
 """Of the calls of an application, in their order; the calls of the rule are checkouts, the others questions."""
-
-
-class KeepingBroker(CallBroker):
-    """Broker that keeps the texts of the messages, and refuses the first batches.
-
-    Args:
-        away: number of batches for which it is away.
-        too_large: number of batches, after these, whose calls are too large.
-    """
-
-    def __init__(self, away: int = 0, too_large: int = 0) -> None:
-        super().__init__("memory://")
-        self.texts: list[str] = []
-        self._errors: list[Exception] = [ConnectionError("away")] * away
-        self._errors += [MessageError("too_large", "refused by the test")] * too_large
-
-    def publish_all(self, messages: Sequence[CallMessage], *, again: bool = False) -> list[Exception | None]:
-        """Keep the messages, or refuse all of them."""
-        if self._errors:
-            return [self._errors.pop(0)] * len(messages)
-        self.texts += map(write_message, messages)
-        return [None] * len(messages)
 
 
 def call_of(decision: SamplingDecision) -> RagCall:
@@ -83,18 +61,24 @@ def worker_of(texts: Sequence[str]) -> RunningMoments:
     return moments
 
 
-async def hand_over(broker: KeepingBroker) -> list[str]:
-    """Hand the sampled calls over to a fleet, each in a batch of its own, and return the outcomes."""
+async def hand_over(broker: KeepingBroker, too_large: int = 0) -> list[str]:
+    """Hand the sampled calls over to a fleet, each in a batch of its own, and return the outcomes.
+
+    The texts of the first calls, *too_large* of them, are larger than a message may be.
+    """
     publisher, outcomes = FleetPublisher(broker), []
     with publisher.hurried():
         for decision in DECISIONS:
             call = call_of(decision)
             if decision.included:
+                if len(outcomes) < too_large:
+                    call = replace(call, answer="x" * MOST_BYTES)
                 unscored = UnscoredCall(call, (), None, decision.probability, decision.reason)
                 outcomes.append(await publisher.publish(CallMessage.of(unscored), spoolable=False))
             else:
                 publisher.count_unjudged(call.workflow)
-    publisher.close(WAIT_S)
+    await publisher.aclose()
+    assert broker.closed
     return outcomes
 
 
@@ -112,8 +96,8 @@ def test_a_fleet_estimates_as_one_process(away: int) -> None:
 
 def test_the_numbers_of_a_message_that_is_dropped_go_with_the_next() -> None:
     """A call that is too large for the queue takes no count of other calls with it."""
-    broker = KeepingBroker(too_large=2)
-    assert asyncio.run(hand_over(broker)) == ["too_large", "too_large", "published", "published"]
+    broker = KeepingBroker()
+    assert asyncio.run(hand_over(broker, too_large=2)) == ["too_large", "too_large", "published", "published"]
     assert worker_of(broker.texts).sum("hallucinated").n == 2 + 3
 
 

@@ -9,8 +9,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from ragtrace.core import semconv
+from ragtrace.fleet.broker import QueueDepths
 from ragtrace.fleet.fleet_metrics import FleetMetrics
-from ragtrace.fleet.queue_watch import QueueDepths
 from ragtrace.system.faults import faults
 
 

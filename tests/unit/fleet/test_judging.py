@@ -1,48 +1,118 @@
-"""What a worker of a fleet lets through to Celery."""
+"""What a worker does with a message: judge the call in it, try again, give it back, or bury it with a reason."""
 
 from __future__ import annotations
 
-import json
+import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
-from ragtrace.fleet.broker import TASK
-from ragtrace.fleet.judging import defect_of
+from ragtrace.fleet.broker import MOST_TRIES, DeadLetter
+from ragtrace.fleet.call_message import CallMessage, read_message, write_message
+from ragtrace.fleet.claims import WorkerClaims
+from ragtrace.fleet.judging import FleetJudge
+from ragtrace.pipeline.processor import JudgedCall
+from ragtrace.system.faults import faults
+from tests.support.fleet import handed_over
+from tests.support.kept_calls import KeptDelivery
 
-HEADERS = {"task": TASK, "id": "1", "eta": None, "expires": None, "group": None}
-EMBEDDED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
-BODY = json.dumps([[], {"message": "{}"}, EMBEDDED])
-JSON = "application/json"
+MESSAGE = handed_over(1)
+TEXT = write_message(MESSAGE)
 
 
-def test_the_message_of_a_call_is_let_through() -> None:
-    """As text or bytes, as the transports give it."""
-    assert defect_of(HEADERS, JSON, BODY) == ""
-    assert defect_of(HEADERS, JSON, memoryview(BODY.encode())) == ""
+class Judging:
+    """Process whose judge gives the same outcome each time."""
+
+    def __init__(self, status: Any, reason: str = "") -> None:
+        self.moments = self.processor = self
+        self.judged: list[CallMessage] = []
+        self.unjudged: dict[str, int] = {}
+        self._outcome = JudgedCall(status, reason)
+        self.deliveries = 0
+
+    async def judge(self, unscored: Any, *, last_try: bool, taken_over: Any) -> JudgedCall:
+        """Return the outcome."""
+        self.judged.append(unscored)
+        return self._outcome
+
+    def deliver_scores(self, timeout: float) -> bool:
+        """Count the delivery; the first one fails."""
+        self.deliveries += 1
+        return self.deliveries > 1
+
+    def add_unjudged(self, calls: Mapping[str, int]) -> None:
+        """Note the numbers."""
+        self.unjudged.update(calls)
+
+
+def settled(process: Any, delivery: KeptDelivery) -> list[object]:
+    """Have a delivery handled, and return how it was settled."""
+    judge = FleetJudge(process, WorkerClaims(None, "judge", "1", 60.0), timeout=30.0)
+    asyncio.run(judge.handle(delivery))
+    faults.clear()
+    return delivery.settled
+
+
+def test_a_scored_call_is_acknowledged_when_its_scores_are_delivered() -> None:
+    """Not after the first delivery, which fails; the numbers of calls in the message are added up."""
+    process = Judging("scored")
+    message = MESSAGE._replace(unjudged={"faq": 3})
+    assert settled(process, KeptDelivery(write_message(message).encode())) == ["acknowledged"]
+    assert (process.deliveries, process.unjudged) == (2, {"faq": 3})
+
+
+@pytest.mark.parametrize(("status", "tries"), [("retried", 1), ("judge_unavailable", 0)])
+def test_a_call_without_scores_goes_back_into_the_queue(status: str, tries: int) -> None:
+    """A failure of the judge counts as a try; that it was not asked does not."""
+    [text] = settled(Judging(status), KeptDelivery(TEXT.encode()))
+    assert isinstance(text, str)
+    assert read_message(text) == MESSAGE._replace(tries=tries)
+
+
+def test_a_call_that_the_judge_fails_with_is_buried() -> None:
+    """With the judge's reason and the number of tries; the message is kept as it is."""
+    body = write_message(MESSAGE._replace(tries=2)).encode()
+    letter = DeadLetter(body, "judge", "unparsable", 3)
+    assert settled(Judging("failed", "unparsable"), KeptDelivery(body)) == [letter]
 
 
 @pytest.mark.parametrize(
-    ("headers", "content_type", "body"),
+    ("body", "reason"),
     [
-        (None, JSON, BODY),
-        ({}, JSON, BODY),
-        ({**HEADERS, "task": "celery.backend_cleanup"}, JSON, BODY),
-        (HEADERS, "application/x-python-serialize", BODY),
-        (HEADERS, "application/data", BODY),
-        ({**HEADERS, "eta": "2999-01-01T00:00:00"}, JSON, BODY),
-        ({**HEADERS, "expires": "2000-01-01T00:00:00"}, JSON, BODY),
-        ({**HEADERS, "group": "1"}, JSON, BODY),
-        (HEADERS, JSON, b"\x80\x04."),
-        (HEADERS, JSON, "[" * 100_000),
-        (HEADERS, JSON, "[1, 2]"),
-        (HEADERS, JSON, "null"),
-        (HEADERS, JSON, json.dumps([[], {"message": {}}, EMBEDDED])),
-        (HEADERS, JSON, json.dumps([["x"], {"message": "{}"}, EMBEDDED])),
-        (HEADERS, JSON, json.dumps([[], {"message": "{}", "more": 1}, EMBEDDED])),
-        (HEADERS, JSON, json.dumps([[], {"message": "{}"}, {**EMBEDDED, "chain": [{"task": "x"}]}])),
-        (HEADERS, JSON, " " * (6 << 20)),
+        (b"\x80\x04.", "malformed"),
+        (b"[" * 100_000, "malformed"),
+        (b'[[], {"message": "{}"}, {}]', "malformed"),
+        (b"{}", "version"),
+        (b" " * (6 << 20), "too_large"),
+        (write_message(MESSAGE._replace(deadline=1.0)).encode(), "deadline"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "body",
 )
-def test_any_other_message_is_refused(headers: object, content_type: object, body: object) -> None:
-    """Pickled bodies, other tasks, schedules, further tasks, and what is no JSON."""
-    assert defect_of(headers, content_type, body)
+def test_a_message_without_a_call_to_judge_is_buried_with_its_reason(body: bytes, reason: str) -> None:
+    """Pickled messages, other JSON, other versions, calls that are too large or too old; the judge is not asked."""
+    process = Judging("scored")
+    [letter] = settled(process, KeptDelivery(body))
+    assert isinstance(letter, DeadLetter)
+    assert (letter.body, letter.reason, process.judged) == (body, reason, [])
+
+
+@pytest.mark.parametrize(("lost_workers", "judged"), [(MOST_TRIES - 1, 1), (MOST_TRIES, 0)])
+def test_a_call_that_workers_were_lost_with_is_judged_no_more(lost_workers: int, judged: int) -> None:
+    """It may be the reason why they ended."""
+    process, delivery = Judging("scored"), KeptDelivery(TEXT.encode(), redelivered=True, lost_workers=lost_workers)
+    [end] = settled(process, delivery)
+    assert len(process.judged) == judged
+    assert (end == "acknowledged") == bool(judged)
+    assert judged or isinstance(end, DeadLetter)
+
+
+def test_a_call_is_given_back_when_the_broker_takes_no_other_in_its_place() -> None:
+    """Another worker tries again."""
+    assert settled(Judging("retried"), KeptDelivery(TEXT.encode(), refusals=1)) == ["given back"]
+    assert settled(Judging("scored"), KeptDelivery(b"{}", refusals=1)) == ["given back"]
+
+
+def test_a_call_that_another_worker_has_got_is_left_to_it() -> None:
+    """The broker deletes the message only if this worker still holds it."""
+    assert settled(Judging("taken_over"), KeptDelivery(TEXT.encode())) == ["acknowledged"]

@@ -9,6 +9,7 @@ import pytest
 
 import ragtrace
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.price import Price
 from ragtrace.gateway.config_file import read_config
 
 
@@ -86,6 +87,22 @@ def test_an_evaluator_may_be_switched_off(tmp_path: Path) -> None:
     assert _read(tmp_path, 'screen = "none"\njudge = "embedded:extractive"')["screen"] is None
 
 
+def test_a_decision_judge_is_a_table_with_its_protocol_or_a_text(tmp_path: Path) -> None:
+    """As judge and as screen; without a protocol a table describes an LLM judge."""
+    table = """
+        model = "jev-latest"
+        protocol = "systemone"
+        base_url = "http://127.0.0.1:9/v1"
+        price = { input = 0.042 }
+    """
+    for name in ("judge", "screen"):
+        found = _read(tmp_path, f"[{name}]\n{table}")[name]
+        assert isinstance(found, ragtrace.DecisionJudge)
+        assert (found.version, found.price) == ("jev-latest/systemone/questions-1", Price(0.042))
+    spec = _read(tmp_path, 'judge = "decision:gpt-6-luna"')["judge"]
+    assert (spec.version, spec.type) == ("gpt-6-luna/openai/questions-1", "decision")
+
+
 @pytest.mark.parametrize(("text", "broker"), [("", "redis://broker"), ("fleet = 'redis://broker'", "")])
 def test_a_gateway_of_a_fleet_does_not_import_the_workers_judge(tmp_path: Path, text: str, broker: str) -> None:
     """They may share a file, and the module of the judge may be installed where the workers are only."""
@@ -112,6 +129,9 @@ def test_a_gateway_of_a_fleet_does_not_import_the_workers_judge(tmp_path: Path, 
         ("[judge]\nmodel = 'm'\napi_key = 'k'", "set OPENAI_API_KEY"),
         ("[judge]\nmode = 'fast'", "judge in .*model"),
         ("judge = 3", "must be a text"),
+        ("[judge]\nmodel = 'm'\nprotocol = 'grpc'", "protocol must be one of openai, systemone, logprobs"),
+        ("[judge]\nmodel = 'm'\nprotocol = 'openai'\nmode = 'fast'", "no key named 'mode'"),
+        ("[screen]\nmodel = 'm'", "a table with the protocol of a decision model"),
         ("alerts = 'x'", r"written as \[\[alerts\]\]"),
     ],
 )

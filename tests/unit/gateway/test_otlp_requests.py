@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Iterator
 
@@ -53,6 +54,14 @@ def test_malformed_json_becomes_protobuf_or_is_refused() -> None:
     """For an upstream of gRPC."""
     made = [_is_made(request.body) for request in _requests("json", 11)]
     assert len(set(made)) == 2
+
+
+def test_json_that_javascript_has_cut_becomes_protobuf() -> None:
+    """Half a character at the end of a text is no Unicode, and does not cost the request."""
+    spans = [{"traceId": "5b8efff798038103d269b633813fc60c", "spanId": "eee19b7ec3c1b174", "name": "ask \ud83d"}]
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode()
+    request = ExportTraceServiceRequest.FromString(json_to_protobuf(body))
+    assert request.resource_spans[0].scope_spans[0].spans[0].name == "ask \ufffd"
 
 
 def _is_made(body: bytes) -> bool:

@@ -122,17 +122,18 @@ def test_a_forked_child_makes_a_client_of_its_own() -> None:
     with OpenAIServer() as server:
         judge = ragtrace.OpenAIJudge("ours", client=lambda: openai.AsyncOpenAI(base_url=server.url, api_key=KEY))
 
-        async def fork_between() -> int:
-            await _judge_twice(judge)
-            return os.fork()
-
-        child = asyncio.run(fork_between())
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(_judge_twice(judge))
+        child = os.fork()  # while the loop stands still: two processes that run one loop take each other's wake-ups
         if child == 0:
             try:
                 asyncio.run(_judge_twice(judge))
             except BaseException:
                 os._exit(1)
             os._exit(0)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert (len(server.chats), server.n_connections) == (4, 2)
 

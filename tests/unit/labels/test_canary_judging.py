@@ -170,16 +170,6 @@ def test_processes_with_one_history_share_what_they_see(tmp_path: Path) -> None:
     assert sum(found.judgements.values()) == len(judge.calls) == 18  # each process has begun with reading the history
 
 
-def test_a_forked_child_begins_its_own_counts(tmp_path: Path) -> None:
-    """Those of the parent are not its own."""
-    watch_ = Watch(tmp_path, LabelFollowingJudge())
-    asyncio.run(watch_.judge(5))
-    watch_.judging.reset()
-    assert watch_.values(semconv.METRIC_CANARY_JUDGEMENTS) == {}
-    asyncio.run(watch_.judge(1))
-    assert sum(watch_.values(semconv.METRIC_CANARY_JUDGEMENTS).values()) == 1
-
-
 def test_a_judgement_that_the_shutdown_cancels_is_counted(tmp_path: Path) -> None:
     """As failed."""
 

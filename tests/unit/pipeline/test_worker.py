@@ -117,6 +117,56 @@ def test_what_is_in_hand_counts_towards_the_capacity(make: Make) -> None:
     assert worker.size == 3
 
 
+def test_urgent_work_goes_before_items_that_wait_for_room(make: Make) -> None:
+    """A thread of the application waits for it, and an exporter without room is no reason."""
+    handled, done = threading.Event(), threading.Event()
+
+    async def handle(item: int) -> None:
+        handled.set()
+
+    async def work() -> None:
+        assert not handled.is_set()
+        done.set()
+
+    worker = make(handle, remaining_capacity=lambda: 0, patience=WAIT_S)
+    assert worker.offer(1)
+    assert worker.run_soon(work)
+    assert done.wait(WAIT_S / 2)
+
+
+def test_urgent_work_wakes_a_worker_that_gathers_items(make: Make) -> None:
+    """Work of two thousand turns would take 40 seconds if the worker took what gathers in 20 milliseconds."""
+    done = threading.Event()
+
+    async def handle(item: int) -> None: ...
+
+    async def work() -> None:
+        done.set()
+
+    worker = make(handle)
+    assert worker.offer(1)
+    began = monotonic()
+    for _ in range(2_000):
+        done.clear()
+        assert worker.run_soon(work)
+        assert done.wait(WAIT_S)
+    assert monotonic() - began < 2 * WAIT_S
+
+
+def test_a_stopped_worker_refuses_urgent_work_and_cancels_what_it_has(make: Make) -> None:
+    """Whoever waits is told, by the refusal or by the cancellation."""
+    hanging = Hanging()
+
+    async def handle(item: int) -> None: ...
+
+    worker = make(handle)
+    assert worker.run_soon(lambda: hanging(1))
+    assert hanging.begun.wait(WAIT_S)
+    worker.stop(0.0, WAIT_S)
+    assert hanging.cancelled.wait(WAIT_S)
+    assert not worker.run_soon(lambda: hanging(2))
+
+
 def test_several_items_are_handled_at_a_time(make: Make) -> None:
     """A slow one does not hold up those behind it."""
     release, quick = asyncio.Event(), threading.Event()
@@ -508,6 +558,27 @@ def test_items_do_not_wait_long_for_room(make: Make) -> None:
     worker = make(handle, remaining_capacity=lambda: 0, patience=0.1)
     worker.offer(1)
     assert worker.wait_idle(WAIT_S)
+
+
+def test_a_handler_that_cannot_say_its_room_does_not_stop_the_worker(make: Make) -> None:
+    """The failure is counted, and the item is handled as soon as the handler answers again."""
+    room = threading.Event()
+    handled = threading.Event()
+
+    def remaining_capacity() -> int:
+        if not room.is_set():
+            raise ValueError("the exporter does not say")
+        return 1
+
+    async def handle(item: int) -> None:
+        handled.set()
+
+    worker = make(handle, remaining_capacity=remaining_capacity)
+    worker.offer(1)
+    assert not worker.wait_idle(0.1)
+    room.set()
+    assert handled.wait(WAIT_S)
+    assert faults.counts()["background work"] >= 1
 
 
 def test_no_item_waits_for_room_while_half_of_the_places_are_taken(make: Make) -> None:

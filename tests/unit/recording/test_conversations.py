@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -143,14 +140,6 @@ def test_long_turns_are_kept_short() -> None:
         store.follow(replace(ONE, query="q" * 100_000, answer="a" * 100_000))
     last = store.follow(ONE)
     assert [len(turn.text) for turn in last.earlier_turns or ()] == [4_000] * 6
-
-
-def test_a_reset_forgets_everything() -> None:
-    """As in a forked child."""
-    store = Conversations()
-    store.follow(ONE)
-    store.reset()
-    assert len(store) == 0
 
 
 # --- references ------------------------------------------------------------------------------------------------------
@@ -305,25 +294,3 @@ def test_nothing_is_gathered_that_no_metric_needs() -> None:
     reply("Where is the depot?", session_id="a")
     assert ragtrace.flush(10)
     assert [call.turns for call in judge.calls] == [None]
-
-
-_FORKING = """
-import os
-from ragtrace.recording.conversations import Conversations
-from ragtrace.core.types import RagCall
-
-store = Conversations()
-store.follow(RagCall("Where?", None, "In Ghent.", conversation_id="one"))
-store._lock.acquire()
-child = os.fork()
-if not child:
-    os._exit(len(store) + len(store.follow(RagCall("When?", None, "At nine.", conversation_id="one")).turns))
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
-assert len(store) == 1
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_knows_no_conversation() -> None:
-    """They are the parent's; and the lock may have been held at the fork."""
-    subprocess.run([sys.executable, "-c", _FORKING], timeout=30, check=True)

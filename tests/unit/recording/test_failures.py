@@ -72,6 +72,24 @@ def test_a_judge_that_returns_rubbish_leaves_a_reason() -> None:
     assert ragtrace.stats().failed == {"unparsable": 1}
 
 
+def test_an_answer_is_kept_where_its_sources_cannot_be_found() -> None:
+    """A function of the user that raises costs the contexts that it would have found, and is counted."""
+
+    def sources(result: object) -> list[str]:
+        raise LookupError("no sources")
+
+    captured = watch()
+
+    @ragtrace.trace(sources=sources)
+    def ask_about(question: str) -> str:
+        return "It is high."
+
+    assert ask_about("how high?") == "It is high."
+    assert ragtrace.flush()
+    assert "It is high." in str(attributes(captured.root()))
+    assert sum(n for kind, n in ragtrace.stats().faults.items() if kind.startswith("sources= of")) == 1
+
+
 def test_a_judge_that_says_nan_leaves_a_reason() -> None:
     """No NaN goes out anywhere."""
     captured = watch(screen=FakeJudge(Judgement(consistency=float("nan"))), metrics=["consistency"])
@@ -225,7 +243,7 @@ def test_a_selector_that_raises_is_logged_once_and_counted(caplog: pytest.LogCap
     def say(question: str, docs: list[str]) -> str:
         return "said"
 
-    @ragtrace.trace(answer=boom, contexts=boom, user=boom)
+    @ragtrace.trace(answer=boom, sources=boom, user=boom)
     def do(question: str) -> str:
         return say(question, find(question))
 

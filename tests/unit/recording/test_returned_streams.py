@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import openai
@@ -18,7 +16,9 @@ from opentelemetry.trace import StatusCode
 import ragtrace
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured
+from tests.support.completions import completions_server
 from tests.support.frameworks import library
+from tests.support.guards import BAD, ReadingJudge, guard, tally, watch
 from tests.support.passed import WORDS, seen, span_of
 from tests.support.watched import WAIT_S
 
@@ -37,51 +37,10 @@ def captured() -> Iterator[Captured]:
 # --- the real OpenAI client against a real server --------------------------------------------------------------------
 
 
-class Completions(BaseHTTPRequestHandler):
-    """Streams a chat completion of `WORDS` as server-sent events; without `stream`, gives it whole."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        common = {"id": "chatcmpl-7", "created": 1, "model": "tiny-2024"}
-        if not asked.get("stream"):
-            message = {"role": "assistant", "content": "".join(WORDS)}
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            self._send("application/json", [json.dumps({**common, "object": "chat.completion", "choices": [choice]})])
-            return
-        chunks = [
-            {**common, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": word}}]}
-            for word in WORDS
-        ]
-        self._send("text/event-stream", [*(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks), "data: [DONE]\n\n"])
-
-    def _send(self, kind: str, parts: list[str]) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Connection", "close")
-        self.end_headers()
-        try:
-            for part in parts:
-                self.wfile.write(part.encode())
-                self.wfile.flush()
-        except OSError:  # the client has gone: part of the tests
-            pass
-        self.close_connection = True
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the standard library's
-        pass
-
-
 @pytest.fixture(scope="module")
 def base_url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Completions)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    server.shutdown()
-    server.server_close()
-    thread.join(WAIT_S)
+    with completions_server() as address:
+        yield address
 
 
 ASKED: Any = {"model": "tiny", "messages": [{"role": "user", "content": "How high is it?"}], "stream": True}
@@ -295,6 +254,23 @@ def test_a_llama_index_streaming_response_stays_one(captured: Captured) -> None:
     assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
     documents = json.loads(str((captured.spans[0].attributes or {})["ragtrace.contexts"]))
     assert documents == [{"id": "n1", "score": 0.9, "content": "The tower is 330 metres high."}]
+
+
+@pytest.mark.parametrize(("stream", "seen_pieces"), [("after", list(WORDS)), ("all", ["no answer"])])
+def test_a_llama_index_streaming_response_is_held_by_a_guard(stream: str, seen_pieces: list[str]) -> None:
+    """The very object, whose generator gives its pieces when the guard lets them leave."""
+    watch(ReadingJudge(BAD, bad="330"))
+    response = llama().StreamingResponse(response_gen=(word for word in WORDS), source_nodes=nodes())
+    guarded = guard("annotate" if stream == "after" else "replace", stream=stream)
+
+    @ragtrace.trace(name="guarded", guard=guarded)
+    def query(question: str) -> Any:
+        return response
+
+    found = query("How high is it?")
+    assert found is response
+    assert [str(piece) for piece in found.response_gen] == seen_pieces
+    assert tally().verdicts == {"fail": 1}
 
 
 def test_a_llama_index_response_read_by_its_own_method(captured: Captured) -> None:

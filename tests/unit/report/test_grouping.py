@@ -18,11 +18,10 @@ from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, QueuedCall
 from ragtrace.report.analysis import build_report
+from ragtrace.report.console import render_terminal
 from ragtrace.report.html_page import render_html
-from ragtrace.report.json_csv import to_csv, to_json
 from ragtrace.report.markdown import render_markdown
-from ragtrace.report.model import Grouping, Period, Report
-from ragtrace.report.terminal import render_terminal
+from ragtrace.report.model import Grouping, Period, Report, to_json
 from tests.support.history import GIB
 
 NOW: Final = 1_800_000_000.0
@@ -156,4 +155,3 @@ def test_every_form_shows_the_groups(of_a_chunk: Report) -> None:
         assert "Benjamini and Yekutieli" in flat
         assert "contradicting" in flat
     assert json.loads(to_json(of_a_chunk))["grouping"]["worse"][0]["name"] == "gloves"
-    assert "group,hallucinated,judge@2,chunk gloves," in to_csv(of_a_chunk)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 import re
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from markdown_it import MarkdownIt
 from opentelemetry.trace import SpanContext
 
 import ragtrace
@@ -25,18 +26,26 @@ from ragtrace.core.types import Result, Score, Unscored
 from ragtrace.estimates import Moments, difference, estimate_mean, judged_moments, unjudged_moments
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import QueuedCall
-from ragtrace.offline.score_rows import FORMULA_STARTS
 from ragtrace.report import html_page, wording
 from ragtrace.report.analysis import build_report
+from ragtrace.report.console import render_terminal
 from ragtrace.report.html_page import render_html
-from ragtrace.report.json_csv import to_csv, to_json
 from ragtrace.report.markdown import render_markdown
-from ragtrace.report.model import EvaluatorCost, Period, Report, divide_period, parse_period, parse_time
-from ragtrace.report.terminal import render_terminal
+from ragtrace.report.model import (
+    CorrectedRate,
+    EvaluatorCost,
+    Period,
+    Report,
+    divide_period,
+    parse_period,
+    parse_time,
+    to_json,
+)
 from ragtrace.report.wording import merge_ranges
 from ragtrace.testing import FakeJudge
 from tests.support import hostile
 from tests.support.browser import Parsed
+from tests.support.decisions import stored_decisions
 from tests.support.history import BAD, SOURCE, Simulated, fill, made
 from tests.support.watched import GOOD, HALF, ask, watch
 
@@ -367,7 +376,6 @@ def test_feedback_is_reported_beside_the_scores_of_the_same_calls(path: Path) ->
         assert "thumbs" in words
         assert "no estimates for all calls" in words
     assert '"feedback": [{"name": "correction"' in to_json(found)
-    assert "feedback,,,thumbs" in to_csv(found)
 
 
 def _judged(call: QueuedCall) -> float:
@@ -382,7 +390,7 @@ def test_empty_history_is_reported_in_words(path: Path) -> None:
     found = build_report(str(path), TODAY)
     assert (found.calls, found.headline, found.measured) == (0, None, ())
     assert wording.verdict(found).title == "Nothing to tell yet"
-    for text in (render_html(found), render_markdown(found), render_terminal(found), to_json(found), to_csv(found)):
+    for text in (render_html(found), render_markdown(found), render_terminal(found), to_json(found)):
         assert "nan" not in text.lower()
 
 
@@ -421,10 +429,14 @@ def test_every_form_tells_the_share_of_unscored_calls_by_reason(path: Path) -> N
         assert sum(f"{reason} {count} {share}" in line for line in lines) == 2
         cells = f'data-label="Reason">{reason}</td><td class="n" data-label="Calls">{count}</td>'
         assert f'{cells}<td class="n" data-label="Share">{share}</td>' in render_html(found)
-    rows = [row for row in csv.DictReader(StringIO(to_csv(found))) if row["part"] == "unscored"]
-    assert {row["name"]: float(row["estimate"]) for row in rows if row["metric"] == "hallucination"} == pytest.approx(
-        item.unscored_shares
-    )
+
+
+def test_every_form_for_people_says_what_its_intervals_take_for_granted(path: Path) -> None:
+    """Where the same questions come again and again, calls are not independent, and the intervals are too narrow."""
+    found = regression(path)
+    forms = (render_terminal(found), render_markdown(found).replace("\\", ""), Parsed(render_html(found)).text)
+    for said in (" ".join(form.split()) for form in forms):
+        assert "of the long-run rate, of which these calls are a sample, and take the calls as independent" in said
 
 
 def test_spread_weights_each_score(path: Path) -> None:
@@ -462,7 +474,7 @@ def test_worst_answers_mark_their_unsupported_words(path: Path) -> None:
     assert [passage.held_against for passage in problem.passages] == [True, False, True]
     assert 10 < problem.repeats <= problem.among
     assert "<mark>90 days</mark>" in render_html(found)
-    assert "**90 days**" in render_markdown(found)
+    assert "\\[\\[**90 days**\\]\\]" in render_markdown(found)
     assert "[[90 days]]" in render_terminal(found)
 
 
@@ -537,6 +549,73 @@ def test_headline_is_the_hallucination_rate(path: Path) -> None:
     assert found.problems[0].score == 1.0
 
 
+def _decided(path: Path, **more: object) -> Report:
+    """Two days of calls by a decision judge, whose scores fall from the first day to the second."""
+    stored_decisions(path, [NOW - 1.5 * DAY + number for number in range(30)], probability=0.2)
+    stored_decisions(path, [NOW - DAY / 2 + number for number in range(40)], probability=0.3125, **more)
+    return build_report(str(path), TODAY, made_at=NOW)
+
+
+def test_scores_of_a_decision_judge_are_no_rate_in_any_form(path: Path) -> None:
+    """Where a rate would stand are the words instead, and no form has a percentage of a score."""
+    report = _decided(path)
+    assert report.headline is not None
+    assert (report.headline.metric, report.headline.is_raw) == ("hallucinated", True)
+    assert (report.recent, report.latest, report.grouping, report.changes) == (None, None, None, False)
+    assert wording.verdict(report).title == "Hallucination rate is not known (uncalibrated: not a rate)"
+    assert "median score 0.688, 0.8 in the 24 hours before" in wording.verdict(report).detail
+    page = Parsed(re.sub(r"(?s)<style>.*</style>", "", render_html(report))).text
+    markdown = render_markdown(report).replace("\\", "")
+    # Quantiles and the share of the confidence are named with the sign, but never a score.
+    allowed = r"\b(?:5|25|75|95)%|95% interval"
+    for text in (render_terminal(report), markdown, page):
+        assert "uncalibrated: not a rate" in " ".join(text.split())
+        assert re.findall(r"\S*%\S*", re.sub(allowed, "", text)) == []
+    for estimate in json.loads(to_json(report))["measured"]:
+        assert (estimate["overall"]["value"], estimate["overall"]["reason"]) == (None, "uncalibrated")
+
+
+def test_calls_without_a_score_do_not_make_a_rate_of_the_others(path: Path) -> None:
+    """A decision model that refused lately has given probabilities before."""
+    stored_decisions(path, [NOW - DAY / 2 + number for number in range(40)])
+    stored_decisions(path, [NOW - DAY / 4 + number for number in range(60)], refused=True)
+    report = build_report(str(path), TODAY, made_at=NOW)
+    assert report.headline is not None
+    assert (report.headline.metric, report.headline.is_raw) == ("hallucinated", True)
+    known = [each.overall.reason for each in report.measured if each.overall is not None]
+    assert known == ["uncalibrated"] * len(report.measured)
+
+
+def test_labels_that_hold_give_a_decision_judge_s_rate(path: Path) -> None:
+    """The report begins with the corrected rate."""
+    report = _decided(path)
+    assert report.headline is not None
+    estimate = replace(estimate_mean(judged_moments(0.0, 0.01)), value=0.05, low=0.02, high=0.09, corrected="labels")
+    headline = replace(report.headline, corrected=CorrectedRate(estimate, 120))
+    labelled = replace(report, headline=headline, rate=estimate, measured=(headline, *report.measured[1:]))
+    assert wording.verdict(labelled).title == "Hallucination rate is 5.0%"
+    assert wording.verdict(labelled).detail.startswith("by 120 labelled calls, 95% interval 2.0% to 9.0%")
+    assert "5.0%" in render_html(labelled)
+
+
+def test_statements_of_a_bad_answer_have_their_probabilities_and_chunks(path: Path) -> None:
+    """The likeliest unsupported one first, in every form for people."""
+    report = _decided(path)
+    answer = report.problems[0]
+    assert (answer.metric, answer.score) == ("hallucinated", 0.6875)
+    assert [each.probability for each in answer.statements] == [0.97, 0.96, 0.3125]
+    assert [each.chunks[:1] for each in answer.statements] == [(1,), (2,), ()]
+    assert answer.statements[2].text == "Penguins live in Antarctica."
+    markdown = render_markdown(report).replace("\\", "")
+    for text in (render_terminal(report), Parsed(render_html(report)).text, markdown):
+        flat = " ".join(text.split())
+        lowest = flat.index("probability of support 0.312, no chunk has its words")
+        assert lowest < flat.index("probability of support 0.96, closest chunk 2")
+    stored_decisions(path, [NOW - DAY / 3], probability=0.1, texts=False)
+    hidden = build_report(str(path), TODAY, made_at=NOW, compare="none")
+    assert "(its text was not kept)" in render_terminal(hidden)
+
+
 def test_one_judged_call_gives_no_number(path: Path) -> None:
     """A headline gives the ends of the interval where hardly anything is known."""
     offered = [with_results(each, "judge", hallucinated=0.0) for each in calls(1, NOW - DAY, Simulated(0.2, 1.0))]
@@ -598,7 +677,7 @@ def test_narrow_terminal_and_markdown_keep_names_and_figures(path: Path) -> None
     """A narrow terminal wraps names instead of cutting them, and Markdown does not escape figures."""
     found = regression(path)
     narrow = render_terminal(found, width=60)
-    assert ".." not in narrow.split("The worst answers")[0].replace("...", "")
+    assert not {"..", "…"} & set(re.findall(r"\.\.|…", narrow.split("The worst answers")[0].replace("...", "")))
     assert re.search(r"[+-]?\d+\.\d points", render_markdown(found))
     assert not re.search(r"\d\\\.\d", render_markdown(found))
 
@@ -672,15 +751,6 @@ def test_hostile_texts_are_text_in_html(hostile_report: Report) -> None:
     assert parsed.tags["style"] == parsed.tags["title"] == 1
 
 
-def test_no_csv_cell_is_a_formula(hostile_report: Report) -> None:
-    """No text in the CSV starts like a formula, and numbers stay numbers."""
-    rows = list(csv.reader(StringIO(to_csv(hostile_report), newline="")))
-    assert len({len(row) for row in rows}) == 1
-    texts = [cell for row in rows[1:] for cell in row if not re.fullmatch(r"-?[\d.e+-]+", cell)]
-    assert not [cell for cell in texts if cell.lstrip(" ").startswith(FORMULA_STARTS)]
-    assert any("HYPERLINK" in cell for cell in texts)
-
-
 def test_hostile_texts_are_text_in_markdown(hostile_report: Report) -> None:
     """Hostile texts add no HTML, link, image, code, table, heading or mention to the Markdown."""
     text = render_markdown(hostile_report)
@@ -692,6 +762,26 @@ def test_hostile_texts_are_text_in_markdown(hostile_report: Report) -> None:
     heads = [line for line in unescaped.splitlines() if line.startswith("#")]
     assert all(ours.match(line) for line in heads)
     assert all(line.count("|") in (0, 3, 4, 5, 6, 8, 9) for line in unescaped.splitlines())
+
+
+@pytest.fixture(params=["regression", "hostile"])
+def any_report(request: pytest.FixtureRequest, path: Path) -> Report:
+    """A report on usual calls, and one on hostile texts."""
+    if request.param == "regression":
+        return regression(path)
+    return request.getfixturevalue("hostile_report")  # type: ignore[no-any-return]
+
+
+def test_terminal_and_markdown_are_one_text(any_report: Report) -> None:
+    """A terminal shows every character of the Markdown's text and no other, whatever the texts of the calls are."""
+    parsed = MarkdownIt().enable("table").parse(render_markdown(any_report))
+    texts = [child.content for token in parsed for child in token.children or ()]
+    assert _characters("".join(texts)) == _characters(render_terminal(any_report))
+
+
+def _characters(text: str) -> Counter[str]:
+    """Count the characters that are neither white space nor drawn by the layout."""
+    return Counter(character for character in text if not character.isspace() and character not in "\u200b─━▌•")
 
 
 def test_terminal_gets_no_control_characters(hostile_report: Report) -> None:
@@ -729,13 +819,50 @@ def test_command_prints_the_verdict_first(path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.startswith("Unsupported statements went up by ")
 
 
+class Terminal(StringIO):
+    """Standard output that is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("environment", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_a_terminal_gets_colours_unless_told_otherwise(
+    path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], is_coloured: bool
+) -> None:
+    """The title has a colour in a terminal, and nothing has with NO_COLOR."""
+    regression(path)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", Terminal())
+        assert run(path) == 0
+        text = sys.stdout.getvalue()  # type: ignore[attr-defined]
+    assert text.startswith("\x1b[1;31mUnsupported" if is_coloured else "Unsupported")
+    assert ("\x1b" in text) == is_coloured
+
+
+def test_a_pipe_gets_no_escape_sequences(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even where colours are forced on for other programs; no line is wider than 100 columns."""
+    regression(path)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert run(path) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
 @pytest.mark.parametrize(
     ("name", "start"),
     [
         ("r.html", "<!doctype html>"),
         ("r.md", "# Unsupported statements went up"),
         ("r.json", '{"version": 1'),
-        ("r.csv", "part,"),
     ],
 )
 def test_suffix_of_the_file_selects_the_form(path: Path, tmp_path: Path, name: str, start: str) -> None:

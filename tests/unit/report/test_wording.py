@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from contextlib import closing
@@ -11,17 +12,22 @@ from typing import Final
 import pytest
 
 import ragtrace
-from ragtrace.cli.review.call_view import read_call
+from ragtrace.alerts import Notice
+from ragtrace.alerts.notifiers.alertmanager import alert_body
+from ragtrace.alerts.notifiers.notifier import event_attributes
+from ragtrace.alerts.notifiers.slack import slack_message
+from ragtrace.cli import main
 from ragtrace.history.reading import HistoryReader
 from ragtrace.labels.label_store import Review
 from ragtrace.labels.review_queue import ReviewQueue
 from ragtrace.report.analysis import build_report
+from ragtrace.report.console import render_terminal
 from ragtrace.report.html_page import render_html
-from ragtrace.report.json_csv import to_csv, to_json
 from ragtrace.report.markdown import render_markdown
-from ragtrace.report.model import Period, Report
-from ragtrace.report.terminal import render_terminal
+from ragtrace.report.model import Period, Report, to_json
 from ragtrace.testing import Captured
+from ragtrace.web.call_view import read_call
+from ragtrace_exporters.console import call_text, event_text, span_text
 from tests.support.browser import Parsed
 from tests.support.kits import dashboard
 from tests.support.watched import watch
@@ -39,6 +45,9 @@ APPROVED: Final = (
 STYLE: Final = re.compile(r"<style>.*?</style>", re.DOTALL)
 COST_TABLE: Final = re.compile(r"What judging cost.*", re.DOTALL)
 """Last part of a report, which says how many requests of an evaluator failed."""
+
+ACCOUNTS: Final = re.compile(r'0 failed|"failed": 0|"bad": 0')
+"""How many calls could not be scored, and how many rows not be read."""
 
 
 @pytest.fixture
@@ -75,7 +84,6 @@ def test_a_report_gives_no_verdict_on_a_comparison_of_words(report: Report) -> N
         "markdown": COST_TABLE.sub("", render_markdown(report)),
         "html": COST_TABLE.sub("", Parsed(STYLE.sub("", render_html(report))).text),
         "json": to_json(report).replace('"failed"', ""),
-        "csv": to_csv(report),
     }
     assert {name: VERDICT.findall(text) for name, text in forms.items() if VERDICT.search(text)} == {}
     assert "The answers that agree least with their chunks" in forms["markdown"]
@@ -92,6 +100,51 @@ def test_spans_and_events_give_no_verdict_on_a_comparison_of_words(captured: Cap
     said += [text for event in captured.events if "consistency" in (text := str(event.log_record.attributes))]
     assert len(said) >= 60
     assert [text for text in said if VERDICT.search(text)] == []
+
+
+def test_a_notice_gives_no_verdict_on_a_comparison_of_words() -> None:
+    """In every form in which it is sent, with the worst calls and what they say."""
+    sent: list[Notice] = []
+    watch(alerts=[ragtrace.Alert("consistency", below=0.97, min_calls=1, notify=sent.append)])
+    for number in range(60):
+        with ragtrace.call(f"How long can I return worn shoes? {number}") as call:
+            call.retrieved([CHUNK])
+            call.answered(APPROVED[number % 2])
+    ragtrace.shutdown()
+    notice = sent[0]
+    assert notice.worst
+    assert notice.worst[0].not_in_chunks
+    forms = {
+        "text": notice.text,
+        "JSON": json.dumps(notice.as_dict()),
+        "Slack": json.dumps(slack_message(notice)),
+        "Alertmanager": json.dumps(alert_body(notice, {})),
+        "event": str(event_attributes(notice)),
+    }
+    assert {name: VERDICT.findall(text) for name, text in forms.items() if VERDICT.search(text)} == {}
+
+
+def test_the_console_gives_no_verdict_on_a_comparison_of_words(captured: Captured) -> None:
+    """Neither in the line of a call, nor in what it prints of `consistency` when everything is printed."""
+    lines = [line for line in map(call_text, captured.spans) if line]
+    blocks = [*map(span_text, captured.spans), *map(event_text, captured.events)]
+    lines += [line for block in blocks for line in block.splitlines() if "consistency" in line]
+    assert len(lines) >= 90
+    assert [line for line in lines if VERDICT.search(line)] == []
+
+
+def test_a_table_of_scores_gives_no_verdict_on_a_comparison_of_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ragtrace score` prints a mean and an interval, in words and as JSON."""
+    rows = [{"query": "How long?", "contexts": [CHUNK], "answer": answer} for answer in APPROVED]
+    path = tmp_path / "calls.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for form in ([], ["--json"]):
+        assert main(["score", str(path), "--metrics", "consistency", *form]) == 0
+        said = capsys.readouterr().out
+        assert "onsistency" in said
+        assert VERDICT.findall(ACCOUNTS.sub("", said)) == []
 
 
 def test_the_labelling_page_gives_no_verdict_on_a_comparison_of_words(path: Path, captured: Captured) -> None:
@@ -115,3 +168,10 @@ def test_a_panel_of_consistency_gives_no_verdict() -> None:
     ]
     assert about
     assert [text for text in about if VERDICT.search(text)] == []
+
+
+def test_the_panel_of_estimates_says_whose_rate_it_shows() -> None:
+    """An interval holds the judge's rate, errors of the judge included, until human labels correct it."""
+    (about,) = [panel["description"] for panel in dashboard()["panels"] if panel.get("title", "").startswith("Now:")]
+    for said in ("long-run rate", "human labels", "the judge's own view", "if calls are independent"):
+        assert said in about

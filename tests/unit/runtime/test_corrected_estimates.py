@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,14 @@ def test_a_file_that_cannot_be_read_stops_configure(tmp_path: Path) -> None:
     """The message names it."""
     with pytest.raises(ragtrace.SettingsError, match=r"none\.json"):
         ragtrace.configure(exporter="none", calibration=tmp_path / "none.json")
+
+
+def test_a_configure_that_fails_leaves_no_thread(tmp_path: Path) -> None:
+    """Neither exporters nor providers are made before every file has been read."""
+    before = threading.enumerate()
+    with pytest.raises(ragtrace.SettingsError, match=r"none\.json"):
+        ragtrace.configure(exporter="otlp", calibration=tmp_path / "none.json")
+    assert threading.enumerate() == before
 
 
 def label_moments(captured: Captured) -> dict[str, float]:

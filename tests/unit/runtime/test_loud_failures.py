@@ -260,7 +260,7 @@ class _Seconds:
     name, version, higher_is_better, range = "seconds", "1", False, (0.0, 60.0)
     needs: frozenset[str] = frozenset()
 
-    def __call__(self, call: ragtrace.RagCall, judgement: ragtrace.judges.Judgement) -> ragtrace.Score:
+    def __call__(self, call: ragtrace.RagCall, judgement: ragtrace.Judgement) -> ragtrace.Score:
         return ragtrace.Score(1.0)
 
 
@@ -309,7 +309,7 @@ def test_a_signal_that_the_backend_refuses_fills_no_log(
             ragtrace.flush()
         counts = faults.counts()
         problems = ragtrace.doctor(probe=False).problems
-        ragtrace.shutdown(timeout=2)
+        ragtrace.shutdown(timeout=watched.WAIT_S)
     assert [record.getMessage() for record in caplog.records if record.name.startswith("opentelemetry")] == []
     lost = [text for text in warnings(caplog) if text.startswith("telemetry was lost")]
     if signal == "logs":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from opentelemetry.trace import SpanContext
 
 from ragtrace.span_reading.finished_span import Attributes, FinishedSpan
+from ragtrace.span_reading.readers import read_span
+from ragtrace.span_reading.step_groups import StepGroup, TraceSpans, group_steps
 
 RECORDED = Path(__file__).parents[2] / "files" / "recorded"
 SECOND = 1_000_000_000
@@ -69,3 +71,21 @@ def _value(value: dict[str, Any]) -> Any:
             return tuple(_value(each) for each in found.get("values", ()))
         return int(found) if kind == "intValue" else found
     return None
+
+
+def traces(spans: Iterable[FinishedSpan]) -> list[TraceSpans]:
+    """Return the traces of *spans*, as an assembler has them when all spans have come in."""
+    found: dict[int, TraceSpans] = {}
+    for each in spans:
+        trace = found.setdefault(each.context.trace_id, TraceSpans())
+        span_id = each.context.span_id
+        trace.parents[span_id] = 0 if each.parent is None else each.parent.span_id
+        reading = read_span(each)
+        if reading is not None:
+            trace.readings[span_id], trace.seen[span_id] = reading, 0.0
+    return list(found.values())
+
+
+def groups(spans: Iterable[FinishedSpan]) -> list[StepGroup]:
+    """Return the groups of the steps in *spans*, as an assembler forms them when all spans have come in."""
+    return [group for trace in traces(spans) for group in group_steps(trace)]

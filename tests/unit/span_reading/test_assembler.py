@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 from collections.abc import Sequence
@@ -10,74 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, TraceFlags, set_span_in_context
 
-from ragtrace.span_reading.assembler import AssembledCall, CallAssembler
+from ragtrace.span_reading.assembler import CallAssembler
+from ragtrace.span_reading.call_draft import AssembledCall
 from ragtrace.span_reading.finished_span import FinishedSpan
 from ragtrace.span_reading.intake import LostSpan
-from ragtrace.span_reading.otlp_json import SpanFile
+from ragtrace.span_reading.span_file import SpanFile
 from ragtrace.testing import FakeClock
-from tests.unit.span_reading.recorded import RECORDED
-
-QUERY = "How tall is the Eiffel Tower?"
-ANSWER = "The Eiffel Tower is 330 metres tall."
-PASSAGE = "The Eiffel Tower in Paris is 330 metres tall."
-_MS = 1_000_000
-_ids = itertools.count(1)
-
-
-def span(
-    kind: str,
-    at: tuple[int, int],
-    parent: FinishedSpan | None = None,
-    *,
-    trace: int = 1,
-    scope: str = "openinference.instrumentation.langchain",
-    parent_id: int | None = None,
-    **attributes: Any,
-) -> FinishedSpan:
-    """A finished span of OpenInference: its kind, start and end in milliseconds, and its attributes."""
-    trace_id = trace if parent is None else parent.context.trace_id
-    above = None if parent is None else parent.context
-    if parent_id is not None:
-        above = _context(trace_id, parent_id)
-    given = {name.replace("__", "."): value for name, value in attributes.items()}
-    given |= {"openinference.span.kind": kind} if kind else {}
-    return FinishedSpan(
-        context=_context(trace_id, next(_ids)),
-        parent=above,
-        name=kind.lower() or "http",
-        attributes=given,
-        start_ns=at[0] * _MS,
-        end_ns=at[1] * _MS,
-        scope=scope,
-    )
-
-
-def _context(trace_id: int, span_id: int) -> SpanContext:
-    return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(1))
-
-
-def chain(at: tuple[int, int], parent: FinishedSpan | None = None, **more: Any) -> FinishedSpan:
-    return span("CHAIN", at, parent, **{"input__value": QUERY, "output__value": ANSWER, **more})
-
-
-def retriever(at: tuple[int, int], parent: FinishedSpan | None = None, *texts: str, **more: Any) -> FinishedSpan:
-    found = {f"retrieval__documents__{rank}__document__content": text for rank, text in enumerate(texts or (PASSAGE,))}
-    return span("RETRIEVER", at, parent, **{"input__value": QUERY, **found, **more})
-
-
-def llm(
-    at: tuple[int, int], parent: FinishedSpan | None = None, answer: str = ANSWER, prompt: str = QUERY, **more: Any
-) -> FinishedSpan:
-    messages = {
-        "llm__input_messages__0__message__role": "user",
-        "llm__input_messages__0__message__content": prompt,
-        "llm__output_messages__0__message__role": "assistant",
-        "llm__output_messages__0__message__content": answer,
-    }
-    return span("LLM", at, parent, **messages, **more)
+from tests.unit.span_reading.made import ANSWER, PASSAGE, QUERY, chain, llm, retriever, span, span_context
+from tests.unit.span_reading.recorded import RECORDED, Recording, recording
 
 
 def assembled(spans: Sequence[FinishedSpan]) -> list[AssembledCall]:
@@ -454,6 +397,43 @@ def test_a_call_is_closed_when_nothing_has_come_for_a_moment() -> None:
     assert len(assembler) == 0
 
 
+def _started(name: str, context: SpanContext, parent: SpanContext | None, *, genai: bool) -> ReadableSpan:
+    scope = "openinference.instrumentation.langchain" if genai else "opentelemetry.instrumentation.asgi"
+    return ReadableSpan(name, context, parent, instrumentation_scope=InstrumentationScope(scope))
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "seconds"),
+    [("open root", 600.0), ("open part", 30.0), ("contexts below an open span", 5.0), ("more steps", 2.0)],
+)
+def test_each_thing_that_is_waited_for_has_an_end(waits_for: str, seconds: float) -> None:
+    """As listed in the docstring of the class: after it, and not before, the steps leave the buffer."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    root = chain((0, 100))
+    found, generated = retriever((10, 20), root), llm((30, 90), root)
+    if waits_for == "open root":
+        assembler.observe(_started("chain", root.context, None, genai=True))
+        spans = [found, generated]
+    elif waits_for == "open part":
+        assembler.observe(_started("tool", span_context(1, 10**9), root.context, genai=True))
+        spans = [found, generated, root]
+    elif waits_for == "contexts below an open span":
+        assembler.observe(_started("GET /ask", root.context, None, genai=False))
+        spans = [found]
+    else:
+        spans = [found, generated, root]
+    for each in spans:
+        assembler.add(each)
+    clock.advance(seconds - 0.3)
+    assert assembler.take_complete() == []
+    assert len(assembler) == len(spans)
+    clock.advance(0.6)
+    calls = assembler.take_complete()
+    assert len(assembler) == 0
+    assert len(calls) + assembler.counts["no_call"] == 1
+
+
 def test_a_span_that_comes_after_its_call_was_closed_is_counted_as_late() -> None:
     """It begins no call of its own."""
     clock = FakeClock()
@@ -478,8 +458,7 @@ def test_what_is_remembered_of_equal_answers_is_bounded() -> None:
     for number in range(2_000):
         assembler.add(llm((number, number + 1), trace=number + 1, answer="I do not know.", prompt=prompt))
     assert len(assembler.take_complete(everything=True)) == 2_000
-    kept = assembler._model_calls.values()  # pyright: ignore[reportPrivateUsage]
-    assert sum(map(len, kept)) <= 100
+    assert len(assembler._model_calls) <= 100  # pyright: ignore[reportPrivateUsage]
 
 
 def test_the_buffer_is_bounded_and_counts_what_it_evicts() -> None:
@@ -547,6 +526,66 @@ def test_a_lost_root_is_no_longer_waited_for() -> None:
     assert (len(assembler), assembler.counts["incomplete"]) == (0, 1)
 
 
+def _begin_unended(assembler: CallAssembler, recorded: Recording) -> None:
+    """Let *assembler* see the starts of the spans that were never ended, below the root of their trace if it has one.
+
+    OpenLLMetry never ends the spans around a stream of LlamaIndex.
+    """
+    known = {each.context.span_id for each in recorded.spans}
+    roots = {each.context.trace_id: each.context for each in recorded.spans if each.parent is None}
+    for parent in [each.parent for each in recorded.spans if each.parent is not None]:
+        if parent.span_id not in known:
+            scope = InstrumentationScope("opentelemetry.instrumentation.llamaindex")
+            above = roots.get(parent.trace_id)
+            assembler.observe(ReadableSpan("CompactAndRefine.task", parent, above, instrumentation_scope=scope))
+
+
+def test_steps_below_a_root_that_never_ends_are_counted_when_the_process_ends() -> None:
+    """A request that still goes on looks the same, so that no call is made of them."""
+    recorded = recording("llamaindex_query-openllmetry-stream")
+    assembler = CallAssembler(include_own=False)
+    _begin_unended(assembler, recorded)
+    readings = [reading for each in recorded.spans if (reading := assembler.add(each)) is not None]
+    assert assembler.take_complete(everything=True) == []
+    assert len(assembler) == len(readings) > 0
+    assembler.take_left_out()
+    assert assembler.take_last() == []
+    assert (len(assembler), assembler.counts["unfinished"]) == (0, len(readings))
+    assert assembler.take_left_out() == [reading.span.context for reading in readings]
+
+
+def test_a_root_that_has_ended_is_a_call_when_the_process_ends() -> None:
+    """Of spans below it that never end, nothing more can come."""
+    recorded = recording("llamaindex_chat-openllmetry-stream")
+    assembler = CallAssembler(include_own=False)
+    _begin_unended(assembler, recorded)
+    for each in recorded.spans:
+        assembler.add(each)
+    assert assembler.take_complete(everything=True) == []
+    calls = assembler.take_last()
+    assert list(map(texts, calls)) == [(call["query"], call["contexts"], call["answer"]) for call in recorded.calls]
+    assert (len(assembler), assembler.counts["unfinished"]) == (0, 0)
+
+
+def test_an_answer_that_is_still_streamed_when_the_process_ends_is_not_known() -> None:
+    """The model call that rewrote a question is not taken for it, and calls without a model call are counted."""
+    recorded = recording("llamaindex_chat-openllmetry-stream")
+    assembler = CallAssembler(include_own=False)
+    _begin_unended(assembler, recorded)
+    streams = {each.context.span_id for each in recorded.spans if each.name.startswith("StreamingAgentChatResponse")}
+    for each in recorded.spans:
+        if each.context.span_id in streams or (each.parent is not None and each.parent.span_id in streams):
+            streams.add(each.context.span_id)
+        else:
+            assembler.add(each)
+    calls = [call.builder.build() for call in assembler.take_last()]
+    assert [(call.query, call.answer, call.answer_captured) for call in calls] == [
+        (recorded.calls[1]["query"], None, False)
+    ]
+    assert assembler.counts["unfinished"] == 6  # of the other two: the workflow, the retrieval and the one inside it
+    assert assembler.counts["no_call"] == 0
+
+
 def test_very_many_lost_steps_of_a_trace_take_bounded_memory() -> None:
     """The trace is evicted: nothing in it can be whole."""
     assembler = CallAssembler()
@@ -569,9 +608,33 @@ def test_a_circle_of_parents_ends() -> None:
     """Hostile ids must not hang the background."""
     one = llm((0, 1), parent_id=1_000_001)
     assembler = CallAssembler()
-    assembler.add(replace(one, context=_context(1, 1_000_000), parent=_context(1, 1_000_001)))
-    assembler.add(replace(one, context=_context(1, 1_000_001), parent=_context(1, 1_000_000)))
+    assembler.add(replace(one, context=span_context(1, 1_000_000), parent=span_context(1, 1_000_001)))
+    assembler.add(replace(one, context=span_context(1, 1_000_001), parent=span_context(1, 1_000_000)))
     assert len(assembler.take_complete(everything=True)) <= 2
+
+
+def test_a_workflow_below_a_circle_of_parents_is_a_call() -> None:
+    """And the steps in the circle are in no call, which is counted."""
+    circle = [span_context(1, 1_000_002), span_context(1, 1_000_003)]
+    assembler = CallAssembler()
+    for context, parent in zip(circle, reversed(circle), strict=True):
+        assembler.add(replace(chain((0, 1)), context=context, parent=parent))
+    assembler.add(replace(chain((2, 9)), parent=circle[0]))
+    (call,) = assembler.take_complete(everything=True)
+    assert texts(call) == (QUERY, None, ANSWER)
+    assert assembler.counts["no_call"] == 2
+
+
+def test_a_retrieval_that_was_taken_out_of_its_call_is_given_back() -> None:
+    """What holds its span back from export can let it go, and it is counted."""
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    found = [retriever((10, 20), server), retriever((11, 21), server, "Other.")]
+    assembler = CallAssembler()
+    for each in (*found, llm((30, 90), server), llm((31, 91), server, "Another.")):
+        assembler.add(each)
+    assert len(assembler.take_complete(everything=True)) == 2
+    assert assembler.take_left_out() == [each.context for each in found]
+    assert assembler.counts["no_call"] == 2
 
 
 # --- spans of other processes -----------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragtrace.core import semconv
-from ragtrace.core.step import Message, Prompt
 from ragtrace.core.types import Document, Usage
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
 from ragtrace.span_reading.haystack import read
@@ -64,8 +63,9 @@ def test_a_recorded_pipeline(name: str) -> None:
         assert {document.text for document in retrieval.documents or ()} >= set(call["contexts"])
         assert generation.answer == call["answer"]
         assert generation.usage == Usage(call["input_tokens"], call["output_tokens"])
-        assert generation.prompt is not None
-        assert call["query"] in generation.prompt.messages[-1].text
+        if not name.endswith("stream"):  # its callback is no JSON, and its messages are the `repr` of objects
+            assert generation.prompt is not None
+            assert call["query"] in generation.prompt.messages[-1].text
 
 
 def test_a_recorded_pipeline_without_content() -> None:
@@ -88,11 +88,10 @@ def test_a_retriever_with_a_query() -> None:
     assert (step.documents, found.documents_without_text) == ((Document(TOWER, "d1", 0.5),), 1)
 
 
-@pytest.mark.parametrize("kind", ["TransformersSimilarityRanker", "DocumentJoiner", "MyFilter"])
-def test_what_reorders_documents_replaces_them(kind: str) -> None:
-    """A ranker, a joiner of two retrievers, a filter."""
-    lists: Any = [[{"content": TOWER}], [{"content": BRIDGE}]]
-    found = component(kind, {"documents": lists}, {"documents": [{"content": BRIDGE}]})
+def test_a_ranker_replaces_the_documents() -> None:
+    """Its output is what the model is given."""
+    given = {"documents": [{"content": TOWER}, {"content": BRIDGE}]}
+    found = component("TransformersSimilarityRanker", given, {"documents": [{"content": BRIDGE}]})
     assert found is not None
     assert (found.step.kind, found.step.rerank, found.step.documents) == ("retrieve", True, (Document(BRIDGE),))
 
@@ -101,68 +100,6 @@ def test_what_reorders_documents_replaces_them(kind: str) -> None:
 def test_other_components_are_no_step(kind: str) -> None:
     """They neither find documents nor ask a model, or have spans of their own inside."""
     assert component(kind, {"text": QUESTION}, {"prompt": QUESTION, "answers": [{"data": TOWER}]}) is None
-
-
-def test_a_generator_that_is_given_a_text() -> None:
-    """Model and tokens are in a list beside the replies."""
-    meta = {"model": "gpt-4o-mini", "finish_reason": "stop", "usage": {"prompt_tokens": 7, "completion_tokens": 5}}
-    found = component("OpenAIGenerator", {"prompt": QUESTION}, {"replies": [TOWER], "meta": [meta]})
-    assert found is not None
-    step = found.step
-    assert (step.kind, step.query, step.answer) == ("generate", QUESTION, TOWER)
-    assert (step.response_model, step.finish_reasons, step.usage) == ("gpt-4o-mini", ("stop",), Usage(7, 5))
-
-
-def test_an_agent_of_haystack_3() -> None:
-    """Its run, its model calls and its tool calls have spans of their own."""
-    question, answer = said("user", {"text": QUESTION}), said("assistant", {"text": TOWER})
-    call = {"tool_name": "search", "arguments": {"query": QUESTION}, "id": "1"}
-    calling = said("assistant", {"tool_call": call})
-    result = said("tool", {"tool_call_result": {"result": TOWER, "origin": call, "error": False}})
-    everything = [question, calling, result, answer]
-    run = found_in(
-        {"haystack.agent.input": {"messages": [question]}, "haystack.agent.output": {"messages": everything}},
-        "haystack.agent.run",
-    )
-    assert (run.step.kind, run.step.query, run.step.answer) == ("trace", QUESTION, TOWER)
-    assert run.step.prompt == Prompt((Message("user", QUESTION),))
-
-    first = found_in(
-        {
-            "haystack.agent.step.llm.input": {"messages": [question]},
-            "haystack.agent.step.llm.output": {"replies": [calling]},
-        },
-        "haystack.agent.step.llm",
-    )
-    assert (first.step.kind, first.calls_tools, first.step.answer) == ("generate", True, None)
-
-    last = found_in(
-        {
-            "haystack.agent.step.llm.input": {"messages": everything[:3]},
-            "haystack.agent.step.llm.output": {"replies": [answer]},
-        },
-        "haystack.agent.step.llm",
-    )
-    assert (last.calls_tools, last.step.answer, last.step.prompt_documents) == (False, TOWER, (Document(TOWER),))
-
-    attributes = {"haystack.tool.name": "search", "haystack.agent.step.tool.input": {"query": QUESTION}}
-    attributes |= {"haystack.agent.step.tool.output": {"documents": [{"id": "d1", "content": TOWER}]}}
-    tool = found_in(attributes, "haystack.agent.step.tool")
-    assert (tool.step.kind, tool.step.name, tool.step.query) == ("tool", "search", QUESTION)
-    assert tool.step.documents == (Document(TOWER, "d1"),)
-    failed = found_in({**attributes, "haystack.tool.error": True}, "haystack.agent.step.tool")
-    assert failed.step.documents is None
-
-
-def test_the_tool_invoker_of_haystack_2() -> None:
-    """It runs all tool calls of one reply; results that are errors are no evidence."""
-    call = {"tool_name": "search", "arguments": {"query": QUESTION}, "id": "1"}
-    good = said("tool", {"tool_call_result": {"result": TOWER, "origin": call, "error": False}})
-    bad = said("tool", {"tool_call_result": {"result": "no connection", "origin": call, "error": True}})
-    found = component("ToolInvoker", {"messages": []}, {"tool_messages": [good, bad]})
-    assert found is not None
-    assert (found.step.kind, found.step.name, found.step.query) == ("tool", "search", QUESTION)
-    assert found.step.documents == (Document(TOWER),)
 
 
 @pytest.mark.parametrize(

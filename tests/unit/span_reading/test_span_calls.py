@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -73,6 +74,13 @@ def watched() -> Generator[Watched, None, None]:
     found.provider.shutdown()
 
 
+@contextmanager
+def ended(span: trace.Span) -> Generator[None, None, None]:
+    """End *span* after a `with` block without making it the current one."""
+    yield
+    span.end()
+
+
 def configure(watched: Watched, **settings: Any) -> FakeJudge:
     judge = FakeJudge(GOOD)
     ragtrace.configure(
@@ -82,6 +90,36 @@ def configure(watched: Watched, **settings: Any) -> FakeJudge:
         **settings,
     )
     return judge
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        {KIND: "DECISION", "decision.model_name": "gpt-6-luna", "input.value": QUERY, "output.value": "0.97"},
+        {"gen_ai.operation.name": "decision", "gen_ai.request.model": "gpt-6-luna"},
+        {KIND: "LLM", "llm.provider": "typesafe", "llm.output_messages.0.message.content": "0.97"},
+    ],
+)
+def test_a_decision_of_the_application_is_neither_answer_nor_evidence(
+    watched: Watched, decision: dict[str, str]
+) -> None:
+    """A router before the retrieval and a guard after the answer leave the call as it is."""
+    judge = configure(watched)
+    with watched.tracer.start_as_current_span("chain") as root:
+        root.set_attributes({KIND: "CHAIN", "input.value": QUERY})
+        for name, attributes in (
+            ("router", decision),
+            ("retriever", {KIND: "RETRIEVER", "retrieval.documents.0.document.content": PASSAGE}),
+            ("llm", {KIND: "LLM", "llm.output_messages.0.message.content": ANSWER}),
+            ("guard", decision),
+        ):
+            with watched.tracer.start_as_current_span(name) as span:
+                span.set_attributes(attributes)
+        root.set_attribute("output.value", ANSWER)
+    assert ragtrace.flush()
+    (call,) = judge.calls
+    assert (call.query, call.answer) == (QUERY, ANSWER)
+    assert [document.text for document in call.contexts or ()] == [PASSAGE]
 
 
 def test_the_scores_are_on_the_root_span_before_it_leaves(watched: Watched) -> None:
@@ -142,7 +180,7 @@ def test_each_configuration_starts_its_own_background(watched: Watched) -> None:
         clear_wake(wake)
     assert started == ["first", "second"]
     assert watched.hold.intake is not None
-    watched.hold.intake.reset()  # no runtime has taken these spans: the next one would
+    _taken(watched.hold.intake)  # no runtime has taken these spans: the next one would
 
 
 @pytest.fixture
@@ -157,7 +195,8 @@ def unread(watched: Watched) -> Generator[SpanIntake, None, None]:
     assert watched.hold.intake is not None
     yield watched.hold.intake
     clear_wake(wake)
-    watched.hold.intake.reset()
+    _taken(watched.hold.intake)
+    watched.hold.intake.take_dropped()
 
 
 def _taken(intake: SpanIntake) -> list[ReadableSpan]:
@@ -306,6 +345,49 @@ def test_spans_inside_a_decorated_call_are_its_steps_and_no_call_of_their_own(wa
     assert watched.scores("invoke_workflow guide")["ragtrace.eval.faithfulness.score"] == 1.0
 
 
+@pytest.mark.parametrize("is_current", [True, False])
+@pytest.mark.parametrize("kind", ["RETRIEVER", "TOOL"])
+def test_a_decorated_search_inside_the_span_of_its_retriever_or_tool_counts_once(
+    watched: Watched, kind: str, is_current: bool
+) -> None:
+    """Whether the instrumentation makes its span the current one or, as in callbacks of LangChain, does not."""
+    judge = configure(watched)
+    search = ragtrace.retrieve(lambda query: [PASSAGE])
+
+    @ragtrace.trace(name="guide")
+    def handle(question: str) -> str:
+        span = watched.tracer.start_span("lookup")
+        span.set_attributes({KIND: kind, "output.value": PASSAGE})
+        if kind == "RETRIEVER":
+            span.set_attribute("retrieval.documents.0.document.content", PASSAGE)
+        with trace.use_span(span, end_on_exit=True) if is_current else ended(span):
+            search(question)
+        return ANSWER
+
+    handle("How tall?")
+    assert ragtrace.flush()
+    (call,) = judge.calls
+    assert [document.text for document in call.contexts or ()] == [PASSAGE]
+
+
+def test_a_decorated_search_inside_a_retriever_with_hidden_texts_is_kept(watched: Watched) -> None:
+    """An instrumentation can be told to keep texts off its spans."""
+    judge = configure(watched)
+    search = ragtrace.retrieve(lambda query: [PASSAGE])
+
+    @ragtrace.trace(name="guide")
+    def handle(question: str) -> str:
+        with watched.tracer.start_as_current_span("retriever") as span:
+            span.set_attribute(KIND, "RETRIEVER")
+            search(question)
+        return ANSWER
+
+    handle("How tall?")
+    assert ragtrace.flush()
+    (call,) = judge.calls
+    assert [document.text for document in call.contexts or ()] == [PASSAGE]
+
+
 def test_a_decorated_retrieval_inside_another_instrumentations_call_is_part_of_it(watched: Watched) -> None:
     """Its span is in the same trace, under the same root."""
     judge = configure(watched)
@@ -395,6 +477,36 @@ def test_a_span_that_never_ends_holds_back_no_other(watched: Watched) -> None:
     assert ragtrace.flush()
     assert judge.calls == []
     assert list(watched.spans()) == ["llm"]
+
+
+def test_steps_of_a_call_that_goes_on_at_shutdown_are_counted(watched: Watched) -> None:
+    """The user learns that they were not scored, and why."""
+    faults.clear()
+    judge = configure(watched)
+    root = watched.tracer.start_span("chain", attributes={KIND: "CHAIN"})
+    with trace.use_span(root), watched.tracer.start_as_current_span("llm") as span:
+        span.set_attributes({KIND: "LLM", "llm.output_messages.0.message.content": ANSWER})
+    assert ragtrace.flush()
+    assert faults.counts() == {}
+    ragtrace.shutdown()
+    assert judge.calls == []
+    assert faults.counts() == {"spans not evaluated: a span of their call had not ended at shutdown": 1}
+
+
+def test_a_call_whose_root_has_ended_is_scored_at_shutdown(watched: Watched) -> None:
+    """Although a span below the root goes on."""
+    judge = configure(watched)
+    with watched.tracer.start_as_current_span("chain") as root:
+        root.set_attributes({KIND: "CHAIN", "input.value": QUERY, "output.value": ANSWER})
+        open_span = watched.tracer.start_span("llm", attributes={KIND: "LLM"})
+        with watched.tracer.start_as_current_span("retriever") as span:
+            span.set_attributes({KIND: "RETRIEVER", "retrieval.documents.0.document.content": PASSAGE})
+    assert ragtrace.flush()
+    assert judge.calls == []
+    ragtrace.shutdown()
+    open_span.end()
+    (call,) = judge.calls
+    assert (call.query, [document.text for document in call.contexts or ()], call.answer) == (QUERY, [PASSAGE], ANSWER)
 
 
 def test_spans_that_head_sampling_dropped_are_no_call() -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +22,6 @@ from ragtrace.testing import FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Reply
 from ragtrace_exporters.http_spans import FailureLog, HttpSpanExporter
 from ragtrace_exporters.otlp import otlp
-from ragtrace_exporters.prometheus import page, prometheus
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import ask, watch
 
@@ -383,32 +380,3 @@ def test_an_exporter_that_goes_on_failing_is_one_line(caplog: pytest.LogCaptureF
         assert exporter.export(_one_span()) is SpanExportResult.FAILURE
     exporter.shutdown()
     assert len(caplog.records) == 1
-
-
-# --- the folder of the Prometheus page -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("trap", ["link", "group"])
-def test_the_page_of_metrics_uses_no_folder_that_others_can_write_to(trap: str, tmp_path: Path) -> None:
-    """A link may lead anywhere, and what a group can write is not ours alone."""
-    folder = tmp_path / "page"
-    if trap == "link":
-        (tmp_path / "elsewhere").mkdir(mode=0o700)
-        folder.symlink_to(tmp_path / "elsewhere")
-    else:
-        folder.mkdir()
-        folder.chmod(0o770)
-    with pytest.raises(SettingsError, match="others own it or can write to it"):
-        prometheus({"RAGTRACE_PROMETHEUS_DIR": str(folder)})
-
-
-def test_a_default_folder_that_somebody_else_made_first_does_not_stop_configure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The page then uses a folder in the user's own cache."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    usual = Path(page({}).folder)
-    assert usual == tmp_path / f"ragtrace-prometheus-{os.getuid()}-9464"
-    usual.symlink_to(tmp_path)
-    assert Path(page({}).folder) == tmp_path / "home" / ".cache" / "ragtrace" / "prometheus-9464"

@@ -16,10 +16,11 @@ import ragtrace
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.system.faults import faults
+from ragtrace.system.forks import PerProcess
 from ragtrace.telemetry.export.telemetry import BoundedProcessor, ExportQueueCounts, RetryingExporter
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.otlp import HttpReceiver
-from tests.support.watched import GOOD, WAIT_S, ask
+from tests.support.watched import GOOD, WAIT_S, ask, eventually
 
 ROOT: Final = Path(__file__).parents[3]
 OK, FAILED = SpanExportResult.SUCCESS, SpanExportResult.FAILURE
@@ -50,15 +51,15 @@ class Backend:
         self._results = [FAILED]
 
 
-def not_forked() -> None:
-    raise AssertionError("this process was not forked")
+def retrying(backend: Backend, queue: ExportQueueCounts, **times: Any) -> RetryingExporter:
+    return RetryingExporter(lambda: backend, PerProcess(lambda: queue), **times)
 
 
 def patient(backend: Backend, clock: FakeClock, *, queued: int = 0) -> RetryingExporter:
     queue = ExportQueueCounts("spans", 10, clock=clock)
     for _ in range(queued):
         queue.add()
-    return RetryingExporter(backend, queue, not_forked, pause=0.0, clock=clock)
+    return retrying(backend, queue, pause=0.0, clock=clock)
 
 
 # --- the queue -----------------------------------------------------------------------------------------------------
@@ -188,12 +189,12 @@ def test_a_batch_processor_drops_nothing_by_itself() -> None:
             return super().export(batch)
 
     backend, queue = Hanging(OK), ExportQueueCounts("spans", 4)
-    exporter = RetryingExporter(backend, queue, not_forked)
+    exporter = retrying(backend, queue)
     inner = BatchSpanProcessor(
         cast("SpanExporter", exporter), max_queue_size=4, max_export_batch_size=2, schedule_delay_millis=3_600_000
     )
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(BoundedProcessor(inner, queue))
+    provider.add_span_processor(BoundedProcessor(inner, PerProcess(lambda: queue)))
     tracer = provider.get_tracer("test")
     tracer.start_span("0").end()
     tracer.start_span("1").end()
@@ -212,8 +213,9 @@ def test_a_span_that_is_not_sampled_takes_no_place() -> None:
     """The batch processor ignores it as well."""
     queue = ExportQueueCounts("spans", 1)
     provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
-    exporter = RetryingExporter(Backend(OK), queue, not_forked)
-    provider.add_span_processor(BoundedProcessor(BatchSpanProcessor(cast("SpanExporter", exporter)), queue))
+    exporter = retrying(Backend(OK), queue)
+    batches = BatchSpanProcessor(cast("SpanExporter", exporter))
+    provider.add_span_processor(BoundedProcessor(batches, PerProcess(lambda: queue)))
     provider.get_tracer("test").start_span("a").end()
     assert queue.size == 0
     provider.shutdown()
@@ -248,6 +250,8 @@ def test_faults_and_losses_are_metrics(http_receiver: HttpReceiver, monkeypatch:
     http_receiver.answer_with(400, times=3)
     ask("where?")
     assert not ragtrace.flush(WAIT_S)
+    lost_signals = {"lost spans: export failed", "lost events: export failed"}
+    assert eventually(lambda: lost_signals <= ragtrace.stats().faults.keys())
     ragtrace.flush(WAIT_S)
     http_receiver.wait_for(lambda got: "ragtrace.lost" in got.latest_metrics())
     metrics = http_receiver.latest_metrics()

@@ -174,14 +174,14 @@ def test_a_note_on_a_span_that_is_gone_is_forgotten(held: Held) -> None:
     span_id = held.end("root", expected=True)
     held.hold.release(span_id, {})
     held.hold.set_interim_scores(span_id, {STATUS: "ok"})
-    assert held.hold._interim_scores == {}
+    assert held.hold._kept.get().interim_scores == {}
 
 
 def test_a_span_that_never_ends_here_is_not_expected_for_ever(held: Held) -> None:
     """Another provider's, or one that its sampler dropped."""
     held.hold.hold_on_end(99)
     assert not held.hold.check_held(99)
-    assert held.hold._expected == set()
+    assert held.hold._kept.get().expected == set()
 
 
 def test_force_flush_gives_scoring_time_then_lets_everything_go(held: Held) -> None:

@@ -7,7 +7,6 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 import pytest
@@ -17,6 +16,7 @@ from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Signals
 from ragtrace.diagnosis.telemetry_probes import exporter_function
+from ragtrace.system.installation import find_exporter
 from ragtrace_exporters.preset import Preset
 from tests.support.application import QUESTION, ask
 from tests.support.backends import Backend
@@ -168,7 +168,8 @@ def _environ(expected: Expected, url: str) -> dict[str, str]:
 
 
 def _signals(name: str, environ: Mapping[str, str]) -> Signals:
-    (point,) = entry_points(group="ragtrace.exporters", name=name)
+    point = find_exporter(name)
+    assert point is not None
     signals: Signals = point.load()(environ)
     return signals
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -335,32 +334,6 @@ def test_a_late_first_post_is_hurried_by_a_flush(make: Make, sink: ScriptedSink)
     assert not sink.entered.wait(0.1)
     assert poster.outbox.flush(5.0)
     assert len(sink.taken) == 1
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_begins_anew(sink: ScriptedSink, make: Make) -> None:
-    """The parent's scores are the parent's; the child posts its own on a thread of its own."""
-    poster = make()
-    sink.gate.clear()
-    poster(call_of(), [evaluation_of()])
-    assert sink.entered.wait(5.0)
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            poster.outbox.reset()
-            sink.gate.set()
-            sink.posts.clear()
-            poster(call_of(99), [evaluation_of()])
-            well = poster.outbox.flush(5.0) and poster.outbox.counts() == DeliveryCounts(offered=1, posted=1)
-            code = 0 if well and len(sink.posts) == 1 else 1
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    sink.gate.set()
-    assert poster.outbox.flush(5.0)
-    assert poster.outbox.counts() == DeliveryCounts(offered=1, posted=1)
 
 
 class Threadless(Outbox[ScoreRecord]):

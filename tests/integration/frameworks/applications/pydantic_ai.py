@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
 
-from corpus import QUESTIONS, Question
+from corpus import QUESTIONS
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.models.openai import OpenAIChatModel
 from vector_index import VectorIndex
@@ -20,6 +20,12 @@ class Retrieved:
 
     index: VectorIndex
     texts: list[str] = field(default_factory=list)
+
+    def find(self, query: str) -> list[dict[str, object]]:
+        """Return the documents that are nearest to *query*."""
+        found = self.index.search(query)
+        self.texts += [document.text for document in found]
+        return [{"id": document.id, "content": document.text, "score": score} for document, score in found.items()]
 
 
 def make_agent() -> Agent[Retrieved, str]:
@@ -34,43 +40,59 @@ def make_agent() -> Agent[Retrieved, str]:
     @agent.tool
     def search_documents(context: RunContext[Retrieved], query: str) -> list[dict[str, object]]:
         """Return the documents that are nearest to the query."""
-        found = context.deps.index.search(query)
-        context.deps.texts += [document.text for document in found]
-        return [{"id": document.id, "content": document.text, "score": score} for document, score in found.items()]
+        return context.deps.find(query)
 
     return agent
 
 
+class Guide:
+    """Agent that looks a question up with its tool, with the texts behind its last answer."""
+
+    def __init__(self) -> None:
+        self.source_texts: list[str] = []
+        self._agent, self._index = make_agent(), VectorIndex()
+
+    def ask(self, query: str, session: str, user: str) -> str:
+        """Return the answer."""
+        return self._agent.run_sync(query, **self._options(session)).output
+
+    async def aask(self, query: str, session: str, user: str) -> str:
+        """Return the answer."""
+        return (await self._agent.run(query, **self._options(session))).output
+
+    def stream(self, query: str, session: str, user: str) -> Iterator[str]:
+        """Yield the answer as the model writes it."""
+        with self._agent.run_stream_sync(query, **self._options(session)) as stream:
+            yield from stream.stream_text(delta=True)
+
+    async def astream(self, query: str, session: str, user: str) -> AsyncIterator[str]:
+        """Yield the answer as the model writes it."""
+        async with self._agent.run_stream(query, **self._options(session)) as stream:
+            async for piece in stream.stream_text(delta=True):
+                yield piece
+
+    def _options(self, session: str) -> dict[str, Any]:
+        retrieved = Retrieved(self._index)
+        self.source_texts = retrieved.texts
+        conversation = {"conversation_id": session} if "conversation_id" in signature(Agent.run).parameters else {}
+        return {"deps": retrieved, **conversation}
+
+
 def run(mode: str, log: Callable[..., None]) -> None:
     """Answer the questions, one after the other."""
-    agent, index = make_agent(), VectorIndex()
+    guide = Guide()
     if mode in ("async", "astream"):
-        asyncio.run(_answer_all(agent, index, mode, log))
+        asyncio.run(_run_async(guide, mode, log))
         return
-    for question in QUESTIONS:
-        retrieved = Retrieved(index)
-        if mode == "sync":
-            answer = agent.run_sync(question.text, deps=retrieved, **_conversation(question)).output
+    for session, user, query in QUESTIONS:
+        answer = "".join(guide.stream(query, session, user)) if mode == "stream" else guide.ask(query, session, user)
+        log(query=query, contexts=guide.source_texts, answer=answer, session=session, user=user)
+
+
+async def _run_async(guide: Guide, mode: str, log: Callable[..., None]) -> None:
+    for session, user, query in QUESTIONS:
+        if mode == "astream":
+            answer = "".join([piece async for piece in guide.astream(query, session, user)])
         else:
-            with agent.run_stream_sync(question.text, deps=retrieved, **_conversation(question)) as stream:
-                answer = "".join(stream.stream_text(delta=True))
-        _log_result(log, question, retrieved, answer)
-
-
-async def _answer_all(agent: Agent[Retrieved, str], index: VectorIndex, mode: str, log: Callable[..., None]) -> None:
-    for question in QUESTIONS:
-        retrieved = Retrieved(index)
-        if mode == "async":
-            answer = (await agent.run(question.text, deps=retrieved, **_conversation(question))).output
-        else:
-            async with agent.run_stream(question.text, deps=retrieved, **_conversation(question)) as stream:
-                answer = "".join([text async for text in stream.stream_text(delta=True)])
-        _log_result(log, question, retrieved, answer)
-
-
-def _conversation(question: Question) -> dict[str, Any]:
-    return {"conversation_id": question.session} if "conversation_id" in signature(Agent.run).parameters else {}
-
-
-def _log_result(log: Callable[..., None], question: Question, retrieved: Retrieved, answer: str) -> None:
-    log(query=question.text, contexts=retrieved.texts, answer=answer, session=question.session, user=question.user)
+            answer = await guide.aask(query, session, user)
+        log(query=query, contexts=guide.source_texts, answer=answer, session=session, user=user)

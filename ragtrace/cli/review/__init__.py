@@ -1,1 +1,0 @@
-"""Command `ragtrace review`, a local web page on which people label stored RAG calls."""

@@ -1,0 +1,154 @@
+"""Drivers of guarded functions: they run a function as without a guard, and then have its answer checked."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from ragtrace.core.errors import SettingsError
+from ragtrace.guard.guarded_call import RETRY, AnswerCheck, GuardRuntime, HeldRecorder, ShadowCheck, ShadowRecorder
+from ragtrace.guard.guards import GuardedFunction
+from ragtrace.guard.settings import Guard
+from ragtrace.guard.streams import HeldStream, held_stream
+from ragtrace.recording.drivers import called_function, driver_of
+from ragtrace.recording.recorder import StepSpec
+from ragtrace.system.faults import faults
+
+_COROUTINE: Any = types.CoroutineType
+_TEXTS: Final = (str, object, Any, inspect.Signature.empty)
+"""Annotations of a function that may return a text."""
+
+
+class GuardDriver:
+    """Driver of one guarded function.
+
+    Args:
+        guard: the guard.
+        spec: specification of the function's steps.
+        function: the undecorated function.
+
+    Raises:
+        SettingsError: the guard cannot hold back what the function returns, or cannot replace it.
+    """
+
+    def __init__(self, guard: Guard, spec: StepSpec, function: Any) -> None:
+        if not isinstance(guard, Guard):
+            raise SettingsError(
+                f"guard= must be a ragtrace.Guard, got {type(guard).__name__}: {guard!r}; write for instance "
+                "guard=ragtrace.Guard('faithfulness', below=0.5)"
+            )
+        inner = called_function(function)
+        if guard.action != "shadow":
+            if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+                if guard.stream is None:
+                    raise SettingsError(
+                        f"{spec.workflow!r} streams its answer, and the guard does not say when the pieces may leave; "
+                        "give stream='after', 'sentence' or 'all', or action='shadow', which holds nothing back"
+                    )
+            elif guard.stream is None:
+                _check_returned(guard, spec, inner)
+        self.function = GuardedFunction(guard, spec.workflow)
+        self._spec, self._run = spec, driver_of(function)
+        self._is_coroutine = inspect.iscoroutinefunction(inner)
+        self.run = self._run_shadow if guard.action == "shadow" else self._run_held
+
+    def _run_shadow(
+        self, runtime: GuardRuntime, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: bool
+    ) -> Any:
+        recorder = ShadowRecorder(runtime, self._spec, args, kwargs, bound)
+        recorder.step.guard = ShadowCheck(self.function, runtime.guards)
+        return self._run(recorder, wrapped, args, kwargs)
+
+    def _run_held(
+        self,
+        runtime: GuardRuntime,
+        wrapped: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        bound: bool,
+        *,
+        is_retry: bool = False,
+    ) -> Any:
+        recorder = HeldRecorder(runtime, self._spec, args, kwargs, bound)
+        again = None if is_retry else partial(self._run_held, runtime, wrapped, args, kwargs, bound, is_retry=True)
+        if self._is_coroutine:
+            held = self._hold(runtime, recorder, partial(self._run, recorder, wrapped, args, kwargs), again)
+            return _named_like(wrapped, held)
+        result = self._run(recorder, wrapped, args, kwargs)
+        stream = self._held_stream(runtime, recorder, result)
+        if stream is not None:
+            return stream
+        # Of a plain function that calls a coroutine function.
+        if type(result) is _COROUTINE and not recorder.step.ended:
+            return _named_like(result, self._hold(runtime, recorder, lambda: result, again))
+        check = self._answer_check(runtime, recorder, again)
+        check.wait()
+        result = check.apply(result, result)
+        return again() if result is RETRY and again is not None else result
+
+    def _answer_check(
+        self, runtime: GuardRuntime, recorder: HeldRecorder, again: Callable[[], Any] | None
+    ) -> AnswerCheck:
+        recorder.has_returned = True
+        return AnswerCheck(self.function, runtime, recorder, is_retry=again is None or not recorder.is_held)
+
+    def _held_stream(self, runtime: GuardRuntime, recorder: HeldRecorder, result: Any) -> Any:
+        """Return the recorded stream *result* with its pieces held back, or None for anything else."""
+        if self.function.guard.stream is None or recorder.step.ended:
+            return None
+        try:
+            return held_stream(result, lambda: HeldStream(self.function, runtime, recorder, self._spec.select_result))
+        except Exception as error:  # an object whose attributes raise
+            faults.record("guard", error)
+            return None
+
+    async def _hold(
+        self,
+        runtime: GuardRuntime,
+        recorder: HeldRecorder,
+        run: Callable[[], Any],
+        again: Callable[[], Any] | None,
+    ) -> Any:
+        result = await run()
+        stream = self._held_stream(runtime, recorder, result)
+        if stream is not None:
+            return stream
+        check = self._answer_check(runtime, recorder, again)
+        await check.wait_in_task()
+        result = check.apply(result, result)
+        return await again() if result is RETRY and again is not None else result
+
+
+def _named_like(named: Any, coroutine: Any) -> Any:
+    """Give *coroutine* the name that "coroutine 'x' was never awaited" and debuggers print."""
+    name = getattr(named, "__name__", None)
+    if type(name) is str:
+        coroutine.__name__, coroutine.__qualname__ = name, getattr(named, "__qualname__", name)
+    return coroutine
+
+
+def _check_returned(guard: Guard, spec: StepSpec, function: Any) -> None:
+    """Check that the text of `fallback=` can take the place of what *function* returns, if that is annotated.
+
+    Raises:
+        SettingsError: it returns no text.
+    """
+    if not isinstance(guard.fallback, str):
+        return
+    try:
+        returned = typing.get_type_hints(function).get("return", inspect.Signature.empty)
+    except Exception:  # names that exist for type checkers only: what is returned is seen at run time
+        return
+    is_union = typing.get_origin(returned) in (typing.Union, types.UnionType)
+    if any(each in _TEXTS for each in (typing.get_args(returned) if is_union else (returned,))):
+        return
+    if isinstance(returned, typing.TypeVar):
+        return
+    raise SettingsError(
+        f"fallback= of the guard of {spec.workflow!r} is a text, which cannot replace what the function returns, "
+        f"{returned!r}; give a function that takes the notice and returns one"
+    )

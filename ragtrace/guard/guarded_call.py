@@ -1,0 +1,603 @@
+"""Checks of single calls: one that an answer waits for, and one in shadow mode, after the answer has left."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from ragtrace.core.step import CallBuilder, Step
+from ragtrace.core.types import Evaluation, RagCall, Timing
+from ragtrace.evaluation.scoring import Evaluator, evaluate
+from ragtrace.guard.decision import blocks, check_of
+from ragtrace.guard.guards import GuardedFunction, Guards
+from ragtrace.guard.outcomes import CHECKED, Action, Check, GuardBlocked, GuardNotice, outcome_attributes
+from ragtrace.recording.recorder import RecordingRuntime, StepRecorder
+from ragtrace.system.faults import faults, guarded
+
+_DONE: Final[Mapping[str, Action]] = {
+    "annotate": "annotated",
+    "replace": "replaced",
+    "retry": "annotated",
+    "raise": "raised",
+}
+NOT_RUNNING: Final = "not_running"
+"""Reason of answers that were not checked because ragtrace was shut down meanwhile, or has no thread."""
+RETRY: Final = object()
+"""Marker in the place of an answer: the function is to be called once more."""
+_LATE: Final = Check("timeout", reason="timeout")
+_OPEN: Final = Check("circuit_open", reason="circuit_open")
+
+
+class UrgentWorker(Protocol):
+    """Worker that runs coroutines of which the application waits for the result."""
+
+    def run_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run the coroutine function *work* before all queued items, and return whether the worker runs."""
+        ...
+
+
+class GuardRuntime(RecordingRuntime, Protocol):
+    """Runtime in which guarded functions are recorded and their answers checked."""
+
+    @property
+    def guards(self) -> Guards: ...
+    @property
+    def worker(self) -> UrgentWorker: ...
+    @property
+    def processor(self) -> GuardProcessor: ...
+
+
+class GuardProcessor(Protocol):
+    """Processor that builds the calls which guards have judged."""
+
+    def build_guarded(self, builder: CallBuilder) -> tuple[RagCall, str]:
+        """Return the redacted RAG call of a guarded function, and the reason why it must not be judged, or ""."""
+        ...
+
+    def build_partial(self, builder: CallBuilder) -> tuple[RagCall, str]:
+        """Return a redacted RAG call with a part of a streamed answer, and why it must not be judged, or ""."""
+        ...
+
+    def count_partial(self, evaluation: Evaluation) -> None:
+        """Count the cost of judging a part of a streamed answer."""
+        ...
+
+
+class VerdictWait:
+    """Wait for one verdict, which is found on the worker's thread, or by the deadline.
+
+    The thread or task of the application waits, until the deadline at most. Whichever of the two finds a verdict first,
+    decides. The evaluation goes on after the deadline.
+
+    Args:
+        function: the guarded function.
+        runtime: the runtime.
+        recorder: recorder of the run that gives the answer.
+        seconds: most seconds to wait, from now on.
+    """
+
+    def __init__(
+        self, function: GuardedFunction, runtime: GuardRuntime, recorder: HeldRecorder, seconds: float
+    ) -> None:
+        self._function, self._guard, self._runtime, self._recorder = function, function.guard, runtime, recorder
+        self._lock = threading.Lock()
+        self._decided: Check | None = None
+        self._notify: Callable[[], object] = lambda: None
+        self._task: asyncio.Task[Evaluation] | None = None
+        self._evaluator: Evaluator | None = None
+        self._is_building = self._is_handed_over = False
+        self._began = monotonic()
+        self._deadline = self._began + seconds
+
+    @property
+    def check(self) -> Check:
+        """Verdict that was found."""
+        return self._decided or Check("error", reason=NOT_RUNNING)
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the wait began."""
+        return monotonic() - self._began
+
+    # --- on the application's thread ----------------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Wait for the verdict, until the deadline at most."""
+        ready = threading.Event()
+        if self._begin(ready.set):
+            try:
+                ready.wait(self._seconds_left())
+            except BaseException:  # Ctrl-C
+                self._leave()
+                raise
+            self._decide(_LATE)
+
+    async def wait_in_task(self) -> None:
+        """Wait for the verdict, until the deadline at most, without blocking the event loop of asyncio."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # trio, say, which has no futures of asyncio to wait for
+            self._decide(Check("error", reason="not_asyncio"))
+            return
+        ready: asyncio.Future[None] = loop.create_future()
+
+        def set_ready() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        def notify() -> None:
+            with guarded("guard"):  # the application's loop may have been closed
+                loop.call_soon_threadsafe(set_ready)
+
+        if not self._begin(notify):
+            return
+        try:
+            await asyncio.wait({ready}, timeout=self._seconds_left())
+        except BaseException:  # the task was cancelled
+            self._leave()
+            raise
+        self._decide(_LATE)
+
+    def _begin(self, notify: Callable[[], object]) -> bool:
+        """Have the worker find the verdict, and return whether the application has to wait for it."""
+        self._notify = notify
+        try:
+            if (unheld := self._unheld_reason()) or self._seconds_left() <= 0:
+                unchecked = Check("error" if unheld == "internal" else "unscored", reason=unheld)
+                self._decide(unchecked if unheld else _LATE)
+                return False
+            self._evaluator = evaluator = self._runtime.guards.evaluator_of(self._function)
+            waits_s = evaluator.judge_client.status.waits_s
+            if self._runtime.guards.circuit_of(evaluator).state == "open" or waits_s > self._seconds_left():
+                self._decide(_OPEN)
+            elif self._runtime.worker.run_soon(self._find):
+                return True
+            else:
+                self._decide(Check("error", reason=NOT_RUNNING))
+        except Exception as error:
+            faults.record("guard", error)
+            self._decide(Check("error", reason="internal"))
+        return False
+
+    def _unheld_reason(self) -> str:
+        """Return why there is nothing to check, or an empty text."""
+        return ""
+
+    def _leave(self) -> None:
+        """End the wait for a verdict that nobody needs, because the function was cancelled."""
+        self._decide(Check("unscored", reason="cancelled"))
+
+    def _seconds_left(self) -> float:
+        return max(0.0, self._deadline - monotonic())
+
+    def hand_over(self) -> None:
+        """Hand the call over to be scored, or leave that to the worker while it reads the texts of the call."""
+        with self._lock:
+            self._is_handed_over = True
+            if self._is_building:
+                return
+        self._recorder.hand_over()
+
+    # --- on the worker's thread ---------------------------------------------------------------------------------------
+
+    async def _find(self) -> None:
+        """Find the verdict; after the deadline, wait for the evaluation all the same."""
+        try:
+            if self._evaluator is not None:
+                await self._find_with(self._evaluator)
+        except asyncio.CancelledError:
+            self._decide(Check("error", reason=NOT_RUNNING))
+            raise
+        except BaseException as error:  # whatever a user's redaction raises, the answer does not wait for it
+            faults.record("guard", error)
+            self._decide(Check("error", reason="internal"))
+
+    async def _find_with(self, evaluator: Evaluator) -> None:
+        raise NotImplementedError
+
+    def _build(self, build: Callable[[CallBuilder], tuple[RagCall, str]], builder: CallBuilder) -> RagCall | None:
+        """Return the call that *build* makes, or None if the verdict is known without it."""
+        with self._lock:
+            if self._decided is not None:
+                return None
+            self._is_building = True
+        try:
+            call, unjudged = build(builder)
+        finally:
+            with self._lock:
+                self._is_building = False
+                late = self._is_handed_over
+            if late:
+                self._recorder.hand_over()
+        if unjudged:
+            self._decide(Check("unscored", reason=unjudged))
+        return None if unjudged else call
+
+    async def _evaluate(self, evaluator: Evaluator, call: RagCall) -> Evaluation | None:
+        """Have *call* evaluated, decide, and return the evaluation, or None if there is none."""
+        circuit = self._runtime.guards.circuit_of(evaluator)
+        ticket = circuit.admit()
+        if ticket is None:
+            self._decide(_OPEN)
+            return None
+        began = monotonic()
+        self._task = task = asyncio.ensure_future(evaluate(evaluator, call))
+        try:
+            await asyncio.wait({task}, timeout=self._seconds_left())
+            circuit.record(ticket, began, in_time=task.done())
+            if not task.done():
+                self._decide(_LATE)
+                await asyncio.wait({task})
+        finally:
+            task.cancel()  # at a shutdown; a task that has ended ignores it
+        if task.cancelled():
+            return None
+        evaluation = task.result()
+        self._decide(check_of(self._guard, call, evaluation))
+        return evaluation
+
+    def _decide(self, check: Check) -> None:
+        """Set the verdict, unless there is one."""
+        with self._lock:
+            if self._decided is not None:
+                return
+            self._decided = check
+        self._notify()
+
+
+class GuardOutcome:
+    """Outcome of a guard for one call: verdict and action, which it counts and puts on the call's span.
+
+    Args:
+        function: the guarded function.
+        runtime: the runtime.
+        recorder: recorder of the run that gives the answer.
+    """
+
+    def __init__(self, function: GuardedFunction, runtime: GuardRuntime, recorder: HeldRecorder) -> None:
+        self._function, self._runtime, self._recorder = function, runtime, recorder
+        self.check = Check("error", reason=NOT_RUNNING)
+        self.is_retry = False
+        """Whether the answer is that of a second call, which is not retried."""
+        self._action: Action = "none"
+        self._reason = ""
+
+    def act(self, check: Check, result: Any, shape: object, waited: float) -> Any:
+        """Do with an answer what is configured for the verdict.
+
+        Return what is to leave in the place of *result*, or `RETRY`.
+
+        Args:
+            check: the verdict.
+            result: the answer.
+            shape: object that a text must be like to replace the answer.
+            waited: seconds for which the answer was held back.
+
+        Raises:
+            GuardBlocked: the answer must not leave, and the guard's action is "raise".
+        """
+        guard = self._function.guard
+        self.check = check
+        if not blocks(guard, check.verdict):
+            self.end("none" if check.verdict in CHECKED else "released", waited)
+            return result
+        action = guard.action
+        if action == "retry" and not self.is_retry:
+            self.end("retried", waited)
+            return RETRY
+        notice = self._notice(waited)
+        try:
+            if guard.on_fail is not None:
+                with guarded("on_fail= of a guard"):
+                    guard.on_fail(notice)
+            if action == "replace":
+                result = self._fallback_for(shape, notice)
+        except Exception as error:
+            faults.record("fallback= of a guard", error)
+            self._reason = "not_replaced"
+            self.end("released", waited)
+            return result
+        except BaseException:  # Ctrl-C in a function of the application
+            self.end("none", waited)
+            raise
+        self.end(_DONE[action], waited)
+        if action == "raise":
+            raise GuardBlocked(notice)
+        return result
+
+    def _fallback_for(self, shape: object, notice: GuardNotice) -> object:
+        """Return the fallback for an answer of the shape of *shape*.
+
+        Raises:
+            TypeError: the fallback is a text, and *shape* is none.
+        """
+        fallback = self._function.guard.fallback
+        if not isinstance(fallback, str):
+            return fallback(notice) if fallback is not None else None
+        if type(shape) is not str:
+            raise TypeError(
+                f"the guarded function {notice.workflow!r} returned {type(shape).__name__}, which the text of "
+                "fallback= cannot replace; give a function that builds one"
+            )
+        return fallback
+
+    def _notice(self, waited: float) -> GuardNotice:
+        guard, context = self._function.guard, self._recorder.step.span_context
+        return GuardNotice(
+            self.check.verdict,
+            guard.metric,
+            self.check.score,
+            guard.below,
+            guard.above,
+            self.check.reason,
+            self._function.workflow,
+            "" if context is None else f"{context.trace_id:032x}",
+            waited * 1000,
+        )
+
+    def end(self, action: Action, waited: float | None = None) -> None:
+        """Count the answer, put verdict and action on its span, and hand the call over to be scored.
+
+        Args:
+            action: what was done with the answer.
+            waited: seconds for which the answer was held back; None: nobody waited to the end.
+        """
+        self._action, self._reason = action, self._reason or self.check.reason
+        with guarded("guard"):
+            self._runtime.guards.count(self._function, self.check.verdict, action, waited)
+        step = self._recorder.step
+        with guarded("guard"):
+            if step.span is not None and (self._recorder.is_held or not step.ended):
+                step.span.set_attributes(self.attributes())
+        if self._recorder.is_held:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Hand the call over to be scored."""
+        self._recorder.hand_over()
+
+    # --- as the guard of the call's root step -------------------------------------------------------------------------
+
+    @property
+    def evaluator(self) -> str:
+        """Id of the evaluator whose score the guard reads; empty: none was found."""
+        return self._runtime.guards.evaluator_id_of(self._function)
+
+    @property
+    def score(self) -> float | None:
+        """Score by which the verdict was found."""
+        return self.check.score
+
+    def close(self, reason: str = "unscored") -> None:
+        """Do nothing: the answer was counted before the call ended."""
+
+    def attributes(self) -> dict[str, str]:
+        """Return verdict and action as attributes for a span or an event."""
+        guard = self._function.guard
+        return outcome_attributes(guard.metric, guard.action, self.check.verdict, self._action, self._reason)
+
+
+class AnswerCheck(VerdictWait):
+    """Check of one whole answer, whose evaluation becomes the score of the call.
+
+    Args:
+        function: the guarded function.
+        runtime: the runtime.
+        recorder: recorder of the run that gave the answer.
+        is_retry: whether it is the second run.
+    """
+
+    def __init__(
+        self, function: GuardedFunction, runtime: GuardRuntime, recorder: HeldRecorder, *, is_retry: bool = False
+    ) -> None:
+        super().__init__(function, runtime, recorder, function.guard.budget_ms / 1000)
+        self._outcome = AnswerOutcome(self, function, runtime, recorder)
+        self._outcome.is_retry = is_retry
+        self.call: RagCall | None = None
+        if recorder.is_root:
+            recorder.step.guard = self._outcome
+
+    def apply(self, result: Any, shape: object) -> Any:
+        """Return what the function is to return for *result*, or `RETRY`, and hand the call over to be scored.
+
+        Args:
+            result: the answer.
+            shape: object that a text must be like to replace the answer.
+
+        Raises:
+            GuardBlocked: the answer must not leave, and the guard's action is "raise".
+        """
+        return self._outcome.act(self.check, result, shape, self.waited)
+
+    async def evaluation(self, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
+        """Return the evaluation that the check has begun, or what *evaluate* makes where the check made none."""
+        task = self._task
+        if task is not None:
+            await asyncio.wait({task})
+            if not task.cancelled() and task.exception() is None:
+                return task.result()
+        return await evaluate()
+
+    def _unheld_reason(self) -> str:
+        return self._recorder.unheld_reason()
+
+    def _leave(self) -> None:
+        super()._leave()
+        self._outcome.check = self.check
+        self._outcome.end("none")
+
+    async def _find_with(self, evaluator: Evaluator) -> None:
+        builder = self._recorder.call_builder
+        if builder is not None:
+            self.call = call = self._build(self._runtime.processor.build_guarded, builder)
+            if call is not None:
+                await self._evaluate(evaluator, call)
+
+
+class AnswerOutcome(GuardOutcome):
+    """Outcome of the check of one whole answer.
+
+    Args:
+        answer_check: the check.
+        function: the guarded function.
+        runtime: the runtime.
+        recorder: recorder of the run that gave the answer.
+    """
+
+    def __init__(
+        self, answer_check: AnswerCheck, function: GuardedFunction, runtime: GuardRuntime, recorder: HeldRecorder
+    ) -> None:
+        super().__init__(function, runtime, recorder)
+        self._answer_check = answer_check
+
+    def hand_over(self) -> None:
+        """Hand the call over to be scored."""
+        self._answer_check.hand_over()
+
+    @property
+    def call(self) -> RagCall | None:
+        """Call that the check has built."""
+        return self._answer_check.call
+
+    async def evaluation(self, call: RagCall, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
+        """Return the evaluation that the check has begun, or what *evaluate* makes where the check made none."""
+        return await self._answer_check.evaluation(evaluate)
+
+
+class HeldRecorder(StepRecorder):
+    """Recorder of a guarded function's run, which keeps a finished call until its answer has been checked."""
+
+    is_held = False
+    """Whether the call has ended with an answer, and waits to be handed over."""
+    has_returned = False
+    """Whether what ends later is handed over at once: a stream that is not held, or that has its verdict."""
+
+    def _hand_over(self) -> None:
+        step = self.step
+        if self.has_returned or step.error is not None or step.abandoned or not self.is_root:
+            super()._hand_over()
+            return
+        step.deferred_reading, step.ended, self.current = self, True, None
+        self.is_held = True
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the run is the root of a RAG call."""
+        return self.call_builder is not None and self.call_builder.root is self.step
+
+    def hand_over(self) -> None:
+        """Hand the held call over to the runtime, which scores it."""
+        super()._hand_over()
+
+    def with_part(self, text: str) -> CallBuilder:
+        """Return the builder of a call that has *text*, a part of the streamed answer, as its answer.
+
+        The call has the question, and what has been retrieved so far. Called while the function does not run.
+        """
+        self.read()
+        step, root = self.step, Step()
+        root.kind, root.name, root.workflow, root.span = step.kind, step.name, step.workflow, step.span
+        root.query, root.prompt, root.reference = step.query, step.prompt, step.reference
+        root.conversation_id, root.user_id = step.conversation_id, step.user_id
+        root.answer, root.answer_found, root.ended, root.streamed = text, True, True, True
+        found = self.call_builder or CallBuilder(root, [])
+        inner = [each for each in tuple(found.steps) if each is not step and each.ended]
+        return CallBuilder(root, [root, *inner], found.orphans)
+
+    def unheld_reason(self, *, abandoned: bool = False) -> str:
+        """Return why the answer of a run cannot be checked, or an empty text if it has ended and can.
+
+        Args:
+            abandoned: whether the reader of a stream leaves it, where nothing else is the reason.
+        """
+        if self.is_held:
+            return ""
+        if self.is_dropped:
+            return "head_dropped"
+        if self.step.span is None:
+            return "internal"
+        if self.call_builder is not None and not self.is_root:
+            return "not_outermost"
+        if abandoned:
+            return "abandoned"
+        return "forked" if self.step.ended else "not_held"
+
+
+class ShadowCheck:
+    """Check of one answer after it has left, which counts what a guard would have done.
+
+    Args:
+        function: the guarded function.
+        guards: the guards of the runtime.
+    """
+
+    call: RagCall | None = None
+    """None: the call is built when its turn to be scored has come."""
+    _check: Check | None = None
+
+    def __init__(self, function: GuardedFunction, guards: Guards) -> None:
+        self._function, self._guards = function, guards
+
+    @property
+    def evaluator(self) -> str:
+        """Id of the evaluator whose score the guard reads; empty: none was found."""
+        return self._guards.evaluator_id_of(self._function)
+
+    @property
+    def score(self) -> float | None:
+        """Score by which the verdict was found."""
+        return None if self._check is None else self._check.score
+
+    async def evaluation(self, call: RagCall, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
+        """Return what *evaluate* makes, and find the verdict that the guard would have had by its deadline."""
+        began = monotonic()
+        evaluation = await evaluate()
+        took, budget = monotonic() - began, self._function.guard.budget_ms / 1000
+        found = _LATE
+        if took <= budget:
+            found = check_of(self._function.guard, call, evaluation)
+        self._count(found, min(took, budget))
+        return evaluation
+
+    def close(self, reason: str = "unscored") -> None:
+        """Count the answer as not checked, for *reason*, unless it has a verdict."""
+        if self._check is None:
+            self._count(Check("unscored", reason=reason or "unscored"), None)
+
+    def attributes(self) -> dict[str, str]:
+        """Return the verdict as attributes for a span or an event."""
+        check, guard = self._check or Check("unscored"), self._function.guard
+        return outcome_attributes(guard.metric, guard.action, check.verdict, "none", check.reason)
+
+    def _count(self, check: Check, added: float | None) -> None:
+        self._check = check
+        self._guards.count(self._function, check.verdict, "none", added)
+
+
+class ShadowRecorder(StepRecorder):
+    """Recorder of a run of a function whose guard is in shadow mode."""
+
+    def end(
+        self, value: object, error: BaseException | None, *, timing: Timing, abandoned: bool, streamed: bool
+    ) -> None:
+        """Record the end of a run, as `StepRecorder.end` does; a run that failed has no answer to be checked."""
+        if error is not None:
+            self.step.guard = None
+        super().end(value, error, timing=timing, abandoned=abandoned, streamed=streamed)
+
+    def _hand_over(self) -> None:
+        builder, step = self.call_builder, self.step
+        guard = step.guard
+        if guard is not None and (builder is None or builder.root is not step):
+            guard.close("not_outermost")
+        StepRecorder._hand_over(self)  # `super()` takes longer
+        if guard is not None and builder is not None and builder.root is not step:  # the call is over already
+            guard.close("queue_full")
+
+    def _count_dropped(self) -> None:
+        super()._count_dropped()
+        if self.step.guard is not None:
+            self.step.guard.close("head_dropped" if self.is_dropped else "forked")

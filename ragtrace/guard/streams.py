@@ -1,0 +1,472 @@
+"""Guarded streams: the pieces of an answer leave as they come, sentence by sentence, or after the whole answer.
+
+A held stream reads its source only when its own reader asks for a piece, in the reader's thread or task, and keeps the
+pieces as the objects that they are. While a sentence is checked, the source is not read; what a server sends meanwhile
+waits in the connection.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from functools import partial
+from itertools import islice
+from sys import maxsize
+from typing import Any, Final, cast
+
+from ragtrace.capture import AnswerStream
+from ragtrace.capture.fields import holds_stream
+from ragtrace.core.types import Evaluation, RagCall
+from ragtrace.evaluation.scoring import Evaluator
+from ragtrace.guard.decision import blocks
+from ragtrace.guard.guarded_call import AnswerCheck, GuardOutcome, GuardRuntime, HeldRecorder, VerdictWait
+from ragtrace.guard.guards import GuardedFunction
+from ragtrace.guard.outcomes import CHECKED, Check
+from ragtrace.judges.lexical.statements import sentences
+from ragtrace.recording.drivers import start_async_generator
+from ragtrace.recording.proxies import ObservedAsyncStream, ObservedStream, Proxy
+from ragtrace.system.faults import faults
+
+_NEVER: Final = maxsize
+"""Number of characters up to which no answer is checked sentence by sentence."""
+
+
+class SentenceCheck(VerdictWait):
+    """Check of one sentence of a streamed answer, by itself.
+
+    Args:
+        function: the guarded function.
+        runtime: the runtime.
+        recorder: recorder of the run that streams the answer.
+        seconds: most seconds to wait.
+        text: the sentence.
+    """
+
+    def __init__(
+        self, function: GuardedFunction, runtime: GuardRuntime, recorder: HeldRecorder, seconds: float, text: str
+    ) -> None:
+        super().__init__(function, runtime, recorder, seconds)
+        self._builder = recorder.with_part(text) if recorder.is_root else None
+
+    def _unheld_reason(self) -> str:
+        return "" if self._builder is not None else self._recorder.unheld_reason()
+
+    async def _find_with(self, evaluator: Evaluator) -> None:
+        if self._builder is None:
+            return
+        call = self._build(self._runtime.processor.build_partial, self._builder)
+        evaluation = None if call is None else await self._evaluate(evaluator, call)
+        if evaluation is not None:
+            self._runtime.processor.count_partial(evaluation)
+
+
+class SentenceOutcome(GuardOutcome):
+    """Outcome of the checks of a stream's sentences: `fail` where one failed, `pass` where all have passed."""
+
+    call: RagCall | None = None
+    """None: the whole call is built when its turn to be scored has come."""
+    has_verdict = False
+    """Whether any sentence has been checked, or could not be."""
+    latest: SentenceCheck | None = None
+    """Check of the latest sentence, whose texts the worker may still be reading after the deadline."""
+
+    def hand_over(self) -> None:
+        """Hand the call over to be scored."""
+        if self.latest is None:
+            super().hand_over()
+        else:
+            self.latest.hand_over()
+
+    def add(self, found: Check) -> None:
+        """Add the verdict on one more sentence."""
+        if self.has_verdict and not (self.check.verdict == "pass" or found.verdict == "fail"):
+            return  # the first reason why a sentence was not checked stays
+        if self.has_verdict and found.verdict == self.check.verdict == "pass":
+            found = min(found, self.check, key=self._goodness)  # the score shown is the worst sentence's
+        self.check, self.has_verdict = found, True
+
+    def _goodness(self, check: Check) -> float:
+        score = check.score or 0.0
+        return score if self._function.guard.below is not None else -score
+
+    async def evaluation(self, call: RagCall, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
+        """Return what *evaluate* makes: the whole answer is judged after its sentences have left."""
+        return await evaluate()
+
+
+class HeldStream:
+    """Pieces of a streamed answer that are held back, and the checks for which they wait.
+
+    Args:
+        function: the guarded function.
+        runtime: the runtime.
+        recorder: recorder of the run that streams the answer.
+        select: the function that selects the text of a piece; None: it is found by itself.
+    """
+
+    def __init__(
+        self,
+        function: GuardedFunction,
+        runtime: GuardRuntime,
+        recorder: HeldRecorder,
+        select: Callable[[Any], object] | None,
+    ) -> None:
+        self._function, self._guard = function, function.guard
+        self._runtime, self._recorder, self._select = runtime, recorder, select
+        self._mode = function.guard.stream
+        self._held: deque[tuple[object, int]] = deque()
+        """Pieces that have not left, each with the number of the answer's characters up to its end."""
+        self._objects, self._object_chars = AnswerStream(), 0
+        """Text of the pieces that are no texts themselves, and how many characters of it were taken up."""
+        self._text = ""
+        """Text that has come since the first sentence that is not checked, which begins at the offset `_checked`."""
+        self._checked = 0
+        self._spent = 0.0
+        self._is_open = self._mode == "after"
+        """Whether pieces leave as they come."""
+        self.is_blocked = False
+        """Whether a sentence has failed, so that no further piece may leave."""
+        self._outcome: SentenceOutcome | None = None
+        self._is_finished = self._counts_itself = False
+
+    def add(self, piece: object) -> None:
+        """Take up a piece that the source has given."""
+        if self._mode != "sentence":
+            self._held.append((piece, _NEVER))
+            return
+        try:
+            self._take_text(piece if self._select is None else self._select(piece))
+        except Exception as error:  # of answer=, a function of the application
+            faults.record("guard", error)
+        self._held.append((piece, self._checked + len(self._text)))
+
+    def _take_text(self, piece: object) -> None:
+        if type(piece) is str:
+            self._text += piece
+            return
+        self._objects.add(piece)
+        answer = self._objects.answer()
+        text = "" if answer is None else answer.text or ""
+        self._text += text[self._object_chars :]
+        self._object_chars = len(text)
+
+    def released(self) -> Iterator[object]:
+        """Yield the held pieces that may leave now, in their order."""
+        while self._held and not self.is_blocked and (self._is_open or self._held[0][1] <= self._checked):
+            yield self._held.popleft()[0]
+
+    # --- sentence by sentence -----------------------------------------------------------------------------------------
+
+    def next_check(self, *, last: bool = False) -> SentenceCheck | None:
+        """Return the check of the next complete sentence, to be waited for, or None if there is no such sentence.
+
+        Args:
+            last: whether the answer has ended, so that what is left is a sentence.
+        """
+        if self._mode != "sentence" or self._is_open or self.is_blocked:
+            return None
+        found = list(islice(sentences(self._text), 2))
+        if not found or (len(found) < 2 and not last):
+            return None
+        left, text = self._guard.budget_ms / 1000 - self._spent, self._text[found[0][0] : found[0][1]]
+        # White space belongs to the sentence before it: a piece leaves once all of its words are checked.
+        passed = found[1][0] if len(found) > 1 else len(self._text)
+        self._checked += passed
+        self._text = self._text[passed:]
+        return SentenceCheck(self._function, self._runtime, self._recorder, left, text)
+
+    def take_verdict(self, check: SentenceCheck) -> None:
+        """Take up the verdict of a sentence's check."""
+        outcome = self._sentences()
+        outcome.add(check.check)
+        outcome.latest = check
+        self._spent += check.waited
+        if blocks(self._guard, check.check.verdict):
+            self.is_blocked = self._guard.action != "annotate"
+            self._is_open = not self.is_blocked
+
+    def _sentences(self) -> SentenceOutcome:
+        if self._outcome is None:
+            self._outcome = SentenceOutcome(self._function, self._runtime, self._recorder)
+            if self._recorder.is_root:
+                self._recorder.step.guard = self._outcome
+        return self._outcome
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def answer_check(self) -> AnswerCheck | None:
+        """Return the check of the whole answer, after the stream has ended, or None if its sentences were checked."""
+        if self._mode == "sentence" or self._is_finished:
+            return None
+        self._counts_itself = True
+        return AnswerCheck(self._function, self._runtime, self._recorder)
+
+    def finish(self, check: AnswerCheck | None = None) -> bool:
+        """Let pieces leave at the end of a stream or after a sentence that failed, and return whether it was replaced.
+
+        Args:
+            check: the check of the whole answer; None: its sentences were checked.
+
+        Raises:
+            GuardBlocked: the answer must not leave, and the guard's action is "raise".
+        """
+        if self._is_finished:
+            return False
+        self._is_finished = True
+        held = list(self._held)
+        shape = held[0][0] if held else ""
+        if check is not None:
+            left = check.apply(held, shape)
+        else:
+            outcome = self._sentences()
+            if not outcome.has_verdict:
+                outcome.add(Check("unscored", reason=self._recorder.unheld_reason() or "empty_answer"))
+            # Where the function goes on or is closed, its end hands the call over; it has a verdict by then.
+            self._recorder.has_returned = True
+            left = outcome.act(outcome.check, held, shape, self._spent)
+        self._is_open, self.is_blocked = True, False
+        if left is held:
+            return False
+        self._held = deque([(left, _NEVER)])
+        return True
+
+    def rest(self) -> Iterator[object]:
+        """Yield the held pieces before an exception of the source, after which nobody checks them."""
+        if self._guard.on_error == "open" and not self.is_blocked:
+            self._is_open = True
+            yield from self.released()
+
+    def leave(self) -> None:
+        """Count a stream that its reader leaves before the end, while the source is still open."""
+        if self._is_finished or self._counts_itself:
+            return
+        self._is_finished = True
+        self._held.clear()
+        outcome = self._sentences()
+        if not outcome.has_verdict:
+            outcome.add(Check("unscored", reason=self._recorder.unheld_reason(abandoned=True)))
+        has_left = self._mode != "all" and outcome.check.verdict not in CHECKED
+        outcome.end("released" if has_left else "none")
+
+
+def hold(held: HeldStream, source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Yield the pieces of the generator *source*, each when the guard lets it leave."""
+    resume: Callable[[], Any] = source.__next__
+    is_thrown = False
+    result: Any = None
+    is_over = False
+    while not is_over:
+        try:
+            held.add(resume())
+        except StopIteration as stop:
+            result, is_over = stop.value, True
+        except Exception:
+            if not is_thrown:
+                yield from held.rest()
+            raise
+        finally:
+            resume, is_thrown = source.__next__, False
+        try:
+            while (check := held.next_check(last=is_over)) is not None:
+                check.wait()
+                held.take_verdict(check)
+            if is_over or held.is_blocked:
+                if (answer := held.answer_check()) is not None:
+                    answer.wait()
+                if held.finish(answer):
+                    is_over = True
+                    source.close()
+        except BaseException:  # the answer is blocked, or the reader was cancelled
+            held.leave()
+            source.close()
+            raise
+        for piece in held.released():
+            try:
+                sent = yield piece
+            except GeneratorExit:
+                held.leave()
+                source.close()
+                raise
+            except BaseException as error:
+                if is_over:
+                    raise
+                resume, is_thrown = partial(source.throw, error), True
+                break
+            if sent is not None and not is_over:
+                resume = partial(source.send, sent)
+    return result
+
+
+async def hold_async(held: HeldStream, source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
+    """Yield the pieces of the asynchronous generator *source*, each when the guard lets it leave."""
+    resume: Callable[[], Awaitable[Any]] = partial(start_async_generator, source)
+    is_thrown = is_over = False
+    while not is_over:
+        try:
+            held.add(await resume())
+        except StopAsyncIteration:
+            is_over = True
+        except Exception:
+            if not is_thrown:
+                for piece in held.rest():
+                    yield piece
+            raise
+        finally:
+            resume, is_thrown = partial(source.asend, None), False
+        try:
+            while (check := held.next_check(last=is_over)) is not None:
+                await check.wait_in_task()
+                held.take_verdict(check)
+            if is_over or held.is_blocked:
+                if (answer := held.answer_check()) is not None:
+                    await answer.wait_in_task()
+                if held.finish(answer):
+                    is_over = True
+                    await source.aclose()
+        except BaseException:  # the answer is blocked, or the reader was cancelled
+            held.leave()
+            await source.aclose()
+            raise
+        for piece in held.released():
+            try:
+                sent = yield piece
+            except GeneratorExit:
+                held.leave()
+                await source.aclose()
+                raise
+            except BaseException as error:
+                if is_over:
+                    raise
+                resume, is_thrown = partial(source.athrow, error), True
+                break
+            if sent is not None and not is_over:
+                resume = partial(source.asend, sent)
+
+
+class HeldIterator(Proxy):
+    """Transparent proxy of a recorded iterator, such as a stream of OpenAI, whose pieces a guard holds back.
+
+    Args:
+        stream: the recording proxy.
+        held: the pieces that are held back.
+    """
+
+    def __init__(self, stream: Any, held: HeldStream) -> None:
+        Proxy.__init__(self, stream)
+        self._self_held, self._self_pieces = held, hold(held, _pieces_of(stream))
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._self_pieces)
+
+    def __enter__(self) -> Any:
+        entered = self.__wrapped__.__enter__()
+        return self if entered is self.__wrapped__ else entered
+
+    def __exit__(self, *error: Any) -> Any:
+        self._self_held.leave()
+        return self.__wrapped__.__exit__(*error)
+
+    @property
+    def close(self) -> Any:
+        return _leaving(self._self_held, self.__wrapped__.close)
+
+
+class HeldAsyncIterator(Proxy):
+    """Transparent proxy of a recorded asynchronous iterator whose pieces a guard holds back.
+
+    Args:
+        stream: the recording proxy.
+        held: the pieces that are held back.
+    """
+
+    def __init__(self, stream: Any, held: HeldStream) -> None:
+        Proxy.__init__(self, stream)
+        self._self_held, self._self_pieces = held, hold_async(held, _async_pieces_of(stream))
+
+    def __aiter__(self) -> Any:
+        return self
+
+    def __anext__(self) -> Any:
+        return self._self_pieces.__anext__()
+
+    async def __aenter__(self) -> Any:
+        entered = await self.__wrapped__.__aenter__()
+        return self if entered is self.__wrapped__ else entered
+
+    async def __aexit__(self, *error: Any) -> Any:
+        self._self_held.leave()
+        return await self.__wrapped__.__aexit__(*error)
+
+    @property
+    def close(self) -> Any:
+        return _leaving(self._self_held, self.__wrapped__.close)
+
+    @property
+    def aclose(self) -> Any:
+        return _leaving(self._self_held, self.__wrapped__.aclose)
+
+
+def _leaving(held: HeldStream, close: Any) -> Any:
+    """Wrap a stream's `close` method so that to call it, and not only to look it up, leaves the held pieces."""
+
+    def leave(*args: Any, **kwargs: Any) -> Any:
+        held.leave()
+        return close(*args, **kwargs)
+
+    return leave
+
+
+def _pieces_of(stream: Any) -> Generator[Any, Any, None]:
+    """Yield the pieces of an iterator, which is closed with the generator."""
+    try:
+        yield from stream
+    except GeneratorExit:
+        close: Any = getattr(stream, "close", None)
+        if callable(close):
+            close()
+        raise
+
+
+async def _async_pieces_of(stream: Any) -> AsyncGenerator[Any, Any]:
+    """Yield the pieces of an asynchronous iterator, which is closed with the generator."""
+    try:
+        async for piece in stream:
+            yield piece
+    except GeneratorExit:
+        close: Any = getattr(stream, "aclose", None) or getattr(stream, "close", None)
+        closing = close() if callable(close) else None
+        if inspect.isawaitable(closing):
+            await closing
+        raise
+
+
+def held_stream(result: Any, held: Callable[[], HeldStream]) -> Any:
+    """Return the recorded stream *result* with its pieces held back, or None if it is no stream that can be held.
+
+    Args:
+        result: what the driver of the guarded function returned.
+        held: makes the pieces that are held back.
+    """
+    kind: Any = cast("type[object]", type(result))
+    if kind is types.GeneratorType:
+        stream: Any = hold(held(), result)
+    elif kind is types.AsyncGeneratorType:
+        stream = hold_async(held(), result)
+    elif kind is ObservedStream:
+        return HeldIterator(result, held())
+    elif kind is ObservedAsyncStream:
+        return HeldAsyncIterator(result, held())
+    elif holds_stream(result):
+        inner = held_stream(result.response_gen, held)
+        if inner is not None:
+            result.response_gen = inner
+        return None if inner is None else result
+    else:
+        return None
+    stream.__name__, stream.__qualname__ = result.__name__, result.__qualname__
+    return stream

@@ -1,0 +1,53 @@
+"""The parts of a runtime in their order, which are driven in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ragtrace.pipeline.shutdown import ShutdownBudget
+from ragtrace.system.faults import faults, guarded
+from ragtrace.system.part import Part
+
+
+class Parts:
+    """Ordered parts of a runtime. A part that fails is counted as a fault, and does not stop the others.
+
+    Args:
+        parts: the parts. What one hands over is delivered by a later one, so the last is the export of telemetry.
+    """
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self._parts = tuple(parts)
+
+    def tick(self) -> None:
+        """Have every part do its periodic work."""
+        for part in self._parts:
+            try:
+                part.tick()
+            except Exception as error:  # noqa: PERF203 - one failure must not take the others along
+                faults.record("background tick", error)
+
+    def flush(self, budget: ShutdownBudget) -> bool:
+        """Have every part deliver what was handed over, and return whether all succeeded."""
+        late = [part for part in self._parts if not self._succeeds(part, budget, closes=False)]
+        return not late
+
+    def close(self, budget: ShutdownBudget) -> frozenset[Part]:
+        """Close every part, and return the parts that lost something."""
+        return frozenset(part for part in self._parts if not self._succeeds(part, budget, closes=True))
+
+    async def aclose(self) -> None:
+        """Close what the parts have on the worker's event loop."""
+        for part in self._parts:
+            with guarded("end of the background worker"):
+                await part.aclose()
+
+    def _succeeds(self, part: Part, budget: ShutdownBudget, *, closes: bool) -> bool:
+        """Flush or close a part, for half of the time that is left; the last one gets all of it."""
+        left = budget.seconds_left()
+        timeout = left if part is self._parts[-1] else left / 2
+        try:
+            return part.close(timeout) if closes else part.flush(timeout)
+        except Exception as error:
+            faults.record(f"{'close' if closes else 'flush'} of {type(part).__name__}", error)
+            return False

@@ -1,0 +1,96 @@
+"""Recognition of the same model call in the spans of two instrumentations, which may be in different traces."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from opentelemetry.trace import SpanContext
+
+from ragtrace.span_reading.call_draft import overlap
+from ragtrace.span_reading.finished_span import SpanReading
+
+KEPT_SECONDS: Final = 60.0
+"""Time for which a model call is kept, so that the same call is recognised in another instrumentation's spans."""
+
+
+@dataclass(slots=True, eq=False)
+class ModelCall:
+    """Record of a model call, to recognise the same call in spans of another instrumentation."""
+
+    span: SpanContext
+    source: tuple[str, str]
+    """Instrumentation scope and attribute convention of the span."""
+    times: tuple[int, int]
+    """Start and end, in nanoseconds since the epoch."""
+    response_id: str | None
+    answer: int | None
+    """Hash of the answer; None for a model call without answer."""
+    at: float
+    """Monotonic time of arrival."""
+    is_in_call: bool = False
+    """Whether a RAG call that contains this model call was assembled."""
+
+    @classmethod
+    def of(cls, reading: SpanReading, at: float) -> ModelCall:
+        """Create a `ModelCall` from a span that was read as a step of a RAG call."""
+        span, step = reading.span, reading.step
+        answer = hash(step.answer) if step.answer else None
+        source, times = (span.scope, reading.convention), (span.start_ns, span.end_ns)
+        return cls(span.context, source, times, step.response_id, answer, at)
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """Look-up keys of the model call: the provider's response id and the hash of the answer."""
+        keys = [("id", self.response_id)] if self.response_id else []
+        return keys if self.answer is None else [*keys, ("answer", str(self.answer))]
+
+    def is_same_call(self, other: ModelCall) -> bool:
+        """Return whether *other* is the same model call, recorded by another instrumentation."""
+        if self.source == other.source or not overlap(self.times, other.times):
+            return False
+        if self.response_id and other.response_id:
+            return self.response_id == other.response_id
+        return self.answer is not None and self.answer == other.answer
+
+
+class ModelCalls:
+    """Bounded store of the model calls of the last minute."""
+
+    def __init__(self) -> None:
+        self._by_key: OrderedDict[tuple[str, str], list[ModelCall]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_key.values()))
+
+    def remember(self, call: ModelCall) -> None:
+        """Store *call*; of calls with equal answers, and of all calls, the oldest make room."""
+        for key in call.keys:
+            kept = [each for each in self._by_key.pop(key, ()) if call.at - each.at <= KEPT_SECONDS]
+            # Most model calls with the same answer that are kept, as many have an answer such as "I do not know.".
+            self._by_key[key] = [*kept[-64:], call]
+        # Most look-up keys of model calls that are kept (`ModelCall.keys`).
+        while len(self._by_key) > 20_000:
+            self._by_key.popitem(last=False)
+
+    def forget_old(self, now: float, live_traces: Collection[int]) -> None:
+        """Forget the model calls that came more than a minute ago, unless their trace is one of *live_traces*."""
+        while self._by_key:
+            key, found = next(iter(self._by_key.items()))
+            if now - found[-1].at <= KEPT_SECONDS or any(each.span.trace_id in live_traces for each in found):
+                break
+            del self._by_key[key]
+
+    def of(self, readings: Iterable[SpanReading]) -> Iterator[ModelCall]:
+        """Yield the stored records of the model calls among *readings*."""
+        for reading in readings:
+            if reading.step.kind == "generate":
+                for key in ModelCall.of(reading, 0.0).keys:
+                    yield from (each for each in self._by_key.get(key, ()) if each.span == reading.span.context)
+
+    def same_as(self, call: ModelCall) -> Iterator[ModelCall]:
+        """Yield the stored records of the same model call by other instrumentations."""
+        for key in call.keys:
+            yield from (each for each in self._by_key.get(key, ()) if call.is_same_call(each))

@@ -1,0 +1,283 @@
+"""List of the stored RAG calls that a filter selects, page by page, newest first or with the worst scores first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from ragtrace.history.reading import HistoryReader
+from ragtrace.labels.review_queue import has_text, sql_needle
+from ragtrace.report.model import Period
+
+Status: TypeAlias = Literal["all", "scored", "unscored", "failed"]
+STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+Sort: TypeAlias = Literal["newest", "worst"]
+SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
+_Series: TypeAlias = Mapping[int, tuple[str, bool, bool]]
+"""By number of a stored series of a metric: its evaluator, whether a high score is good, and whether scores are raw."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallChoice:
+    """Filter and order of a list of RAG calls."""
+
+    period: Period
+    workflow: str | None = None
+    model: str | None = None
+    release: str | None = None
+    text: str = ""
+    """Text that must occur in the query or the answer, ignoring case; empty: any call."""
+    metric: str = ""
+    """Metric whose scores the list shows, and by which `status` and `sort` are meant; empty: none."""
+    status: Status = "all"
+    """`scored`, `unscored`: calls with and without a score of the metric; `failed`: calls that raised an exception."""
+    sort: Sort = "newest"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedScore:
+    """Result of one evaluator for one metric of a listed call: a score, or the reason why there is none."""
+
+    evaluator: str
+    """Evaluator, as `id@version`."""
+    score: float | None
+    reason: str
+    label: str
+    is_raw: bool
+    """Whether the score is a raw probability of a decision model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCall:
+    """RAG call in a list, with its results for the chosen metric."""
+
+    number: int
+    """Row number of the call in the history file."""
+    at: float
+    workflow: str
+    model: str
+    query: str
+    answer: str
+    has_texts: bool
+    error: str
+    scores: tuple[ListedScore, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """Page of a list of calls, with the position after which the next page begins."""
+
+    calls: tuple[ListedCall, ...]
+    after: str | None
+    """Position after which the next page begins; None: this page is the last."""
+
+
+class CallList:
+    """Reader of lists of RAG calls in a history file.
+
+    Raises:
+        SQLiteFileError: it is no history.
+        sqlite3.Error: it cannot be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._reader = HistoryReader(path)
+
+    def close(self) -> None:
+        """Close the history file."""
+        self._reader.close()
+
+    def page(self, choice: CallChoice, after: str = "", limit: int = 25) -> ListPage:
+        """Return the next page of the calls that *choice* selects.
+
+        A search that finds few calls ends after a fraction of a second: the page then has fewer calls than *limit*, or
+        none, and `after` says where to continue.
+
+        Args:
+            choice: filter and order of the calls.
+            after: position after which the page begins; empty: at the beginning.
+            limit: most calls of the page.
+        """
+        series = self._series(choice.metric)
+        deadline, found = monotonic() + 0.1, list[ListedCall]()
+        parts = self._worst(choice, series, after) if choice.sort == "worst" and series else self._newest(choice, after)
+        for numbers, position in parts:
+            of_part = {call.number: call for call in self._rows(choice, series, numbers)}
+            for number in numbers:
+                if number in of_part:
+                    found.append(of_part[number])
+                    if len(found) == limit:
+                        return ListPage(tuple(found), self._position(choice, series, number))
+            if monotonic() > deadline:
+                return ListPage(tuple(found), position)
+        return ListPage(tuple(found), None)
+
+    def neighbours(self, choice: CallChoice, number: int) -> tuple[int | None, int | None]:
+        """Return the row numbers of the calls before and after the call *number* in the list.
+
+        None stands for the end of the list, for a call that is in it no more, and where none was found in time.
+        """
+        series = self._series(choice.metric)
+        if choice.sort == "worst" and series:
+            ordered = self._ordered(choice, series)[0]
+            places = np.flatnonzero(ordered == number)
+            if not len(places):
+                return None, None
+            place = int(places[0])
+            earlier, later = ordered[:place][::-1].tolist(), ordered[place + 1 :].tolist()
+            return self._first(choice, series, _parts(earlier)), self._first(choice, series, _parts(later))
+        newer, older = self._reader.database.execute("SELECT max(number), min(number) FROM calls").fetchone()
+        return (
+            self._first(choice, series, _parts(range(number + 1, newer + 1))),
+            self._first(choice, series, _parts(range(number - 1, older - 1, -1))),
+        )
+
+    def _first(self, choice: CallChoice, series: _Series, parts: Iterable[Sequence[int]]) -> int | None:
+        """Return the first call of *parts* that the filter selects, or None if none was found in time."""
+        deadline = monotonic() + 0.1
+        for numbers in parts:
+            fitting = {call.number for call in self._rows(choice, series, numbers)}
+            if found := next((each for each in numbers if each in fitting), None):
+                return found
+            if monotonic() > deadline:
+                break
+        return None
+
+    def _series(self, metric: str) -> _Series:
+        """Return evaluator, direction and rawness of each stored series of *metric*, by its number."""
+        rows = self._reader.database.execute(
+            "SELECT s.id, e.name || '@' || e.version, s.higher_is_better, e.type = 'decision' FROM series s"
+            " JOIN evaluators e ON e.id = s.evaluator WHERE s.metric = ?",
+            (metric,),
+        )
+        return {number: (evaluator, bool(up), bool(raw)) for number, evaluator, up, raw in rows}
+
+    # --- order --------------------------------------------------------------------------------------------------------
+
+    def _newest(self, choice: CallChoice, after: str) -> Iterator[tuple[Sequence[int], str]]:
+        """Yield the numbers of the calls of the period part by part, newest first, each with a position to go on from.
+
+        Calls are stored in the order in which they end, so the number says which one is newer.
+        """
+        least, most = self._reader.database.execute(
+            "SELECT min(number), max(number) FROM calls WHERE at >= ? AND at < ?",
+            (choice.period.start, choice.period.end),
+        ).fetchone()
+        if least is None:
+            return
+        end = min(int(after[1:]), most + 1) if after.startswith("n") else most + 1
+        while end > least:
+            begin = max(least, end - 500)
+            yield [*range(end - 1, begin - 1, -1)], f"n{begin}"
+            end = begin
+
+    def _worst(self, choice: CallChoice, series: _Series, after: str) -> Iterator[tuple[Sequence[int], str]]:
+        """Yield the numbers of the scored calls of the period part by part, the worst first."""
+        numbers, badness = self._ordered(choice, series)
+        begin = 0
+        if after.startswith("w"):
+            bad, _, number = after[1:].partition("_")
+            # Among equal scores, the newest call comes first.
+            same = (
+                np.searchsorted(-badness, -float(bad), side="left"),
+                np.searchsorted(-badness, -float(bad), side="right"),
+            )
+            begin = int(same[0]) + int((numbers[same[0] : same[1]] >= int(number)).sum())
+        for part in _parts(numbers[begin:].tolist()):
+            yield part, self._position(choice, series, part[-1])
+
+    def _ordered(
+        self, choice: CallChoice, series: _Series
+    ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.float64]]]:
+        """Return the scored calls of the period, worst first, and how bad each is: its worst score by any evaluator."""
+        where, values = self._condition(choice)
+        marks = ", ".join(map(str, series))
+        rows = self._reader.database.execute(
+            f"SELECT number, max(CASE WHEN series IN ({', '.join(str(n) for n, (_, up, _) in series.items() if up)})"
+            f" THEN -score ELSE score END) FROM calls JOIN results USING (number) WHERE {where}"
+            f" AND series IN ({marks}) AND score IS NOT NULL GROUP BY number",
+            values,
+        )
+        found = np.fromiter(rows, dtype=[("number", "i8"), ("badness", "f8")])
+        order = np.lexsort((-found["number"], -found["badness"]))
+        return found["number"][order], found["badness"][order]
+
+    def _position(self, choice: CallChoice, series: _Series, number: int) -> str:
+        """Return the position of the call *number* in the list, after which a page can begin."""
+        if choice.sort != "worst" or not series:
+            return f"n{number}"
+        (badness,) = self._reader.database.execute(
+            f"SELECT max(CASE WHEN series IN ({', '.join(str(n) for n, (_, up, _) in series.items() if up)})"
+            f" THEN -score ELSE score END) FROM results WHERE number = ? AND series IN ({', '.join(map(str, series))})",
+            (number,),
+        ).fetchone()
+        return f"w{badness if badness is not None else 0.0!r}_{number}"
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def _condition(self, choice: CallChoice) -> tuple[str, list[object]]:
+        period = choice.period
+        return self._reader.calls_condition(period.start, period.end, choice.workflow, choice.model, choice.release)
+
+    def _rows(self, choice: CallChoice, series: _Series, numbers: Iterable[int]) -> Iterator[ListedCall]:
+        """Yield those of the calls *numbers* that the filter selects."""
+        where, values = self._condition(choice)
+        of_metric = (
+            f"SELECT 1 FROM results r WHERE r.number = calls.number AND r.series IN ({', '.join(map(str, series))})"
+        )
+        if choice.status == "scored":
+            where += f" AND EXISTS ({of_metric} AND r.score IS NOT NULL)"
+        elif choice.status == "unscored":
+            where += f" AND NOT EXISTS ({of_metric} AND r.score IS NOT NULL)"
+        elif choice.status == "failed":
+            where += " AND instr(body, '\"error\": null') = 0"
+        if needle := sql_needle(choice.text):  # in SQL first, as parsing the JSON of each body takes longer
+            where, values = f"{where} AND instr(lower(body), ?) > 0", [*values, needle]
+        rows = self._reader.database.execute(
+            f"SELECT number, at, workflow, model, body FROM calls LEFT JOIN bodies USING (number) WHERE {where}"
+            f" AND number IN ({', '.join(str(int(number)) for number in numbers)})",
+            values,
+        )
+        for number, at, workflow, model, body in rows:
+            texts: Mapping[str, Any] = json.loads(body) if body else {}
+            error = str(texts.get("error") or "")
+            if (choice.text and not has_text(texts, choice.text)) or (choice.status == "failed" and not error):
+                continue
+            query, answer = str(texts.get("query") or ""), str(texts.get("answer") or "")
+            has_texts = bool(texts) and not texts.get("without_texts")
+            scores = self._scores(number, series)
+            yield ListedCall(number, at, workflow, model, query, answer, has_texts, error, scores)
+
+    def _scores(self, number: int, series: _Series) -> tuple[ListedScore, ...]:
+        rows = self._reader.database.execute(
+            f"SELECT series, score, coalesce(reason, ''), coalesce(label, '') FROM results WHERE number = ?"
+            f" AND series IN ({', '.join(map(str, series))}) ORDER BY series DESC",
+            (number,),
+        )
+        return tuple(
+            ListedScore(series[number][0], score, reason, label, series[number][2])
+            for number, score, reason, label in rows
+        )
+
+
+def names_in(path: str) -> dict[str, list[str]]:
+    """Return the names of workflows, models, releases and metrics in the history at *path*, for filters."""
+    with closing(HistoryReader(path)) as reader:
+        select = reader.database.execute
+        sources = (json.loads(body).get("release") for (body,) in select("SELECT body FROM sources"))
+        return {
+            "workflow": [name for (name,) in select("SELECT DISTINCT workflow FROM calls ORDER BY 1")],
+            "model": [name for (name,) in select("SELECT DISTINCT model FROM calls ORDER BY 1")],
+            "release": sorted({release for release in sources if release}),
+            "metric": [name for (name,) in select("SELECT DISTINCT metric FROM series ORDER BY 1")],
+        }
+
+
+def _parts(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (numbers[begin : begin + 500] for begin in range(0, len(numbers), 500))

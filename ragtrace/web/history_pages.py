@@ -1,0 +1,256 @@
+"""Pages of the site that show a history: what is going on now, its calls, what changed, and the state of ragtrace."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from starlette.responses import Response
+
+from ragtrace.core.text import encodable
+from ragtrace.history.reading import HistoryReader
+from ragtrace.report.analysis import HEADLINE_METRICS, build_report
+from ragtrace.report.dataset import build_dataset
+from ragtrace.report.html_page import report_values
+from ragtrace.report.model import Period, Report, parse_time
+from ragtrace.web.call_list import SORTS, STATUSES, CallChoice, CallList, Sort, Status, names_in
+from ragtrace.web.call_page import read_stored_call
+from ragtrace.web.rendering import Form, Pages, SiteSettings, page_url
+from ragtrace.web.security import RefusedError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    Query: TypeAlias = Mapping[str, str]
+
+TIMES: Final = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days", "all": "All"}
+"""Choices of time on the pages, as `--since` of `ragtrace report` takes them."""
+_NAMES: Final = ("workflow", "model", "release")
+_FILTERS: Final = ("since", *_NAMES, "metric")
+_STATUSES: Final[dict[str, Status]] = {each: each for each in STATUSES}
+_SORTS: Final[dict[str, Sort]] = {each: each for each in SORTS}
+_WORD: Final = "word of the query"
+"""Kind of the groups of calls that a search for a text finds."""
+_MOST_CASES: Final = 1_000
+_ASKED_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True)
+class _KeptReport:
+    """Report that several requests share, with the time it was made at and the seconds that this took."""
+
+    making: threading.Lock = field(default_factory=threading.Lock)
+    report: Report | None = None
+    made: float = 0.0
+    took: float = 0.0
+
+
+class HistoryPages:
+    """Request handlers of the pages that show a history."""
+
+    def __init__(self, settings: SiteSettings, pages: Pages) -> None:
+        self._settings, self._pages = settings, pages
+        self._reports: dict[tuple[object, ...], _KeptReport] = {}
+        self._reports_lock = threading.Lock()
+        self._names: tuple[float, dict[str, list[str]]] = (float("-inf"), {})
+
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    def show_now(self, request: Request, _: Form) -> Response:
+        """Show the present rate with its line over time, what was not scored, and what judging cost."""
+        return self._show_report(request, "now")
+
+    def show_changes(self, request: Request, _: Form) -> Response:
+        """Show what changed: groups of calls, kinds of defects, the metrics before and after, the worst answers."""
+        return self._show_report(request, "changes")
+
+    def _show_report(self, request: Request, tab: str) -> Response:
+        query = _given(request, (*_FILTERS, "compare"))
+        report = self._report(query)
+        if not report.calls:
+            return self._pages.render("empty", tab=tab, **self._filter_values(query), oldest=report.oldest)
+
+        def calls_url(kind: str, name: str) -> str | None:
+            if kind not in _NAMES and kind != _WORD:  # a list has no filter for how calls were retrieved
+                return None
+            chosen = {"text": name} if kind == _WORD else {kind: f"={name}"}
+            return page_url("/calls", {**query, **chosen, "sort": "worst", "metric": metric})
+
+        metric = report.headline.metric if report.headline else query.get("metric", "")
+
+        def call_url(number: int) -> str:
+            return page_url(f"/calls/{number}", query)
+
+        links: dict[str, Any] = {"calls_url": calls_url, "call_url": call_url}
+        values = report_values(report) | links | self._filter_values(query)
+        return self._pages.render(tab, tab=tab, **values, compare=query.get("compare", "previous"))
+
+    def show_calls(self, request: Request, _: Form) -> Response:
+        """Show one page of the list of calls."""
+        query = _given(request, (*_FILTERS, "text", "status", "sort"))
+        choice = self._choice(query)
+        with closing(CallList(self._settings.history)) as calls:
+            page = calls.page(choice, _position(request))
+        return self._pages.render(
+            "calls", tab="calls", page=page, choice=choice, is_first=not _position(request),
+            statuses=STATUSES, sorts=SORTS, **self._filter_values(query),
+        )  # fmt: skip
+
+    def show_call(self, request: Request, _: Form) -> Response:
+        """Show one call with its texts, every score and the reasons of those that are missing."""
+        query = _given(request, (*_FILTERS, "text", "status", "sort"))
+        choice, number = self._choice(query), int(request.path_params["number"])
+        call = read_stored_call(self._settings.history, number)
+        if call is None:
+            raise RefusedError(404, "The history has no such call; it may have been deleted for its age.")
+        with closing(CallList(self._settings.history)) as calls:
+            before, after = calls.neighbours(choice, number)
+        trace = self._settings.trace_url.replace("{trace_id}", call.trace_id) if call.trace_id else ""
+        return self._pages.render(
+            "call", tab="calls", call=call, query=query, before=before, after=after, trace=trace,
+            tabs_query=_tabs_query(query),
+        )  # fmt: skip
+
+    def show_health(self, request: Request, _: Form) -> Response:
+        """Show the state of the history file, the evaluators' failures, and on request what `ragtrace doctor` says."""
+        path = self._settings.history
+        with closing(HistoryReader(path)) as reader:
+            (calls,) = reader.database.execute("SELECT count(*) FROM calls").fetchone()
+            times = reader.time_range()
+        size = sum(each.stat().st_size for each in (Path(path), Path(f"{path}-wal")) if each.exists())
+        found = None
+        if request.query_params.get("ask") == "yes":
+            from ragtrace.diagnosis import diagnose_environment
+
+            found = diagnose_environment(os.environ, timeout=_ASKED_SECONDS)
+        report = self._report({"since": "24h"}) if calls else None
+        return self._pages.render(
+            "health", tab="health", path=path, size=size, calls=calls, times=times, age=times and time() - times[1],
+            diagnosis=found, report=report,
+        )  # fmt: skip
+
+    def download_dataset(self, request: Request, _: Form) -> Response:
+        """Send the listed calls as test cases, as `ragtrace dataset` writes them."""
+        choice = self._choice(_given(request, (*_FILTERS, "text", "status", "sort")))
+        numbers: list[int] = []
+        after: str | None = ""
+        with closing(CallList(self._settings.history)) as calls:
+            while after is not None and len(numbers) < _MOST_CASES:
+                page = calls.page(choice, after, _MOST_CASES)
+                numbers, after = [*numbers, *(call.number for call in page.calls)], page.after
+        found = build_dataset(self._settings.history, None, choice.period, numbers=numbers[:_MOST_CASES])
+        if not found.cases:
+            raise RefusedError(404, "None of the listed calls has a question, so there is no test case.")
+        lines = "".join(f"{json.dumps(case, ensure_ascii=True)}\n" for case in found.cases)
+        named = {"content-disposition": 'attachment; filename="cases.jsonl"'}
+        return Response(lines, media_type="application/jsonl", headers=named)
+
+    # --- what the pages share -----------------------------------------------------------------------------------------
+
+    def _report(self, query: Query) -> Report:
+        """Return the report of the chosen calls, at most a few seconds old.
+
+        It is kept for ten times as long as it took to make, so that a page that refreshes itself uses about a tenth of
+        a processor, however long the history is.
+        """
+        key = tuple(sorted(query.items()))
+        with self._reports_lock:
+            kept = self._reports.setdefault(key, _KeptReport())
+            while len(self._reports) > 8:
+                del self._reports[next(iter(self._reports))]
+        with kept.making:  # pages that are open at once share one report, and wait for no other
+            if kept.report is None or monotonic() - kept.made > max(1.0, 10 * kept.took):
+                began, now = monotonic(), time()
+                kept.report = build_report(
+                    self._settings.history, self._period(query, now), _name(query, "workflow"),
+                    query.get("compare") or ("none" if query.get("since") == "all" else "previous"), made_at=now,
+                    model=_name(query, "model"), release=_name(query, "release"), metric=query.get("metric") or None,
+                )  # fmt: skip
+                kept.made = monotonic()
+                kept.took = kept.made - began
+            return kept.report
+
+    def _period(self, query: Query, now: float) -> Period:
+        since = query.get("since") or "24h"
+        if since == "all":
+            with closing(HistoryReader(self._settings.history)) as reader:
+                oldest = next(iter(reader.time_range() or ()), now)
+            return Period(min(oldest, now - 1.0), now + 1.0)
+        return Period(parse_time(since, now, "since"), now + 1.0)
+
+    def _choice(self, query: Query) -> CallChoice:
+        names = self._all_names()
+        metric = query.get("metric", "")
+        if not metric and names["metric"]:
+            metric = next((each for each in HEADLINE_METRICS if each in names["metric"]), names["metric"][0])
+        return CallChoice(
+            self._period(query, time()), _name(query, "workflow"), _name(query, "model"), _name(query, "release"),
+            query.get("text", "").strip(), metric, _STATUSES.get(query.get("status", ""), "all"),
+            _SORTS.get(query.get("sort", ""), "newest"),
+        )  # fmt: skip
+
+    def _all_names(self) -> dict[str, list[str]]:
+        """Return the names that the filters offer, cached for a while."""
+        read_at, found = self._names
+        if monotonic() - read_at > 10.0:
+            found = names_in(self._settings.history)
+            self._names = (monotonic(), found)
+        return found
+
+    def _filter_values(self, query: Query) -> dict[str, Any]:
+        names: Mapping[str, Sequence[str]] = self._all_names()
+        return {
+            "query": query,
+            "names": names,
+            "times": TIMES if query.get("since", "24h") in TIMES else {query["since"]: query["since"], **TIMES},
+            "chosen": {kind: _name(query, kind) for kind in _NAMES},
+            "since": query.get("since") or "24h",
+            "metric": query.get("metric", ""),
+            "tabs_query": _tabs_query(query),
+        }
+
+
+def _given(request: Request, names: Sequence[str]) -> dict[str, str]:
+    """Return the URL parameters of *request* that have a value and one of these names.
+
+    Raises:
+        SettingsError: the time is none.
+    """
+    given = {name: encodable(request.query_params.get(name, "")) for name in names}
+    found = {name: value for name, value in given.items() if value}
+    if found.get("since", "all") != "all":
+        parse_time(found["since"], time(), "since")
+    return found
+
+
+def _name(query: Query, kind: str) -> str | None:
+    """Return the chosen name of a workflow, model or release, or None for all: `=` stands before a chosen name."""
+    value = query.get(kind, "")
+    return value[1:] if value.startswith("=") else None
+
+
+def _tabs_query(query: Query) -> str:
+    """Return the part of the URL that the links to other pages keep: the filters that all pages have."""
+    kept = {name: value for name, value in query.items() if name in _FILTERS}
+    return page_url("", kept) if kept else ""
+
+
+def _position(request: Request) -> str:
+    """Return the position in the list from the URL parameters of *request*, or "" for the beginning."""
+    after = request.query_params.get("after", "")
+    if after[:1] == "n" and after[1:].isascii() and after[1:].isdecimal() and len(after) < 20:
+        return after
+    bad, separator, number = after[1:].partition("_")
+    if after[:1] != "w" or not separator or not (number.isascii() and number.isdecimal() and len(number) < 20):
+        return ""
+    try:
+        return after if float(bad) == float(bad) else ""
+    except ValueError:
+        return ""

@@ -1,0 +1,145 @@
+"""`ragtrace open` in a real Chromium: what axe-core says, refreshing, the keyboard, a phone, and no other request."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from ragtrace.history.schema import history_file
+from tests.integration.test_review_browser import served
+from tests.support import hostile
+from tests.support.browser import chromium
+from tests.support.history import Simulated, fill, made
+
+pytestmark = pytest.mark.integration
+
+VIEWS = (
+    "/",
+    "/calls?since=all&sort=worst",
+    "/calls/1?since=all",
+    "/changes",
+    "/health",
+    "/label",
+    "/label/next",
+    "/label/disagreements",
+    "/label/calibration",
+    "/calls?since=1h&text=nothing",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests."""
+    with sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    """A history of 200 calls of two workflows within a day."""
+    path, rng, now = tmp_path / "history.db", Random(4), time.time()
+    history_file(str(path)).create()
+    kinds = [Simulated(bad=0.3, probability=1.0, workflow=name) for name in ("support", "sales")]
+    fill(path, [made(now - 80_000 + 390 * number, kinds[number % 2], rng) for number in range(200)])
+    return path
+
+
+def open_page(
+    browser: Browser, address: str, scheme: Literal["light", "dark"] = "light", *, for_axe: bool = False
+) -> Page:
+    """A page in a profile of its own, after the printed address was opened; axe-core runs against the site's policy."""
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1200, "height": 800}, bypass_csp=for_axe)
+    page = context.new_page()
+    page.on("pageerror", lambda error: pytest.fail(str(error)))
+    page.goto(address)
+    page.wait_for_url(re.compile(r":\d+/$"))
+    return page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_view_keeps_anybody_out(browser: Browser, history: Path, scheme: Literal["light", "dark"]) -> None:
+    """axe-core finds nothing, and on a phone nothing is wider than the screen."""
+    with served(history, "--reviewer", "ada", command="open") as (address, _):
+        page = open_page(browser, address, scheme, for_axe=True)
+        base = address.partition("/?")[0]
+        for view in VIEWS:
+            page.set_viewport_size({"width": 1200, "height": 800})
+            page.goto(f"{base}{view}")
+            page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
+            found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.target)]))")
+            assert found == [], view
+            page.set_viewport_size({"width": 390, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
+        page.context.close()
+
+
+def test_the_first_page_follows_the_history(browser: Browser, history: Path) -> None:
+    """New calls appear by themselves; what is not changed stays the same element, and keeps the focus."""
+    with served(history, command="open") as (address, _):
+        page = open_page(browser, address)
+        expect(page.locator("[data-live] > .meta").first).to_contain_text("200 calls")
+        link = page.get_by_role("link", name="Show the worst calls")
+        link.focus()
+        page.evaluate("document.querySelector('[data-live] .hero').same = true")
+        rng = Random(9)
+        fill(history, [made(time.time(), Simulated(), rng) for _ in range(7)])
+        expect(page.locator("[data-live] > .meta").first).to_contain_text("207 calls", timeout=30_000)
+        expect(link).to_be_focused()
+        assert page.evaluate("document.querySelector('[data-live] .hero').same")
+        page.context.close()
+
+
+def test_the_worst_call_is_found_by_the_keyboard(browser: Browser, history: Path) -> None:
+    """From the first page to the worst calls, into the first, to the next, and back to the list."""
+    with served(history, command="open") as (address, _):
+        page = open_page(browser, address)
+        page.get_by_role("link", name="Show the worst calls").press("Enter")
+        page.wait_for_url("**/calls?**")
+        page.keyboard.press("j")
+        expect(page.locator("[data-row]").first).to_be_focused()
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/calls/*?**")
+        expect(page.locator("mark").first).to_be_visible()
+        first = page.url
+        page.keyboard.press("j")
+        page.wait_for_url(lambda url: url != first)
+        page.keyboard.press("k")
+        page.wait_for_url(first)
+        page.keyboard.press("q")
+        page.wait_for_url("**/calls?**")
+        page.keyboard.press("/")
+        expect(page.locator("input[type=search]")).to_be_focused()
+        page.context.close()
+
+
+def test_hostile_texts_run_nothing_and_no_request_leaves_the_machine(browser: Browser, tmp_path: Path) -> None:
+    """In every view, and after the first page has refreshed itself."""
+    path = tmp_path / "hostile.db"
+    history_file(str(path)).create()
+    hostile.history(path, time.time())
+    with served(path, "--reviewer", "ada", command="open") as (address, _):
+        page = open_page(browser, address)
+        asked = list[str]()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+        base = address.partition("/?")[0]
+        for view in (*VIEWS, *(f"/calls/{number}?since=all" for number in range(1, len(hostile.PAYLOADS) + 1))):
+            page.goto(f"{base}{view}")
+            assert page.title() != hostile.PROOF
+            assert page.locator(f"#{hostile.PROOF}").count() == 0
+            assert page.locator("main img, main iframe, main script, main base").count() == 0
+        with page.expect_response(lambda response: response.request.resource_type == "fetch", timeout=30_000):
+            page.goto(base)
+        assert page.title() != hostile.PROOF
+        assert [url for url in asked if not url.startswith(base)] == []
+        page.context.close()

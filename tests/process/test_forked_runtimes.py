@@ -1,0 +1,269 @@
+"""The runtime of a forked child: built from the configuration at its first use, with nothing of its parent's in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+HEADER: Final = """
+import gc, json, os, sys, threading, weakref
+import ragtrace
+from ragtrace.runtime import current_runtime
+from ragtrace.system import forks
+from ragtrace.testing import Captured, FakeJudge
+from tests.support.watched import GOOD, WAIT_S, WaitingJudge, ask
+
+def tell(*values):
+    os.write(1, (json.dumps(values) + "\\n").encode())
+
+def fork():
+    child = os.fork()
+    if child:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return child == 0
+"""
+
+
+def told(program: str, *args: str) -> list[Any]:
+    """What the processes of *program* told."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HEADER + program, *args],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+FRESH: Final = """
+def state():
+    runtime, stats = current_runtime.current(), ragtrace.stats()
+    alerts = [row.state for row in runtime.alerts.states() if row.on]
+    [judge] = runtime.judge_statuses().values()
+    return [stats.offered, stats.scored, ragtrace.estimate("hallucinated").n, alerts, len(runtime.outcomes.last()),
+            judge.asked, dict(stats.faults)]
+
+def converse():
+    with ragtrace.call("And why?", session="one") as call:
+        call.answered("Because.")
+    assert ragtrace.flush(WAIT_S)
+    earlier = judge.calls[-1].earlier_turns
+    tell("turns", None if earlier is None else len(earlier))
+
+judge = FakeJudge(GOOD)
+ragtrace.configure(
+    service="s", exporter=Captured().signals, judge=judge,
+    metrics=["consistency", "hallucinated"], sampling=ragtrace.Sampling(rate=1.0), store=sys.argv[1],
+    alerts=[ragtrace.Alert("hallucinated", above=0.5, min_calls=3, mean_calls_between_false_alarms=100)],
+)
+for number in range(5):
+    ask(f"question {number}?")
+assert ragtrace.flush(WAIT_S)
+tell("parent", *state())
+converse()
+runtime = current_runtime.current()
+held = [runtime.worker._lock, runtime.ledger._lock, runtime.moments._lock, runtime.learner._lock,
+        runtime.alerts._lock, runtime.feedback.outbox._changed, runtime.telemetry.histories[0]._outbox._changed,
+        current_runtime._lock, forks._lock]
+is_held, may_end = threading.Event(), threading.Event()
+
+def hold():
+    for lock in held:
+        lock.acquire()
+    is_held.set()
+    may_end.wait()
+    for lock in reversed(held):
+        lock.release()
+
+holder = threading.Thread(target=hold)
+holder.start()
+assert is_held.wait(WAIT_S)
+if fork():
+    tell("child before", *state())
+    ask("question 1?")
+    assert ragtrace.flush(WAIT_S)
+    tell("child after", *state())
+    converse()
+    assert ragtrace.shutdown(WAIT_S)
+    os._exit(0)
+may_end.set()
+holder.join()
+tell("parent again", *state())
+converse()
+assert ragtrace.shutdown(WAIT_S)
+"""
+
+
+def test_a_child_begins_with_empty_books_and_no_lock_of_its_parent_held(tmp_path: Path) -> None:
+    """Counts, sums, alerts, outcomes, conversations and the judge's cache are the parent's alone."""
+    lines = told(FRESH, str(tmp_path / "history.db"))
+    states = {name: state for name, *state in lines if name != "turns"}
+    turns = [line[1] for line in lines if line[0] == "turns"]
+    assert states["parent"][:3] == [10, 10, 5]
+    assert states["parent again"][:3] == [12, 12, 6]
+    assert turns[:2] == [None, None]
+    assert turns[2] == 2  # in the parent, where the conversation goes on
+    assert states["child before"] == [0, 0, 0, ["no_data"], 0, 0, {}]
+    assert states["child after"][:3] == [2, 2, 1]
+    assert states["child after"][4:6] == [2, 1]  # the judge was asked, as its answer to the parent is not remembered
+
+
+UNUSED: Final = """
+ragtrace.configure(service="s", exporter="none")
+ask("parent")
+if fork():
+    threads = [thread.name for thread in threading.enumerate()]
+    tell(current_runtime.installed is None, threads)
+    sys.exit(0)
+if fork():
+    assert ragtrace.shutdown(0.0)
+    tell(current_runtime.installed is None, ragtrace.stats().offered)
+    sys.exit(0)
+"""
+
+
+def test_a_child_that_never_uses_ragtrace_builds_nothing() -> None:
+    """It has no thread of ours, and ends without a shutdown; nor does a shutdown build a runtime to shut down."""
+    assert told(UNUSED) == [[True, ["MainThread"]], [True, 0]]
+
+
+CHAIN: Final = """
+judge = WaitingJudge(GOOD, blocking=True)
+ragtrace.configure(service="s", exporter=Captured().signals, screen=judge)
+parents_steps = []
+for generation in range(4):
+    judge.begun.clear()
+    ask("judged now")
+    current_runtime.current()
+    gc.collect()
+    left = sum(step() is not None for step in parents_steps)
+    assert judge.begun.wait(WAIT_S)
+    for _ in range(3):
+        ask("queued")
+    parents_steps += [weakref.ref(item.step) for item, _ in current_runtime.current().worker._items]
+    if generation == 3 or not fork():
+        judge.open()
+        ended = ragtrace.shutdown(WAIT_S)
+        tell(generation, left, len(parents_steps), ended, ragtrace.stats().scored, ragtrace.stats().pending)
+        os._exit(0)
+"""
+
+
+def test_in_a_chain_of_forks_each_scores_its_own_calls_and_keeps_none_of_its_ancestors() -> None:
+    """Though their workers were in the middle of one: what waited there takes no memory in the descendants."""
+    ends = told(CHAIN)
+    assert [generation for generation, *_ in ends] == [3, 2, 1, 0]
+    for generation, left, queued, *books in ends:
+        assert (left, books) == (0, [True, 4, 0]), generation
+        assert queued >= 3 * (generation + 1)
+
+
+THREADS: Final = """
+ragtrace.configure(service="s", exporter=Captured().signals, judge=None)
+ask("parent")
+if fork():
+    start, runtimes = threading.Barrier(8), set()
+
+    def use():
+        start.wait()
+        ask("child")
+        runtimes.add(id(current_runtime.current()))
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ragtrace.shutdown(WAIT_S)
+    tell(len(runtimes), ragtrace.stats().offered, ragtrace.stats().scored)
+    os._exit(0)
+"""
+
+
+def test_threads_that_use_ragtrace_first_at_the_same_time_share_one_runtime() -> None:
+    """No call of any of them is lost."""
+    assert told(THREADS) == [[1, 8, 8]]
+
+
+FAILING: Final = """
+ragtrace.configure(service="s", exporter=Captured().signals, judge=None)
+
+def fail(parents):
+    raise RuntimeError("out of luck")
+
+current_runtime._rebuild = fail
+if fork():
+    tell(ask("child"), dict(ragtrace.stats().faults))
+    os._exit(0)
+"""
+
+
+def test_a_child_whose_runtime_cannot_be_built_runs_untraced() -> None:
+    """The failure is counted once, then each step that is not recorded; the application does not notice."""
+    [(answer, faults)] = told(FAILING)
+    assert answer
+    assert faults == {"start in a forked process": 1, "not configured": 3}
+
+
+AFTERWARDS: Final = """
+ragtrace.configure(service="s", exporter=Captured().signals, judge=None)
+ask("parent")
+if fork():
+    ragtrace.configure(service="s", exporter=Captured().signals, judge=None)
+    ask("child")
+    assert ragtrace.shutdown(WAIT_S)
+    tell(ragtrace.stats().offered)
+    os._exit(0)
+assert ragtrace.shutdown(WAIT_S)
+if fork():
+    tell(ask("after the shutdown"), ragtrace.stats().offered, ragtrace.shutdown(WAIT_S))
+    os._exit(0)
+"""
+
+
+def test_a_child_may_configure_itself_and_one_of_an_ended_parent_has_no_runtime() -> None:
+    """The former has its own settings, the latter runs untraced as its parent does."""
+    [[own], (answer, offered, ended)] = told(AFTERWARDS)
+    assert (own, bool(answer), offered, ended) == (1, True, 0, True)
+
+
+SPANS: Final = """
+from opentelemetry import trace
+
+ragtrace.configure(service="s", exporter=Captured().signals, evaluate_spans=True, judge=None)
+tracer = trace.get_tracer("openinference.instrumentation.langchain")
+KIND = "openinference.span.kind"
+
+def request():
+    with tracer.start_as_current_span("chain") as root:
+        root.set_attributes({KIND: "CHAIN", "input.value": "How tall is the tower?"})
+        with tracer.start_as_current_span("retriever") as span:
+            span.set_attributes({KIND: "RETRIEVER", "retrieval.documents.0.document.content": "It is 330 metres tall."})
+        with tracer.start_as_current_span("llm") as span:
+            span.set_attributes({KIND: "LLM", "llm.output_messages.0.message.role": "assistant"})
+            span.set_attribute("llm.output_messages.0.message.content", "It is 330 metres tall.")
+        root.set_attribute("output.value", "It is 330 metres tall.")
+
+if sys.argv[1] == "used":
+    request()
+if fork():
+    request()
+    was_built = current_runtime.installed is not None
+    tell("child", was_built, ragtrace.flush(WAIT_S), ragtrace.stats().scored)
+    os._exit(0)
+tell("parent", True, ragtrace.flush(WAIT_S), ragtrace.stats().scored)
+"""
+
+
+@pytest.mark.parametrize("parent", ["used", "unused"])
+def test_the_first_span_of_another_instrumentation_builds_the_runtime_of_a_child(parent: str) -> None:
+    """Nothing in it is decorated; each process scores the calls in the spans of its own."""
+    assert told(SPANS, parent) == [["child", True, True, 1], ["parent", True, True, int(parent == "used")]]

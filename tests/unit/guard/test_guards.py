@@ -1,0 +1,105 @@
+"""The bounds of guards from human labels, and the guards of an application that is configured."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+
+import ragtrace
+from ragtrace.estimates import CalibrationKey, JudgeCalibration, write_calibration
+from ragtrace.estimates.calibration import label_sums
+from ragtrace.estimates.false_blocks import LabelledAnswer, count_false_blocks
+from ragtrace.testing import FakeJudge
+from tests.support.guards import BAD, guard, tally, watch
+from tests.support.watched import GOOD, search
+
+
+def calibration(path: Path, good: int, *, version: str = "1") -> str:
+    """File with *good* labelled good answers of a faithfulness of 0.8, and ten bad ones of 0.1."""
+    answers = [LabelledAnswer(0.2, is_bad=False)] * good + [LabelledAnswer(0.9, is_bad=True)] * 10
+    sums = label_sums([(float(not each.is_bad), 1 - each.badness, 1.0) for each in answers])
+    metric = ragtrace.metrics.registry.get("faithfulness")
+    key = CalibrationKey("faithfulness", metric.version, "fake", version)
+    entry = JudgeCalibration(key, 0.0, good + 10, True, 0.5, sums, None, count_false_blocks(answers))
+    write_calibration(path, entry)
+    return str(path)
+
+
+def limited(action: str = "replace", limit: float = 0.02) -> ragtrace.Guard:
+    fallback = "no answer" if action == "replace" else None
+    return ragtrace.Guard("faithfulness", max_false_block=limit, action=action, fallback=fallback)  # type: ignore[arg-type]
+
+
+def decorated(guarded: ragtrace.Guard) -> object:
+    @ragtrace.trace(name="guarded", guard=guarded)
+    def ask(question: str) -> str:
+        search(question)
+        return "In France."
+
+    return ask
+
+
+def test_a_discarded_application_does_not_stop_another() -> None:
+    """Its guarded function may be in a circle of references, and so not be collected yet."""
+    ask = decorated(guard())
+    ask.itself = ask  # type: ignore[attr-defined]
+    gc.disable()
+    try:
+        del ask
+        ragtrace.configure(exporter="none")
+    finally:
+        gc.enable()
+
+
+def test_the_bound_is_the_strictest_that_the_labels_allow(tmp_path: Path) -> None:
+    """No good answer has a badness above 0.2, so that one below 0.8 fails."""
+    guarded = limited()
+    ask = decorated(guarded)
+    watch(FakeJudge(BAD), calibration=calibration(tmp_path / "calibration.json", 200))
+    assert (guarded.below, guarded.above) == (0.8, None)
+    assert ask("Where is Paris?") == "no answer"  # type: ignore[operator]
+    assert tally().verdicts == {"fail": 1}
+
+
+@pytest.mark.parametrize(("good", "said"), [(100, "49 labels of good answers are missing"), (149, "")])
+def test_too_few_labels_stop_configure(good: int, said: str, tmp_path: Path) -> None:
+    """The message says how many are missing."""
+    ask = decorated(limited("shadow"))
+    file = calibration(tmp_path / "calibration.json", good)
+    if not said:
+        watch(FakeJudge(GOOD), calibration=file)
+        return
+    with pytest.raises(ragtrace.SettingsError, match=said):
+        watch(FakeJudge(GOOD), calibration=file)
+    assert ask
+
+
+def test_without_a_calibration_all_labels_are_missing() -> None:
+    """Also where the function is decorated after configure."""
+    watch(FakeJudge(GOOD))
+    with pytest.raises(ragtrace.SettingsError, match="149 labels of good answers are missing"):
+        decorated(limited("shadow"))
+
+
+def test_labels_of_another_judge_are_none(tmp_path: Path) -> None:
+    """They say nothing about this one."""
+    ask = decorated(limited())
+    with pytest.raises(ragtrace.SettingsError, match="its calibration is stale"):
+        watch(FakeJudge(GOOD), calibration=calibration(tmp_path / "calibration.json", 500, version="0"))
+    assert ask
+
+
+@pytest.mark.parametrize("action", ["shadow", "annotate", "replace", "retry", "raise"])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_a_guard_that_acts_without_labels_is_told_of_at_the_start(
+    action: str, labelled: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The shadow needs none, nor does one that blocks nothing."""
+    ask = decorated(guard(action, budget_ms=1_000 + labelled))
+    file = calibration(tmp_path / "calibration.json", 200) if labelled else None
+    watch(FakeJudge(GOOD), calibration=file)
+    told = "no labels say how many good answers it blocks" in caplog.text
+    assert told == (action in ("replace", "retry", "raise") and not labelled)
+    assert ask

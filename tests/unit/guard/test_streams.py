@@ -1,0 +1,408 @@
+"""Guarded streams: when their pieces leave, what their reader sees, and how often they are judged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from typing import Any
+
+import openai
+import pytest
+
+import ragtrace
+from ragtrace.testing import FakeJudge
+from ragtrace.types import GuardBlocked, GuardNotice
+from tests.functions import KINDS, KindOfFunction, Reader
+from tests.support.completions import completions_server
+from tests.support.guards import HangingJudge, ReadingJudge, guard, outcome, tally, watch
+from tests.support.passed import WORDS
+from tests.support.watched import GOOD, search
+
+PIECES = ["Paris is ", "big. ", "It is on ", "Mars. Rome", " is old", "."]
+GOOD_PIECES = ["Paris is ", "big. ", "Rome", " is old", "."]
+SENTENCES = ["Paris is big.", "It is on Mars.", "Rome is old."]
+STREAMS = [kind for kind in KINDS if kind.stream]
+
+
+def read(
+    kind: str, guarded: ragtrace.Guard, pieces: list[str] = PIECES, events: list[Any] | None = None
+) -> Iterator[str]:
+    """Read a guarded stream of *kind* piece by piece; *events* notes what its source does."""
+    noted = [] if events is None else events
+
+    def stream(question: str) -> Generator[str, None, str]:
+        search(question)
+        try:
+            for piece in pieces:
+                noted.append(piece)
+                yield piece
+        finally:
+            noted.append("closed")
+        return "returned"
+
+    async def astream(question: str) -> AsyncGenerator[str, None]:
+        search(question)
+        try:
+            for piece in pieces:
+                noted.append(piece)
+                yield piece
+        finally:
+            noted.append("closed")
+
+    decorate = ragtrace.trace(name="guarded", guard=guarded)
+    if kind == "sync":
+        yield from decorate(stream)("Where is Paris?")
+        return
+    loop = asyncio.new_event_loop()
+    reader = decorate(astream)("Where is Paris?")
+    try:
+        while True:
+            piece = loop.run_until_complete(anext(reader, None))
+            if piece is None:
+                return
+            yield piece
+    finally:
+        loop.run_until_complete(reader.aclose())
+        loop.close()
+
+
+each_kind = pytest.mark.parametrize("kind", ["sync", "async"])
+
+
+@each_kind
+def test_pieces_leave_with_their_sentence(kind: str) -> None:
+    """A sentence is judged by itself, once it has ended; its pieces are the objects that the function yielded."""
+    judge, events = ReadingJudge(GOOD), []
+    watch(judge)
+    pieces, seen = GOOD_PIECES, []
+    for piece in read(kind, guard("raise", stream="sentence"), pieces, events):
+        seen.append(piece)
+        events.append(f"left {piece}")
+    assert [id(piece) for piece in seen] == [id(piece) for piece in pieces]
+    assert events == [
+        *("Paris is ", "big. ", "Rome", "left Paris is ", "left big. "),
+        *(" is old", ".", "closed", "left Rome", "left  is old", "left ."),
+    ]
+    assert judge.asked == ["Paris is big.", "Rome is old."]
+    assert (tally().verdicts, tally().actions) == ({"pass": 1}, {"none": 1})
+
+
+@each_kind
+@pytest.mark.parametrize("action", ["replace", "raise"])
+def test_nothing_of_a_sentence_that_fails_leaves(kind: str, action: str) -> None:
+    """The stream ends there: with the fallback, or with the exception, and its source is closed."""
+    judge, events, seen = ReadingJudge(GOOD), [], []
+    captured = watch(judge)
+    try:
+        for piece in read(kind, guard(action, stream="sentence"), events=events):
+            seen.append(piece)  # noqa: PERF402 - what came before the exception counts
+    except GuardBlocked as blocked:
+        seen.append(f"blocked at {blocked.notice.score}")
+    assert seen == ["Paris is ", "big. ", "no answer" if action == "replace" else "blocked at 0.5"]
+    assert events[-1] == "closed"
+    assert judge.asked == SENTENCES[:2]
+    assert ragtrace.flush()
+    assert outcome(captured.root().attributes)[:2] == ("fail", {"replace": "replaced", "raise": "raised"}[action])
+    assert tally().calls == 1
+
+
+@each_kind
+def test_a_sentence_that_fails_leaves_when_it_is_only_annotated(kind: str) -> None:
+    """The rest leaves unjudged: the answer has failed."""
+    told: list[GuardNotice] = []
+    judge = ReadingJudge(GOOD)
+    watch(judge)
+    assert list(read(kind, guard("annotate", stream="sentence", on_fail=told.append))) == PIECES
+    assert (judge.asked, [notice.verdict for notice in told]) == (SENTENCES[:2], ["fail"])
+    assert (tally().verdicts, tally().actions) == ({"fail": 1}, {"annotated": 1})
+
+
+@each_kind
+def test_the_whole_answer_is_judged_after_its_sentences(kind: str) -> None:
+    """Its score is the call's; the cost of judging the sentences is counted, and their scores are not sent."""
+    judge = ReadingJudge(GOOD)
+    captured = watch(judge)
+    list(read(kind, guard("annotate", stream="sentence"), GOOD_PIECES))
+    assert ragtrace.flush()
+    assert judge.asked == ["Paris is big.", "Rome is old.", "Paris is big. Rome is old."]
+    metrics = captured.metrics()
+    assert sum(point.count for point in metrics["ragtrace.eval.duration"].data_points) == 3
+    scores = metrics["ragtrace.eval.score"].data_points
+    assert {point.count for point in scores} == {1}
+    assert ragtrace.stats().evaluators["fake"].scored == 1
+
+
+@each_kind
+@pytest.mark.parametrize("action", ["annotate", "replace", "raise"])
+def test_the_whole_answer_is_held(kind: str, action: str) -> None:
+    """Nothing leaves before the verdict; the call is judged once."""
+    for pieces, good in ((PIECES[:2], True), (PIECES, False)):
+        judge, events, seen = ReadingJudge(GOOD), [], []
+        captured = watch(judge)
+        try:
+            for piece in read(kind, guard(action, stream="all"), pieces, events):
+                events.append("left")
+                seen.append(piece)
+        except GuardBlocked:
+            seen.append("blocked")
+        assert "left" not in events[: events.index("closed")]
+        expected = {"annotate": PIECES, "replace": ["no answer"], "raise": ["blocked"]}
+        assert seen == (pieces if good else expected[action])
+        assert ragtrace.flush()
+        assert judge.asked == ["".join(pieces)]
+        assert outcome(captured.root().attributes)[0] == ("pass" if good else "fail")
+
+
+@each_kind
+def test_a_correction_can_follow_an_answer_that_has_left(kind: str) -> None:
+    """Pieces leave as they come, and the end of the stream waits for the verdict."""
+    judge, events = ReadingJudge(GOOD), []
+    watch(judge)
+    told: list[GuardNotice] = []
+    for piece in read(kind, guard("annotate", stream="after", on_fail=told.append), events=events):
+        assert events[-1] == piece
+        assert not told
+    assert [notice.verdict for notice in told] == ["fail"]
+    assert judge.asked == ["".join(PIECES)]
+    assert (tally().verdicts, tally().actions) == ({"fail": 1}, {"annotated": 1})
+
+
+@each_kind
+@pytest.mark.parametrize("stream", ["after", "sentence", "all"])
+def test_all_sentences_together_are_held_no_longer_than_the_budget(kind: str, stream: str) -> None:
+    """The judge hangs: all pieces leave, and the answer is scored when the judge comes round."""
+    judge = HangingJudge(GOOD)
+    captured = watch(judge)
+    assert list(read(kind, guard("annotate", stream=stream, budget_ms=50))) == PIECES
+    assert (tally().verdicts, tally().actions) == ({"timeout": 1}, {"released": 1})
+    added = captured.metrics()["ragtrace.guard.added"].data_points
+    assert sum(point.sum for point in added) < 5
+    judge.answer()
+    assert ragtrace.flush()
+    assert judge.calls[-1].answer == "".join(PIECES)
+    assert ragtrace.stats().evaluators["fake"].scored == 1
+
+
+@each_kind
+@pytest.mark.parametrize("stream", ["sentence", "all"])
+def test_a_closed_guard_holds_a_stream_that_is_not_checked(kind: str, stream: str) -> None:
+    """Nothing leaves but the fallback."""
+    watch(HangingJudge(GOOD))
+    assert list(read(kind, guard("replace", stream=stream, budget_ms=20, on_error="closed"))) == ["no answer"]
+    assert (tally().verdicts, tally().actions) == ({"timeout": 1}, {"replaced": 1})
+
+
+def test_pieces_of_other_kinds_pass_in_their_places() -> None:
+    """What carries no text leaves with the text around it."""
+    judge = ReadingJudge(GOOD)
+    watch(judge)
+    pieces: list[Any] = [
+        {"usage": 1},
+        "Paris is big. ",
+        {"content": "Rome"},
+        {"usage": 2},
+        {"content": " is old."},
+        None,
+    ]
+
+    @ragtrace.trace(guard=guard("raise", stream="sentence"))
+    def ask(question: str) -> Iterator[Any]:
+        search(question)
+        yield from pieces
+
+    seen = list(ask("Where is Paris?"))
+    assert [id(piece) for piece in seen] == [id(piece) for piece in pieces]
+    assert judge.asked == ["Paris is big.", "Rome is old."]
+
+
+def test_the_text_of_a_piece_is_where_answer_says() -> None:
+    """As it is recorded."""
+    judge = ReadingJudge(GOOD)
+    watch(judge)
+
+    @ragtrace.trace(guard=guard("raise", stream="sentence"), answer=lambda piece: piece["said"])
+    def ask(question: str) -> Iterator[Any]:
+        search(question)
+        yield {"said": "Paris is big."}
+
+    assert list(ask("Where is Paris?")) == [{"said": "Paris is big."}]
+    assert judge.asked == ["Paris is big."]
+
+
+def plays() -> dict[str, Callable[[Reader], None]]:
+    """What a reader may do with a stream."""
+
+    def normal(reader: Reader) -> None:
+        reader.drain()
+
+    def send(reader: Reader) -> None:
+        reader.next()
+        reader.send("hello")
+        reader.drain()
+
+    def throw_caught(reader: Reader) -> None:
+        reader.next()
+        reader.throw(LookupError("x"))
+        reader.drain()
+
+    def throw_uncaught(reader: Reader) -> None:
+        reader.next()
+        reader.throw(KeyError("thrown"))
+        reader.drain()
+
+    def early_close(reader: Reader) -> None:
+        reader.next()
+        reader.close()
+        reader.close()
+        reader.drain()
+
+    def dropped(reader: Reader) -> None:
+        reader.next()
+        reader.drop()
+
+    return {each.__name__: each for each in (normal, send, throw_caught, throw_uncaught, early_close, dropped)}
+
+
+@pytest.mark.parametrize("kind", STREAMS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("play", plays().values(), ids=lambda play: play.__name__)
+@pytest.mark.parametrize("query", ["q", "boom", "interrupt"])
+def test_a_stream_that_is_checked_afterwards_is_like_any_other(
+    kind: KindOfFunction, play: Callable[[Reader], None], query: str
+) -> None:
+    """Sending, throwing, closing and exceptions are those of the undecorated function, and the call is handed over."""
+    captured = watch(FakeJudge(GOOD))
+    loop = asyncio.new_event_loop()
+    decorate = ragtrace.trace(name="guarded", guard=guard("annotate", stream="after"))
+    expected = Reader(kind, kind.build(lambda function: function), query, loop)
+    seen = Reader(kind, kind.build(decorate), query, loop)
+    play(expected)
+    play(seen)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    assert seen.log == expected.log
+    del seen
+    assert ragtrace.flush()
+    assert len(captured.roots()) == 1
+
+
+@pytest.mark.parametrize("stream", ["sentence", "all"])
+@pytest.mark.parametrize("kind", STREAMS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("query", ["q", "boom"])
+@pytest.mark.parametrize("play", ["normal", "early_close", "dropped"])
+def test_a_held_stream_gives_what_the_function_gives(kind: KindOfFunction, stream: str, query: str, play: str) -> None:
+    """The same pieces in the same order, then the same exception or return value."""
+    captured = watch(FakeJudge(GOOD))
+    loop = asyncio.new_event_loop()
+    decorate = ragtrace.trace(name="guarded", guard=guard("raise", stream=stream))
+    expected = Reader(kind, kind.build(lambda function: function), query, loop)
+    seen = Reader(kind, kind.build(decorate), query, loop)
+    plays()[play](expected)
+    plays()[play](seen)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    assert seen.log == expected.log
+    del seen
+    assert ragtrace.flush()
+    assert len(captured.roots()) == 1
+
+
+@each_kind
+@pytest.mark.parametrize("stream", ["after", "sentence", "all"])
+def test_a_stream_that_its_reader_leaves_is_counted(kind: str, stream: str) -> None:
+    """Also where a check has passed; it is scored as any stream that was left."""
+    captured = watch(ReadingJudge(GOOD))
+    reader = read(kind, guard("raise" if stream != "after" else "annotate", stream=stream), GOOD_PIECES)
+    next(reader)
+    reader.close()  # type: ignore[attr-defined]
+    assert ragtrace.flush()
+    assert tally().calls == 1
+    assert (captured.root().attributes or {})["ragtrace.eval.status"] == "ok"
+
+
+def test_a_cancelled_reader_ends_the_call() -> None:
+    """While a sentence is checked."""
+    judge = HangingJudge(GOOD)
+    captured = watch(judge)
+    closed = []
+
+    @ragtrace.trace(name="guarded", guard=guard("raise", stream="sentence"))
+    async def ask(question: str) -> AsyncGenerator[str, None]:
+        search(question)
+        try:
+            for piece in PIECES:
+                yield piece
+        finally:
+            closed.append(True)
+
+    async def leave() -> None:
+        async def drain() -> None:
+            async for _ in ask("Where is Paris?"):
+                pass
+
+        task = asyncio.ensure_future(drain())
+        await asyncio.to_thread(judge.asked.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(leave())
+    judge.answer()
+    assert ragtrace.flush()
+    assert closed == [True]
+    assert outcome(captured.root().attributes)[0] == "unscored"
+    assert tally().calls == 1
+
+
+ASKED: Any = {"model": "tiny", "messages": [{"role": "user", "content": "How high is it?"}], "stream": True}
+
+
+@pytest.fixture(scope="module")
+def base_url() -> Iterator[str]:
+    with completions_server() as address:
+        yield address
+
+
+@pytest.mark.parametrize("stream", ["after", "sentence", "all"])
+def test_a_stream_of_openai_is_held_and_stays_one(stream: str, base_url: str) -> None:
+    """Its attributes and its block work as without a guard."""
+    judge = ReadingJudge(GOOD)
+    watch(judge)
+    with openai.OpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+
+        @ragtrace.trace(name="guarded", guard=guard("annotate", stream=stream))
+        def ask(question: str) -> Any:
+            search(question)
+            return client.chat.completions.create(**ASKED)
+
+        answer = ask("How high is it?")
+        assert isinstance(answer, openai.Stream)
+        assert callable(answer.close)  # looked up and not called, as frameworks do
+        with answer as entered:
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in entered) == "".join(WORDS)
+        with ask("How high is it?") as left:
+            next(left)
+    assert ragtrace.flush()
+    assert judge.asked.count("The tower is 330 metres high.") == 1
+    # A reader that asks for one piece gets it once the only sentence has passed, or at once.
+    assert tally().verdicts == ({"pass": 1, "unscored": 1} if stream == "after" else {"pass": 2})
+
+
+def test_an_asynchronous_stream_of_openai_is_held(base_url: str) -> None:
+    """For a coroutine function that returns one."""
+    judge = ReadingJudge(GOOD)
+    watch(judge)
+
+    @ragtrace.trace(name="guarded", guard=guard("raise", stream="sentence"))
+    async def ask(client: openai.AsyncOpenAI, question: str) -> Any:
+        search(question)
+        return await client.chat.completions.create(**ASKED)
+
+    async def drain() -> str:
+        async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+            answer = await ask(client, "How high is it?")
+            assert callable(answer.close)
+            async with answer:
+                return "".join([chunk.choices[0].delta.content or "" async for chunk in answer])
+
+    assert asyncio.run(drain()) == "".join(WORDS)
+    assert tally().verdicts == {"pass": 1}

@@ -1,0 +1,273 @@
+"""`ragtrace open`: the pages that show a history, and that their numbers are those of the report."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from contextlib import closing
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+import pytest
+
+from ragtrace.history.schema import history_file
+from ragtrace.history.writing import QueuedCall
+from ragtrace.labels.label_store import Label, LabelStore, Pick
+from ragtrace.report.analysis import build_report
+from ragtrace.report.calibration import calibrate
+from ragtrace.report.calibration_page import render_calibration
+from ragtrace.report.dataset import build_dataset
+from ragtrace.report.html_page import render_html
+from ragtrace.report.model import Period
+from tests.support import hostile
+from tests.support.browser import Parsed
+from tests.support.decisions import stored_decisions
+from tests.support.history import SOURCE, Simulated, fill, made
+from tests.unit.web.test_labelling import client
+
+TAGS = frozenset(
+    "html head meta title link script body main header footer nav section article div span p a h1 h2 h3 strong small b"
+    " i u s em ul ol li dl dt dd svg path table thead tbody tr th td mark details summary form label select option"
+    " input button kbd code pre".split()
+)
+"""What the views are made of."""
+ATTRIBUTES = frozenset(
+    "lang charset name content rel href src defer class id style dir role aria-label aria-labelledby aria-current"
+    " aria-keyshortcuts data-key data-row data-live data-live-state data-label viewbox preserveaspectratio d"
+    " vector-effect open method action value selected type maxlength download target tabindex".split()
+)
+WORKFLOWS = ("support", "sales", "returns")
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A history of 600 calls within two days, of three workflows, two models and two releases."""
+    path, rng, now = tmp_path_factory.mktemp("history") / "history.db", random.Random(5), time.time()
+    history_file(str(path)).create()
+    for release in ("1.4.0", "1.5.0"):
+        calls: list[QueuedCall] = []
+        for number in range(300):
+            workflow = WORKFLOWS[number % 3]
+            bad = 0.5 if release == "1.5.0" and workflow == "returns" else 0.1
+            kind = Simulated(bad=bad, probability=0.8, workflow=workflow, model=("small-1", "large-2")[number % 2])
+            hours = (46 if release == "1.4.0" else 23) - number / 15
+            one = made(now - 3600 * hours, kind, rng)
+            query = f"Question {number} about {workflow}?"
+            calls.append(replace(one, call=replace(one.call, query=query, conversation_id=f"c-{number // 2}")))
+        fill(path, calls, source=replace(SOURCE, release=release))
+    return path
+
+
+def text_of(page: str) -> str:
+    """The text of a page or a part of one, without elements and with single spaces."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+def part(page: str, begin: str, end: str) -> str:
+    """The text between two marks of a page."""
+    return text_of(page[page.index(begin) : page.index(end, page.index(begin))])
+
+
+def listed(page: str) -> list[int]:
+    """Row numbers of the calls in a list, in its order."""
+    return [int(number) for number in re.findall(r"data-row href=\"/calls/(\d+)", page)]
+
+
+def all_listed(history: Path, path: str) -> list[int]:
+    """Row numbers of the calls on all pages of a list."""
+    browser, found, following = client(history), list[int](), path
+    while following:
+        page = browser.get(following).text
+        found += listed(page)
+        link = re.search(r'rel="next"[^>]* href="([^"]+)"', page)
+        following = unescape(link[1]) if link else ""
+    return found
+
+
+def test_the_page_shows_the_numbers_of_the_report(history: Path) -> None:
+    """Headline, key figures, what was not scored, costs, groups and comparison are the same texts, for any filter."""
+    for query, chosen in (
+        ("", {}),
+        ("&workflow=%3Dreturns", {"workflow": "returns"}),
+        ("&model=%3Dlarge-2", {"model": "large-2"}),
+        ("&release=%3D1.5.0", {"release": "1.5.0"}),
+        ("&metric=faithfulness", {"metric": "faithfulness"}),
+    ):
+        now = time.time()
+        report = build_report(str(history), Period(now - 86_400, now + 1), compare="previous", **chosen)  # type: ignore[arg-type]
+        assert report.calls
+        document = render_html(report)
+        pages = {path: client(history).get(f"{path}?since=24h{query}").text for path in ("/", "/changes")}
+        assert part(pages["/"], '<dl class="figures"', "</dl>") == part(document, '<dl class="figures"', "</dl>")
+        title = '<strong class="title">'
+        assert part(pages["/"], title, "</p>") == part(document, title, "</p>")
+        assert part(pages["/"], "<svg", 'class="times"') == part(document, "<svg", 'class="times"')
+        headings = re.findall(r"<h2>([^<]+)</h2>", document)
+        assert {"Not scored", "What judging cost", "How the scores are spread", "The worst answers"} <= {*headings}
+        for heading in headings:
+            path = "/" if heading in ("Not scored", "What judging cost") else "/changes"
+            begin = f"<h2>{heading}</h2>"
+            assert (begin in pages[path]) == (begin in document)
+            if begin in document:
+                assert part(pages[path], begin, "</section>") == part(document, begin, "</section>")
+
+
+def test_each_group_leads_to_its_calls(history: Path) -> None:
+    """The link of a workflow, a model or a group of bad calls shows the calls of this group alone."""
+    browser = client(history)
+    page = browser.get("/changes").text
+    links = {unescape(link) for link in re.findall(r'<a href="(/calls[?][^"]*)"', page)}
+    groups = {(kind, name) for link in links for kind, name in parse_qsl(link.partition("?")[2])}
+    assert {("workflow", f"={name}") for name in WORKFLOWS} <= groups
+    assert {("model", "=small-1"), ("model", "=large-2")} <= groups
+    for link in links:
+        chosen = dict(parse_qsl(link.partition("?")[2]))
+        shown = browser.get(link).text
+        assert listed(shown), link
+        if workflow := chosen.get("workflow", "").removeprefix("=") or chosen.get("text"):
+            assert not [other for other in {*WORKFLOWS} - {workflow} if f"about {other}?" in text_of(shown)], link
+
+
+def test_a_list_has_each_call_once_in_its_order(history: Path) -> None:
+    """Newest first, and worst first: through all pages, and by previous and next from call to call."""
+    newest = all_listed(history, "/calls?since=all&sort=newest")
+    assert newest == [*range(600, 0, -1)]
+    worst = all_listed(history, "/calls?since=all&sort=worst&metric=hallucination")
+    assert sorted(worst) == sorted(newest)
+    for query, order in (("since=all&sort=newest", newest), ("since=all&sort=worst&metric=hallucination", worst)):
+        for place in (0, 1, 25, 300, 599):
+            page = client(history).get(f"/calls/{order[place]}?{query}").text
+            before, after = (re.search(rf'rel="{name}"[^>]* href="/calls/(\d+)', page) for name in ("prev", "next"))
+            assert (int(before[1]) if before else None) == (order[place - 1] if place else None)
+            assert (int(after[1]) if after else None) == (order[place + 1] if place < 599 else None)
+
+
+def test_a_list_is_filtered(history: Path) -> None:
+    """By time, workflow, model, release, text and whether there is a score."""
+    assert len(all_listed(history, "/calls?since=24h")) == 300
+    assert len(all_listed(history, "/calls?since=all&workflow=%3Dsales")) == 200
+    assert len(all_listed(history, "/calls?since=all&model=%3Dlarge-2&release=%3D1.4.0")) == 150
+    assert len(all_listed(history, "/calls?since=all&text=QUESTION+12+about")) == 2
+    assert all_listed(history, "/calls?since=all&text=umbrella") == []
+    scored = all_listed(history, "/calls?since=all&status=scored&metric=hallucination")
+    assert len(scored) == 600
+    assert all_listed(history, "/calls?since=all&status=scored&metric=citation_recall") == []
+    assert len(all_listed(history, "/calls?since=all&status=unscored&metric=citation_recall")) == 600
+    assert all_listed(history, "/calls?since=all&status=failed") == []
+
+
+def test_a_call_shows_its_texts_scores_and_conversation(history: Path) -> None:
+    """With marked words, the chunk that they were compared with, reasons of missing scores, costs and other turns."""
+    browser = client(history, trace_url="https://backend.example/{trace_id}")
+    number = all_listed(history, "/calls?since=all&sort=worst&metric=hallucination")[0]
+    page = browser.get(f"/calls/{number}?since=all").text
+    shown = text_of(page)
+    assert "<mark>90 days</mark>" in page
+    found = "contradicted", "compared with marked words", "policy-12", "no score (no citations)", "judge@2", "$0.0002"
+    assert not [text for text in found if text not in shown]
+    assert re.search(r"https://backend.example/[0-9a-f]{32}", page)
+    assert len(re.findall(r"about \w+\?", part(page, 'id="turns"', "</section>"))) >= 1
+    assert browser.get("/calls/100000").status_code == 404
+
+
+def test_a_list_becomes_test_cases(history: Path) -> None:
+    """The file has the listed calls, as `ragtrace dataset` makes them of the same calls."""
+    response = client(history).get("/dataset?since=all&workflow=%3Dsales&sort=worst&metric=hallucination")
+    assert "attachment" in response.headers["content-disposition"]
+    cases = [json.loads(line) for line in response.text.splitlines()]
+    numbers = all_listed(history, "/calls?since=all&workflow=%3Dsales")
+    expected = build_dataset(str(history), None, Period(0, time.time()), numbers=numbers)
+    assert {case["query"] for case in cases} == {case["query"] for case in expected.cases}
+    assert len(cases) == len(expected.cases) > 0
+    assert client(history).get("/dataset?since=all&text=umbrella").status_code == 404
+
+
+def test_labels_have_a_page_about_their_calibration(history: Path, tmp_path: Path) -> None:
+    """The same figures as `ragtrace calibrate fit --html`; without picked calls it says what to do."""
+    path = tmp_path / "history.db"
+    path.write_bytes(history.read_bytes())
+    LabelStore(str(path)).close()
+    refused = client(path).get("/label/calibration?metric=hallucination")
+    assert refused.status_code == 400
+    assert "ragtrace calibrate pick" in text_of(refused.text)
+    with closing(LabelStore(str(path))) as store:
+        chosen = sorted(store.identities().values())[:60]
+        store.replace_picks("hallucination", [Pick(each, "hallucination", "judge@2", 0.1) for each in chosen], 1.0)
+        store.add(Label(each, "hallucination", "ada", "bad" if each[0] % 4 == 0 else "good") for each in chosen)
+    page = client(path).get("/label/calibration?metric=hallucination").text
+    document = render_calibration(calibrate(str(path), "hallucination"))
+    for begin, end in (('<dl class="figures"', "</dl>"), ("<h2>Labels by the judge", "</section>")):
+        assert part(page, begin, end) == part(document, begin, end)
+
+
+def test_an_empty_history_says_what_to_do(tmp_path: Path) -> None:
+    """Each view has a next step, where there is no call at all and where there is none in the chosen time."""
+    path = tmp_path / "history.db"
+    history_file(str(path)).create()
+    LabelStore(str(path)).close()
+    browser = client(path)
+    for view, text in (
+        ("/", "has no calls yet"),
+        ("/changes", "has no calls yet"),
+        ("/calls", "Choose a longer time"),
+        ("/health", "configure(store=...)"),
+        ("/label", "No call fits the filter"),
+    ):
+        assert text in text_of(browser.get(view).text), view
+    fill(path, [made(time.time() - 7_200, Simulated(), random.Random(1))])
+    assert "Choose a longer time" in text_of(browser.get("/?since=1h").text)
+    assert "Choose a longer time" in text_of(browser.get("/calls?since=1h").text)
+
+
+def test_scores_of_a_decision_model_are_never_shown_as_a_rate(tmp_path: Path) -> None:
+    """Until there are labels, list, call and first page say that they are none."""
+    path = tmp_path / "history.db"
+    stored_decisions(path, [time.time() - 60.0 * number for number in range(1, 40)])
+    browser = client(path)
+    call = re.search(r"data-row href=\"(/calls/\d+)", browser.get("/calls?since=all").text)
+    assert call
+    for view in ("/?since=all", "/calls?since=all", call[1]):
+        assert "not a rate" in text_of(browser.get(view).text), view
+
+
+def test_hostile_texts_are_shown_as_text(tmp_path: Path) -> None:
+    """No text of a call and no name adds an element or an attribute to any view."""
+    path = tmp_path / "hostile.db"
+    history_file(str(path)).create()
+    hostile.history(path, time.time())
+    browser = client(path, trace_url="https://x.example/{trace_id}")
+    calls = [f"/calls/{number}?since=all" for number in all_listed(path, "/calls?since=all")]
+    assert len(calls) >= len(hostile.PAYLOADS)
+    for view in ("/?since=all", "/changes?since=all", "/calls?since=all&sort=worst", "/health", *calls):
+        page = Parsed(browser.get(view).text)
+        assert not set(page.tags) - TAGS, view
+        assert not {name for _, name in page.attributes} - ATTRIBUTES, view
+        assert page.tags["script"] <= 1
+
+
+@pytest.mark.parametrize("query", ["since=soon", "since=-1h", "after=n-1", "after=wx_1", "after=wnan_1", "after=w1_x"])
+def test_a_wrong_address_says_what_is_wrong_or_begins_anew(history: Path, query: str) -> None:
+    """No parameter of a URL makes a page fail."""
+    response = client(history).get(f"/calls?{query}")
+    if query.startswith("since"):
+        assert response.status_code == 400
+        assert "since must be a time" in text_of(response.text)
+    else:
+        assert listed(response.text)
+
+
+def test_new_calls_are_on_the_page_after_a_moment(tmp_path: Path) -> None:
+    """A report is kept for ten times as long as it took, a second at least, and then made anew."""
+    path, rng = tmp_path / "history.db", random.Random(3)
+    history_file(str(path)).create()
+    fill(path, [made(time.time() - 60, Simulated(), rng) for _ in range(40)])
+    browser = client(path)
+    assert "40 calls" in text_of(browser.get("/").text)
+    fill(path, [made(time.time() - 30, Simulated(), rng) for _ in range(2)])
+    deadline = time.monotonic() + 30
+    while "42 calls" not in text_of(browser.get("/").text):
+        assert time.monotonic() < deadline
