@@ -6,7 +6,8 @@ process claims its row for a lease, which it renews while it works, and deletes 
 killed in between leaves the row behind: the call is scored, and its scores are sent, a second time under the same score
 ids.
 
-Each operation opens the file and closes it again, so that nothing is carried through a fork or from thread to thread.
+Each operation opens the file and closes it again, so that nothing is carried through a fork or from thread to thread. A
+process with claims keeps one more connection open, which does nothing and is closed before a fork.
 Every operation may raise `sqlite3.Error`: the file is locked for too long, full, damaged or gone.
 """
 
@@ -15,9 +16,11 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
+import threading
 import uuid
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic, time
 from typing import Final, NamedTuple
@@ -25,7 +28,7 @@ from typing import Final, NamedTuple
 from ragtrace.core.unscored_call import UnscoredCall, decode, encode
 from ragtrace.history.schema import prepare
 from ragtrace.system.faults import faults
-from ragtrace.system.sqlite_files import SQLiteFile, delay_forks, transaction
+from ragtrace.system.sqlite_files import ForkSafeConnection, SQLiteFile, delay_forks, transaction
 
 # Older releases, which may share the file, use the columns trying, scores and sent.
 _TABLES: Final = """
@@ -46,6 +49,8 @@ QUARANTINE_TRIES: Final = 5
 _MOST_TRIES: Final = 16
 """Number of tries after which a call is deleted unscored; with a lease of a minute, the last are a day apart."""
 _ROWS_AT_ONCE: Final = 256
+_WRITE_SECONDS: Final = 1.0
+"""Seconds to wait for other writers where nobody but the worker's thread waits."""
 
 
 class ClaimedCall(NamedTuple):
@@ -89,6 +94,10 @@ class Spool:
         self._most_calls, self._most_bytes, self._lease, self._clock = most_calls, most_bytes, lease, clock
         self._nonce = uuid.uuid4().hex
         self._suspect: int | None = None
+        # Open while this process has claims. When the last connection to a file closes, SQLite locks the file, copies
+        # the log into it and waits for the disk; if each use of the file did that, a slow disk would make others fail.
+        self._idle_connection = ForkSafeConnection(partial(self._file.connect, 0.2))
+        self._idle_lock = threading.Lock()
 
     def prepare(self, origin: str) -> None:
         """Create the spool file, or check that the existing file is one.
@@ -110,6 +119,7 @@ class Spool:
                 "time is counted in ragtrace.stats().faults",
                 self.path,
             )
+            self._close_idle_connection()  # it is open on the deleted file
             self._file.create()
         with delay_forks(), closing(self._file.connect(timeout)) as database:
             yield database
@@ -118,6 +128,14 @@ class Spool:
     def _writing(self, timeout: float) -> Generator[sqlite3.Connection, None, None]:
         with self._connection(timeout) as database, transaction(database):
             yield database
+
+    def _open_idle_connection(self) -> None:
+        with delay_forks(), self._idle_lock, self._idle_connection.use() as database:
+            database.execute("SELECT 1 FROM calls LIMIT 1").fetchone()  # SQLite opens the file at the first statement
+
+    def _close_idle_connection(self) -> None:
+        with delay_forks(), self._idle_lock:
+            self._idle_connection.close()
 
     @contextmanager
     def keep_open(self) -> Generator[None, None, None]:
@@ -187,6 +205,7 @@ class Spool:
             free, values = self._claimable_condition(database)
             if not database.execute(f"SELECT 1 FROM calls WHERE {free} LIMIT 1", values).fetchone():
                 return []
+            self._open_idle_connection()
         with self._writing(timeout) as database:
             free, values = self._claimable_condition(database)
             self._delete_hopeless(database, free, values)
@@ -231,7 +250,7 @@ class Spool:
         Args:
             number: row number of the call.
         """
-        with self._writing(0.2) as database:
+        with self._writing(_WRITE_SECONDS) as database:
             database.execute(
                 "UPDATE calls SET tries = tries + 1, lease = max(lease, ? + ? * (1 << max(0, tries - ?))) "
                 "WHERE number = ? AND owner = ?",
@@ -250,12 +269,12 @@ class Spool:
 
     def renew_leases(self) -> None:
         """Extend the leases of the calls claimed by this process, so that no other process claims them."""
-        with self._writing(0.2) as database:
+        with self._writing(_WRITE_SECONDS) as database:
             database.execute(
                 "UPDATE calls SET lease = max(lease, ?) WHERE owner = ?", (self._clock() + self._lease, self._owner)
             )
 
-    def delete(self, numbers: Iterable[int], timeout: float = 0.2) -> None:
+    def delete(self, numbers: Iterable[int], timeout: float = _WRITE_SECONDS) -> None:
         """Delete claimed calls from the spool file, because their scores have been delivered.
 
         Args:
@@ -285,10 +304,15 @@ class Spool:
                 f"UPDATE calls SET owner = NULL, lease = lease * (tries >= {QUARANTINE_TRIES}) WHERE owner = ?",
                 (self._owner,),
             )
+        self._close_idle_connection()
 
-    def contents(self) -> SpoolContents:
-        """Return the number and size of the calls in the spool file."""
-        with self._connection(0.2) as database:
+    def contents(self, timeout: float = 5.0) -> SpoolContents:
+        """Return the number and size of the calls in the spool file.
+
+        Args:
+            timeout: seconds to wait while another process locks the file.
+        """
+        with self._connection(timeout) as database:
             return _contents(database)
 
     @property

@@ -37,6 +37,8 @@ _MOST_CLAIMED: Final = 64
 """Most calls that are claimed at a time: the others are left for other processes, and for the next claim."""
 _CLAIM_SECONDS: Final = 0.2
 """Least time for which a claim of calls waits for other writers of the file."""
+_CONTENTS_SECONDS: Final = 0.2
+"""Time for which a reader of the statistics waits for the file."""
 
 
 class Storable(Protocol):
@@ -269,7 +271,7 @@ class Spooling:
     def contents(self) -> SpoolContents | None:
         """Number and size of the calls in the spool file, or None if the file cannot be read."""
         try:
-            return self._spool.contents()
+            return self._spool.contents(_CONTENTS_SECONDS)
         except Exception as error:
             faults.record("spool", error)
             return None

@@ -254,7 +254,7 @@ def test_what_is_broken_off_again_is_kept_again(path: str) -> None:
         judge = WaitingJudge(name="judge")
         watch(screen=screen(), judge=judge, limits=ragtrace.Limits(spool=path), metrics=["faithfulness"])
         assert not ragtrace.flush(timeout=0.3)
-        assert judge.begun.is_set()
+        assert judge.begun.wait(WAIT_S)
         ragtrace.shutdown(timeout=SHUTDOWN_S)
         assert ragtrace.stats().dropped == {"spooled": 2}
     captured = watch(

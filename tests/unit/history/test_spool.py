@@ -126,6 +126,30 @@ def test_what_is_delivered_is_deleted(path: str) -> None:
     assert spool.contents().calls == 1
 
 
+def test_no_use_of_the_file_waits_for_the_disk_while_calls_are_claimed(path: str) -> None:
+    """SQLite copies its log into the file, and waits for the disk, when the last connection closes."""
+    spool = opened(path)
+    spool.add([unscored(1), unscored(2)])
+    assert not os.path.exists(f"{path}-wal")
+    (first, _) = spool.claim(2)
+    spool.count_attempt(first.number)
+    opened(path).add([unscored(3)])
+    assert os.path.exists(f"{path}-wal")
+    spool.release_claims([])
+    assert not os.path.exists(f"{path}-wal")
+
+
+def test_a_file_deleted_while_calls_are_claimed_is_made_anew(path: str) -> None:
+    spool = opened(path)
+    spool.add([unscored(1)])
+    assert numbers(spool.claim(1)) == [1]
+    for suffix in ("", "-wal", "-shm"):
+        os.unlink(path + suffix)
+    spool.add([unscored(2)])
+    assert numbers(opened(path).claim(2)) == [2]
+    assert faults.counts() == {"spool: deleted": 1}
+
+
 def test_a_call_is_given_back_only_by_the_process_that_claimed_it(path: str) -> None:
     """Another process may have taken it up after the lease had expired."""
     clock = FakeClock(1000.0)
