@@ -70,6 +70,9 @@ PASSES: Final[tuple[Pass, ...]] = (
 """Passes over the steps of one RAG call, in the order of use."""
 
 _MOST_TRACES: Final = 20_000
+_MOST_EVICTED: Final = 20_000
+"""Evicted traces whose times are kept, for calls of the same trace that end later."""
+_LATEST_NS: Final = 2**63
 """Most traces that are kept at a time, unless the caller sets another limit."""
 
 LossReason: TypeAlias = Literal["incomplete", "evicted", "late", "unfinished"]
@@ -156,6 +159,8 @@ class CallAssembler:
         self._include_own, self._most_traces, self._needs_parents = include_own, most_traces, needs_parents
         self._traces: OrderedDict[int, TraceSpans] = OrderedDict()
         self._ended: OrderedDict[int, TraceSpans] = OrderedDict()
+        # Start and end of the evicted steps of each trace: a call that was going on meanwhile would lack them.
+        self._evicted: OrderedDict[int, tuple[int, int]] = OrderedDict()
         """Traces without readings that have just ended, kept to recognise late spans."""
         self._spans = self._bytes = 0
         self._model_calls = ModelCalls()
@@ -277,10 +282,18 @@ class CallAssembler:
 
     def _evict(self, trace_id: int | None = None) -> None:
         """Remove the trace *trace_id*, or else the oldest trace, from the buffer and count its steps as evicted."""
-        trace = self._traces.pop(next(iter(self._traces)) if trace_id is None else trace_id)
+        trace_id = next(iter(self._traces)) if trace_id is None else trace_id
+        trace = self._traces.pop(trace_id)
         self._spans -= len(trace.readings)
         self._bytes -= trace.bytes
         self._leave_out("evicted", trace.readings.values())
+        times = [time_span(trace.readings.values())] if trace.readings else []
+        times += [(0, _LATEST_NS)] if trace.lost else []  # when those steps were is not known
+        times += [self._evicted.pop(trace_id)] if trace_id in self._evicted else []
+        if times:
+            self._evicted[trace_id] = min(start for start, _ in times), max(end for _, end in times)
+        while len(self._evicted) > _MOST_EVICTED:
+            self._evicted.popitem(last=False)
 
     # --- calls come out -----------------------------------------------------------------------------------------------
 
@@ -315,7 +328,7 @@ class CallAssembler:
                 continue
             for span_id in [key for key, (_, since) in trace.unended.items() if now - since > self._open_seconds]:
                 del trace.unended[span_id]
-            for ready in self._ready_groups(trace, now, extent):
+            for ready in self._ready_groups(trace, now, extent, self._evicted.get(trace_id)):
                 calls += self._assemble(trace, ready)
             # The next check of a trace is the later, the more readings it has, as it takes longer.
             trace.due = now + max(0.2, len(trace.readings) * 0.000_2)
@@ -326,8 +339,17 @@ class CallAssembler:
         self.counts["calls"] += len(calls)
         return calls
 
-    def _ready_groups(self, trace: TraceSpans, now: float, extent: _Extent) -> list[_ReadyGroup]:
-        """Return the groups of steps in a trace that wait for nothing any more. Changes nothing."""
+    def _ready_groups(
+        self, trace: TraceSpans, now: float, extent: _Extent, evicted: tuple[int, int] | None
+    ) -> list[_ReadyGroup]:
+        """Return the groups of steps in a trace that wait for nothing any more. Changes nothing.
+
+        Args:
+            trace: the trace.
+            now: monotonic seconds.
+            extent: which calls are to be returned.
+            evicted: start and end of the steps of the trace that were evicted earlier; None: none were.
+        """
         groups = group_steps(trace)
         lacking = [each for each in groups if missing_parent(trace, each)] if self._needs_parents else []
         ready: list[_ReadyGroup] = []
@@ -338,6 +360,7 @@ class CallAssembler:
             if lacking_now and extent == "settled" and now - group.seen < self._parent_seconds:  # 4 of the list
                 continue
             missing = [time_span(each.readings) for each in lacking_now if missing_parent(trace, each) == "local"]
+            missing += [] if evicted is None else [evicted]
             ready.append(_ReadyGroup(group, extent == "all" and group.n_unended_below > 0, missing))
         return ready
 

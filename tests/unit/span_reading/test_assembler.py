@@ -471,6 +471,25 @@ def test_the_buffer_is_bounded_and_counts_what_it_evicts() -> None:
     assert len(assembler.take_left_out()) == 150
 
 
+def _trace(call: AssembledCall) -> int:
+    return call.readings[0].span.context.trace_id
+
+
+def test_a_call_whose_retrieval_was_evicted_is_left_out_and_counted() -> None:
+    """Its root ends later: without the retrieval, it would be a call that found nothing."""
+    assembler = CallAssembler(most_spans=100)
+    root, next_root = chain((0, 1_000)), chain((2_000, 3_000))
+    assembler.add(retriever((10, 20), root))
+    for number in range(100):
+        assembler.add(llm((number, number + 1), trace=number + 2, parent_id=10**9 + number))
+    assert assembler.counts["evicted"] == 1
+    for each in (llm((500, 600), root), root, retriever((2_100, 2_200), next_root), next_root):
+        assembler.add(each)
+    calls = [each for each in assembler.take_complete(everything=True) if next_root.context.trace_id == _trace(each)]
+    assert [texts(call) for call in calls] == [(QUERY, [PASSAGE], ANSWER)]
+    assert assembler.counts["incomplete"] == 2
+
+
 def _lost(lost: FinishedSpan, *, is_genai: bool = True) -> LostSpan:
     return LostSpan(lost.context, 0 if lost.parent is None else lost.parent.span_id, is_genai)
 
