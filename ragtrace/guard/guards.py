@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
 from ragtrace.core.errors import SettingsError
@@ -109,17 +109,39 @@ def find_evaluator(function: GuardedFunction, evaluators: Evaluators, *, fleet: 
     )
 
 
-def bound_guards(calibrations: Calibrations) -> None:
-    """Take the bounds of the guards with `max_false_block` from human labels, and warn of guards that act without any.
+class LabelledBound(NamedTuple):
+    """Bound of a guard with `max_false_block`, which was found in human labels and is not yet in force."""
+
+    guard: Guard
+    badness: float
+    """Threshold from 0 (good) to 1 (bad) above which an answer fails."""
+    higher_is_better: bool
+
+    def apply(self) -> None:
+        """Put the bound in force."""
+        self.guard.set_bound(self.badness, higher_is_better=self.higher_is_better)
+
+
+def find_bounds(calibrations: Calibrations) -> list[LabelledBound]:
+    """Find the bounds of the guards with `max_false_block` in human labels, and warn of guards that act without any.
 
     Raises:
         SettingsError: the labels do not allow the limit of a guard.
     """
-    _for_all(partial(bound_guard, calibrations=calibrations))
+    found: dict[int, LabelledBound] = {}
+
+    def find(function: GuardedFunction) -> None:
+        if (bound := find_bound(function, calibrations)) is not None:
+            found[id(bound.guard)] = bound
+
+    _for_all(find)
+    return list(found.values())
 
 
-def bound_guard(function: GuardedFunction, calibrations: Calibrations) -> None:
-    """Take the bound of the guard of *function* from human labels, or warn if it acts without any.
+def find_bound(function: GuardedFunction, calibrations: Calibrations) -> LabelledBound | None:
+    """Find the bound of the guard of *function* in human labels; None: it has a bound of its own.
+
+    A guard that acts without any labels is warned of.
 
     Raises:
         SettingsError: the labels do not allow the limit of the guard.
@@ -138,7 +160,7 @@ def bound_guard(function: GuardedFunction, calibrations: Calibrations) -> None:
                 function.workflow,
                 guard,
             )
-        return
+        return None
     found = None if blocks is None else blocks.threshold(limit)
     if entry is None or blocks is None or found is None:
         missing = (blocks or NO_LABELS).missing(limit)
@@ -148,7 +170,7 @@ def bound_guard(function: GuardedFunction, calibrations: Calibrations) -> None:
             "above= with action='shadow', label calls (ragtrace calibrate pick, ragtrace review), write the file with "
             "`ragtrace calibrate fit --out`, and give it to configure(calibration=)"
         )
-    guard.set_bound(found, higher_is_better=entry.higher_is_better)
+    return LabelledBound(guard, found, entry.higher_is_better)
 
 
 class Guards:

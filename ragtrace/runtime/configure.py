@@ -49,7 +49,7 @@ from ragtrace.evaluation.metric_selection import (
 )
 from ragtrace.evaluation.sampling import JudgementCosts, Sampling, sampling_metrics, warn_of_missing_metrics
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, LabelFreeJudge
-from ragtrace.guard.guards import bound_guards, check_guards, guarded_metrics
+from ragtrace.guard.guards import check_guards, find_bounds, guarded_metrics
 from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.metrics import registry
 from ragtrace.metrics.support import consistency, suspicious, suspicious_against
@@ -287,13 +287,15 @@ def _prepare(
         Spool(settings.spool).prepare(settings.origins["spool"])
     assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
     calibrations = _calibrations(settings, assignment, evaluators) if settings.calibration else Calibrations()
-    bound_guards(calibrations)
+    bounds = find_bounds(calibrations)
     tracers, meters, loggers = providers
     telemetry = build_telemetry(
         settings, exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers
     )
     release = _resource_attribute(telemetry, tracers, semconv.SERVICE_VERSION)
     service = settings.service or _resource_attribute(telemetry, tracers, semconv.SERVICE_NAME)
+    for bound in bounds:  # only now: if the settings are refused, the previous ones stay in force
+        bound.apply()
     return RuntimeFactory(
         settings,
         telemetry,

@@ -18,7 +18,7 @@ from ragtrace.estimates import BaselineLearner, Calibrations, MetricAssignment, 
 from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.sampling import JudgementCosts, Sampler, Sampling
 from ragtrace.evaluation.scoring import Evaluators
-from ragtrace.guard.guards import GuardedFunction, Guards, bound_guard, find_evaluator
+from ragtrace.guard.guards import GuardedFunction, Guards, find_bound, find_evaluator
 from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.labels.served_models import ServedModels
 from ragtrace.pipeline.health import HealthMonitor, RecentOutcomes
@@ -406,7 +406,9 @@ class Runtime:
                 labels for `max_false_block`.
         """
         find_evaluator(function, self.evaluators, fleet=self.publisher is not None)
-        bound_guard(function, self.calibrations)
+        bound = find_bound(function, self.calibrations)
+        if bound is not None:
+            bound.apply()
 
     def _record_guard(self, seconds: float, workflow: str, metric: str, mode: str) -> None:
         if self._process is forks.process:  # else a call ends in a forked child that began before the fork

@@ -76,6 +76,24 @@ def test_too_few_labels_stop_configure(good: int, said: str, tmp_path: Path) -> 
     assert ask
 
 
+@pytest.mark.parametrize("refused", ["labels", "exporter"])
+def test_a_refused_configure_leaves_the_bounds_that_are_in_force(refused: str, tmp_path: Path) -> None:
+    """The application goes on with the configuration before."""
+    guarded = limited()
+    functions = [decorated(guarded)]
+    watch(FakeJudge(BAD), calibration=calibration(tmp_path / "calibration.json", 200))
+    guarded.set_bound(0.5, higher_is_better=True)
+    more: dict[str, str] = {"exporter": "no such exporter"}
+    if refused == "labels":  # a second guard, of a function decorated meanwhile, allows less than the labels can show
+        ragtrace.shutdown()
+        functions.append(ragtrace.trace(name="later", guard=limited("shadow", 0.001))(search))
+        more = {"exporter": "none"}
+    with pytest.raises(ragtrace.SettingsError):
+        ragtrace.configure(judge=FakeJudge(BAD), calibration=str(tmp_path / "calibration.json"), **more)  # type: ignore[arg-type]
+    assert guarded.below == 0.5
+    assert functions
+
+
 def test_without_a_calibration_all_labels_are_missing() -> None:
     """Also where the function is decorated after configure."""
     watch(FakeJudge(GOOD))
