@@ -99,12 +99,12 @@ FEEDBACK_SENTENCE: Final = (
     "all calls."
 )
 DECISIONS: Final = {
-    "sampled": "seen: drawn by the sample",
-    "suspicious": "seen: suspicious to the screen",
-    "always_rule": "seen: by a rule",
-    "not_sampled": "not seen: not drawn",
-    "never_rule": "not seen: by a rule",
-    "budget": "not seen: the budget was spent",
+    "sampled": "chosen: drawn by the sample",
+    "suspicious": "chosen: suspicious to the screen",
+    "always_rule": "chosen: by a rule",
+    "not_sampled": "not chosen: not drawn",
+    "never_rule": "not chosen: by a rule",
+    "budget": "not chosen: the budget was spent",
 }
 UNSCORED_SENTENCE: Final = (
     "These count in no figure above: nothing is known about a call without a score. Shares are of the calls that the "

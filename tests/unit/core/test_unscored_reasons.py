@@ -52,7 +52,7 @@ def test_the_documentation_explains_every_reason() -> None:
 
 def test_reports_word_the_decisions_of_the_sampler() -> None:
     """A decision against a call is a reason why the call is sampled out."""
-    against = {reason for reason, words in DECISIONS.items() if words.startswith("not seen")}
+    against = {reason for reason, words in DECISIONS.items() if words.startswith("not chosen")}
     assert against == REASONS_OF_CALLS["sampled_out"] - {"head_dropped", "call_failed"}
 
 
