@@ -151,8 +151,12 @@ def _agree(server: Prometheus, labels: str) -> None:
     """What the rules record is what the library says of the sums of the same evaluation."""
     asked = " or ".join(f'label_replace(ragtrace:10m:{name}{labels}, "r", "{name}", "", "")'
                         for name in (*NAMES, "value", "low", "high"))  # fmt: skip
-    found = {of["r"]: value for of, value in server.query(asked)}
-    estimate = estimate_mean(Moments.from_sums({name: found[name] for name in NAMES}))
-    assert found["value"] == pytest.approx(estimate.value, rel=1e-6)
-    assert found["low"] == pytest.approx(estimate.low, rel=1e-6)
-    assert found["high"] == pytest.approx(estimate.high, rel=1e-6)
+
+    def compared() -> bool:
+        found = {of["r"]: value for of, value in server.query(asked)}
+        estimate = estimate_mean(Moments.from_sums({name: found[name] for name in NAMES}))
+        own = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+        return {name: found[name] for name in own} == pytest.approx(own, rel=1e-6)
+
+    # Asked while the rules are being evaluated, the server has some results of this evaluation and some of the last.
+    wait_until(compared, 30.0, "the rules and the library agree", every=0.3)
