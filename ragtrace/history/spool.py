@@ -119,7 +119,7 @@ class Spool:
                 "time is counted in ragtrace.stats().faults",
                 self.path,
             )
-            self._close_idle_connection()  # it is open on the deleted file
+            self.close()  # what is open is the deleted file
             self._file.create()
         with delay_forks(), closing(self._file.connect(timeout)) as database:
             yield database
@@ -132,10 +132,6 @@ class Spool:
     def _open_idle_connection(self) -> None:
         with delay_forks(), self._idle_lock, self._idle_connection.use() as database:
             database.execute("SELECT 1 FROM calls LIMIT 1").fetchone()  # SQLite opens the file at the first statement
-
-    def _close_idle_connection(self) -> None:
-        with delay_forks(), self._idle_lock:
-            self._idle_connection.close()
 
     @contextmanager
     def keep_open(self) -> Generator[None, None, None]:
@@ -205,7 +201,6 @@ class Spool:
             free, values = self._claimable_condition(database)
             if not database.execute(f"SELECT 1 FROM calls WHERE {free} LIMIT 1", values).fetchone():
                 return []
-            self._open_idle_connection()
         with self._writing(timeout) as database:
             free, values = self._claimable_condition(database)
             self._delete_hopeless(database, free, values)
@@ -220,7 +215,10 @@ class Spool:
                 "UPDATE calls SET owner = ?, lease = max(lease, ?) WHERE number = ?",
                 [(*mine, number) for number in numbers],
             )
-            return [call for number in numbers if (call := _read(database, number)) is not None]
+            claimed = [call for number in numbers if (call := _read(database, number)) is not None]
+            if claimed:
+                self._open_idle_connection()
+            return claimed
 
     def _claimable_condition(self, database: sqlite3.Connection) -> tuple[str, tuple[object, ...]]:
         """Return an SQL condition for the calls that can be claimed, and the values of its parameters."""
@@ -274,7 +272,7 @@ class Spool:
                 "UPDATE calls SET lease = max(lease, ?) WHERE owner = ?", (self._clock() + self._lease, self._owner)
             )
 
-    def delete(self, numbers: Iterable[int], timeout: float = _WRITE_SECONDS) -> None:
+    def delete(self, numbers: Iterable[int], timeout: float = 0.2) -> None:
         """Delete claimed calls from the spool file, because their scores have been delivered.
 
         Args:
@@ -304,7 +302,11 @@ class Spool:
                 f"UPDATE calls SET owner = NULL, lease = lease * (tries >= {QUARANTINE_TRIES}) WHERE owner = ?",
                 (self._owner,),
             )
-        self._close_idle_connection()
+
+    def close(self) -> None:
+        """Close the connection that was kept open for the claims of this process; the next claim opens it again."""
+        with delay_forks(), self._idle_lock:
+            self._idle_connection.close()
 
     def contents(self, timeout: float = 5.0) -> SpoolContents:
         """Return the number and size of the calls in the spool file.

@@ -70,10 +70,11 @@ PASSES: Final[tuple[Pass, ...]] = (
 """Passes over the steps of one RAG call, in the order of use."""
 
 _MOST_TRACES: Final = 20_000
+"""Most traces that are kept at a time, unless the caller sets another limit."""
 _MOST_EVICTED: Final = 20_000
 """Evicted traces whose times are kept, for calls of the same trace that end later."""
 _LATEST_NS: Final = 2**63
-"""Most traces that are kept at a time, unless the caller sets another limit."""
+"""Later than every span, in nanoseconds since the epoch."""
 
 LossReason: TypeAlias = Literal["incomplete", "evicted", "late", "unfinished"]
 LeftOutReason: TypeAlias = Literal[LossReason, "duplicates", "no_call"]
@@ -159,9 +160,9 @@ class CallAssembler:
         self._include_own, self._most_traces, self._needs_parents = include_own, most_traces, needs_parents
         self._traces: OrderedDict[int, TraceSpans] = OrderedDict()
         self._ended: OrderedDict[int, TraceSpans] = OrderedDict()
-        # Start and end of the evicted steps of each trace: a call that was going on meanwhile would lack them.
-        self._evicted: OrderedDict[int, tuple[int, int]] = OrderedDict()
         """Traces without readings that have just ended, kept to recognise late spans."""
+        self._evicted: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        """Start and end of the evicted steps of each trace: a call that was going on meanwhile would lack them."""
         self._spans = self._bytes = 0
         self._model_calls = ModelCalls()
         self._left_out: list[SpanContext] = []

@@ -136,6 +136,7 @@ def test_no_use_of_the_file_waits_for_the_disk_while_calls_are_claimed(path: str
     opened(path).add([unscored(3)])
     assert os.path.exists(f"{path}-wal")
     spool.release_claims([])
+    spool.close()
     assert not os.path.exists(f"{path}-wal")
 
 
