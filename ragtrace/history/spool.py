@@ -272,7 +272,7 @@ class Spool:
                 "UPDATE calls SET lease = max(lease, ?) WHERE owner = ?", (self._clock() + self._lease, self._owner)
             )
 
-    def delete(self, numbers: Iterable[int], timeout: float = 0.2) -> None:
+    def delete(self, numbers: Iterable[int], timeout: float = 5.0) -> None:
         """Delete claimed calls from the spool file, because their scores have been delivered.
 
         Args:

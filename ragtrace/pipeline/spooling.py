@@ -37,8 +37,6 @@ _MOST_CLAIMED: Final = 64
 """Most calls that are claimed at a time: the others are left for other processes, and for the next claim."""
 _CLAIM_SECONDS: Final = 0.2
 """Least time for which a claim of calls waits for other writers of the file."""
-_DELETE_SECONDS: Final = 1.0
-"""Time for which a deletion waits for other writers of the file where no caller waits for the deletion."""
 _CONTENTS_SECONDS: Final = 0.2
 """Time for which a reader of the statistics waits for the file."""
 
@@ -219,18 +217,18 @@ class Spooling:
             return flushed and self._telemetry.scores_settled_until(began)
 
         with guarded("spool"):
-            if self.deliver_and_delete(deliver, _DELETE_SECONDS):
+            if self.deliver_and_delete(deliver, monotonic() + _FLUSH_SECONDS):
                 self._next_confirmation = self._clock() + _CONFIRM_SECONDS
         self._is_confirming = False
 
-    def deliver_and_delete(self, deliver: Callable[[], bool], timeout: float = 0.2) -> bool:
+    def deliver_and_delete(self, deliver: Callable[[], bool], deadline: float) -> bool:
         """Export all telemetry by calling *deliver*, and return whether the export succeeded.
 
         If the result is True, delete the spooled calls whose scores were delivered.
 
         Args:
             deliver: exports all telemetry, and returns whether sinks and history have everything, too.
-            timeout: seconds for which the deletion waits for other writers of the file.
+            deadline: monotonic seconds until which the deletion waits for other writers of the file.
         """
         sent = self._sent.copy()
         done = deliver()
@@ -239,7 +237,7 @@ class Spooling:
         delivered = self._delivered.copy()
         if delivered:
             with guarded("spool"):
-                self._spool.delete(delivered, timeout)
+                self._spool.delete(delivered, file_timeout(deadline))
                 self._delivered -= delivered
                 self._begun -= delivered
         return done

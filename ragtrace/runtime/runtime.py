@@ -499,7 +499,7 @@ class Runtime:
         with self._hurried():
             scored = self._wait_idle(timeout) and self.processor.score_spooled(budget)
         deliver = partial(self.parts.flush, budget)
-        delivered = deliver() if self.spooling is None else self.spooling.deliver_and_delete(deliver)
+        delivered = deliver() if self.spooling is None else self.spooling.deliver_and_delete(deliver, budget.deadline)
         return delivered and scored
 
     def shutdown(self, timeout: float) -> bool:
