@@ -98,6 +98,7 @@ class Spool:
         # the log into it and waits for the disk; if each use of the file did that, a slow disk would make others fail.
         self._idle_connection = ForkSafeConnection(partial(self._file.connect, 0.2))
         self._idle_lock = threading.Lock()
+        self._keeps_open = False
 
     def prepare(self, origin: str) -> None:
         """Create the spool file, or check that the existing file is one.
@@ -119,10 +120,13 @@ class Spool:
                 "time is counted in ragtrace.stats().faults",
                 self.path,
             )
-            self.close()  # what is open is the deleted file
+            with delay_forks(), self._idle_lock:
+                self._idle_connection.close()  # it is open on the deleted file
             self._file.create()
-        with delay_forks(), closing(self._file.connect(timeout)) as database:
-            yield database
+        with delay_forks():
+            self._open_idle_connection()  # also after a fork, which has closed it
+            with closing(self._file.connect(timeout)) as database:
+                yield database
 
     @contextmanager
     def _writing(self, timeout: float) -> Generator[sqlite3.Connection, None, None]:
@@ -130,8 +134,15 @@ class Spool:
             yield database
 
     def _open_idle_connection(self) -> None:
-        with delay_forks(), self._idle_lock, self._idle_connection.use() as database:
-            database.execute("SELECT 1 FROM calls LIMIT 1").fetchone()  # SQLite opens the file at the first statement
+        """Open the idle connection while this process has claims, if it is closed and the file can be used."""
+        with delay_forks(), self._idle_lock:
+            if not self._keeps_open or self._idle_connection.is_open:
+                return
+            try:
+                with self._idle_connection.use() as database:
+                    database.execute("SELECT 1 FROM calls LIMIT 1").fetchone()  # SQLite opens the file only now
+            except sqlite3.Error:  # without it, the next uses of the file are only slower
+                self._idle_connection.close()
 
     @contextmanager
     def keep_open(self) -> Generator[None, None, None]:
@@ -217,6 +228,7 @@ class Spool:
             )
             claimed = [call for number in numbers if (call := _read(database, number)) is not None]
             if claimed:
+                self._keeps_open = True
                 self._open_idle_connection()
             return claimed
 
@@ -306,6 +318,7 @@ class Spool:
     def close(self) -> None:
         """Close the connection that was kept open for the claims of this process; the next claim opens it again."""
         with delay_forks(), self._idle_lock:
+            self._keeps_open = False
             self._idle_connection.close()
 
     def contents(self, timeout: float = 5.0) -> SpoolContents:

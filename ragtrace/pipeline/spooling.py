@@ -37,6 +37,8 @@ _MOST_CLAIMED: Final = 64
 """Most calls that are claimed at a time: the others are left for other processes, and for the next claim."""
 _CLAIM_SECONDS: Final = 0.2
 """Least time for which a claim of calls waits for other writers of the file."""
+_DELETE_SECONDS: Final = 0.2
+"""Least time for which a deletion of delivered calls waits for other writers of the file, also after its deadline."""
 _CONTENTS_SECONDS: Final = 0.2
 """Time for which a reader of the statistics waits for the file."""
 
@@ -237,7 +239,7 @@ class Spooling:
         delivered = self._delivered.copy()
         if delivered:
             with guarded("spool"):
-                self._spool.delete(delivered, file_timeout(deadline))
+                self._spool.delete(delivered, max(_DELETE_SECONDS, deadline - monotonic()))
                 self._delivered -= delivered
                 self._begun -= delivered
         return done

@@ -146,6 +146,11 @@ class ForkSafeConnection:
                 _fork_gate().connections.add(self)
             yield self._database
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the SQLite connection is open now; a fork closes it."""
+        return self._database is not None
+
     def close(self) -> None:
         """Close the SQLite connection; the next use opens it again."""
         with delay_forks():

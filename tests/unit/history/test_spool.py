@@ -140,6 +140,22 @@ def test_no_use_of_the_file_waits_for_the_disk_while_calls_are_claimed(path: str
     assert not os.path.exists(f"{path}-wal")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_does_not_end_that(path: str) -> None:
+    """The connection that is kept is closed for the fork, and opened again."""
+    spool = opened(path)
+    spool.add([unscored(1)])
+    assert len(spool.claim(1)) == 1
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not os.path.exists(f"{path}-wal")
+    spool.renew_leases()
+    assert os.path.exists(f"{path}-wal")
+    spool.close()
+
+
 def test_a_file_deleted_while_calls_are_claimed_is_made_anew(path: str) -> None:
     spool = opened(path)
     spool.add([unscored(1)])
