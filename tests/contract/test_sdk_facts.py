@@ -39,7 +39,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, DEFAULT_ON, Decision, ParentBased, Sampler, SamplingResult
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-WAIT_S: Final = 60.0
+WAIT_S: Final = 10.0
 NEVER_MS: Final = 3_600_000.0
 """Milliseconds between exports, so that only what a test does leads to one."""
 

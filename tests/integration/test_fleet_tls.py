@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 
 AUTHORITIES: Final = "SSL_CERT_FILE"
 """Variable of OpenSSL with the certificates of the authorities that a program trusts."""
-WAIT_S: Final = 60.0
+WAIT_S: Final = 30.0
 FAILED: Final = r"(?i)certificate.verify.failed"
 RABBITMQ_CONFIG: Final = """
 listeners.ssl.1 = 127.0.0.1:{port}

@@ -23,7 +23,7 @@ CALL: Final = RagCall(
     "The tower is 330 metres high. It was built by the Romans.",
 )
 METRICS: Final = ("faithfulness", "hallucination", "answer_relevancy", "context_relevance", "answered")
-WAIT_S: Final = 60.0
+WAIT_S: Final = 20.0
 
 
 def judged(server: OpenAIServer, timeout: float = WAIT_S, **options: Any) -> Evaluation:

@@ -17,7 +17,7 @@ from ragtrace_exporters.http_spans import HttpSpanExporter
 from ragtrace_exporters.otlp import otlp
 from tests.support.otlp import HttpReceiver
 
-WAIT_S = 60.0
+WAIT_S = 10.0
 SUCCESS, FAILURE = SpanExportResult.SUCCESS, SpanExportResult.FAILURE
 Export = Callable[[SpanExporter], SpanExportResult]
 
