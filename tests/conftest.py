@@ -36,6 +36,29 @@ THREAD_EXIT_S: Final = 5.0
 """How long a thread that is already ending may take."""
 
 
+class PassedTests:
+    """Pytest plugin that appends the names of the tests that passed to a file, one a line.
+
+    A skipped test is not among them, nor one whose fixtures failed after it.
+
+    Args:
+        record: the file.
+    """
+
+    def __init__(self, record: Path) -> None:
+        self._record = record
+        self._passed: dict[str, bool] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the outcome of a test's set-up, call or teardown."""
+        self._passed[report.nodeid] = self._passed.get(report.nodeid, True) and report.passed
+
+    def pytest_sessionfinish(self) -> None:
+        """Append the tests of which every part passed."""
+        with self._record.open("a", encoding="utf-8") as output:
+            output.writelines(f"{name}\n" for name, passed in self._passed.items() if passed)
+
+
 CERTIFICATES: Final = Path(__file__).parent / "files" / "certificate.pem"
 """A single certificate: each client of HTTP reads all authorities, which takes 20 ms if they are those of the web."""
 
@@ -45,11 +68,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--timing", choices=["with", "without", "only"], default="with", help="tests marked `timing` (default: with)"
     )
+    parser.addoption("--passed-to", type=Path, metavar="FILE", help="append the tests that passed to FILE")
+    parser.addoption("--except", type=Path, metavar="FILE", help="run only the tests that FILE does not list")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Configure hypothesis and the certificates; let processes take Ctrl-C, which a shell's background jobs ignore."""
     register_profiles()
+    record: Path | None = config.getoption("--passed-to")
+    if record is not None and not hasattr(config, "workerinput"):  # the workers report to this process
+        config.pluginmanager.register(PassedTests(record))
     os.environ["SSL_CERT_FILE"] = str(CERTIFICATES)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -73,13 +101,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect by `--timing`."""
-    choice = config.getoption("--timing")
-    if choice == "with":
-        return
+    """Deselect by `--timing` and `--except`."""
+    choice, record = config.getoption("--timing"), config.getoption("--except")
+    passed = set() if record is None else set(record.read_text(encoding="utf-8").splitlines())
     chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
-        chosen[(item.get_closest_marker("timing") is not None) == (choice == "only")].append(item)
+        timed = item.get_closest_marker("timing") is not None
+        chosen[choice in {"with", "only" if timed else "without"} and item.nodeid not in passed].append(item)
     config.hook.pytest_deselected(items=chosen[False])
     items[:] = chosen[True]
 
