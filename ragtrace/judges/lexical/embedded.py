@@ -674,6 +674,10 @@ def _without_straddling_pairs(words: _Words, affirmed: Set[int]) -> _Words:
     second word is absent from the chunks. An absent word of two characters takes part in three of the overlapping
     pairs; without the first one it counts as much as any word.
 
+    Words that stand next to each other only because one between them was left out are not known to the index as
+    neighbours, and count as found together. That raises true and false answers alike, by .02 to .05 in Chinese and
+    Japanese; to leave such neighbours out, or to look for them, made no difference to the order of the scores.
+
     Args:
         words: the words of a statement in such a script.
         affirmed: terms that the chunks contain.
