@@ -1,4 +1,4 @@
-"""Processing of finished steps and RAG calls on the worker thread: write spans, score calls, count outcomes.
+"""Processing of finished steps and RAG calls: write spans, have calls scored, and see that each call is counted.
 
 A call is scored by up to three evaluators (`ragtrace.evaluation.scoring.Evaluators`): one that measures without labels
 ("measure"), one that is cheap and sees every call ("screen"), and one that sees a sample ("judge"). In place of the
@@ -6,41 +6,82 @@ judge there may be a fleet, to whose queue sampled calls are handed over.
 
 A call's root span may be held: a `HoldProcessor` then keeps the ended span back from export until the scores are added
 to it. Scores of a call whose span is not held go onto an extra, linked span.
+
+**Threads.** `CallProcessor` has no lock, and assigns no attribute after its construction. An item belongs to one thread
+at a time: to the thread of the application that offers it, then to the worker's thread, and to the shutdown's once
+`Worker.stop` has returned it. Only an item that blocks the worker's thread at a shutdown is seen by two: then the set
+`CallItem.pending_evaluators` decides who counts the call, and `Step.written` who ends its span.
+
+| Method | Thread |
+|---|---|
+| `handle`, `weigh`, `remaining_capacity`, `tick`, `aclose` | the worker's |
+| `judge`, `build_guarded`, `build_partial`, `count_partial` | the worker's, in tasks of its event loop |
+| `write`: as a rule | the worker's |
+| `write`: spans of a user's provider without a `HoldProcessor` | the application's, which ends the step |
+| `write`: a call that the shutdown has stored | that of the shutdown's `drop` |
+| `reject`: an item that is too large for the queue's memory | the worker's |
+| `reject`: an item that the full or closed queue refuses | the application's |
+| `drop`: an item that was rejected | the worker's; the application's, if the queue refuses it once more |
+| `drop`: an item that the shutdown has left | one that the shutdown waits for within its time (`run_bounded`) |
+| `score_spooled` | the application's, which flushes |
+| `store_or_drop` | the shutdown's (`ShutdownTask`), and two that it starts (`ShutdownSpooling`) |
+
+The application's thread is any that ends a step or a call, one that flushes, one on which garbage collection ends a
+stream, and that of a gateway's server. A shutdown that is called on the worker's thread runs there.
+
+| State | Guarded by |
+|---|---|
+| items and counts in `Worker` | the worker's lock |
+| counts in `Ledger`, and removal from `pending_evaluators` with them | the ledger's lock |
+| removal from `pending_evaluators` by a shutdown | no lock: removing one id from a set is atomic |
+| `RecentOutcomes` | no lock: appending to a deque is atomic |
+| turns in `Conversations` | its lock |
+| claims of `Spooling` | its lock, held by one thread that queues calls of the file |
+| commits of `Spooling`, and `CallItem.is_spooled` | the condition of `CommitGate` |
+| `Sampler`, `FleetHandover`, `FleetScoring` | no lock: used on the worker's thread alone |
+
+**Queues and clocks.** The worker's queue is bounded by `Limits(capacity=)` calls, eight times as many steps, and three
+quarters of `Limits(queue_bytes=)`; as many calls again may wait for the judge, in three quarters of these bytes. The
+judge's own queue (`JudgeClient.admission_queue`) and that of the fleet's publisher hold calls which the worker has in
+flight, so these bounds are theirs. Ahead of the worker's queue, `DeferredSteps` keeps a few steps of every call that
+has not ended, for a quarter of a second, and guard checks have a queue with one entry for each answer that waits.
+Behind it come held spans (`HoldProcessor`: number, bytes and seconds), the exporters' queues, for whose room the worker
+waits one second at most, and the spool file (`Spool`: calls and bytes). Deadlines within the process are in seconds of
+`time.monotonic`: those of a flush, of a shutdown (`ShutdownBudget`), of the judge and of periodic work. What processes
+compare is in seconds since the epoch: claims in the spool file, and the age of a message in the queue of a fleet.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from itertools import chain
-from sys import maxsize
-from time import monotonic
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry.context import Context
 
-from ragtrace.capture import mark_duplicates
-from ragtrace.capture.redact import FAILED, Redact, redact_evaluation, redact_step
+from ragtrace.capture.redact import Redact
 from ragtrace.core import semconv
-from ragtrace.core.ledger import FLEET, Ledger, Outcome
+from ragtrace.core.ledger import FLEET, Ledger
 from ragtrace.core.step import CallBuilder
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.estimates.calibration import Calibrations
 from ragtrace.estimates.moments import NEVER_RULE
 from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, evaluate
-from ragtrace.pipeline.health import MOST_OUTCOMES, RecentOutcomes, failure_detail, unscored_metrics
+from ragtrace.pipeline.call_outcomes import CallOutcomes
+from ragtrace.pipeline.call_preparation import CallPreparation, conversations_for
+from ragtrace.pipeline.fleet_scoring import FleetScoring, JudgedCall
+from ragtrace.pipeline.health import RecentOutcomes
 from ragtrace.pipeline.parts import Parts
-from ragtrace.pipeline.shutdown import AT_LEAST_SECONDS, ShutdownBudget
+from ragtrace.pipeline.scoring_flow import run_scoring
+from ragtrace.pipeline.shutdown import ShutdownBudget
+from ragtrace.pipeline.shutdown_spooling import ShutdownSpooling
+from ragtrace.pipeline.spool_intake import SpoolIntake
 from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.work_items import CallItem, Job, SpanItem, StepItem, WorkItem
 from ragtrace.pipeline.worker import Worker
-from ragtrace.recording.conversations import Conversations, needs_turns
-from ragtrace.system.faults import faults, guarded
-from ragtrace.system.threads import run_bounded, start_in_thread
+from ragtrace.system.faults import faults
 from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace.telemetry.scores.score_sender import ScoreSender
@@ -50,44 +91,22 @@ from ragtrace.telemetry.spans.writer import SpanWriter
 if TYPE_CHECKING:
     from ragtrace.core.unscored_call import UnscoredCall
     from ragtrace.fleet.publisher import FleetPublisher
+    from ragtrace.pipeline.fleet_handover import FleetHandover
 
 _AN_INSTANT: Final = 0.001
 """Shortest time to wait that makes the worker continue a coroutine in a task."""
-_SPOOL_SECONDS: Final = 1.0
-"""Longest wait for other writers of the spool file, when a call that the broker does not take is stored."""
-_AVAILABLE_POLL_SECONDS: Final = 0.25
-"""Longest pause before checking again whether a judge that failed is available."""
-_STORED_AT_ONCE: Final = 128
-"""Most calls that are written to the spool file in one batch."""
-_STORED_AT_LEAST: Final = 16
-"""Number of calls in a batch that are stored without checking whether the time suffices."""
-_STORE_SECONDS: Final = 0.005
-"""Typical time for writing a batch of calls to the spool file."""
-_STORE_GRACE_SECONDS: Final = 0.02
-"""Extra time for a batch that is being written at the deadline, for which the shutdown waits `AT_LEAST_SECONDS`."""
-_COMMIT_SECONDS: Final = 0.5
-"""Longest time for which a shutdown waits for a commit to the spool file that is in progress at the deadline."""
-_ENCODE_SECONDS: Final = 0.000_1
-"""Typical time for encoding a call as JSON."""
-
-
-class JudgedCall(NamedTuple):
-    """Outcome of one attempt to judge a RAG call that another process has handed over to the fleet."""
-
-    status: Literal["scored", "failed", "retried", "judge_unavailable", "taken_over"]
-    """Status of the attempt. `scored`, or `failed` at the last try: the scores were sent. `retried`: the judge failed.
-    `judge_unavailable`: the judge was not asked, as it failed on other calls or asked for a pause. `taken_over`:
-    another process judges the call."""
-    reason: str
-    """Reason why the judge failed, or empty."""
 
 
 class CallProcessor:
-    """Processor of finished steps and RAG calls, which writes spans, has calls scored, and counts the outcomes in the
-    ledger.
+    """Processor of finished steps and RAG calls, which writes their spans and has the calls scored.
 
-    It has the worker, and is its handler. It runs on the worker's thread, except for spans that are written at once,
-    and the end of unscored calls at shutdown.
+    It has the worker, and is its handler. What it does itself is the way of a call of this process: its span is written
+    (`write`), or ended without content (`drop`); measure and screen evaluate it; the sampler decides; the judge, or a
+    fleet, gets the sampled ones; the scores are sent. The rest is left to objects with one job each: `CallPreparation`
+    makes the call of its steps, `CallOutcomes` counts, `SpoolIntake` queues calls of the spool file, `FleetHandover`
+    publishes to a fleet, `FleetScoring` judges for one, and `ShutdownSpooling` stores what a shutdown leaves.
+
+    The module says which thread runs which method.
 
     Args:
         parts: parts of the runtime, whose periodic work is done on the worker's thread.
@@ -119,29 +138,41 @@ class CallProcessor:
         publisher: FleetPublisher | None = None,
         calibrations: Calibrations | None = None,
     ) -> None:
-        self._parts, self._capacity = parts, capacity
         self.worker: Worker[WorkItem] = Worker(self, capacity=capacity, most_bytes=most_bytes)
         """Worker, which yields the interpreter between pieces of work, and limits how many calls wait for the judge."""
-        self._calibrations = Calibrations() if calibrations is None else calibrations
-        self._telemetry, self._writer, self._instruments = telemetry, writer, instruments
-        self._score_sender, self._sampler, self._redact, self._ledger = score_sender, sampler, redact, ledger
-        self._has_rules = redact.has_rules
-        self._may_be_plain = not redact.has_rules and redact.ids is None
-        self._most_chars = maxsize if redact.max_chars is None else redact.max_chars
-        self._evaluators, self._publisher = evaluators, publisher
+        self._parts, self._telemetry, self._writer, self._instruments = parts, telemetry, writer, instruments
+        self._evaluators, self._sampler, self._score_sender, self._spooling = (
+            evaluators,
+            sampler,
+            score_sender,
+            spooling,
+        )
+        configured = [evaluator for evaluator in evaluators if evaluator is not None]
         self._judge_id = evaluators.judge.id if evaluators.judge is not None else "" if publisher is None else FLEET
-        self._is_scoring = publisher is not None or any(evaluator is not None for evaluator in evaluators)
-        self._outcomes, self._spooling, self._score_head_dropped = outcomes, spooling, score_head_dropped
-        # Earlier turns are kept for two purposes: metrics of whole conversations, and judges that are shown the latest
-        # ones. A judge that only computes asks no model, and is shown none.
-        metrics = chain.from_iterable(evaluator.metrics for evaluator in evaluators if evaluator is not None)
-        whole = any(map(needs_turns, metrics))
-        asking = [each for each in evaluators if each is not None and not each.judge_client.computes]
-        turns_shown = [each.judge_turns for each in asking] + ([] if publisher is None else [publisher.judge_turns])
-        latest = max(turns_shown, default=0)
-        self._conversations = Conversations(whole=whole, latest=latest) if whole or latest else None
-        self.interrupted: list[CallItem] = []
-        """Calls whose scoring the shutdown cancelled."""
+        self._is_scoring = publisher is not None or bool(configured)
+        known = Calibrations() if calibrations is None else calibrations
+        self._outcomes = CallOutcomes(ledger, outcomes, redact, known)
+        turns = 0 if publisher is None else publisher.judge_turns
+        self._preparation = CallPreparation(
+            redact, conversations_for(evaluators, fleet_turns=turns), score_head_dropped=score_head_dropped
+        )
+        self._prepare = self._preparation.prepare  # looked up once, as `write` may run on a request thread
+        self._handover: FleetHandover | None = None
+        if publisher is not None:
+            from ragtrace.pipeline.fleet_handover import FleetHandover  # only where there is a fleet
+
+            self._handover = FleetHandover(publisher, self._outcomes, spooling)
+        self._fleet_scoring = FleetScoring(evaluators.judge, self._outcomes, ledger, sampler, instruments, score_sender)
+        self._intake: SpoolIntake | None = None
+        if spooling is not None:
+            ids = [evaluator.id for evaluator in configured] + ([] if publisher is None else [FLEET])
+            # Calls of the spool file fill half of the queue at most, as calls of this process go first.
+            self._intake = SpoolIntake(
+                spooling, self.worker, self._outcomes, ledger, ids, most_queued=capacity // 2, handover=self._handover
+            )
+        self._shutdown_spooling = ShutdownSpooling(self._preparation, self._outcomes, spooling)
+
+    # --- as the worker's handler -------------------------------------------------------------------------------------
 
     async def handle(self, item: WorkItem) -> None:
         """Process the work item *item*: write its span and, if it is a RAG call and there are evaluators, score it."""
@@ -187,7 +218,7 @@ class CallProcessor:
             return
         item.dropped = reason
         if isinstance(item, CallItem):  # the texts of a step stay with its call, which may still be scored
-            self.count_pending_as(item, "dropped", reason)
+            self._outcomes.count_pending(item, "dropped", reason)
             item.step.clear_texts()
 
     def remaining_capacity(self) -> int:
@@ -199,96 +230,47 @@ class CallProcessor:
         self._parts.tick()
         if self._spooling is not None and not self.worker.closed:
             self._spooling.tick()
-            if self._spooling.is_due() and not self._fleet_is_away:
-                self._queue_spooled(self._spooling)
+            if self._intake is not None:
+                self._intake.tick()
 
     async def aclose(self) -> None:
         """Close the judges and what the parts have on the event loop, so that they release their connections."""
         await self._parts.aclose()
         await self._evaluators.aclose()
 
-    # --- calls of the spool file --------------------------------------------------------------------------------------
+    # --- for other parts of the runtime -----------------------------------------------------------------------------
 
     def score_spooled(self, budget: ShutdownBudget) -> bool:
         """Score the calls of the spool file for a flush, and return whether nothing waits in the queue at its end."""
-        spooling, scored = self._spooling, True
-        more = spooling is not None and not self._fleet_is_away
-        while more and scored and spooling is not None:
-            queued = self._queue_spooled(spooling, budget.seconds_left())
-            more = queued > 0 or (spooling.is_scoring_suspect and self.worker.size > 0)
-            scored = self.worker.wait_idle(budget.deadline - monotonic())  # for calls the worker claimed, too
-        return scored
+        return self._intake is None or self._intake.score_all(budget)
 
-    @property
-    def _fleet_is_away(self) -> bool:
-        """Whether the broker of the fleet cannot be reached, so that spooled calls have to wait."""
-        return self._publisher is not None and self._publisher.is_away
+    def store_or_drop(self, works: Sequence[CallItem], budget: ShutdownBudget) -> None:
+        """At shutdown, store all unscored RAG calls in the spool file or drop them, and count their outcomes.
 
-    def _queue_spooled(self, spooling: Spooling, timeout: float = 0.0) -> int:
-        """Queue unscored calls from the spool file to be scored, and return their number.
-
-        They may fill half of the queue at most, as calls of this process go first.
+        Args:
+            works: items that `Worker.stop` has returned; calls whose scoring was cancelled are added.
+            budget: time budget of the shutdown.
         """
-        queued = 0
-        known = {evaluator.id for evaluator in self._evaluators if evaluator is not None}
-        if self._publisher is not None:
-            known.add(FLEET)
-        with spooling.claim(self._capacity // 2 - self.worker.size, timeout) as calls:
-            for claimed in calls:
-                work = CallItem.from_spooled(claimed)
-                if not self._ledger.count_offered(work.pending_evaluators, work.step.workflow):
-                    continue  # the call stays in the file
-                for evaluator in work.pending_evaluators - known:
-                    self.count_outcome(work, evaluator, "dropped", "not_configured")
-                if self.worker.offer(work):
-                    queued += 1
-                else:
-                    # The call stays in the file, and is released for another process at shutdown.
-                    self.count_pending_as(work, "dropped", "spooled")
-        return queued
+        self._shutdown_spooling.store_or_drop(works, budget)
 
-    # --- the ledger ---------------------------------------------------------------------------------------------------
+    async def judge(
+        self, unscored: UnscoredCall, *, last_try: bool, taken_over: Callable[[], Awaitable[bool]]
+    ) -> JudgedCall:
+        """Have the judge score a RAG call from the queue of the fleet, as `FleetScoring.judge` does."""
+        return await self._fleet_scoring.judge(unscored, last_try=last_try, taken_over=taken_over)
 
-    def count_pending_as(self, work: CallItem, outcome: Outcome, reason: str = "") -> None:
-        """Count *outcome* as the outcome of a RAG call for every evaluator that has not finished the call."""
-        for evaluator in list(work.pending_evaluators):
-            self.count_outcome(work, evaluator, outcome, reason)
+    def build_guarded(self, builder: CallBuilder) -> tuple[RagCall, str]:
+        """Return the redacted RAG call of a guarded function, and the reason why it must not be judged, or ""."""
+        return self._preparation.build_guarded(builder)
 
-    def count_outcome(
-        self,
-        work: CallItem,
-        evaluator: str,
-        outcome: Outcome,
-        reason: str = "",
-        *,
-        probability: float | None = None,
-        detail: str = "",
-    ) -> bool:
-        """Count a RAG call's outcome at one evaluator, and return False if an outcome was counted before.
+    def build_partial(self, builder: CallBuilder) -> tuple[RagCall, str]:
+        """Return a redacted RAG call with a part of a streamed answer, and why it must not be judged, or ""."""
+        return self._preparation.build_partial(builder)
 
-        Later outcomes are ignored.
-        """
-        step = work.step
-        # A shutdown may enter outcomes of calls that the worker is still scoring.
-        if not self._ledger.count_finished_once(work.pending_evaluators, evaluator, step.workflow, outcome, reason):
-            return False
-        self._outcomes.add(step.span_context, step.workflow, evaluator, outcome, reason, probability, detail)
-        return True
-
-    def _count_evaluation(self, work: CallItem, evaluation: Evaluation, evaluations: list[Evaluation]) -> Evaluation:
-        """Count a finished evaluation in the ledger, append it to *evaluations*, and return it as it was appended.
-
-        Count and append nothing if a shutdown has counted the call as dropped or spooled meanwhile.
-        """
-        if self._has_rules:  # redacted before it is counted, as `ragtrace.doctor()` shows the error messages
-            evaluation = redact_evaluation(evaluation, self._redact)
-        evaluation = self._calibrations.calibrate(evaluation)
-        outcome, reason = evaluation.outcome
-        probability = evaluation.probability
-        detail = failure_detail(evaluation) if reason else unscored_metrics(evaluation)
-        if self.count_outcome(work, evaluation.evaluator, outcome, reason, probability=probability, detail=detail):
-            evaluations.append(evaluation)
-        return evaluation
+    def count_partial(self, evaluation: Evaluation) -> None:
+        """Count the cost of judging a part of an answer, whose scores are not sent."""
+        self._sampler.record_cost(evaluation.cost_usd)
+        self._instruments.record_judging(evaluation, Context())
 
     # --- the span ----------------------------------------------------------------------------------------------------
 
@@ -307,7 +289,7 @@ class CallProcessor:
             work.step.guard.close(reason)
         is_call = isinstance(work, CallItem)
         if isinstance(work, CallItem):
-            self.count_pending_as(work, "dropped", reason)
+            self._outcomes.count_pending(work, "dropped", reason)
         span = work.step.span
         if span is None or work.step.written:
             if is_call and work.dropped:  # a scoring blocks the worker, so that the shutdown could not cancel it
@@ -352,79 +334,7 @@ class CallProcessor:
             faults.record("metrics of a step", error)
         work.step.release_context()
 
-    def _prepare(self, work: SpanItem) -> None:
-        """Read and redact the texts of a step, or of all steps of a RAG call, before its span is written."""
-        builder = work.builder if isinstance(work, CallItem) else None
-        for step in (work.step, *(() if builder is None else (*builder.steps, *builder.orphans))):
-            if (step.ended or step is work.step) and not step.redacted:
-                step.complete()
-                if self._may_be_plain and step.is_plain(self._most_chars):
-                    step.redacted = True
-                else:
-                    redact_step(step, self._redact)
-        if builder is not None:
-            builder.show_contexts()
-
     # --- the scores --------------------------------------------------------------------------------------------------
-
-    def build_guarded(self, builder: CallBuilder) -> tuple[RagCall, str]:
-        """Build and redact the RAG call of a guarded function, before its span is written and the call is scored.
-
-        Returns:
-            The call, and the reason why it must not be judged, or an empty text.
-        """
-        self._prepare(CallItem(builder.root, builder))
-        call = self._call(builder)
-        end = self._end_without_scores(call)
-        return call, "" if end is None else end[1]
-
-    def build_partial(self, builder: CallBuilder) -> tuple[RagCall, str]:
-        """Build and redact a RAG call for a part of an answer that is still being streamed.
-
-        Args:
-            builder: builder of that call alone, whose root stands for the root step of the call in progress.
-
-        Returns:
-            The call, and the reason why it must not be judged, or an empty text.
-        """
-        self._prepare(CallItem(builder.root, builder))
-        call = builder.build()  # which no conversation takes up
-        call = call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))
-        end = self._end_without_scores(call)
-        return call, "" if end is None else end[1]
-
-    def count_partial(self, evaluation: Evaluation) -> None:
-        """Count the cost of judging a part of an answer, whose scores are not sent."""
-        self._sampler.record_cost(evaluation.cost_usd)
-        self._instruments.record_judging(evaluation, Context())
-
-    async def _run_scoring(
-        self,
-        evaluate: Callable[[], Awaitable[None]],
-        *,
-        cancelled: Callable[[], object],
-        failed: Callable[[], None],
-        send: Callable[[], None],
-    ) -> None:
-        """Score a RAG call: the flow of calls of this process, of the spool file and of the queue of a fleet.
-
-        Args:
-            evaluate: has the call evaluated, and counts the outcomes.
-            cancelled: says what becomes of a call whose scoring the shutdown cancels.
-            failed: counts a call whose scoring raised.
-            send: sends the scores; called in any case.
-        """
-        try:
-            await evaluate()
-        except asyncio.CancelledError:
-            cancelled()
-            raise
-        except BaseException as error:  # whatever a user's redaction or id generator raises, the call is counted
-            faults.record("scoring of a call", error)
-            failed()
-        finally:
-            with guarded("attaching scores"):
-                send()
 
     async def _score(self, work: CallItem, builder: CallBuilder) -> None:
         """Score a RAG call of this process, whose root span may be held back until its scores are on it."""
@@ -442,9 +352,9 @@ class CallProcessor:
             self.write(work)
             holding = self._score_sender.find_holder(work.step, asked)
             self.worker.throttle.yield_interpreter()
-            work.call = call = self._call(builder)
+            work.call = call = self._preparation.build(builder)
             decision = await self._evaluate(work, call, evaluations, holding)
-            if self._skip_reason(call) == "call_failed":
+            if self._preparation.skip_reason(call) == "call_failed":
                 status = semconv.STATUS_CALL_FAILED
             elif work.published:
                 status = semconv.STATUS_HANDED_OVER
@@ -456,7 +366,7 @@ class CallProcessor:
         def fail() -> None:
             nonlocal status
             status = semconv.STATUS_ERROR
-            self.count_pending_as(work, "failed", "internal")
+            self._outcomes.count_pending(work, "failed", "internal")
 
         def send() -> None:
             self.worker.throttle.yield_interpreter()
@@ -465,7 +375,7 @@ class CallProcessor:
                 work.step, call, evaluations, holding, shown, decision, work.n_sent_early, reason=work.dropped
             )
 
-        await self._run_scoring(evaluate_call, cancelled=keep_or_drop, failed=fail, send=send)
+        await run_scoring(evaluate_call, cancelled=keep_or_drop, failed=fail, send=send)
 
     async def _score_spooled(self, work: CallItem, call: RagCall) -> None:
         """Score a RAG call from the spool file.
@@ -486,80 +396,12 @@ class CallProcessor:
             if self._spooling is not None and work.spool_row is not None:
                 self._spooling.mark_sent(work.spool_row)
 
-        await self._run_scoring(
+        await run_scoring(
             evaluate_call,
             cancelled=partial(self._interrupt, work),
-            failed=lambda: self.count_pending_as(work, "failed", "internal"),
+            failed=lambda: self._outcomes.count_pending(work, "failed", "internal"),
             send=send,
         )
-
-    async def judge(
-        self, unscored: UnscoredCall, *, last_try: bool, taken_over: Callable[[], Awaitable[bool]]
-    ) -> JudgedCall:
-        """Have the judge score a RAG call from the queue of the fleet, and send the scores.
-
-        Runs in a worker of the fleet. A call whose judgement does not end here has the outcome `handed_over`, as in the
-        process that published it: it goes back into the queue, or another worker has it.
-
-        While the judge is not available (open circuit, Retry-After), the call waits for it, for as long as judging a
-        call may take.
-
-        Args:
-            unscored: the redacted call; its own span has ended in another process.
-            last_try: whether the scores of a failed evaluation, which are reasons only, are sent.
-            taken_over: returns whether another process judges the call, so that no scores are sent.
-        """
-        work, call = CallItem.from_unscored(unscored), unscored.call
-        evaluator = self._evaluators.judge
-        if evaluator is None:
-            raise RuntimeError("no judge is configured in this process")
-        offered = self._ledger.count_offered((evaluator.id,), work.step.workflow)
-        work.pending_evaluators = {evaluator.id} if offered else set()
-        evaluations: list[Evaluation] = []
-        judged = JudgedCall("failed" if last_try else "retried", "internal")
-
-        async def evaluate_call() -> None:
-            nonlocal judged
-            evaluation = await self._judge_when_available(evaluator, call, unscored.probability or 1.0)
-            self._sampler.record_cost(evaluation.cost_usd)
-            if await taken_over():
-                self._instruments.record_judging(evaluation, Context())  # paid for, though no scores are sent
-                judged = JudgedCall("taken_over", "")
-            elif evaluation.error is not None and (evaluation.deferred or not last_try):
-                if evaluation.n_calls or not evaluation.deferred:  # else the judge was not asked
-                    self._instruments.record_judging(evaluation, Context())
-                judged = JudgedCall("judge_unavailable" if evaluation.deferred else "retried", evaluation.error)
-            else:
-                self._count_evaluation(work, evaluation, evaluations)
-                judged = JudgedCall("scored" if evaluation.error is None else "failed", evaluation.error or "")
-                return
-            self.count_pending_as(work, "handed_over", judged.status)
-
-        def send() -> None:
-            if evaluations:
-                self._score_sender.send(work.step, call, evaluations, None, decision=_decision_elsewhere(unscored))
-
-        await self._run_scoring(
-            evaluate_call,
-            cancelled=lambda: self.count_pending_as(work, "handed_over", "shutdown"),
-            failed=lambda: self.count_pending_as(
-                work, *(("failed", "internal") if last_try else ("handed_over", "retried"))
-            ),
-            send=send,
-        )
-        return judged
-
-    async def _judge_when_available(self, evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
-        """Have the judge score *call* as soon as the judge is available, and return the evaluation."""
-        client = evaluator.judge_client
-        until = monotonic() + (evaluator.timeout or 0.0)  # without a time limit, one attempt is made at once
-        while True:
-            while (waits_s := client.status.waits_s) > 0 and monotonic() < until:  # noqa: ASYNC110 - nothing announces it
-                await asyncio.sleep(min(waits_s, _AVAILABLE_POLL_SECONDS))
-            evaluation = await evaluate(evaluator, call, probability)
-            if not evaluation.deferred or monotonic() >= until:
-                return evaluation
-            await asyncio.sleep(_AVAILABLE_POLL_SECONDS)
 
     def _interrupt(self, work: CallItem) -> str:
         """Handle a cancelled scoring: keep the RAG call for the spool file, or count it as dropped.
@@ -567,19 +409,10 @@ class CallProcessor:
         Returns:
             The evaluation status for its span.
         """
-        if self._spooling is None or not self.worker.closed:
-            self.count_pending_as(work, "dropped", "shutdown")
-            return semconv.STATUS_DROPPED
-        self.interrupted.append(work)
-        return semconv.STATUS_DEFERRED
-
-    def _end_without_scores(self, call: RagCall) -> tuple[Outcome, str] | None:
-        """Return the outcome and reason of a RAG call that is not to be scored, or None for other calls."""
-        texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
-        if FAILED in texts or FAILED in [turn.text for turn in call.turns or ()]:
-            return "failed", "redaction"
-        skip = self._skip_reason(call)
-        return ("sampled_out", skip) if skip else None
+        if self.worker.closed and self._shutdown_spooling.keep_interrupted(work):
+            return semconv.STATUS_DEFERRED
+        self._outcomes.count_pending(work, "dropped", "shutdown")
+        return semconv.STATUS_DROPPED
 
     async def _evaluate(
         self, work: CallItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
@@ -597,9 +430,9 @@ class CallProcessor:
         Returns:
             The sampler's decision about the judge; None if it made none.
         """
-        end = self._end_without_scores(call)
+        end = self._preparation.end_without_scores(call)
         if end is not None:
-            self.count_pending_as(work, *end)
+            self._outcomes.count_pending(work, *end)
             return None
         count_attempt = None
         if self._spooling is not None and work.spool_row is not None:
@@ -608,82 +441,53 @@ class CallProcessor:
         for evaluator in (self._evaluators.measure, self._evaluators.screen):
             if evaluator is not None and evaluator.id in work.pending_evaluators:
                 evaluation = await _evaluate_guarded(work, evaluator, call, 1.0, count_attempt)
-                evaluation = self._count_evaluation(work, evaluation, evaluations)
+                evaluation = self._outcomes.count_evaluation(work, evaluation, evaluations)
                 screened = evaluation if evaluator is self._evaluators.screen else None
         if not self._judge_id or self._judge_id not in work.pending_evaluators:
             return None
-        if work.step.guard is not None and work.step.guard.evaluator == self._judge_id:
-            decision = self._sampler.decide_guarded()
-        elif work.probability is None:
-            decision = self._sampler.decide(call, screened)
-        else:  # decided before the call went into the spool
-            decision = SamplingDecision(True, work.probability, work.sampling_reason or "sampled")
-        if not decision.included:
-            self.count_outcome(work, self._judge_id, "sampled_out", decision.reason, probability=decision.probability)
-            if decision.reason != NEVER_RULE:
-                self._tell_fleet_of_unjudged(call)
-            return decision
-        # A call from the spool file keeps its slot of the queue's capacity: it was only claimed because there was room.
-        if work.spool_row is None and not self.worker.move_to_waiting():
-            self._drop_as_queue_full(work, self._judge_id, decision)
-            self._tell_fleet_of_unjudged(call)
+        decision = self._decide(work, call, screened)
+        if not self._admit(work, call, decision):
             return decision
         work.probability, work.sampling_reason = decision.probability, decision.reason
         if work.spool_row is None:
             work.n_sent_early = self._score_sender.send_early_scores(work.step, call, evaluations, holding, decision)
         judge = self._evaluators.judge
-        if judge is None:
-            await self._publish_or_spool(work, call, decision)
-            return decision
-        judged = await _evaluate_guarded(work, judge, call, decision.probability, count_attempt)
-        self._sampler.record_cost(judged.cost_usd)
-        self._count_evaluation(work, judged, evaluations)
+        if judge is not None:
+            judged = await _evaluate_guarded(work, judge, call, decision.probability, count_attempt)
+            self._sampler.record_cost(judged.cost_usd)
+            self._outcomes.count_evaluation(work, judged, evaluations)
+        elif self._handover is not None:
+            await self._handover.publish_or_spool(work, call, decision)
         return decision
 
-    async def _publish_or_spool(self, work: CallItem, call: RagCall, decision: SamplingDecision) -> None:
-        """Publish a sampled RAG call to the queue of the fleet.
+    def _decide(self, work: CallItem, call: RagCall, screened: Evaluation | None) -> SamplingDecision:
+        """Return the decision whether the judge is to score *call*."""
+        if work.step.guard is not None and work.step.guard.evaluator == self._judge_id:
+            return self._sampler.decide_guarded()
+        if work.probability is None:
+            return self._sampler.decide(call, screened)
+        # Decided before the call went into the spool.
+        return SamplingDecision(True, work.probability, work.sampling_reason or "sampled")
 
-        While the broker cannot be reached, store the call in the spool file, if there is one.
-        """
-        from ragtrace.core.unscored_call import UnscoredCall  # only where there is a fleet
-        from ragtrace.fleet.call_message import CallMessage
-
-        if self._publisher is None:
-            return
-        probability = decision.probability
-        unscored = UnscoredCall(call, (FLEET,), work.step.response_id, probability, decision.reason)
-        spoolable = self._spooling is not None and work.spool_row is None
-        result = await self._publisher.publish(CallMessage.of(unscored), spoolable=spoolable)
-        if result == "away" and self._spooling is not None:
-            add = partial(self._spooling.add, [work], [unscored], _SPOOL_SECONDS)
-            await asyncio.get_running_loop().run_in_executor(None, add)
-            if work.is_spooled:
-                work.dropped = "spooled"
-                self.count_outcome(work, FLEET, "dropped", work.dropped, probability=probability)
-                return
-            # Not spoolable, the call waits for the broker: the result is never "away" again.
-            result = await self._publisher.publish(CallMessage.of(unscored), spoolable=False)
-        if result == "published":
-            work.published = self.count_outcome(work, FLEET, "handed_over", probability=probability)
-            return
-        self._publisher.count_unjudged(call.workflow)
-        work.dropped = result  # "too_large"
-        self.count_outcome(work, FLEET, "dropped", work.dropped, probability=probability)
-        faults.warn_once(
-            "dropped: too large for the fleet",
-            "the texts of a call are too large for the queue of the fleet (4 MiB), and it is counted as dropped "
-            "(too_large) in ragtrace.stats(), as every further one is. Lower Limits(max_chars=)",
-        )
-
-    def _tell_fleet_of_unjudged(self, call: RagCall) -> None:
-        """Have the next message to the fleet say that *call* happened, and that it is not judged."""
-        if self._publisher is not None:
-            self._publisher.count_unjudged(call.workflow)
+    def _admit(self, work: CallItem, call: RagCall, decision: SamplingDecision) -> bool:
+        """Return whether the judge, or the fleet, gets a RAG call; if not, count its outcome there."""
+        if not decision.included:
+            self._outcomes.count(work, self._judge_id, "sampled_out", decision.reason, probability=decision.probability)
+            if self._handover is not None and decision.reason != NEVER_RULE:
+                self._handover.count_unjudged(call)
+            return False
+        # A call from the spool file keeps its slot of the queue's capacity: it was only claimed because there was room.
+        if work.spool_row is None and not self.worker.move_to_waiting():
+            self._drop_as_queue_full(work, self._judge_id, decision)
+            if self._handover is not None:
+                self._handover.count_unjudged(call)
+            return False
+        return True
 
     def _drop_as_queue_full(self, work: CallItem, judge: str, decision: SamplingDecision) -> None:
         """Count a sampled RAG call as dropped instead of judging it, because too many calls wait for the judge."""
         work.dropped = "queue_full"
-        self.count_outcome(work, judge, "dropped", work.dropped, probability=decision.probability)
+        self._outcomes.count(work, judge, "dropped", work.dropped, probability=decision.probability)
         faults.warn_once(
             "dropped: the judge's queue is full",
             "calls come faster than the judge %r answers, and no more can wait for it: they have the scores of the "
@@ -691,132 +495,6 @@ class CallProcessor:
             "JudgeLimits(concurrency=), Limits(capacity=) or Limits(queue_bytes=)",
             judge,
         )
-
-    def _skip_reason(self, call: RagCall) -> str:
-        """Return the reason for leaving *call* unscored (`head_dropped`, `call_failed`), or an empty text."""
-        if call.span is None or not (call.span.trace_flags.sampled or self._score_head_dropped):
-            return "head_dropped"
-        # The application failed before there was an answer to score; its span shows the error.
-        return "call_failed" if call.error is not None and not call.answer else ""
-
-    def _call(self, builder: CallBuilder) -> RagCall:
-        guard = builder.root.guard
-        if guard is not None and guard.call is not None:  # a conversation takes up each call once
-            return guard.call
-        call = builder.build()
-        if self._conversations is not None:
-            call = self._conversations.follow(call)
-        return call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))
-
-    # --- at shutdown -------------------------------------------------------------------------------------------------
-
-    def store_or_drop(self, works: Sequence[CallItem], budget: ShutdownBudget) -> None:
-        """At shutdown, store all unscored RAG calls in the spool file or drop them, and count their outcomes.
-
-        Args:
-            works: items that were never begun, or that block the worker; calls whose scoring was cancelled are added.
-            budget: time budget of the shutdown; calls for which it leaves no time are counted as dropped.
-        """
-        # From here on, scores that the worker may still finish for these calls are neither counted nor sent.
-        works = [*works, *self.interrupted]
-        claimed = {work: names for work in dict.fromkeys(works) if (names := work.claim_pending_evaluators())}
-        ends: dict[CallItem, tuple[Outcome, str]] = {}
-        undecided: set[object] = set()
-        for work in claimed:
-            work.dropped = work.dropped or ("spooled" if self._spooling is not None else "shutdown")
-        if (spooling := self._spooling) is not None:
-            until = budget.until_stored()
-            store = partial(self._store, spooling, claimed, ends, until)
-            if claimed:
-                run_bounded(store, until + AT_LEAST_SECONDS)  # a user's redaction or a disk may hang
-            undecided.update(spooling.commits.close(_COMMIT_SECONDS))
-        later = {work: names for work, names in claimed.items() if work in undecided}
-        self._count_unscored({work: names for work, names in claimed.items() if work not in later}, ends)
-        if later and spooling is not None:  # a disk does not answer; these calls are pending until it does
-            close, count = partial(spooling.commits.close, None), partial(self._count_unscored, later, ends)
-            start_in_thread(lambda: (close(), count()))
-
-    def _count_unscored(
-        self, claimed: Mapping[CallItem, tuple[str, ...]], ends: Mapping[CallItem, tuple[Outcome, str]]
-    ) -> None:
-        """Count the outcomes of RAG calls that a shutdown has left unscored.
-
-        Args:
-            claimed: the calls, each with the ids of the evaluators that have not scored it.
-            ends: outcomes and reasons of calls that were handled but not stored in the spool file.
-        """
-        lost = "shutdown" if self._spooling is None else "not_spooled"
-        counts: Counter[tuple[str, str, Outcome, str]] = Counter()
-        last: deque[tuple[CallItem, tuple[Outcome, str]]] = deque(maxlen=MOST_OUTCOMES)
-        for work, names in claimed.items():
-            # A call that was read from the spool file is still in it.
-            is_in_file = work.is_spooled or work.spool_row is not None
-            end: tuple[Outcome, str] = ("dropped", "spooled") if is_in_file else ends.get(work, ("dropped", lost))
-            outcome, reason = end
-            work.dropped = reason if outcome == "dropped" else work.dropped
-            counts.update((name, work.step.workflow, outcome, reason) for name in names)
-            last.append((work, end))
-        # One entry for all calls with the same workflow and outcome, as there may be thousands, and little time.
-        for (name, workflow, outcome, reason), calls in counts.items():
-            self._ledger.count_finished(name, workflow, outcome, reason, calls=calls)
-        for work, (outcome, reason) in last:
-            for name in claimed[work]:
-                self._outcomes.add(work.step.span_context, work.step.workflow, name, outcome, reason)
-
-    def _store(
-        self,
-        spooling: Spooling,
-        claimed: Mapping[CallItem, tuple[str, ...]],
-        ends: dict[CallItem, tuple[Outcome, str]],
-        until: float,
-    ) -> None:
-        """Store unscored RAG calls in the spool file in batches until the monotonic time *until*.
-
-        Args:
-            spooling: the spool.
-            claimed: the calls, each with the ids of the evaluators that have not scored it.
-            ends: filled with the outcome and reason of every call that was handled, for the case that it is not stored.
-            until: monotonic seconds.
-        """
-        from ragtrace.core.unscored_call import UnscoredCall  # only where there is a spool
-
-        left = [work for work in claimed if work.spool_row is None and not work.is_spooled][::-1]
-        with spooling.keep_open():
-            while left:
-                works: list[CallItem] = []
-                calls: list[UnscoredCall] = []
-                while left and len(works) < _STORED_AT_ONCE:
-                    if len(works) >= _STORED_AT_LEAST and (
-                        monotonic() > until - _STORE_SECONDS - _ENCODE_SECONDS * len(works)
-                    ):
-                        break
-                    work = left.pop()
-                    call, ends[work] = self._prepare_for_spool(work)
-                    if call is not None:
-                        works.append(work)
-                        step = work.step
-                        calls.append(
-                            UnscoredCall(call, claimed[work], step.response_id, work.probability, work.sampling_reason)
-                        )
-                spooling.add(works, calls, until + _STORE_GRACE_SECONDS - monotonic())
-                if monotonic() > until - _STORE_SECONDS:
-                    return
-
-    def _prepare_for_spool(self, work: CallItem) -> tuple[RagCall | None, tuple[Outcome, str]]:
-        """Build and redact the RAG call of a queued work item, so that it can be stored in the spool file.
-
-        Returns:
-            The call, None if it must not be stored; and the outcome and reason to count if it is not stored.
-        """
-        try:
-            if work.call is None and work.builder is not None:
-                self._prepare(work)
-                work.call = self._call(work.builder)
-            end = None if work.call is None else self._end_without_scores(work.call)
-            return (work.call, ("dropped", "not_spooled")) if end is None else (None, end)
-        except Exception as error:
-            faults.record("spool", error)
-            return None, ("dropped", "not_spooled")
 
 
 async def _evaluate_guarded(
@@ -827,13 +505,6 @@ async def _evaluate_guarded(
     if guard is None or guard.evaluator != evaluator.id:
         return await evaluate(evaluator, call, probability, on_begin)
     return await guard.evaluation(call, lambda: evaluate(evaluator, call, probability, on_begin))
-
-
-def _decision_elsewhere(unscored: UnscoredCall) -> SamplingDecision | None:
-    """Return the sampling decision that another process made for a RAG call, or None if its reason is not known."""
-    if unscored.probability is None or not unscored.reason:
-        return None
-    return SamplingDecision(True, unscored.probability, unscored.reason)
 
 
 def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation]) -> str:

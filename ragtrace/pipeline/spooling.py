@@ -110,8 +110,8 @@ class Spooling:
     """Access of a runtime to its spool file, the file of unscored RAG calls.
 
     To claim a call is to mark it as being scored by this process. The worker's thread claims calls periodically, and so
-    does the thread that flushes (`Runtime._queue_spooled`); both queue them for scoring. Failures of the file are
-    counted as faults and never raised.
+    does the thread that flushes (`SpoolIntake`); both queue them for scoring. Failures of the file are counted as
+    faults and never raised.
 
     Scores of a claimed call are sent like any others, and the call is deleted from the file when telemetry, score sinks
     and the history have delivered them. Until then another process may score it again if this one is killed.

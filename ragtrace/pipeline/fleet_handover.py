@@ -1,0 +1,77 @@
+"""Handing sampled RAG calls over to a fleet, whose workers judge them in other processes."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ragtrace.core.ledger import FLEET
+from ragtrace.core.types import RagCall, SamplingDecision
+from ragtrace.core.unscored_call import UnscoredCall
+from ragtrace.fleet.call_message import CallMessage
+from ragtrace.pipeline.call_outcomes import CallOutcomes
+from ragtrace.pipeline.spooling import Spooling
+from ragtrace.pipeline.work_items import CallItem
+from ragtrace.system.faults import faults
+
+if TYPE_CHECKING:
+    from ragtrace.fleet.publisher import FleetPublisher
+
+_SPOOL_SECONDS: Final = 1.0
+"""Longest wait for other writers of the spool file, when a call that the broker does not take is stored."""
+
+
+class FleetHandover:
+    """Handover of sampled RAG calls to the queue of a fleet, or to the spool file while the broker is away.
+
+    Used on the worker's event loop alone, as the publisher is; only the writing to the spool file is left to a thread
+    of the loop's executor.
+
+    Args:
+        publisher: puts calls into the queue.
+        outcomes: counts what becomes of each call.
+        spooling: stores calls in the spool file; None: there is none, and calls wait for the broker.
+    """
+
+    def __init__(self, publisher: FleetPublisher, outcomes: CallOutcomes, spooling: Spooling | None) -> None:
+        self._publisher, self._outcomes, self._spooling = publisher, outcomes, spooling
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the broker cannot be reached, so that calls of the spool file have to wait there."""
+        return self._publisher.is_away
+
+    async def publish_or_spool(self, work: CallItem, call: RagCall, decision: SamplingDecision) -> None:
+        """Publish a sampled RAG call to the queue of the fleet, and count its outcome.
+
+        While the broker cannot be reached, store the call in the spool file, if there is one.
+        """
+        probability = decision.probability
+        unscored = UnscoredCall(call, (FLEET,), work.step.response_id, probability, decision.reason)
+        spoolable = self._spooling is not None and work.spool_row is None
+        result = await self._publisher.publish(CallMessage.of(unscored), spoolable=spoolable)
+        if result == "away" and self._spooling is not None:
+            add = partial(self._spooling.add, [work], [unscored], _SPOOL_SECONDS)
+            await asyncio.get_running_loop().run_in_executor(None, add)
+            if work.is_spooled:
+                work.dropped = "spooled"
+                self._outcomes.count(work, FLEET, "dropped", work.dropped, probability=probability)
+                return
+            # Not spoolable, the call waits for the broker: the result is never "away" again.
+            result = await self._publisher.publish(CallMessage.of(unscored), spoolable=False)
+        if result == "published":
+            work.published = self._outcomes.count(work, FLEET, "handed_over", probability=probability)
+            return
+        self._publisher.count_unjudged(call.workflow)
+        work.dropped = result  # "too_large"
+        self._outcomes.count(work, FLEET, "dropped", work.dropped, probability=probability)
+        faults.warn_once(
+            "dropped: too large for the fleet",
+            "the texts of a call are too large for the queue of the fleet (4 MiB), and it is counted as dropped "
+            "(too_large) in ragtrace.stats(), as every further one is. Lower Limits(max_chars=)",
+        )
+
+    def count_unjudged(self, call: RagCall) -> None:
+        """Have the next message to the fleet say that *call* happened, and that it is not judged."""
+        self._publisher.count_unjudged(call.workflow)
