@@ -477,7 +477,7 @@ class CallProcessor:
                 self._handover.count_unjudged(call)
             return False
         # A call from the spool file keeps its slot of the queue's capacity: it was only claimed because there was room.
-        if work.spool_row is None and not self.worker.move_to_waiting():
+        if work.spool_row is None and not self.worker.move_to_judging():
             self._drop_as_queue_full(work, self._judge_id, decision)
             if self._handover is not None:
                 self._handover.count_unjudged(call)

@@ -63,13 +63,13 @@ class ShutdownBudget:
 
     Args:
         timeout: seconds.
-        waiting: items that have not been processed.
+        unfinished: items that are queued or in flight.
     """
 
-    def __init__(self, timeout: float, waiting: int = 0) -> None:
+    def __init__(self, timeout: float, unfinished: int = 0) -> None:
         now = monotonic()
         self.deadline = now + timeout
-        self.closing = min(_CLOSING_SECONDS + waiting * _COLLECTED_SECONDS, timeout * _CLOSING_SHARE)
+        self.closing = min(_CLOSING_SECONDS + unfinished * _COLLECTED_SECONDS, timeout * _CLOSING_SHARE)
         """Seconds of a shutdown that are kept for the last steps: ending the remaining spans, and a last export."""
         self._latest = max(now, self.deadline) + _OVERTIME_SECONDS
 
@@ -103,7 +103,7 @@ class ShutdownBudget:
         return monotonic() + file_timeout(self.deadline - self.closing)
 
 
-def reserved_after_scoring(timeout: float, waiting: int, *, spools: bool) -> float:
+def reserved_after_scoring(timeout: float, unfinished: int, *, spools: bool) -> float:
     """Return how many seconds of a shutdown to reserve for the steps after scoring: storing calls, ending spans,
     export.
 
@@ -112,12 +112,12 @@ def reserved_after_scoring(timeout: float, waiting: int, *, spools: bool) -> flo
 
     Args:
         timeout: seconds of the whole shutdown.
-        waiting: items that have not been processed.
+        unfinished: items that are queued or in flight.
         spools: whether there is a spool.
     """
     share = max(timeout / 4, min(_AFTER_SCORING_AT_LEAST_SECONDS, timeout / 2))
     least = min(_AFTER_SCORING_SECONDS, share)
-    wanted = _AFTER_SCORING_AT_LEAST_SECONDS + waiting * (_SPOOLED_ITEM_SECONDS if spools else _ITEM_SECONDS)
+    wanted = _AFTER_SCORING_AT_LEAST_SECONDS + unfinished * (_SPOOLED_ITEM_SECONDS if spools else _ITEM_SECONDS)
     return max(least, min(wanted, timeout * _MOST_AFTER_SCORING))
 
 

@@ -1,9 +1,9 @@
 """Background worker: a queue bounded in number and in bytes, and one daemon thread with an event loop.
 
-Started at the first offer, so that pre-forking servers work; stopped by a deadline. While items
-keep coming the thread wakes by itself fifty times a second and takes what has gathered: waking it for each item would
-cost the application a system call and a fight for the interpreter. Items are handled where they are taken, in slices
-(`Throttle`); only one that really waits, for a judge say, becomes a task of the event loop.
+Started at the first offer, so that pre-forking servers work; stopped by a deadline. While items keep coming the thread
+wakes by itself fifty times a second and handles what is queued: waking it for each item would cost the application a
+system call and a fight for the interpreter. Items are handled one after the other, in slices (`Throttle`); only one
+that really waits, for a judge say, becomes a task of the event loop.
 
 An item is small if it takes little memory and work, as the span of a step does; all others, the calls to be scored,
 are large. The two kinds have separate limits, so that many spans do not take the places of calls.
@@ -34,11 +34,11 @@ T_contra = TypeVar("T_contra", contravariant=True)
 SLICE_SECONDS: Final = 0.0005
 """Time for which the worker computes before it sleeps."""
 LONGEST_PAUSE_SECONDS: Final = 0.001
-"""Sleep after a slice when few items wait, so that the work of a call is spread out."""
+"""Sleep after a slice when few items are queued, so that the work of a call is spread out."""
 SHORTEST_PAUSE_SECONDS: Final = 0.00002
-"""Sleep after a slice when many items wait; the slack of timers makes the sleep three to four times as long."""
+"""Sleep after a slice when many items are queued; the slack of timers makes the sleep three to four times as long."""
 _FEW: Final = 8
-"""Most waiting items with which the worker still sleeps for the longest pause."""
+"""Most queued items with which the worker still sleeps for the longest pause."""
 _UNHURRIED_SECONDS: Final = 0.01
 """Last part of a `wait_idle`, in which the worker sleeps again so that the waiting thread gets the GIL to return."""
 _GATHER_SECONDS: Final = 0.02
@@ -51,8 +51,8 @@ _ROUND_SECONDS: Final = 0.005
 _SHORT_ROUND_SECONDS: Final = 0.001
 """`_ROUND_SECONDS` while there are many tasks, as the event loop resumes a task several times for one judge request."""
 _MANY_TASKS: Final = 256
-_MOST_TAKEN: Final = 8  # items taken from the queue at a time: weighing these takes far less than a slice of work
-_MOST_BUSY: Final = 128  # tasks that count as waiting for the processor; others wait for a server
+_MOST_WEIGHED: Final = 8  # items weighed at a time: that takes far less than a slice of work
+_MOST_BUSY: Final = 128  # tasks that count as load of the processor; others wait for a server
 _PATIENCE_SECONDS: Final = 1.0  # for which items wait for room in an exporter's queue
 _CLOSE_SECONDS: Final = 0.5  # for which the handler may close its connections
 _LAST_TURNS: Final = 16  # turns of the event loop before its tasks are cancelled
@@ -62,8 +62,8 @@ _SMALL_PER_CAPACITY: Final = 8
 """Number of places for small items for each place for a large item."""
 _NOVELTY: Final = 1 / 32
 """Weight of the newest item in the mean size, which is assumed for items that are not weighed yet."""
-_WAITING_SHARE: Final = 0.75
-"""Share of the bytes, from 0 to 1, that items waiting for a judge may take; the rest is for new items."""
+_JUDGING_SHARE: Final = 0.75
+"""Share of the bytes, from 0 to 1, that items in judging may take; the rest is for new items."""
 
 
 class Throttle:
@@ -87,9 +87,9 @@ class Throttle:
         """Begin a new slice of work after the thread has slept outside the throttle."""
         self._slice_began = monotonic()
 
-    def set_load(self, waiting: int) -> None:
-        """Set the length of the thread's sleeps: the more items wait, the shorter the sleeps."""
-        self._pause = max(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS * _FEW / max(_FEW, waiting))
+    def set_load(self, queued: int) -> None:
+        """Set the length of the thread's sleeps: the more items are queued, the shorter the sleeps."""
+        self._pause = max(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS * _FEW / max(_FEW, queued))
 
     def yield_interpreter(self) -> None:
         """Sleep for a moment if the current slice of work is over, so that other threads get the Python interpreter."""
@@ -143,24 +143,27 @@ def _resume_in_task(
 class AdmissionControl:
     """Admission control of a bounded queue, which counts items and bytes and decides whether another item fits.
 
+    An admitted item has one place of three kinds until it is freed: that of a small item, of a large one, or of one in
+    judging. A large item moves to a place in judging when it begins to wait for a judge, which may take long, and so
+    makes room for the next item in the queue.
+
     Weighing an item takes time that a request thread should not spend: until an item is weighed, it counts as much as
-    others did on average. An item is "waiting" here while it waits for a judge. Changes need a lock; the properties and
-    `full` do not.
+    others did on average. Changes need the lock of the worker; the properties and `full` do not.
 
     Args:
-        capacity: most items; beside them eight times as many small ones, and as many that wait for a judge.
-        most_bytes: most bytes of all items; three quarters of it for those that wait for a judge.
+        capacity: most large items; beside them eight times as many small ones, and as many in judging.
+        most_bytes: most bytes of all items; three quarters of it for those in judging.
     """
 
     def __init__(self, capacity: int, most_bytes: int) -> None:
         self._capacity, self._most_bytes = capacity, most_bytes
-        self._large = self._small = self._waiting = 0
-        self._bytes = self._waiting_bytes = self._typical = 0.0
+        self._large = self._small = self._judging = 0
+        self._bytes = self._judging_bytes = self._typical = 0.0
 
     @property
-    def taken(self) -> int:
-        """Number of admitted items that are queued, being handled or waiting for a judge."""
-        return self._large + self._small + self._waiting
+    def admitted(self) -> int:
+        """Number of admitted items that are not freed yet: those that are queued or in flight."""
+        return self._large + self._small + self._judging
 
     @property
     def half_full(self) -> bool:
@@ -189,9 +192,9 @@ class AdmissionControl:
         return self._bytes + unweighed * self._typical > self._most_bytes
 
     def has_room_for_judging(self, unweighed: int) -> bool:
-        """Return whether an item of mean size fits into the queue, now and while the item waits for a judge."""
-        heavy = self._bytes + (unweighed + 1) * self._typical > self._most_bytes * _WAITING_SHARE
-        return self._large + self._waiting < self._capacity and not heavy
+        """Return whether an item of mean size fits into the queue, and finds a place in judging later."""
+        heavy = self._bytes + (unweighed + 1) * self._typical > self._most_bytes * _JUDGING_SHARE
+        return self._large + self._judging < self._capacity and not heavy
 
     def admit(self, small: bool, unweighed: int) -> bool:
         """Admit an item to the queue if there is room, and return whether it was admitted."""
@@ -221,30 +224,30 @@ class AdmissionControl:
         """Add *more* bytes to the measured size of an admitted item that has grown since."""
         self._bytes += more
 
-    def move_to_waiting(self, weight: int) -> bool:
-        """Move a large item from the queue's places to the places for items that wait for a judge.
+    def move_to_judging(self, weight: int) -> bool:
+        """Move a large item from its place to one in judging.
 
         Returns:
             False if none of these places is free; the item then keeps its old place.
         """
-        bytes_ = self._waiting_bytes + weight
-        room = self._waiting < self._capacity and bytes_ <= self._most_bytes * _WAITING_SHARE
+        bytes_ = self._judging_bytes + weight
+        room = self._judging < self._capacity and bytes_ <= self._most_bytes * _JUDGING_SHARE
         if room:
-            self._large, self._waiting, self._waiting_bytes = self._large - 1, self._waiting + 1, bytes_
+            self._large, self._judging, self._judging_bytes = self._large - 1, self._judging + 1, bytes_
         return room
 
-    def free(self, small: bool, weight: int = 0, *, waiting: bool = False) -> None:
+    def free(self, small: bool, weight: int = 0, *, judging: bool = False) -> None:
         """Free the place of an item that has been handled or removed from the queue.
 
         Args:
             small: whether it was admitted as a small item.
             weight: its measured size in bytes; 0 if it was not measured.
-            waiting: whether it has a place among the items that wait for a judge.
+            judging: whether it has a place in judging.
         """
         self._bytes -= weight
-        if waiting:
-            self._waiting -= 1
-            self._waiting_bytes -= weight
+        if judging:
+            self._judging -= 1
+            self._judging_bytes -= weight
         elif small:
             self._small -= 1
         else:
@@ -290,13 +293,13 @@ class Handler(Protocol[T_contra]):
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
-    """Item that the worker has taken from its queue, with its size in bytes."""
+    """Item that is weighed or in flight, with its size in bytes."""
 
     item: T
     small: bool
     weight: int
-    waiting: bool = False
-    """Whether the item has a place among those that wait for a judge."""
+    is_judging: bool = False
+    """Whether the item, in flight, has a place in judging."""
 
 
 _handled: ContextVar[_Entry[Any]] = ContextVar("ragtrace_handled")
@@ -308,12 +311,21 @@ class Worker(Generic[T]):
 
     Items that await something (a judge's reply) do so concurrently.
 
+    An item that was offered and not refused is queued, then in flight until its coroutine has ended. Queued items are
+    unweighed, then weighed (with the weight 0 until it is measured); those in flight may be in judging. Whenever the
+    lock is free, and until `stop` has taken the queued items out,
+
+        size = unweighed + weighed + in flight = large + small + judging (the places that `AdmissionControl` counts),
+
+    and the bytes that it counts are the weights of the weighed items and of those in flight. A request thread changes
+    these counts in `offer` alone, and reads them without the lock, as estimates.
+
     Args:
         handler: handles the items.
-        capacity: most large items that are queued or being handled; further ones are refused. Besides, eight times as
-            many small items, and as many items that wait for a judge.
-        most_bytes: most bytes of the items that are queued or being handled. Items not weighed yet count as others do
-            on average.
+        capacity: most large items that are queued, or in flight and not in judging; further ones are refused. Besides,
+            eight times as many small items, and as many items in judging.
+        most_bytes: most bytes of the items that are queued or in flight. Items not weighed yet count as others do on
+            average.
         patience: seconds for which the worker stops handling items while `handler.remaining_capacity` returns 0. After
             them, or when the queue is half full, it goes on: an exporter may then lose spans, but no item is lost.
     """
@@ -322,17 +334,17 @@ class Worker(Generic[T]):
         self, handler: Handler[T], *, capacity: int, most_bytes: int = 1 << 62, patience: float = _PATIENCE_SECONDS
     ) -> None:
         self._handler, self._capacity, self._most_bytes, self._patience = handler, capacity, most_bytes, patience
-        self.throttle = Throttle(lambda: self._waiting > 0 and monotonic() < self._hurried_until)
+        self.throttle = Throttle(lambda: self._idle_waiters > 0 and monotonic() < self._hurried_until)
         # Re-entrant: the garbage collector may end a stream, and so its call, while this thread holds the lock.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._items: deque[tuple[T, bool]] = deque()
-        self._taken: deque[_Entry[T]] = deque()
-        self._in_hand: dict[int, _Entry[T]] = {}
+        self._unweighed: deque[tuple[T, bool]] = deque()
+        self._weighed: deque[_Entry[T]] = deque()
+        self._in_flight: dict[int, _Entry[T]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}  # oldest first
         self._urgent: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
         self._admission = AdmissionControl(self._capacity, self._most_bytes)
-        self._waiting, self._hurried_until = 0, 0.0  # threads in `wait_idle`, and when to stop hurrying for them
+        self._idle_waiters, self._hurried_until = 0, 0.0  # threads in `wait_idle`, and when to stop hurrying for them
         self._closed = self._over = self._asleep = self._is_cut_short = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -346,31 +358,31 @@ class Worker(Generic[T]):
         Nothing else of that worker is let go: the deletion of a running task or of an event loop, whose epoll both
         processes share, would harm.
         """
-        self._items.clear()
-        self._taken.clear()
+        self._unweighed.clear()
+        self._weighed.clear()
 
     @property
     def size(self) -> int:
-        """Number of large and small items that are queued or being handled."""
-        return self._admission.taken
+        """Number of items, large and small, that are queued or in flight."""
+        return self._admission.admitted
 
     @property
     def full(self) -> bool:
         """Whether the queue would refuse every item, large or small, as estimated without a lock."""
-        return self._admission.full(len(self._items))
+        return self._admission.full(len(self._unweighed))
 
     @property
     def full_of_small(self) -> bool:
         """Whether the queue would refuse a small item, such as a span to write, as estimated without a lock."""
-        return self._admission.full_of_small(len(self._items))
+        return self._admission.full_of_small(len(self._unweighed))
 
     @property
     def has_room_for_judging(self) -> bool:
-        """Whether an item of mean size fits into the queue, now and while the item waits for a judge.
+        """Whether an item of mean size fits into the queue, and finds a place in judging later.
 
         This is an estimate without a lock.
         """
-        return self._admission.has_room_for_judging(len(self._items))
+        return self._admission.has_room_for_judging(len(self._unweighed))
 
     @property
     def is_current_thread(self) -> bool:
@@ -395,12 +407,12 @@ class Worker(Generic[T]):
             small: whether it takes little memory and work, unlike a call to be scored; there is room for more of these.
         """
         with self._lock:
-            if self._closed or not self._admission.admit(small, len(self._items)):
+            if self._closed or not self._admission.admit(small, len(self._unweighed)):
                 return False
             if self._thread is None and not self._start():
                 self._admission.free(small)
                 return False
-            self._items.append((item, small))
+            self._unweighed.append((item, small))
             if self._asleep:
                 self._wake_up()
             return True
@@ -437,7 +449,7 @@ class Worker(Generic[T]):
             return self.size == 0
         deadline = monotonic() + timeout
         with self._changed:
-            self._waiting += 1
+            self._idle_waiters += 1
             try:
                 while self.size:
                     self._wake_up()
@@ -448,7 +460,7 @@ class Worker(Generic[T]):
                     self._changed.wait(min(left, _TICK_SECONDS))
                 return True
             finally:
-                self._waiting -= 1
+                self._idle_waiters -= 1
 
     def cut_short(self) -> None:
         """Make a `stop` in progress end without waiting for unfinished items."""
@@ -472,9 +484,9 @@ class Worker(Generic[T]):
         self.wait_idle(timeout, reserved)
         with self._lock:
             self._over = True
-            lost = [*self._taken, *(_Entry(item, small, 0) for item, small in self._items)]
-            self._taken.clear()
-            self._items.clear()
+            lost = [*self._weighed, *(_Entry(item, small, 0) for item, small in self._unweighed)]
+            self._weighed.clear()
+            self._unweighed.clear()
             for entry in lost:
                 self._admission.free(entry.small, entry.weight)
             self._wake_up()
@@ -482,7 +494,7 @@ class Worker(Generic[T]):
         if thread is not None and not self.is_current_thread:
             thread.join(grace)
         with self._lock:
-            stuck = [] if self.is_current_thread else [entry.item for entry in self._in_hand.values()]
+            stuck = [] if self.is_current_thread else [entry.item for entry in self._in_flight.values()]
             return [entry.item for entry in lost] + stuck
 
     def _wake_up(self) -> None:
@@ -530,7 +542,7 @@ class Worker(Generic[T]):
             self._run_tick()
             if self._over:
                 break
-            await self._sleep(loop, wake, busy=bool(self._taken) or monotonic() < busy_until)
+            await self._sleep(loop, wake, busy=bool(self._weighed) or monotonic() < busy_until)
         await self._cancel_tasks()
         closing = asyncio.ensure_future(self._handler.aclose())
         if not (await asyncio.wait({closing}, timeout=_CLOSE_SECONDS))[0]:
@@ -559,7 +571,7 @@ class Worker(Generic[T]):
             if self._urgent:
                 return
             wake.clear()
-            self._asleep = not busy and not self._items
+            self._asleep = not busy and not self._unweighed
             # An item that arrives just now, or while the thread is busy, wakes no thread: the alarm bounds the wait.
         alarm = loop.call_later(_GATHER_SECONDS if busy else _TICK_SECONDS, wake.set)
         await wake.wait()
@@ -592,17 +604,17 @@ class Worker(Generic[T]):
         until = monotonic() + (_ROUND_SECONDS if len(self._tasks) < _MANY_TASKS else _SHORT_ROUND_SECONDS)
         self._weigh_queued(until)
         room = handled = 0
-        while self._taken and not self._over and (handled == 0 or monotonic() < until):
+        while self._weighed and not self._over and (handled == 0 or monotonic() < until):
             room = room or self._remaining_capacity()
             if not room:
                 break
             room -= 1
             handled += 1
-            self.throttle.set_load(len(self._taken) + len(self._items) + min(len(self._tasks), _MOST_BUSY))
+            self.throttle.set_load(len(self._weighed) + len(self._unweighed) + min(len(self._tasks), _MOST_BUSY))
             self._handle_next()
             self.throttle.yield_interpreter()
         self.throttle.set_load(_MOST_BUSY)  # short sleeps while the tasks run, as each sleep delays all tasks
-        return handled > 0 or bool(self._items)
+        return handled > 0 or bool(self._unweighed)
 
     def _remaining_capacity(self) -> int:
         """Return how many queued items may be handled before the handler's capacity is checked again, or 0 to wait.
@@ -618,8 +630,8 @@ class Worker(Generic[T]):
             self._no_room_since = now
         return int(now - self._no_room_since > self._patience or self._admission.half_full)
 
-    def move_to_waiting(self) -> bool:
-        """Move the item in progress to the separate places for items that wait for a judge.
+    def move_to_judging(self) -> bool:
+        """Move the item in flight to a place in judging, as it begins to wait for a judge.
 
         Called by the coroutine that handles it.
 
@@ -628,15 +640,16 @@ class Worker(Generic[T]):
         """
         entry = _handled.get()
         with self._lock:
-            if not entry.waiting:
-                entry.waiting = self._admission.move_to_waiting(entry.weight)
-            return entry.waiting
+            if not entry.is_judging:
+                entry.is_judging = self._admission.move_to_judging(entry.weight)
+            return entry.is_judging
 
     def _weigh_queued(self, until: float) -> None:
-        while self._items and monotonic() < until:
+        while self._unweighed and monotonic() < until:
             with self._lock:  # once for several items: threads that offer items wait for this lock
-                entries = [_Entry(*self._items.popleft(), 0) for _ in range(min(_MOST_TAKEN, len(self._items)))]
-                self._taken.extend(entries)
+                most = min(_MOST_WEIGHED, len(self._unweighed))
+                entries = [_Entry(*self._unweighed.popleft(), 0) for _ in range(most)]
+                self._weighed.extend(entries)
             weights = [self._weight_of(entry.item) for entry in entries]
             with self._lock:
                 if self._over:
@@ -659,10 +672,10 @@ class Worker(Generic[T]):
     def _handle_next(self) -> None:
         """Begin to handle the next queued item, and continue it in a task if its coroutine has to wait."""
         with self._lock:
-            if not self._taken:
+            if not self._weighed:
                 return
-            entry = self._taken.popleft()
-            self._in_hand[id(entry)] = entry
+            entry = self._weighed.popleft()
+            self._in_flight[id(entry)] = entry
         # A call takes over the texts of its steps that were handled since it was weighed.
         if not entry.small and not self._reweigh(entry):
             return
@@ -685,7 +698,7 @@ class Worker(Generic[T]):
         task.add_done_callback(self._tasks.pop)
 
     def _reweigh(self, entry: _Entry[T]) -> bool:
-        """Measure the size of an item in hand again.
+        """Measure the size of an item that has just come in flight again.
 
         Return False if the worker was stopped meanwhile: `stop` gives the item back, so that it must not be handled.
         """
@@ -710,9 +723,9 @@ class Worker(Generic[T]):
 
     def _end(self, entry: _Entry[T]) -> None:
         with self._lock:
-            del self._in_hand[id(entry)]
-            self._admission.free(entry.small, entry.weight, waiting=entry.waiting)
-            if self._waiting and not self.size:
+            del self._in_flight[id(entry)]
+            self._admission.free(entry.small, entry.weight, judging=entry.is_judging)
+            if self._idle_waiters and not self.size:
                 self._changed.notify_all()
 
     def _run_tick(self) -> None:

@@ -148,7 +148,7 @@ for generation in range(4):
     assert judge.begun.wait(WAIT_S)
     for _ in range(3):
         ask("queued")
-    parents_steps += [weakref.ref(item.step) for item, _ in current_runtime.current().worker._items]
+    parents_steps += [weakref.ref(item.step) for item, _ in current_runtime.current().worker._unweighed]
     if generation == 3 or not fork():
         judge.open()
         ended = ragtrace.shutdown(WAIT_S)

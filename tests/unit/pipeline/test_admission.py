@@ -62,12 +62,12 @@ def test_items_that_wait_for_a_judge_have_places_of_their_own() -> None:
     for _ in range(2):
         assert admission.admit(False, 0)
         admission.weigh(300, 300)
-        assert admission.move_to_waiting(300)
+        assert admission.move_to_judging(300)
     assert admission.admit(False, 0)
     admission.weigh(200, 200)
-    assert not admission.move_to_waiting(200)
+    assert not admission.move_to_judging(200)
     assert admission.admit(False, 0)
-    assert admission.taken == 4
+    assert admission.admitted == 4
 
 
 def test_bytes_that_wait_for_a_judge_are_bounded() -> None:
@@ -75,10 +75,10 @@ def test_bytes_that_wait_for_a_judge_are_bounded() -> None:
     admission = AdmissionControl(10, 1_000)
     admission.admit(False, 0)
     admission.weigh(700, 700)
-    assert admission.move_to_waiting(700)
+    assert admission.move_to_judging(700)
     admission.admit(False, 0)
     admission.weigh(100, 100)
-    assert not admission.move_to_waiting(100)
-    admission.free(False, 700, waiting=True)
-    assert admission.move_to_waiting(100)
-    assert (admission.taken, admission.bytes) == (1, 100)
+    assert not admission.move_to_judging(100)
+    admission.free(False, 700, judging=True)
+    assert admission.move_to_judging(100)
+    assert (admission.admitted, admission.bytes) == (1, 100)

@@ -601,7 +601,7 @@ def test_what_waits_for_a_judge_does_not_take_the_place_of_the_next(make: Make) 
     done = asyncio.Event()
 
     async def handle(item: int) -> None:
-        moved.append(worker.move_to_waiting())
+        moved.append(worker.move_to_judging())
         await done.wait()
 
     worker = make(handle, capacity=2)
