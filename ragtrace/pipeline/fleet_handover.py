@@ -55,8 +55,8 @@ class FleetHandover:
             add = partial(self._spooling.add, [work], [unscored], _SPOOL_SECONDS)
             await asyncio.get_running_loop().run_in_executor(None, add)
             if work.is_spooled:
-                work.dropped = "spooled"
-                self._outcomes.count(work, FLEET, "dropped", work.dropped, probability=probability)
+                work.dropped_in_handling = "spooled"
+                self._outcomes.count(work, FLEET, "dropped", "spooled", probability=probability)
                 return
             # Not spoolable, the call waits for the broker: the result is never "away" again.
             result = await self._publisher.publish(CallMessage.of(unscored), spoolable=False)
@@ -64,8 +64,8 @@ class FleetHandover:
             work.published = self._outcomes.count(work, FLEET, "handed_over", probability=probability)
             return
         self._publisher.count_unjudged(call.workflow)
-        work.dropped = result  # "too_large"
-        self._outcomes.count(work, FLEET, "dropped", work.dropped, probability=probability)
+        work.dropped_in_handling = result  # "too_large"
+        self._outcomes.count(work, FLEET, "dropped", result, probability=probability)
         faults.warn_once(
             "dropped: too large for the fleet",
             "the texts of a call are too large for the queue of the fleet (4 MiB), and it is counted as dropped "

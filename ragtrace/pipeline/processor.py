@@ -34,6 +34,7 @@ stream, and that of a gateway's server. A shutdown that is called on the worker'
 | items and counts in `Worker` | the worker's lock |
 | counts in `Ledger`, and removal from `pending_evaluators` with them | the ledger's lock |
 | removal from `pending_evaluators` by a shutdown | no lock: removing one id from a set is atomic |
+| `CallItem.dropped` | no lock: it is made of two reasons with one writer each |
 | `RecentOutcomes` | no lock: appending to a deque is atomic |
 | turns in `Conversations` | its lock |
 | claims of `Spooling` | its lock, held by one thread that queues calls of the file |
@@ -216,10 +217,12 @@ class CallProcessor:
         """
         if isinstance(item, Job):
             return
-        item.dropped = reason
-        if isinstance(item, CallItem):  # the texts of a step stay with its call, which may still be scored
-            self._outcomes.count_pending(item, "dropped", reason)
-            item.step.clear_texts()
+        if isinstance(item, StepItem):  # the texts of a step stay with its call, which may still be scored
+            item.dropped = reason
+            return
+        item.dropped_in_handling = reason
+        self._outcomes.count_pending(item, "dropped", reason)
+        item.step.clear_texts()
 
     def remaining_capacity(self) -> int:
         """Return how many queued items the worker may handle before it must check the export queues for room."""
@@ -370,9 +373,10 @@ class CallProcessor:
 
         def send() -> None:
             self.worker.throttle.yield_interpreter()
-            shown = _status_of_dropped(work.dropped, evaluations) if work.dropped else status
+            dropped = work.dropped  # read once, as a shutdown may write it meanwhile
+            shown = _status_of_dropped(dropped, evaluations) if dropped else status
             self._score_sender.send(
-                work.step, call, evaluations, holding, shown, decision, work.n_sent_early, reason=work.dropped
+                work.step, call, evaluations, holding, shown, decision, work.n_sent_early, reason=dropped
             )
 
         await run_scoring(evaluate_call, cancelled=keep_or_drop, failed=fail, send=send)
@@ -486,8 +490,8 @@ class CallProcessor:
 
     def _drop_as_queue_full(self, work: CallItem, judge: str, decision: SamplingDecision) -> None:
         """Count a sampled RAG call as dropped instead of judging it, because too many calls wait for the judge."""
-        work.dropped = "queue_full"
-        self._outcomes.count(work, judge, "dropped", work.dropped, probability=decision.probability)
+        work.dropped_in_handling = "queue_full"
+        self._outcomes.count(work, judge, "dropped", "queue_full", probability=decision.probability)
         faults.warn_once(
             "dropped: the judge's queue is full",
             "calls come faster than the judge %r answers, and no more can wait for it: they have the scores of the "

@@ -76,7 +76,7 @@ class ShutdownSpooling:
         ends: dict[CallItem, tuple[Outcome, str]] = {}
         undecided: set[object] = set()
         for work in claimed:
-            work.dropped = work.dropped or ("spooled" if self._spooling is not None else "shutdown")
+            work.dropped_at_shutdown = work.dropped or ("spooled" if self._spooling is not None else "shutdown")
         if (spooling := self._spooling) is not None:
             until = budget.until_stored()
             store = partial(self._store, spooling, claimed, ends, until)
@@ -104,7 +104,8 @@ class ShutdownSpooling:
             # A call that was read from the spool file is still in it.
             is_in_file = work.is_spooled or work.spool_row is not None
             final[work] = outcome, reason = ("dropped", "spooled") if is_in_file else ends.get(work, lost)
-            work.dropped = reason if outcome == "dropped" else work.dropped
+            if outcome == "dropped":
+                work.dropped_at_shutdown = reason
         self._outcomes.count_claimed(claimed, final)
 
     def _store(

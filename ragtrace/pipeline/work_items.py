@@ -28,7 +28,7 @@ class StepItem:
     builder: CallBuilder | None = None
     """Builder of the RAG call that the step is part of; None for a retrieval outside any call."""
     dropped: str = ""
-    """Reason why the span gets no content, or empty."""
+    """Reason why the span gets no content, or empty; written by the thread that has the item."""
 
     @property
     def bytes(self) -> int:
@@ -45,12 +45,16 @@ class CallItem:
     """Builder of the call; None for a call that another process has traced."""
     pending_evaluators: set[str] = field(default_factory=set[str])
     """Ids of the evaluators without an outcome for this call in the ledger yet."""
-    dropped: str = ""
-    """Reason why evaluators do not score the call, or empty; a span that is not written yet then gets no content.
-
-    A call that is stored in the spool file counts as dropped, too, with the reason "spooled": every call that this
-    process was offered ends here with one outcome, and the process that claims it counts it as offered again.
-    """
+    # Two reasons with one writer each, as a shutdown may drop a call while the worker's thread drops it, too: for an
+    # evaluator, the one that takes it out of `pending_evaluators` first counts. With one reason, a worker's thread that
+    # was stopped between its look and its write would have replaced what a shutdown has counted, and the span would say
+    # something else than the counts.
+    dropped_in_handling: str = ""
+    """Reason why the queue, the worker or the fleet did not take the call, or empty; written by the thread that has the
+    item: the one that offers it, then the worker's."""
+    dropped_at_shutdown: str = ""
+    """Reason why a shutdown dropped the call for an evaluator, or empty; written by threads of the shutdown alone, one
+    after the other, once it has claimed the evaluator. It outweighs `dropped_in_handling`."""
     n_sent_early: int = 0
     """Number of evaluations whose events and metrics were sent before the judge was asked."""
     call: RagCall | None = None
@@ -68,6 +72,15 @@ class CallItem:
     """
     is_spooled: bool = False
     """Whether this process has stored the call in the spool file."""
+
+    @property
+    def dropped(self) -> str:
+        """Reason why evaluators do not score the call, or empty; a span that is not written yet then gets no content.
+
+        A call that is stored in the spool file counts as dropped, too, with the reason "spooled": every call that this
+        process was offered ends here with one outcome, and the process that claims it counts it as offered again.
+        """
+        return self.dropped_at_shutdown or self.dropped_in_handling
 
     @classmethod
     def from_spooled(cls, claimed: ClaimedCall) -> CallItem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from opentelemetry.trace import SpanContext
 import ragtrace
 from ragtrace.core import semconv
 from ragtrace.core.labels import Claim
+from ragtrace.core.step import Step
 from ragtrace.core.unscored_call import UnscoredCall
+from ragtrace.pipeline.shutdown import ShutdownBudget
+from ragtrace.pipeline.work_items import CallItem
 from ragtrace.runtime.current_runtime import current
 from ragtrace.testing import FakeJudge
 from tests.support.watched import WAIT_S, watch
@@ -58,3 +62,40 @@ def test_a_judgement_of_a_worker_that_is_not_sent_is_paid_for(
     assert found == [status]
     (point,) = captured.metrics()[semconv.METRIC_JUDGE_COST].data_points
     assert point.value == cost
+
+
+def test_what_a_shutdown_has_counted_is_what_the_call_says() -> None:
+    """Also if the worker's thread, which was about to drop the call for another reason, goes on afterwards."""
+    watch(judge=FakeJudge(PAID))
+    runtime = current()
+    assert runtime is not None
+    assert runtime.ledger.count_offered(("fake",), "")
+    item = CallItem(Step(), pending_evaluators={"fake"})
+    runtime.processor.store_or_drop([item], ShutdownBudget(WAIT_S))
+    runtime.processor.reject(item)
+    assert (item.dropped, ragtrace.stats().dropped) == ("shutdown", {"shutdown": 1})
+
+
+def test_a_call_that_two_threads_drop_has_the_reason_that_is_counted() -> None:
+    """Whichever of a shutdown and the worker's thread is first, for every call."""
+    watch(judge=FakeJudge(PAID))
+    runtime = current()
+    assert runtime is not None
+    items = [CallItem(Step(), pending_evaluators={"fake"}) for _ in range(2_000)]
+    for _ in items:
+        assert runtime.ledger.count_offered(("fake",), "")
+    begun = threading.Barrier(2)
+
+    def reject_all() -> None:
+        begun.wait(WAIT_S)
+        for item in reversed(items):
+            runtime.processor.reject(item)
+
+    worker = threading.Thread(target=reject_all)
+    worker.start()
+    begun.wait(WAIT_S)
+    for at in range(0, len(items), 10):
+        runtime.processor.store_or_drop(items[at : at + 10], ShutdownBudget(WAIT_S))
+    worker.join(WAIT_S)
+    assert Counter(item.dropped for item in items) == ragtrace.stats().dropped
+    assert ragtrace.stats().pending == 0
