@@ -225,7 +225,7 @@ def _observing_proxy(call: Invocation, result: Any) -> Any:
     driver: Any = None
     if kind is _COROUTINE:
         driver = _drive_awaitable(call, result)
-    elif kind is _GENERATOR and result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
+    elif is_awaitable_generator(result):
         driver = _finishing(call, result)
     elif kind is _GENERATOR or kind is _ASYNC_GENERATOR:
         call.is_stream = True
@@ -252,10 +252,22 @@ def _observing_proxy(call: Invocation, result: Any) -> Any:
     return None
 
 
+def is_awaitable_generator(result: Any) -> bool:
+    """Return whether *result* is a generator that is awaited like a coroutine (`types.coroutine`), and no stream."""
+    kind = _class_of(result)
+    return kind is _GENERATOR and bool(result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE)
+
+
 @types.coroutine
 def _finishing(call: Invocation, source: Any) -> Generator[Any, Any, Any]:
     """Wrap a generator-based awaitable (`types.coroutine`) so that *call* ends with its result."""
-    return (yield from _drive_awaitable(call, source).__await__())
+    call.begin()
+    return (yield from _drive_awaitable(call, _await_generator(source)).__await__())
+
+
+async def _await_generator(source: Any) -> Any:
+    # `await` takes a generator-based awaitable, which has no `__await__` that a driver could call.
+    return await source
 
 
 def _on_future(call: Invocation, future: Any) -> None:

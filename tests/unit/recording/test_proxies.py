@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import io
-import itertools
-import sqlite3
-import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Any
@@ -22,6 +18,7 @@ from opentelemetry.trace import StatusCode
 import ragtrace
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured
+from tests.functions import ITERATORS, UNTOUCHED, Lines
 from tests.support.passed import WORDS, seen, span_of
 from tests.support.watched import WAIT_S
 
@@ -38,42 +35,16 @@ def captured() -> Iterator[Captured]:
 # --- iterators -------------------------------------------------------------------------------------------------------
 
 
-class Lines:
-    """A user's own iterator, with a method and a close."""
-
-    def __init__(self) -> None:
-        self.words, self.closed = iter(WORDS), False
-
-    def __iter__(self) -> Lines:
-        return self
-
-    def __next__(self) -> str:
-        return next(self.words)
-
-    def close(self) -> str:
-        self.closed = True
-        return "closed"
-
-
-ITERATORS: dict[str, Callable[[], Any]] = {
-    "map": lambda: map(str, WORDS),
-    "filter": lambda: filter(None, WORDS),
-    "iter(list)": lambda: iter(list(WORDS)),
-    "itertools.chain": lambda: itertools.chain(WORDS[:2], WORDS[2:]),
-    "a class": Lines,
-}
-
-
 @pytest.mark.parametrize("make", ITERATORS.values(), ids=ITERATORS.keys())
-def test_an_iterator_is_passed_on_and_observed(captured: Captured, make: Callable[[], Any]) -> None:
+def test_an_iterator_is_passed_on_and_observed(captured: Captured, make: Callable[[Sequence[str]], Any]) -> None:
     """It passes for its type, and its pieces are the answer."""
 
     @ragtrace.generate
     def words(question: str) -> Any:
-        return make()
+        return make(WORDS)
 
     found = words("How high is it?")
-    assert isinstance(found, type(make()))
+    assert isinstance(found, type(make(WORDS)))
     assert iter(found) is found
     assert list(found) == list(WORDS)
     assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
@@ -95,7 +66,7 @@ def test_an_iterator_that_is_dropped_was_abandoned(captured: Captured) -> None:
 
 def test_the_methods_of_an_iterator_are_its_own(captured: Captured) -> None:
     """With their results and effects; closing ends the call."""
-    made = Lines()
+    made = Lines(WORDS)
 
     @ragtrace.generate
     def words(question: str) -> Lines:
@@ -219,20 +190,6 @@ def test_an_iterator_that_fails_ends_as_an_error(captured: Captured) -> None:
     with pytest.raises(LookupError, match="The"):
         list(words("How high is it?"))
     assert (span_of(captured).attributes or {})["error.type"] == "LookupError"
-
-
-UNTOUCHED: dict[str, Callable[[], Any]] = {
-    "an open file": tempfile.TemporaryFile,
-    "a text file in memory": lambda: io.StringIO("text"),
-    "a file in memory": lambda: io.BytesIO(b"text"),
-    "a cursor": lambda: sqlite3.connect(":memory:").cursor(),
-    "a range": lambda: range(3),
-    "bytes": lambda: b"text",
-    "a class": lambda: dict,
-    "a function": lambda: len,
-    "an exception": lambda: ValueError("x"),
-    "a lock": threading.Lock,
-}
 
 
 @pytest.mark.parametrize("make", UNTOUCHED.values(), ids=UNTOUCHED.keys())
