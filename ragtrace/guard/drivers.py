@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterator
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
+from ragtrace.capture.fields import shape_of
 from ragtrace.core.errors import SettingsError
 from ragtrace.guard.guarded_call import RETRY, AnswerCheck, GuardRuntime, HeldRecorder, ShadowCheck, ShadowRecorder
 from ragtrace.guard.guards import GuardedFunction
 from ragtrace.guard.settings import Guard
 from ragtrace.guard.streams import HeldStream, held_stream
-from ragtrace.recording.drivers import called_function, driver_of
+from ragtrace.recording.drivers import called_function, driver_of, is_awaitable_generator
 from ragtrace.recording.recorder import StepSpec
 from ragtrace.system.faults import faults
 
 _COROUTINE: Any = types.CoroutineType
-_TEXTS: Final = (str, object, Any, inspect.Signature.empty)
+_TEXTS: Final = (str, object, Any)
 """Annotations of a function that may return a text."""
+_STREAMS: Final = (Iterator, Generator, AsyncIterator, AsyncIterable, AsyncGenerator)
+"""Annotations of a function that returns a stream. Not `Iterable`, as a list is one."""
+_FUTURES: Final = (asyncio.Future, Future)
 
 
 class GuardDriver:
@@ -43,14 +49,7 @@ class GuardDriver:
             )
         inner = called_function(function)
         if guard.action != "shadow":
-            if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-                if guard.stream is None:
-                    raise SettingsError(
-                        f"{spec.workflow!r} streams its answer, and the guard does not say when the pieces may leave; "
-                        "give stream='after', 'sentence' or 'all', or action='shadow', which holds nothing back"
-                    )
-            elif guard.stream is None:
-                _check_returned(guard, spec, inner)
+            _check_kind(guard, spec, inner)
         self.function = GuardedFunction(guard, spec.workflow)
         self._spec, self._run = spec, driver_of(function)
         self._is_coroutine = inspect.iscoroutinefunction(inner)
@@ -85,6 +84,10 @@ class GuardDriver:
         # Of a plain function that calls a coroutine function.
         if type(result) is _COROUTINE and not recorder.step.ended:
             return _named_like(result, self._hold(runtime, recorder, lambda: result, again))
+        if is_awaitable_generator(result) and not recorder.step.ended:
+            return _named_like(result, _as_generator(self._hold(runtime, recorder, lambda: result, again)))
+        if recorder.step.error is not None:  # a future that has failed: there is no answer
+            return result
         check = self._answer_check(runtime, recorder, again)
         check.wait()
         result = check.apply(result, result)
@@ -131,24 +134,64 @@ def _named_like(named: Any, coroutine: Any) -> Any:
     return coroutine
 
 
-def _check_returned(guard: Guard, spec: StepSpec, function: Any) -> None:
-    """Check that the text of `fallback=` can take the place of what *function* returns, if that is annotated.
+@types.coroutine
+def _as_generator(coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Return *coroutine* as the generator-based awaitable that the undecorated function returns."""
+    return (yield from coroutine.__await__())
+
+
+def _check_kind(guard: Guard, spec: StepSpec, function: Any) -> None:
+    """Check that *guard* can hold back what *function* is known to return, and that its fallback can replace it.
+
+    Raises:
+        SettingsError: it cannot.
+    """
+    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    is_awaited = is_generator and bool(function.__code__.co_flags & inspect.CO_ITERABLE_COROUTINE)
+    returned = [] if is_awaited else _returned_types(function)
+    if guard.stream is None and ((is_generator and not is_awaited) or any(map(_is_stream, returned))):
+        raise SettingsError(
+            f"{spec.workflow!r} streams its answer, and the guard does not say when the pieces may leave; "
+            "give stream='after', 'sentence' or 'all', or action='shadow', which holds nothing back"
+        )
+    for kind in filter(inspect.isclass, returned):
+        if issubclass(kind, _FUTURES) or shape_of(kind).is_late:
+            raise SettingsError(
+                f"{spec.workflow!r} returns a {kind.__name__}, whose text comes after it has returned, and the "
+                "guard cannot hold that back; return the text or a generator of it, or give action='shadow', which "
+                "holds nothing back"
+            )
+    if guard.stream is None and isinstance(guard.fallback, str) and returned:
+        _check_fallback_text(spec, returned)
+
+
+def _returned_types(function: Any) -> list[Any]:
+    """Return the types that *function* may return by its annotation; empty: it says nothing."""
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:  # names that exist for type checkers only: what is returned is seen at run time
+        return []
+    if "return" not in hints:
+        return []
+    returned = hints["return"]
+    is_union = typing.get_origin(returned) in (typing.Union, types.UnionType)
+    found = typing.get_args(returned) if is_union else (returned,)
+    return [kind if isinstance(kind, typing.TypeVar) else typing.get_origin(kind) or kind for kind in found]
+
+
+def _is_stream(kind: Any) -> bool:
+    return kind in _STREAMS or (inspect.isclass(kind) and bool(shape_of(kind).stream))
+
+
+def _check_fallback_text(spec: StepSpec, returned: list[Any]) -> None:
+    """Check that the text of `fallback=` can take the place of what a function returns.
 
     Raises:
         SettingsError: it returns no text.
     """
-    if not isinstance(guard.fallback, str):
-        return
-    try:
-        returned = typing.get_type_hints(function).get("return", inspect.Signature.empty)
-    except Exception:  # names that exist for type checkers only: what is returned is seen at run time
-        return
-    is_union = typing.get_origin(returned) in (typing.Union, types.UnionType)
-    if any(each in _TEXTS for each in (typing.get_args(returned) if is_union else (returned,))):
-        return
-    if isinstance(returned, typing.TypeVar):
+    if any(each in _TEXTS or isinstance(each, typing.TypeVar) for each in returned):
         return
     raise SettingsError(
         f"fallback= of the guard of {spec.workflow!r} is a text, which cannot replace what the function returns, "
-        f"{returned!r}; give a function that takes the notice and returns one"
+        f"{' or '.join(map(str, returned))}; give a function that takes the notice and returns one"
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from sys import maxsize
@@ -26,7 +26,7 @@ from ragtrace.guard.guards import GuardedFunction
 from ragtrace.guard.outcomes import CHECKED, Check
 from ragtrace.judges.lexical.statements import sentences
 from ragtrace.recording.drivers import start_async_generator
-from ragtrace.recording.proxies import ObservedAsyncStream, ObservedStream, Proxy
+from ragtrace.recording.proxies import ObservedAsyncStream, ObservedEitherStream, ObservedStream, Proxy
 from ragtrace.system.faults import faults
 
 _NEVER: Final = maxsize
@@ -130,6 +130,7 @@ class HeldStream:
         """Whether a sentence has failed, so that no further piece may leave."""
         self._outcome: SentenceOutcome | None = None
         self._is_finished = self._counts_itself = False
+        self._is_left = False
 
     def add(self, piece: object) -> None:
         """Take up a piece that the source has given."""
@@ -238,12 +239,17 @@ class HeldStream:
             self._is_open = True
             yield from self.released()
 
+    def was_left(self) -> bool:
+        """Return whether the reader has left a held stream, so that it gets no piece and no exception any more."""
+        return self._is_left
+
     def leave(self) -> None:
         """Count a stream that its reader leaves before the end, while the source is still open."""
+        self._is_left = self._mode != "after"
+        self._held.clear()
         if self._is_finished or self._counts_itself:
             return
         self._is_finished = True
-        self._held.clear()
         outcome = self._sentences()
         if not outcome.has_verdict:
             outcome.add(Check("unscored", reason=self._recorder.unheld_reason(abandoned=True)))
@@ -257,7 +263,7 @@ def hold(held: HeldStream, source: Generator[Any, Any, Any]) -> Generator[Any, A
     is_thrown = False
     result: Any = None
     is_over = False
-    while not is_over:
+    while not (is_over or held.was_left()):
         try:
             held.add(resume())
         except StopIteration as stop:
@@ -265,6 +271,8 @@ def hold(held: HeldStream, source: Generator[Any, Any, Any]) -> Generator[Any, A
         except Exception:
             if not is_thrown:
                 yield from held.rest()
+            if held.was_left():
+                return None
             raise
         finally:
             resume, is_thrown = source.__next__, False
@@ -296,14 +304,14 @@ def hold(held: HeldStream, source: Generator[Any, Any, Any]) -> Generator[Any, A
                 break
             if sent is not None and not is_over:
                 resume = partial(source.send, sent)
-    return result
+    return None if held.was_left() else result
 
 
 async def hold_async(held: HeldStream, source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
     """Yield the pieces of the asynchronous generator *source*, each when the guard lets it leave."""
     resume: Callable[[], Awaitable[Any]] = partial(start_async_generator, source)
     is_thrown = is_over = False
-    while not is_over:
+    while not (is_over or held.was_left()):
         try:
             held.add(await resume())
         except StopAsyncIteration:
@@ -312,6 +320,8 @@ async def hold_async(held: HeldStream, source: AsyncGenerator[Any, Any]) -> Asyn
             if not is_thrown:
                 for piece in held.rest():
                     yield piece
+            if held.was_left():
+                return
             raise
         finally:
             resume, is_thrown = partial(source.asend, None), False
@@ -386,13 +396,13 @@ class HeldAsyncIterator(Proxy):
 
     def __init__(self, stream: Any, held: HeldStream) -> None:
         Proxy.__init__(self, stream)
-        self._self_held, self._self_pieces = held, hold_async(held, _async_pieces_of(stream))
+        self._self_held, self._self_apieces = held, hold_async(held, _async_pieces_of(stream))
 
     def __aiter__(self) -> Any:
         return self
 
     def __anext__(self) -> Any:
-        return self._self_pieces.__anext__()
+        return self._self_apieces.__anext__()
 
     async def __aenter__(self) -> Any:
         entered = await self.__wrapped__.__aenter__()
@@ -411,6 +421,19 @@ class HeldAsyncIterator(Proxy):
         return _leaving(self._self_held, self.__wrapped__.aclose)
 
 
+class HeldEitherIterator(HeldIterator, HeldAsyncIterator):
+    """Transparent proxy of a recorded iterator for both `for` and `async for` whose pieces a guard holds back.
+
+    Args:
+        stream: the recording proxy.
+        held: the pieces that are held back.
+    """
+
+    def __init__(self, stream: Any, held: HeldStream) -> None:
+        HeldIterator.__init__(self, stream, held)
+        self._self_apieces = hold_async(held, _async_pieces_of(stream))
+
+
 def _leaving(held: HeldStream, close: Any) -> Any:
     """Wrap a stream's `close` method so that to call it, and not only to look it up, leaves the held pieces."""
 
@@ -421,10 +444,11 @@ def _leaving(held: HeldStream, close: Any) -> Any:
     return leave
 
 
-def _pieces_of(stream: Any) -> Generator[Any, Any, None]:
+def _pieces_of(stream: Any) -> Generator[Any, Any, Any]:
     """Yield the pieces of an iterator, which is closed with the generator."""
+    pieces: Generator[Any, Any, Any] = stream  # any iterator, which may have a result as a generator does
     try:
-        yield from stream
+        return (yield from pieces)
     except GeneratorExit:
         close: Any = getattr(stream, "close", None)
         if callable(close):
@@ -445,6 +469,13 @@ async def _async_pieces_of(stream: Any) -> AsyncGenerator[Any, Any]:
         raise
 
 
+_HELD: Final[Mapping[type[Any], Callable[[Any, HeldStream], Any]]] = {
+    ObservedStream: HeldIterator,
+    ObservedAsyncStream: HeldAsyncIterator,
+    ObservedEitherStream: HeldEitherIterator,
+}
+
+
 def held_stream(result: Any, held: Callable[[], HeldStream]) -> Any:
     """Return the recorded stream *result* with its pieces held back, or None if it is no stream that can be held.
 
@@ -457,10 +488,8 @@ def held_stream(result: Any, held: Callable[[], HeldStream]) -> Any:
         stream: Any = hold(held(), result)
     elif kind is types.AsyncGeneratorType:
         stream = hold_async(held(), result)
-    elif kind is ObservedStream:
-        return HeldIterator(result, held())
-    elif kind is ObservedAsyncStream:
-        return HeldAsyncIterator(result, held())
+    elif kind in _HELD:
+        return _HELD[kind](result, held())
     elif holds_stream(result):
         inner = held_stream(result.response_gen, held)
         if inner is not None:

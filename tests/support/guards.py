@@ -61,13 +61,14 @@ class ReadingJudge(FakeJudge):
 
 
 def guard(action: str = "annotate", **options: Any) -> ragtrace.Guard:
-    """Guard that lets answers with a faithfulness below 0.75 fail."""
+    """Guard that lets answers fail whose faithfulness, or another metric, is below 0.75."""
     if action == "replace":
         options.setdefault("fallback", "no answer")
     if action == "retry":
         options.setdefault("idempotent", True)
     options.setdefault("budget_ms", WAIT_S * 1000)
-    return ragtrace.Guard("faithfulness", below=LEAST_FAITHFUL, action=action, **options)  # type: ignore[arg-type]
+    metric = options.pop("metric", "faithfulness")
+    return ragtrace.Guard(metric, below=LEAST_FAITHFUL, action=action, **options)  # type: ignore[arg-type]
 
 
 def watch(judge: ragtrace.judges.Judge, **settings: Any) -> Captured:

@@ -6,7 +6,8 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from types import CodeType
 from typing import Any
 
@@ -19,15 +20,17 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 import ragtrace
 from ragtrace import decorators
 from ragtrace.core.errors import JudgeError
+from ragtrace.core.types import Judgement
 from ragtrace.recording import drivers, recorder
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from ragtrace.types import GuardBlocked, GuardNotice
-from tests.functions import KINDS, KindOfFunction, Reader
+from tests.functions import KINDS, UNTOUCHED, Callables, KindOfFunction, Reader, plain
 from tests.support.guards import BAD, ORDER, HangingJudge, ReadingJudge, guard, outcome, tally, watch
 from tests.support.watched import GOOD, WAIT_S, search
 
 Ask = Callable[[str], Any]
+ABSTAINED = Judgement(answer_label="abstained")
 
 
 def make(kind: str, **options: Any) -> tuple[Ask, object]:
@@ -51,6 +54,10 @@ def make(kind: str, **options: Any) -> tuple[Ask, object]:
 
 async def _awaited(function: Any, question: str) -> Any:
     return await function(question)
+
+
+def each(kinds: Iterable[KindOfFunction]) -> Any:
+    return pytest.mark.parametrize("kind", list(kinds), ids=lambda kind: kind.name)
 
 
 each_kind = pytest.mark.parametrize("kind", ["sync", "async", "plain of coroutine"])
@@ -104,7 +111,7 @@ def test_shadow_never_changes_an_answer(kind: str, judged: str, on_error: str) -
     assert (told, tally().actions) == ([], {"none": 1})
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@each(KINDS)
 def test_a_shadow_guard_takes_every_kind_of_function(kind: KindOfFunction) -> None:
     """Streams, too: nothing is held, and what a reader sees is what it would see undecorated."""
     watch(FakeJudge(BAD))
@@ -121,32 +128,88 @@ def test_a_shadow_guard_takes_every_kind_of_function(kind: KindOfFunction) -> No
     assert tally().calls == 1
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.stream], ids=lambda kind: kind.name)
+@each(kind for kind in KINDS if kind.held and not kind.stream)
 @pytest.mark.parametrize("query", ["q", "boom", "interrupt"])
 def test_a_holding_guard_takes_every_kind_that_does_not_stream(kind: KindOfFunction, query: str) -> None:
     """Results and exceptions are those of the undecorated function; a call without an answer is not counted."""
     captured = watch(FakeJudge(GOOD))
     loop = asyncio.new_event_loop()
-    decorate = ragtrace.trace(name="guarded", guard=guard("raise"))
-    plain, guarded = kind.build(lambda function: function), kind.build(decorate)
-    expected, seen = Reader(kind, plain, query, loop), Reader(kind, guarded, query, loop)
+    decorate = ragtrace.trace(name="guarded", guard=guard("raise", metric="answered"))
+    bare, guarded = kind.build(lambda function: function), kind.build(decorate)
+    expected, seen = Reader(kind, bare, query, loop), Reader(kind, guarded, query, loop)
     loop.close()
     assert seen.log == expected.log
-    assert inspect.iscoroutinefunction(guarded) == inspect.iscoroutinefunction(plain)
-    assert inspect.signature(guarded) == inspect.signature(plain)
+    assert inspect.iscoroutinefunction(guarded) == inspect.iscoroutinefunction(bare)
+    assert inspect.signature(guarded) == inspect.signature(bare)
     assert ragtrace.flush()
     assert len(captured.roots()) == 1
-    assert tally().calls == (query == "q")
+    assert tally().verdicts == ({"pass": 1} if query == "q" else {})
 
 
-@pytest.mark.parametrize("kind", ["coroutine returning a generator", "coroutine returning an async generator"])
-def test_a_stream_that_a_function_turns_out_to_return_leaves_unchecked_and_counted(kind: str) -> None:
-    """What a coroutine function returns is not known before it is called."""
-    captured = watch(FakeJudge(BAD))
-    row = next(each for each in KINDS if each.name == kind)
+@each(kind for kind in KINDS if kind.held)
+def test_a_bad_answer_of_every_kind_is_blocked(kind: KindOfFunction) -> None:
+    """Nothing of it leaves, of a stream neither."""
+    watch(FakeJudge(ABSTAINED))
+    stream = "all" if kind.stream else None
     loop = asyncio.new_event_loop()
-    expected = Reader(row, row.build(lambda function: function), "q", loop)
-    seen = Reader(row, row.build(ragtrace.trace(name="guarded", guard=guard("raise"))), "q", loop)
+    ask = kind.build(ragtrace.trace(name="guarded", guard=guard("raise", metric="answered", stream=stream)))
+    reader = Reader(kind, ask, "q", loop)
+    if kind.stream:
+        reader.next()
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    assert reader.log[-1][1:3] == ("raised", GuardBlocked)
+    assert ragtrace.flush()
+    assert (tally().verdicts, tally().actions) == ({"fail": 1}, {"raised": 1})
+
+
+@each(kind for kind in KINDS if kind.asynchronous and not kind.stream)
+@pytest.mark.parametrize("query", ["hang", "q"])
+def test_cancelling_is_as_without_a_guard(kind: KindOfFunction, query: str) -> None:
+    """While the function works, which is no answer to count, and while its answer is checked."""
+    judge = HangingJudge()
+    watch(judge)
+    ask: Any = kind.build(ragtrace.trace(name="guarded", guard=guard("raise", metric="answered")))
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(_awaited(ask, query))
+        if query == "q":
+            await asyncio.to_thread(judge.asked.wait, WAIT_S)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    if query == "q":
+        judge.answer()
+    assert ragtrace.flush()
+    assert tally().verdicts == ({"unscored": 1} if query == "q" else {})
+    assert ragtrace.stats().pending == 0
+
+
+@each(kind for kind in KINDS if not kind.held)
+def test_a_kind_that_cannot_be_held_is_refused_at_decoration(kind: KindOfFunction) -> None:
+    """Where its annotation says so; the shadow holds nothing."""
+    for stream in (None, "after", "sentence", "all"):
+        with pytest.raises(ragtrace.SettingsError, match="whose text comes after it has returned"):
+            kind.build(ragtrace.trace(guard=guard("annotate", stream=stream)))
+    assert kind.build(ragtrace.trace(guard=guard("shadow")))
+
+
+@each(kind for kind in KINDS if kind.stream)
+def test_a_stream_without_a_word_on_its_pieces_is_refused_or_counted(kind: KindOfFunction) -> None:
+    """At decoration where the kind of function or its annotation tells; else it leaves and counts as unchecked."""
+    captured = watch(FakeJudge(BAD))
+    decorate = ragtrace.trace(name="guarded", guard=guard("raise"))
+    if kind.lazy or kind.name.startswith("coroutine"):
+        with pytest.raises(ragtrace.SettingsError, match="does not say when the pieces may leave"):
+            kind.build(decorate)
+        return
+    loop = asyncio.new_event_loop()
+    expected = Reader(kind, kind.build(lambda function: function), "q", loop)
+    seen = Reader(kind, kind.build(decorate), "q", loop)
     expected.drain()
     seen.drain()
     loop.run_until_complete(loop.shutdown_asyncgens())
@@ -155,6 +218,44 @@ def test_a_stream_that_a_function_turns_out_to_return_leaves_unchecked_and_count
     assert ragtrace.flush()
     assert outcome(captured.root().attributes) == ("unscored", "released", "not_held")
     assert tally().verdicts == {"unscored": 1}
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_future_that_nothing_announced_leaves_as_it_is(failed: bool) -> None:
+    """The very object: counted as unchecked while it has no result, and as no answer where it has failed."""
+    watch(FakeJudge(BAD))
+    future: Future[str] = Future()
+    if failed:
+        future.set_exception(LookupError("x"))
+    ask = ragtrace.trace(name="guarded", guard=guard("raise"))(lambda question: future)
+    assert ask("Where is Paris?") is future
+    if not failed:
+        future.set_result("In France.")
+    assert ragtrace.flush()
+    assert tally().actions == ({} if failed else {"released": 1})
+
+
+@pytest.mark.parametrize("what", UNTOUCHED)
+@pytest.mark.parametrize("stream", [None, "sentence", "all"])
+def test_what_is_no_text_leaves_as_it_is_and_never_passes(what: str, stream: str | None) -> None:
+    """The very object, usable as before, whose text nobody has read; bytes are a text."""
+    watch(FakeJudge(GOOD))
+    made = UNTOUCHED[what]()
+    ask = ragtrace.trace(name="guarded", guard=guard("raise", stream=stream, metric="answered"))(lambda question: made)
+    assert ask("Where is Paris?") is made
+    assert ragtrace.flush()
+    assert tally().verdicts == ({"pass": 1} if what == "bytes" else {"unscored": 1})
+    assert tally().calls == 1
+    for opened in (made, getattr(made, "connection", made)):
+        if hasattr(opened, "close"):
+            opened.close()
+
+
+@pytest.mark.parametrize("made", [Callables, property(plain), "a text"], ids=["class", "property", "text"])
+def test_what_is_no_function_is_refused_with_a_guard_too(made: Any) -> None:
+    """The message says what can be decorated instead."""
+    with pytest.raises(ragtrace.SettingsError, match="cannot decorate"):
+        ragtrace.trace(guard=guard("raise"))(made)
 
 
 @each_kind

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import openai
@@ -12,11 +13,11 @@ import pytest
 import ragtrace
 from ragtrace.testing import FakeJudge
 from ragtrace.types import GuardBlocked, GuardNotice
-from tests.functions import KINDS, KindOfFunction, Reader
+from tests.functions import ITERATORS, KINDS, EitherIterating, KindOfFunction, Lines, Reader
 from tests.support.completions import completions_server
 from tests.support.guards import HangingJudge, ReadingJudge, guard, outcome, tally, watch
 from tests.support.passed import WORDS
-from tests.support.watched import GOOD, search
+from tests.support.watched import GOOD, WAIT_S, search
 
 PIECES = ["Paris is ", "big. ", "It is on ", "Mars. Rome", " is old", "."]
 GOOD_PIECES = ["Paris is ", "big. ", "Rome", " is old", "."]
@@ -272,7 +273,7 @@ def test_a_stream_that_is_checked_afterwards_is_like_any_other(
     """Sending, throwing, closing and exceptions are those of the undecorated function, and the call is handed over."""
     captured = watch(FakeJudge(GOOD))
     loop = asyncio.new_event_loop()
-    decorate = ragtrace.trace(name="guarded", guard=guard("annotate", stream="after"))
+    decorate = ragtrace.trace(name="guarded", guard=guard("annotate", stream="after", metric="answered"))
     expected = Reader(kind, kind.build(lambda function: function), query, loop)
     seen = Reader(kind, kind.build(decorate), query, loop)
     play(expected)
@@ -283,6 +284,8 @@ def test_a_stream_that_is_checked_afterwards_is_like_any_other(
     del seen
     assert ragtrace.flush()
     assert len(captured.roots()) == 1
+    if query == "q" and play.__name__ == "normal":
+        assert tally().verdicts == {"pass": 1}
 
 
 @pytest.mark.parametrize("stream", ["sentence", "all"])
@@ -293,7 +296,7 @@ def test_a_held_stream_gives_what_the_function_gives(kind: KindOfFunction, strea
     """The same pieces in the same order, then the same exception or return value."""
     captured = watch(FakeJudge(GOOD))
     loop = asyncio.new_event_loop()
-    decorate = ragtrace.trace(name="guarded", guard=guard("raise", stream=stream))
+    decorate = ragtrace.trace(name="guarded", guard=guard("raise", stream=stream, metric="answered"))
     expected = Reader(kind, kind.build(lambda function: function), query, loop)
     seen = Reader(kind, kind.build(decorate), query, loop)
     plays()[play](expected)
@@ -304,6 +307,87 @@ def test_a_held_stream_gives_what_the_function_gives(kind: KindOfFunction, strea
     del seen
     assert ragtrace.flush()
     assert len(captured.roots()) == 1
+    if query == "q":  # a reader that asks for one piece gets it once all have passed
+        assert tally().verdicts == {"pass": 1}
+
+
+@pytest.mark.parametrize("stream", ["after", "sentence", "all"])
+@pytest.mark.parametrize("make", ITERATORS.values(), ids=ITERATORS.keys())
+def test_an_iterator_is_held_and_stays_one(make: Callable[[Sequence[str]], Any], stream: str) -> None:
+    """It passes for its type, and gives the same objects in the same order."""
+    watch(FakeJudge(GOOD))
+    decorate = ragtrace.trace(name="guarded", guard=guard("annotate", stream=stream, metric="answered"))
+    found = decorate(lambda question: make(GOOD_PIECES))("Where is Paris?")
+    assert isinstance(found, type(make(GOOD_PIECES)))
+    assert iter(found) is found
+    assert list(map(id, found)) == list(map(id, make(GOOD_PIECES)))
+    assert tally().verdicts == {"pass": 1}
+
+
+@pytest.mark.parametrize("stream", ["after", "sentence", "all"])
+def test_a_held_stream_that_was_closed_gives_nothing_any_more(stream: str) -> None:
+    """Also one of a class whose `close` ends nothing, as they would leave unchecked; what is not held goes on."""
+    watch(FakeJudge(GOOD))
+    decorate = ragtrace.trace(name="guarded", guard=guard("annotate", stream=stream, metric="answered"))
+    found = decorate(lambda question: Lines(GOOD_PIECES))("Where is Paris?")
+    assert next(found) == GOOD_PIECES[0]
+    assert found.close() == "closed"
+    assert list(found) == (GOOD_PIECES[1:] if stream == "after" else [])
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("stream", ["after", "sentence", "all"])
+def test_a_stream_for_both_kinds_of_loops_is_held_in_either(asynchronous: bool, stream: str) -> None:
+    """Some instrumentations make such streams of those of the OpenAI client."""
+    watch(FakeJudge(GOOD))
+    decorate = ragtrace.trace(name="guarded", guard=guard("annotate", stream=stream, metric="answered"))
+    ask = decorate(lambda question: EitherIterating(question))
+
+    async def read_all() -> list[str]:
+        return [piece async for piece in ask("q")]
+
+    assert (asyncio.run(read_all()) if asynchronous else list(ask("q"))) == ["one ", "two ", "three"]
+    assert tally().verdicts == {"pass": 1}
+
+
+@pytest.mark.parametrize("stream", ["after", "sentence", "all"])
+@pytest.mark.parametrize("query", ["hang", "q"])
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in STREAMS if kind.asynchronous and kind.name != "coroutine returning a generator"],
+    ids=lambda kind: kind.name,
+)
+def test_cancelling_a_reader_is_as_without_a_guard(kind: KindOfFunction, stream: str, query: str) -> None:
+    """While the function works, and while the answer is checked; what has left by then is the same or less."""
+    judge = HangingJudge()
+    captured = watch(judge)
+
+    async def cancel(function: Any, query: str) -> tuple[list[str], bool]:
+        got: list[str] = []
+
+        async def drain() -> None:
+            result = function(query)
+            async for piece in await result if inspect.isawaitable(result) else result:
+                got.append(piece)  # noqa: PERF401 - what came before the cancellation counts
+
+        task = asyncio.ensure_future(drain())
+        if query == "q":
+            await asyncio.to_thread(judge.asked.wait, WAIT_S)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        return got, task.cancelled()
+
+    decorate = ragtrace.trace(name="guarded", guard=guard("annotate", stream=stream, metric="answered"))
+    got, cancelled = asyncio.run(cancel(kind.build(decorate), query))
+    assert cancelled
+    assert got == {"after": ["one "] if query == "hang" else ["one ", "two ", "three"]}.get(stream, [])
+    if query == "q":
+        judge.answer()
+    assert ragtrace.flush()
+    assert len(captured.roots()) == 1
+    assert tally().verdicts == ({} if query == "hang" else {"unscored": 1})
 
 
 @each_kind
