@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from sys import getsizeof
 from time import monotonic
@@ -97,7 +97,7 @@ class StepGuard(Protocol):
         """Count the call as not checked, for *reason*, unless it has a verdict."""
         ...
 
-    def attributes(self) -> dict[str, str]:
+    def attributes(self) -> Mapping[str, str | int]:
         """Return verdict and action as attributes for a span or an event."""
         ...
 

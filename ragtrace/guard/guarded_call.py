@@ -374,7 +374,7 @@ class GuardOutcome:
     def close(self, reason: str = "unscored") -> None:
         """Do nothing: the answer was counted before the call ended."""
 
-    def attributes(self) -> dict[str, str]:
+    def attributes(self) -> Mapping[str, str | int]:
         """Return verdict and action as attributes for a span or an event."""
         guard = self._function.guard
         return outcome_attributes(guard.metric, guard.action, self.check.verdict, self._action, self._reason)
@@ -567,7 +567,7 @@ class ShadowCheck:
         if self._check is None:
             self._count(Check("unscored", reason=reason or "unscored"), None)
 
-    def attributes(self) -> dict[str, str]:
+    def attributes(self) -> Mapping[str, str | int]:
         """Return the verdict as attributes for a span or an event."""
         check, guard = self._check or Check("unscored"), self._function.guard
         return outcome_attributes(guard.metric, guard.action, check.verdict, "none", check.reason)

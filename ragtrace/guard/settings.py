@@ -41,7 +41,9 @@ class Guard:
         judge: the judge that is asked, which must be the `screen=` or the `judge=` of `configure`; None: the one of the
             two that computes the metric.
         budget_ms: most milliseconds that the guard may hold an answer back, waiting in queues included. Then the answer
-            leaves unchecked (verdict `timeout`), and is scored in the background as any other.
+            leaves unchecked (verdict `timeout`), and is scored in the background as any other. With
+            `stream="sentence"` it is for all sentences of one stream together, so that answers of ten sentences and a
+            judge that takes 100 ms need 1,000 and some more: the sentences after the budget is spent leave unchecked.
         action: what is done with an answer that fails. "shadow": nothing; the answer has left when it is checked, and
             what the guard would have done is counted. "annotate": the answer leaves with the verdict on its span, and
             `on_fail` is called. "replace": the function returns `fallback` instead. "retry": the function is called

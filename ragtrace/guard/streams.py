@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 from ragtrace.capture import AnswerStream
 from ragtrace.capture.fields import holds_stream
+from ragtrace.core import semconv
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.guard.decision import blocks
@@ -69,6 +70,10 @@ class SentenceOutcome(GuardOutcome):
     """None: the whole call is built when its turn to be scored has come."""
     has_verdict = False
     """Whether any sentence has been checked, or could not be."""
+    sentences = 0
+    """Number of sentences that were to be checked."""
+    unchecked = 0
+    """Number of them that could not be checked."""
     latest: SentenceCheck | None = None
     """Check of the latest sentence, whose texts the worker may still be reading after the deadline."""
 
@@ -79,8 +84,15 @@ class SentenceOutcome(GuardOutcome):
         else:
             self.latest.hand_over()
 
-    def add(self, found: Check) -> None:
+    def add_sentence(self, sentence: SentenceCheck) -> None:
         """Add the verdict on one more sentence."""
+        self.latest = sentence
+        self.sentences += 1
+        self.unchecked += sentence.check.verdict not in CHECKED
+        self.add(sentence.check)
+
+    def add(self, found: Check) -> None:
+        """Add a verdict to that on the whole answer."""
         if self.has_verdict and not (self.check.verdict == "pass" or found.verdict == "fail"):
             return  # the first reason why a sentence was not checked stays
         if self.has_verdict and found.verdict == self.check.verdict == "pass":
@@ -90,6 +102,25 @@ class SentenceOutcome(GuardOutcome):
     def _goodness(self, check: Check) -> float:
         score = check.score or 0.0
         return score if self._function.guard.below is not None else -score
+
+    def warn_of_budget(self) -> None:
+        """Say once a function that its budget does not suffice for all sentences of an answer."""
+        guard = self._function.guard
+        faults.log_once(
+            f"guard budget: {self._function.workflow} {guard!r}",
+            "the guard of %r, %r, has spent its budget on the first %d of the %d sentences of a stream, and could not "
+            "check the others in time. budget_ms= is for all sentences of a stream together: allow for as many checks "
+            "as your answers have sentences, or give stream='all', which checks the answer once",
+            self._function.workflow,
+            guard,
+            self.sentences - self.unchecked,
+            self.sentences,
+        )
+
+    def attributes(self) -> Mapping[str, str | int]:
+        """Return verdict, action and the numbers of sentences as attributes for a span or an event."""
+        numbers = {semconv.GUARD_SENTENCES: self.sentences, semconv.GUARD_SENTENCES_UNCHECKED: self.unchecked}
+        return {**super().attributes(), **(numbers if self.sentences else {})}
 
     async def evaluation(self, call: RagCall, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
         """Return what *evaluate* makes: the whole answer is judged after its sentences have left."""
@@ -181,8 +212,7 @@ class HeldStream:
     def take_verdict(self, check: SentenceCheck) -> None:
         """Take up the verdict of a sentence's check."""
         outcome = self._sentences()
-        outcome.add(check.check)
-        outcome.latest = check
+        outcome.add_sentence(check)
         self._spent += check.waited
         if blocks(self._guard, check.check.verdict):
             self.is_blocked = self._guard.action != "annotate"
@@ -224,6 +254,8 @@ class HeldStream:
             outcome = self._sentences()
             if not outcome.has_verdict:
                 outcome.add(Check("unscored", reason=self._recorder.unheld_reason() or "empty_answer"))
+            if 0 < outcome.unchecked < outcome.sentences and self._spent >= self._guard.budget_ms / 1000:
+                outcome.warn_of_budget()
             # Where the function goes on or is closed, its end hands the call over; it has a verdict by then.
             self._recorder.has_returned = True
             left = outcome.act(outcome.check, held, shape, self._spent)

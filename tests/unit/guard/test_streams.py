@@ -11,6 +11,8 @@ import openai
 import pytest
 
 import ragtrace
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.types import Judgement, RagCall
 from ragtrace.testing import FakeJudge
 from ragtrace.types import GuardBlocked, GuardNotice
 from tests.functions import ITERATORS, KINDS, EitherIterating, KindOfFunction, Lines, Reader
@@ -182,6 +184,45 @@ def test_all_sentences_together_are_held_no_longer_than_the_budget(kind: str, st
     assert ragtrace.flush()
     assert judge.calls[-1].answer == "".join(PIECES)
     assert ragtrace.stats().evaluators["fake"].scored == 1
+
+
+@each_kind
+def test_the_sentences_that_could_not_be_checked_are_counted(kind: str) -> None:
+    """On the span and on the event; the whole answer has the first reason."""
+
+    class Picky(ReadingJudge):
+        async def judge(self, call: RagCall) -> Judgement:
+            if "Mars" in (call.answer or ""):
+                raise JudgeError("refused", retryable=False)
+            return GOOD
+
+    captured = watch(Picky(GOOD))
+    assert list(read(kind, guard("raise", stream="sentence"))) == PIECES
+    assert ragtrace.flush()
+    events = [each.log_record for each in captured.events if each.log_record.event_name == "ragtrace.guard.result"]
+    for attributes in (captured.root().attributes, events[0].attributes):
+        assert outcome(attributes) == ("error", "released", "refused")
+        assert [(attributes or {})[f"ragtrace.guard.{name}"] for name in ("sentences", "sentences_unchecked")] == [3, 1]
+
+
+def test_a_budget_that_sentences_have_spent_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It is for all sentences together, which users may not expect; a judge that never answers is another matter."""
+
+    class Tiring(HangingJudge):
+        async def judge(self, call: RagCall) -> Judgement:
+            return GOOD if call.answer == SENTENCES[0] else await super().judge(call)
+
+    judge = Tiring(GOOD)
+    watch(judge)
+    tiring = guard("raise", stream="sentence", budget_ms=1_000)
+    for _ in range(2):
+        assert list(read("sync", tiring)) == PIECES
+    judge.answer()
+    assert ragtrace.flush()
+    told = [record.getMessage() for record in caplog.records if "has spent its budget" in record.getMessage()]
+    assert len(told) == 1
+    assert "on the first 1 of the 3 sentences" in told[0]
+    assert tally().verdicts == {"timeout": 2}
 
 
 @each_kind
