@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
@@ -49,14 +49,15 @@ from ragtrace.evaluation.metric_selection import (
 )
 from ragtrace.evaluation.sampling import JudgementCosts, Sampling, sampling_metrics, warn_of_missing_metrics
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, LabelFreeJudge
-from ragtrace.guard.guards import check_guards, find_bounds, guarded_metrics
+from ragtrace.guard.guards import LabelledBound, check_guards, find_bounds, guarded_metrics
 from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.metrics import registry
 from ragtrace.metrics.support import consistency, suspicious, suspicious_against
+from ragtrace.runtime import current_runtime
 from ragtrace.runtime.current_runtime import current, final_stats, install
 from ragtrace.runtime.runtime_factory import RuntimeFactory, prepare_history
 from ragtrace.system import preload
-from ragtrace.system.faults import faults
+from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import PerProcess
 from ragtrace.telemetry.export.providers import build_telemetry
 
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 
     from ragtrace.alerts import Alert
     from ragtrace.labels.canary_set import CanarySet
+    from ragtrace.runtime.runtime import Runtime
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 
@@ -130,7 +132,7 @@ def configure(
 ) -> None:
     """Start ragtrace in this process.
 
-    A second call shuts ragtrace down and starts it with the new settings.
+    A second call shuts ragtrace down and starts it with the new settings. One that is refused changes nothing.
 
     Every argument has an environment variable (`RAGTRACE_` and its name in capitals) or a default.
 
@@ -180,9 +182,82 @@ def configure(
     Raises:
         SettingsError: a value is wrong; says which, where it came from and what to write instead. Nothing is started.
     """
+    faults_before = Counter(faults.counts_here())
+    configuration = _check(
+        service=service,
+        exporter=exporter,
+        screen=screen,
+        judge=judge,
+        metrics=metrics,
+        sampling=sampling,
+        redact=redact,
+        alerts=alerts,
+        capture_content=capture_content,
+        evaluate_spans=evaluate_spans,
+        enabled=enabled,
+        store=store,
+        baseline=baseline,
+        calibration=calibration,
+        fleet=fleet,
+        limits=limits or Limits(),
+        telemetry=telemetry or TelemetryOptions(),
+    )
+    if not configuration.settings.enabled:
+        install(None, _RECONFIGURE_SECONDS, off=True)
+        return
+    factory, runtime = _build(configuration)
+    _commit(configuration, factory, runtime, faults_before)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Configuration:
+    """Everything that `configure` was given, checked. Nothing of it is in force yet."""
+
+    settings: Settings
+    exporter: object
+    providers: tuple[TracerProvider | None, MeterProvider | None, LoggerProvider | None]
+    """Providers of the user for spans, metrics and events."""
+    evaluators: Evaluators
+    sampling: Sampling
+    redact: Redact
+    alerts: tuple[Alert, ...]
+    learner: BaselineLearner
+    canaries: tuple[CanarySet, ...]
+    calibrations: Calibrations
+    bounds: list[LabelledBound]
+    """Bounds of guards that were found in the calibrations."""
+
+
+# --- 1. read and check: raises, and changes nothing ------------------------------------------------------------------
+
+
+def _check(
+    *,
+    service: object,
+    exporter: object,
+    screen: Judge | _DefaultScreen | None,
+    judge: Judge | None,
+    metrics: str | Sequence[str | Metric] | None,
+    sampling: Sampling | None,
+    redact: Redact | None,
+    alerts: object,
+    capture_content: object,
+    evaluate_spans: object,
+    enabled: object,
+    store: str | os.PathLike[str] | History | None,
+    baseline: str | os.PathLike[str] | BaselineLearning | Baseline | None,
+    calibration: object,
+    fleet: object,
+    limits: Limits,
+    telemetry: TelemetryOptions,
+) -> _Configuration:
+    """Read the arguments of `configure`, the environment and the files that are named, and check them all.
+
+    Raises:
+        SettingsError: a value is wrong.
+    """
     for name, value, kind in (("judge", judge, Judge), ("sampling", sampling, Sampling), ("redact", redact, Redact)):
         check_type(name, value, kind)
-    limits, telemetry = limits or Limits(), telemetry or TelemetryOptions()
     check_type("limits", limits, Limits)
     check_type("telemetry", telemetry, TelemetryOptions)
     history = store if isinstance(store, History) else History(store)
@@ -203,7 +278,6 @@ def configure(
         **{name: getattr(telemetry, name) for name in ("dialects", "evidence", "set_global", "trace_url")},
         **judge_settings(limits_of(judge)),
     }  # fmt: skip
-    before = Counter(faults.counts_here())
     settings = resolve_settings(scalars, os.environ)
     settings = _with_objects(settings, exporter, sampling)
     sampling = sampling or Sampling(rate=settings.sample_rate)
@@ -224,93 +298,130 @@ def configure(
     check_guards(evaluators, fleet=bool(settings.fleet))
     screened = () if evaluators.screen is None else evaluators.screen.metrics
     warn_of_missing_metrics(wanted_by_sampling, [metric.name for metric in screened])
+    assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
     if watched:
         from ragtrace.alerts import check_alerts
 
-        check_alerts(watched, MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
+        check_alerts(watched, assignment)
     sets = _canary_sets(settings, evaluators)
-    if not settings.enabled:
-        install(None, _RECONFIGURE_SECONDS, off=True)
-        return
-    redact = redact or Redact(max_chars=settings.max_chars)
-    factory = _prepare(
+    calibrations, bounds = Calibrations(), list[LabelledBound]()
+    if settings.enabled:  # else no file is read
+        for name in ("store", "spool"):
+            if getattr(settings, name):
+                _require_sqlite(settings, name)
+        if settings.baseline:
+            learner.open_file(settings.baseline, settings.origins["baseline"])
+        if settings.calibration:
+            calibrations = _calibrations(settings, assignment, evaluators)
+        bounds = find_bounds(calibrations)
+    return _Configuration(
         settings,
         exporter,
         providers,
         evaluators,
-        sampling=sampling,
-        redact=redact,
-        alerts=watched,
-        learner=learner,
-        canaries=sets,
+        sampling,
+        redact or Redact(max_chars=settings.max_chars),
+        watched,
+        learner,
+        sets,
+        calibrations,
+        bounds,
     )
-    runtime = factory.build()
-    runtime.open_instruments()
-    faults.message_filter = redact.message  # only now: if the settings are refused, the previous ones stay in force
-    faults.hides_messages = settings.capture_content == "NO_CONTENT"
-    faults_so_far = Counter(faults.counts_here()) - before
-    install(runtime, _RECONFIGURE_SECONDS, faults_so_far=faults_so_far, rebuild=factory.build)
 
 
-def _prepare(
-    settings: Settings,
-    exporter: object,
-    providers: tuple[TracerProvider | None, MeterProvider | None, LoggerProvider | None],
-    evaluators: Evaluators,
-    *,
-    sampling: Sampling,
-    redact: Redact,
-    alerts: tuple[Alert, ...],
-    learner: BaselineLearner,
-    canaries: tuple[CanarySet, ...],
-) -> RuntimeFactory:
-    """Prepare the files and the telemetry that the settings name, and return the factory of the runtimes.
+# --- 2. build: may fail, and is undone then --------------------------------------------------------------------------
+
+
+def _build(configuration: _Configuration) -> tuple[RuntimeFactory, Runtime]:
+    """Build the telemetry, the factory of runtimes and the runtime of this process, which is not started yet.
+
+    If that fails, what was built is ended. A history or spool file that was created stays, empty: another process may
+    use it already.
 
     Raises:
-        SettingsError: a file cannot be used, a guard lacks labels, or an exporter cannot be built.
+        SettingsError: a file cannot be used, or an exporter cannot be built.
     """
+    settings, evaluators = configuration.settings, configuration.evaluators
+    _preload(settings, evaluators)
+    if settings.store:
+        prepare_history(settings)
+    if settings.spool:
+        from ragtrace.history.spool import Spool
+
+        Spool(settings.spool).prepare(settings.origins["spool"])
+    tracers, meters, loggers = configuration.providers
+    telemetry, connect, discard = build_telemetry(
+        settings, configuration.exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers
+    )
+    try:
+        factory = RuntimeFactory(
+            settings,
+            telemetry,
+            evaluators,
+            sampling=configuration.sampling,
+            redact=configuration.redact,
+            alerts=configuration.alerts,
+            learner=configuration.learner,
+            canaries=configuration.canaries,
+            calibrations=configuration.calibrations,
+            service=settings.service or _resource_attribute(telemetry, tracers, semconv.SERVICE_NAME),
+            release=_resource_attribute(telemetry, tracers, semconv.SERVICE_VERSION),
+            costs=JudgementCosts(),
+            guard_counts=PerProcess(GuardCounts),
+        )
+        runtime = factory.build()
+        runtime.open_instruments()
+        connect()  # last, as it cannot be undone
+    except BaseException:
+        discard()
+        raise
+    return factory, runtime
+
+
+def _preload(settings: Settings, evaluators: Evaluators) -> None:
+    """Import the modules that the worker, or an application that serves calls, would be the first to use."""
     asked = (evaluators.screen, evaluators.judge)
     shows_turns = settings.judge_turns and any(each is not None and not each.judge_client.computes for each in asked)
     preload.import_modules(
         *_WHILE_SERVING, *(_FOR_JUDGE if shows_turns else ()), *(_FOR_SPANS if settings.evaluate_spans else ())
     )
-    # What can be wrong is checked before anything is started.
-    if settings.store:
-        _require_sqlite(settings, "store")
-        prepare_history(settings)
-    if settings.baseline:
-        learner.open_file(settings.baseline, settings.origins["baseline"])
-    if settings.spool:
-        _require_sqlite(settings, "spool")
-        from ragtrace.history.spool import Spool
 
-        Spool(settings.spool).prepare(settings.origins["spool"])
-    assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
-    calibrations = _calibrations(settings, assignment, evaluators) if settings.calibration else Calibrations()
-    bounds = find_bounds(calibrations)
-    tracers, meters, loggers = providers
-    telemetry = build_telemetry(
-        settings, exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers
-    )
-    release = _resource_attribute(telemetry, tracers, semconv.SERVICE_VERSION)
-    service = settings.service or _resource_attribute(telemetry, tracers, semconv.SERVICE_NAME)
-    for bound in bounds:  # only now: if the settings are refused, the previous ones stay in force
+
+# --- 3. commit: cannot fail ------------------------------------------------------------------------------------------
+
+
+def _commit(
+    configuration: _Configuration, factory: RuntimeFactory, runtime: Runtime, faults_before: Counter[str]
+) -> None:
+    """Put the configuration in force: start the runtime, and have it take the place of the former one.
+
+    Only the first of these could fail, in code of a span processor of the user's: then the former runtime takes its
+    hooks back, and nothing has changed.
+
+    Args:
+        configuration: what was checked.
+        factory: builds the runtimes of forked children.
+        runtime: the runtime of this process, which was built and not started.
+        faults_before: counts of the failures on this thread before `configure`.
+    """
+    former = current_runtime.installed
+    try:
+        runtime.start()
+    except BaseException:
+        runtime.withdraw()
+        if former is not None:
+            with guarded("start of a runtime"):
+                former.start()
+        raise
+    for bound in configuration.bounds:
         bound.apply()
-    return RuntimeFactory(
-        settings,
-        telemetry,
-        evaluators,
-        sampling=sampling,
-        redact=redact,
-        alerts=alerts,
-        learner=learner,
-        canaries=canaries,
-        calibrations=calibrations,
-        service=service,
-        release=release,
-        costs=JudgementCosts(),
-        guard_counts=PerProcess(GuardCounts),
-    )
+    faults.message_filter = configuration.redact.message
+    faults.hides_messages = configuration.settings.capture_content == "NO_CONTENT"
+    faults_so_far = Counter(faults.counts_here()) - faults_before
+    install(runtime, _RECONFIGURE_SECONDS, faults_so_far=faults_so_far, rebuild=factory.build)
+
+
+# --- what the steps use ----------------------------------------------------------------------------------------------
 
 
 def _calibrations(settings: Settings, assignment: MetricAssignment, evaluators: Evaluators) -> Calibrations:

@@ -24,7 +24,7 @@ installed: Runtime | None = None
 None before `configure`, after `shutdown`, and in a forked child before `current` is called: then call it.
 """
 _rebuild: Callable[[Runtime], Runtime] | None = None
-"""Function that builds the runtime of a forked child from its parent's configuration."""
+"""Function that builds the runtime of a forked child, which is then started, from its parent's configuration."""
 _parents: Runtime | None = None
 """Runtime of the parent in a forked child that has not built its own; else None."""
 _is_building = False
@@ -69,7 +69,7 @@ def install(
     """Make *runtime* the current runtime of the process, and shut the previous runtime down within *timeout* seconds.
 
     Args:
-        runtime: the new runtime; None: there is none from now on.
+        runtime: the new runtime, which has been started; None: there is none from now on.
         timeout: seconds for the shutdown of the previous one.
         off: whether ragtrace is switched off (`enabled=False`).
         faults_so_far: counts of what failed while *runtime* was configured, by place.
@@ -103,7 +103,9 @@ def _build_own() -> Runtime | None:
             _is_building = True
             try:
                 with guarded("start in a forked process"):
-                    installed = _rebuild(_parents)
+                    runtime = _rebuild(_parents)
+                    runtime.start()
+                    installed = runtime
             finally:
                 _parents, _is_building = None, False
         return installed

@@ -189,8 +189,8 @@ class OrphanLimit(Part):
 class Runtime:
     """Runtime of ragtrace in this process: the processor with its worker, and the parts in their order.
 
-    It queues finished steps and calls, flushes and shuts down. A forked child has a runtime of its own, and leaves its
-    parent's alone.
+    It queues finished steps and calls, flushes and shuts down. It begins with `start`, and its worker with the first
+    item. A forked child has a runtime of its own, and leaves its parent's alone.
 
     Args:
         wake: starts the worker of the runtime that is current in the process by then; called at the first span of
@@ -328,10 +328,27 @@ class Runtime:
             self._sampler.queue_load = publisher.load
         self._drain = ShutdownTask(self._shut_down, self.worker)
         self._wake = wake
-        self._span_calls.start(wake)
+
+    def start(self) -> None:
+        """Take over the hooks of the process: spans of other instrumentations, flushes of spans, and the exit.
+
+        A runtime that is not started is in nobody's way: it has no thread, and the one before goes on. One that is
+        started again, after another has begun to take its place and failed, takes the hooks back.
+        """
+        self._span_calls.start(self._wake)
         set_before_flush(self._wait_idle)
         # After the providers were made, so before their own exit handlers: atexit is last in, first out.
         exits.before_exit(self._at_exit)
+
+    def withdraw(self) -> None:
+        """Give back the hooks that `start` has taken, also after it has failed half-way. Never raises."""
+        for give_back in (
+            partial(self._span_calls.stop, self._wake),
+            partial(clear_before_flush, self._wait_idle),
+            partial(exits.cancel, self._at_exit),
+        ):
+            with guarded("start of a runtime"):
+                give_back()
 
     def _canary_judging(self, canaries: Sequence[CanarySet], alerts: Alerting) -> CanaryJudging | None:
         judge, settings = self.evaluators.judge, self.settings

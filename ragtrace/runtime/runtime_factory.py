@@ -53,7 +53,10 @@ class RuntimeFactory:
     guard_counts: PerProcess[GuardCounts]
 
     def build(self, parents: Runtime | None = None) -> Runtime:
-        """Build a runtime.
+        """Build a runtime, which is to be started.
+
+        It posts scores to one score API at most, that of the exporter (`Signals.scores`), as `configure` takes one
+        exporter.
 
         Args:
             parents: runtime of the parent process in a forked child, of which only the learned baselines are read, and

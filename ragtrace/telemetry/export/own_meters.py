@@ -88,8 +88,16 @@ class OwnMeters:
         # Only the SDK's reader is known to hold no lock while it collects: any other might wait for our lock while we
         # wait for the reader's.
         collection = _SerialCollection(reader.collect, one_at_a_time=isinstance(reader, PeriodicExportingMetricReader))
+        before = vars(reader).get("collect")
         vars(reader)["collect"] = collection
-        provider = SdkMeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        try:
+            provider = SdkMeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        except Exception:  # the reader is that of another provider, which goes on using it
+            if before is None:
+                del vars(reader)["collect"]
+            else:
+                vars(reader)["collect"] = before
+            raise
         self._identities.add(_identity(resource))
         self._latest = _OpenMeters(provider, reader, collection, resource)
         return self._latest

@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from opentelemetry import _logs, metrics, trace
 from opentelemetry.sdk.trace import SpanProcessor
@@ -23,6 +25,7 @@ from ragtrace.core.types import Signals
 from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.forks import PerProcess
 from ragtrace.system.installation import EXPORTERS, find_exporter, installed_exporters, installed_version
+from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.own_meters import COLLECT_MS, OwnMeters, SharedMeters, with_new_identity
 from ragtrace.telemetry.export.telemetry import (
     EVENTS,
@@ -48,6 +51,22 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider as AnyTracerProvider
 
 
+_DISCARD_SECONDS: Final = 1.0
+"""Longest wait for the end of a provider that is not used after all."""
+
+
+class PreparedTelemetry(NamedTuple):
+    """Telemetry that is built, and not connected with the rest of the process yet."""
+
+    telemetry: Telemetry
+    connect: Callable[[], None]
+    """Function that has the spans of other instrumentations evaluated, and sets the global providers, as the settings
+    say. It cannot be undone."""
+    discard: Callable[[], None]
+    """Function that ends what was built, for a configuration that is refused after all. Exporters that the user has
+    made stay open: they may be those of the configuration that stays in force."""
+
+
 def build_telemetry(
     settings: Settings,
     exporter: object,
@@ -55,16 +74,18 @@ def build_telemetry(
     tracer_provider: AnyTracerProvider | None,
     meter_provider: MeterProvider | None,
     logger_provider: LoggerProvider | None,
-) -> Telemetry:
+) -> PreparedTelemetry:
     """Build the `Telemetry` object from the given providers, else from the global providers, else from new ones.
+
+    If that fails, what was built by then is ended, and nothing in the process has changed.
 
     Args:
         exporter: an OpenTelemetry `SpanExporter`, `Signals` or the name of an exporter; None: the one of the settings.
             If it is given here or in the settings, new providers are made even where the process has its own.
 
     Raises:
-        SettingsError: there is no exporter of that name, it was given along with the provider it would replace, or a
-            queue size is no number.
+        SettingsError: there is no exporter of that name, it was given along with the provider it would replace, a
+            queue size is no number, or no spans can be evaluated.
     """
     if exporter is not None and tracer_provider is not None:
         raise SettingsError(
@@ -75,72 +96,117 @@ def build_telemetry(
     tracers: Any = tracer_provider or (None if ours else _process_provider("tracer"))
     meters = meter_provider or (None if ours else _process_provider("meter"))
     loggers = logger_provider or (None if ours else _process_provider("logger"))
+    # Other libraries record to the provider of the process, also where an exporter has a provider of its own.
+    listened = (tracer_provider or _process_provider("tracer")) if settings.evaluate_spans else None
+    if listened is not None:
+        _check_listenable(listened)
     process_signals = PerProcess(_made_in_each_process(_signals_maker(exporter, settings, os.environ)))
+    is_users = exporter is not None and not isinstance(exporter, str)
     # Read before the exporters are made, some of which start threads.
     sizes = _queue_size("OTEL_BSP_MAX_QUEUE_SIZE", 2048), _queue_size("OTEL_BLRP_MAX_QUEUE_SIZE", 8192)
     signals = process_signals.get()
     exporters: dict[str, RetryingExporter] = {}
     resource = _resource_of(settings, signals)
-    own_tracers = None if tracers else OwnTracerProvider(resource)
-    hold = (
-        None
-        if own_tracers is None
-        else _add_own_hold_processor(own_tracers, process_signals, settings, exporters, sizes[0])
-    )
-    own_loggers = None
-    if not loggers and signals.logs is not None:
-        own_loggers = _own_loggers(process_signals, resource, exporters, sizes[1])
-    with_resource: Any = own_tracers or own_loggers
-    current = None if with_resource is None else lambda: with_resource.resource
-    own_meters = None
-    if not meters and signals.metrics is not None:
-        own_meters = OwnMeters(
-            lambda: cast("MetricReader", process_signals.get().metrics), resource, current or (lambda: resource)
+    with ExitStack() as undo:
+        own_tracers = None if tracers else OwnTracerProvider(resource)
+        hold = None
+        if own_tracers is not None:
+            hold = _add_own_hold_processor(own_tracers, process_signals, settings, exporters, sizes[0])
+            undo.callback(_end_unused, own_tracers, exporters.get(SPANS), is_users=is_users)
+            if hold is not None:
+                undo.callback(hold.retire)
+        own_loggers = None
+        if not loggers and signals.logs is not None:
+            own_loggers = _own_loggers(process_signals, resource, exporters, sizes[1])
+            undo.callback(_end_unused, own_loggers, exporters.get(EVENTS), is_users=is_users)
+        with_resource: Any = own_tracers or own_loggers
+        current = None if with_resource is None else lambda: with_resource.resource
+        own_meters = None
+        if not meters and signals.metrics is not None:
+            own_meters = OwnMeters(
+                lambda: cast("MetricReader", process_signals.get().metrics), resource, current or (lambda: resource)
+            )
+            undo.callback(_end_unused, own_meters, None, is_users=is_users)
+
+        named_dialects = settings.origins.get("dialects", DEFAULT) != DEFAULT
+        release = installed_version()
+        tracers, meters, loggers = tracers or own_tracers, meters or own_meters, loggers or own_loggers
+        tracer = tracers.get_tracer(semconv.SCOPE, release)
+        find_meter: Callable[[], Meter] = partial(metrics.NoOpMeter, semconv.SCOPE)
+        if meters is not None:
+            find_meter = partial(meters.get_meter, semconv.SCOPE, release)
+        telemetry = Telemetry(
+            tracer,
+            find_meter,
+            None if loggers is None else loggers.get_logger(semconv.SCOPE, release),
+            fast_tracer(tracer, release)
+            if own_tracers is None
+            else FastTracer(own_tracers, hold, release, private=True),
+            owned=own_tracers is not None,
+            drops_children=drops_children(tracers),
+            # Where scores are posted, a carrier would be a further trace without anything new.
+            carriers=own_tracers is None or (signals.spans is not None and signals.scores is None),
+            dialects=settings.dialects if named_dialects else signals.dialects or settings.dialects,
+            flushes=_flushes(tracers, meters, loggers),
+            shutdowns=[own.shutdown for own in (own_tracers, own_loggers, own_meters) if own is not None],
+            exporters=exporters,
+            own_meters=own_meters,
+            resource=current,
+            score_sink=signals.scores,
+            service=str(resource.attributes.get(semconv.SERVICE_NAME, "")),
+        )
+        shared = None if own_meters is None else SharedMeters(own_meters)
+        own_spans = own_tracers if signals.spans or settings.evaluate_spans else None
+        own_providers = {"tracer": own_spans, "meter": shared, "logger": own_loggers}
+        connect = partial(_connect, settings, listened or tracers, tracers, hold, own_providers)
+        return PreparedTelemetry(telemetry, connect, undo.pop_all().close)
+
+
+def _check_listenable(provider: object) -> None:
+    from ragtrace.telemetry.spans.span_listener import can_listen
+
+    if not can_listen(provider):
+        raise SettingsError(
+            f"evaluate_spans= needs a tracer provider that takes span processors, got {type(provider).__name__}; "
+            "use the provider of the OpenTelemetry SDK"
         )
 
-    named_dialects = settings.origins.get("dialects", DEFAULT) != DEFAULT
-    release = installed_version()
-    tracers, meters, loggers = tracers or own_tracers, meters or own_meters, loggers or own_loggers
-    tracer = tracers.get_tracer(semconv.SCOPE, release)
-    find_meter: Callable[[], Meter] = partial(metrics.NoOpMeter, semconv.SCOPE)
-    if meters is not None:
-        find_meter = partial(meters.get_meter, semconv.SCOPE, release)
-    telemetry = Telemetry(
-        tracer,
-        find_meter,
-        None if loggers is None else loggers.get_logger(semconv.SCOPE, release),
-        fast_tracer(tracer, release) if own_tracers is None else FastTracer(own_tracers, hold, release, private=True),
-        owned=own_tracers is not None,
-        drops_children=drops_children(tracers),
-        # Where scores are posted, a carrier would be a further trace without anything new.
-        carriers=own_tracers is None or (signals.spans is not None and signals.scores is None),
-        dialects=settings.dialects if named_dialects else signals.dialects or settings.dialects,
-        flushes=_flushes(tracers, meters, loggers),
-        shutdowns=[own.shutdown for own in (own_tracers, own_loggers, own_meters) if own is not None],
-        exporters=exporters,
-        own_meters=own_meters,
-        resource=current,
-        score_sink=signals.scores,
-        service=str(resource.attributes.get(semconv.SERVICE_NAME, "")),
-    )
+
+def _connect(
+    settings: Settings, listened: object, tracers: object, hold: HoldProcessor | None, providers: Mapping[str, Any]
+) -> None:
+    """Connect ragtrace's telemetry with the rest of the process.
+
+    Args:
+        settings: say whether spans of other instrumentations are evaluated, and whether providers become global.
+        listened: provider to which other instrumentations record.
+        tracers: provider to which ragtrace records.
+        hold: the hold processor of ragtrace's own provider.
+        providers: ragtrace's own providers by kind, or None.
+    """
     if settings.evaluate_spans:
         from ragtrace.telemetry.spans.span_listener import listen
 
-        # Other libraries record to the provider of the process, also where an exporter has a provider of its own.
-        listened = tracers if tracer_provider else _process_provider("tracer") or tracers
-        if not listen(listened, apart_from=None if listened is tracers else hold):
-            raise SettingsError(
-                f"evaluate_spans= needs a tracer provider that takes span processors, got {type(listened).__name__}; "
-                "use the provider of the OpenTelemetry SDK"
-            )
+        listen(listened, apart_from=None if listened is tracers else hold)
     if settings.set_global or settings.evaluate_spans:
-        shared = None if own_meters is None else SharedMeters(own_meters)
-        own_spans = own_tracers if signals.spans or settings.evaluate_spans else None
-        providers = {"tracer": own_spans, "meter": shared, "logger": own_loggers}
         if not settings.set_global:
             providers = {kind: None if _process_provider(kind) else own for kind, own in providers.items()}
         _set_global(providers)
-    return telemetry
+
+
+def _end_unused(provider: Any, exporter: RetryingExporter | None, *, is_users: bool) -> None:
+    """End a provider of ragtrace that is not used after all, and its threads.
+
+    Args:
+        provider: the provider.
+        exporter: its batching exporter; None: it has none, and no thread of ragtrace's.
+        is_users: whether the user has made the exporters, which then stay open.
+    """
+    if is_users and exporter is None:
+        return
+    if is_users and exporter is not None:
+        exporter.keep_open()
+    run_bounded(provider.shutdown, monotonic() + _DISCARD_SECONDS)
 
 
 def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:

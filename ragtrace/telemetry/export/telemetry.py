@@ -259,6 +259,12 @@ class RetryingExporter:
         if opened is not None:
             opened.closing.set()
 
+    def keep_open(self) -> None:
+        """Keep the wrapped exporter open when this one is shut down, because it belongs to the user."""
+        opened = self._opened.peek()
+        if opened is not None:
+            opened.is_shut = True
+
     def shutdown(self, *_: object, **__: object) -> None:
         """Shut the wrapped exporter down, which also ends its own retries, if this process has used it."""
         self.stop_retrying()

@@ -237,9 +237,13 @@ class HoldProcessor(SpanProcessor):
 
     def shutdown(self) -> None:
         """Export all spans that are still kept back, and shut the wrapped processor down."""
-        _unregister(ref(self))
+        self.retire()
         self._release_all()
         self._inner.shutdown()
+
+    def retire(self) -> None:
+        """Let runtimes no longer find this processor, as its provider ends or was never used."""
+        _unregister(ref(self))
 
     def _release_all(self) -> None:
         kept = self._kept.get()

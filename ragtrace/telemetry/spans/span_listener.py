@@ -43,6 +43,16 @@ class SpanListener(SpanProcessor):
 _listeners: WeakKeyDictionary[Any, SpanListener] = WeakKeyDictionary()
 
 
+def can_listen(provider: object) -> bool:
+    """Return whether `listen` can have the spans of *provider* evaluated."""
+    return bool(hold_processors()) or provider in _listeners or _adder(provider) is not None
+
+
+def _adder(provider: object) -> Any:
+    """Return the method by which a tracer provider takes a span processor, or None."""
+    return getattr(provider, "add_own_processor", None) or getattr(provider, "add_span_processor", None)
+
+
 def listen(provider: object, *, apart_from: HoldProcessor | None = None) -> bool:
     """Let ragtrace score the RAG calls in the spans of *provider*.
 
@@ -59,9 +69,10 @@ def listen(provider: object, *, apart_from: HoldProcessor | None = None) -> bool
         hold.intake = hold.intake or SpanIntake()
     if holds or provider in _listeners:
         return True
-    add: Any = getattr(provider, "add_own_processor", None) or getattr(provider, "add_span_processor", None)
+    add = _adder(provider)
     if add is None:
         return False
-    _listeners[provider] = listener = SpanListener()
+    listener = SpanListener()
     add(listener)
+    _listeners[provider] = listener  # last: a provider that refuses it has none
     return True
