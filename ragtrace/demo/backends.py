@@ -25,8 +25,8 @@ from ragtrace.demo.demo_run import SERVICE, Destinations, Options, Progress, fro
 from ragtrace.demo.outcome import Backend, Outcome
 
 _START_S = 300.0
-"""Seconds that a server may take to start. Phoenix takes 11 s on an idle machine, for a new database, and over 90 s on a
-busy one with a slow disk; a server that cannot start ends, and is not waited for."""
+"""Seconds that a server may take to start. Phoenix takes 11 s on an idle machine, for a new database, and over 90 s on
+a busy one with a slow disk; a server that cannot start ends, and is not waited for."""
 _STOP_S = 10.0
 _POLL_S = 0.2
 _SCRAPE_INTERVAL = "2s"

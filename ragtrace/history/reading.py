@@ -3,57 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ragtrace.core.types import UNCALIBRATED, EvaluatorType
 from ragtrace.estimates import ADJUSTED_CALLS, NOT_LEARNED, Baseline, BaselineKey, CallTraits, CollectedScores
+from ragtrace.history.packed_blocks import Block, ChosenCalls, names_of_blocks, packed_blocks, unpack
+from ragtrace.history.row_reading import BLOCK, RowReader
 from ragtrace.history.schema import history_file
+from ragtrace.history.segments import CallNames, Segment, join_segments
 from ragtrace.history.source import CallOrigin
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats: TypeAlias = "NDArray[np.float64]"
-    Ints: TypeAlias = "NDArray[np.signedinteger[Any]]"
-    """Integers of any width: of the millions in a large history, each takes the bytes that it needs."""
-    Part: TypeAlias = "tuple[NDArray[Any], ...]"
-
-_CALLS: Final = [("number", "i8"), ("at", "f8"), ("source", "i8"), ("workflow", "i8"), ("model", "i8"), ("why", "i8")]
-_DETAILS: Final = [
-    ("key", "i8"), ("probability", "f8"), ("requests", "i8"), ("input", "i8"), ("output", "i8"), ("cost", "f8"),
-]  # fmt: skip
-_BLOCK: Final = 16_384
-"""Calls, or rows, that are read at a time: as texts or Python objects they take many times the memory of columns."""
-_NAME_BITS: Final = 5
-"""Bits of the code of a name in a packed row, which stands for 31 names; the highest code is that of all others."""
-_OTHER_NAME: Final = (1 << _NAME_BITS) - 1
-_SOURCE_BITS: Final = 24
-_FRACTIONS: Final = (2.0**62, 2.0**52, 2.0**22)
-"""Denominators of the floats that are read as integers: below 1, below 1024, and above, such as times."""
-_AS_INTEGER: Final = """
-CASE
-    WHEN {0} < 1.0 THEN
-        CASE
-            WHEN {0} >= 0.001953125 THEN CAST({0} * ?1 AS INTEGER)
-            WHEN {0} = 0.0 THEN 0
-            WHEN {0} > 0.0 AND CAST({0} * ?1 AS INTEGER) = {0} * ?1 THEN CAST({0} * ?1 AS INTEGER)
-            ELSE -1
-        END
-    WHEN {0} < 1024.0 THEN CAST({0} * ?2 AS INTEGER) + (1 << 62)
-    WHEN {0} < 1099511627776.0 AND CAST({0} * ?3 AS INTEGER) = {0} * ?3 THEN -2 - CAST({0} * ?3 AS INTEGER)
-    ELSE -1
-END
-"""
-"""SQL of an integer that stands for the float {0} exactly, or -1 if none does; `_as_floats` reads it.
-
-A float has 53 bits, so one from 1/512 to 1 is a multiple of 2**-62, and one from 1 to 1024 a multiple of 2**-52.
-"""
+    from ragtrace.history.segments import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +170,8 @@ class HistoryReader:
             model: of this model alone; None: of all.
             release: of this release of the application alone; None: of all.
         """
-        where, chosen = self.calls_condition(start, end, workflow, model, release)
-        select = self.database.execute
-        names = _NameNumbers(), _NameNumbers(), _NameNumbers()
-        number, at, source, workflow_code, model_code, why = self._calls(where, chosen, names)
-        scored_call, scored_series, score = self._scores(number)
-        costs = self._evaluations(number)
+        select, names = self.database.execute, CallNames.none()
+        found = join_segments(self._segments(self._chosen_calls(start, end, workflow, model, release), names), names)
         sources = {number: CallOrigin.decode(body) for number, body in select("SELECT id, body FROM sources")}
         named = select("SELECT id, name, version, type FROM evaluators").fetchall()
         evaluators = {number: f"{name}@{version}" for number, name, version, _ in named}
@@ -216,175 +179,15 @@ class HistoryReader:
         rows = select("SELECT id, metric, version, evaluator, higher_is_better FROM series")
         series = {number: StoredSeries(metric, version, by, bool(up)) for number, metric, version, by, up in rows}
         return CallColumns(
-            _narrow(number), at, source, workflow_code, model_code, why,
-            sources, names[0].names, names[1].names, names[2].names, evaluators, series,
-            scored_call, scored_series, score, *costs, self._raw_scores(evaluators, types, series),
-        )  # fmt: skip
-
-    def _calls(
-        self, where: str, chosen: Sequence[object], names: tuple[_NameNumbers, _NameNumbers, _NameNumbers]
-    ) -> list[NDArray[Any]]:
-        """Return number, time, source, workflow, model and decision of the calls that meet an SQL condition, by number.
-
-        Args:
-            where: the condition.
-            chosen: values of its parameters.
-            names: the numbers of workflows, models and decisions, which are added to it.
-        """
-        select = self.database.execute
-        first, last = select(f"SELECT min(number), max(number) FROM calls WHERE {where}", chosen).fetchone()
-        parts: list[Part] = [(np.zeros(0, np.int64), np.zeros(0), *(np.zeros(0, np.int8) for _ in range(4)))]
-        while first is not None and first <= last:
-            end = min(first + _BLOCK, last + 1)
-            condition, values = f"number >= ? AND number < ? AND {where}", [first, end, *chosen]
-            parts.append(self._packed_calls(condition, values, names) or self._named_calls(condition, values, names))
-            (first,) = select("SELECT min(number) FROM calls WHERE number >= ?", (end,)).fetchone()
-        number, at, *codes = _joined(parts)
-        source, *named = codes
-        if (at[1:] < at[:-1]).any():  # names have the order of the calls in time
-            order = np.argsort(at, kind="stable")
-            named = [each.reorder(code, order) for each, code in zip(names, named, strict=True)]
-        return [number, at, source, *named]
-
-    def _packed_calls(self, condition: str, values: Sequence[Any], names: Sequence[_NameNumbers]) -> Part | None:
-        """Return a block of calls as `_named_calls` does, or None if it has a name that is not known yet.
-
-        SQLite packs what is no float into one integer, as each value that it hands to Python takes its time.
-        """
-        if self._key_bits("sources") > _SOURCE_BITS or not all(0 < len(each.names) <= _OTHER_NAME for each in names):
-            return None
-        columns, parameters, packed = ("workflow", "model", "coalesce(decision, '')"), list[object](), "source"
-        for column, known in zip(columns, names, strict=True):
-            cases = " ".join(f"WHEN ? THEN {code}" for code in range(len(known.names)))
-            packed = f"({packed}) << {_NAME_BITS} | CASE {column} {cases} ELSE {_OTHER_NAME} END"
-            parameters += known.names
-        above = _SOURCE_BITS + len(names) * _NAME_BITS
-        packed = f"(number - ?) << {above} | ({packed})"
-        key, at = self._block("calls NOT INDEXED", packed, "at", condition, values, [values[0], *parameters])
-        codes = [key >> bits * _NAME_BITS & _OTHER_NAME for bits in (2, 1, 0)]
-        if any((code == _OTHER_NAME).any() for code in codes):
-            return None
-        source = key >> len(names) * _NAME_BITS & (1 << _SOURCE_BITS) - 1
-        return (key >> above) + values[0], at, _narrow(source), *map(_narrow, codes)
-
-    def _named_calls(self, condition: str, values: Sequence[object], names: Sequence[_NameNumbers]) -> Part:
-        """Return the columns of the calls that meet a condition, and add new names to *names*."""
-        rows = self.database.execute(
-            "SELECT number, at, source, workflow, model, coalesce(decision, '') FROM calls NOT INDEXED"
-            f" WHERE {condition} ORDER BY number",
-            values,
+            **found._asdict(),
+            sources=sources,
+            workflows=names.workflows.names,
+            models=names.models.names,
+            decisions=names.decisions.names,
+            evaluators=evaluators,
+            series=series,
+            raw_scores=self._raw_scores(evaluators, types, series),
         )
-        workflows, models, decisions = names
-        block = np.fromiter(((n, at, s, workflows[w], models[m], decisions[d]) for n, at, s, w, m, d in rows), _CALLS)
-        return block["number"].copy(), block["at"].copy(), *(_narrow(block[name]) for name, _ in _CALLS[2:])
-
-    def _scores(self, numbers: Ints) -> tuple[Ints, Ints, Floats]:
-        """Return position of the call in *numbers*, series and score of every score of the given calls."""
-        bits = self._key_bits("series")
-        parts: list[Part] = [(np.zeros(0, np.int8), np.zeros(0, np.int8), np.zeros(0))]
-        for key, score in self._keyed_rows(numbers, "results", f"number << {bits} | series", "score"):
-            at, ours = _positions(numbers, key >> bits)
-            series = key & (1 << bits) - 1
-            parts.append((at, _narrow(series[ours]), score[ours]))
-        call, of_series, score = _joined(parts)
-        return call, of_series, score
-
-    def _evaluations(self, numbers: Ints) -> tuple[Ints, Ints, Floats, Floats, Ints, Ints, Ints, Floats, Ints]:
-        """Return the evaluations of the given calls, with the position of each one's call in *numbers*.
-
-        Most calls are seen by an evaluator that sees all calls and asks no model, so the probability, requests, tokens
-        and costs are read only where they differ from that.
-        """
-        bits = self._key_bits("evaluators")
-        parts: list[Part] = [(np.zeros(0, np.int64), np.zeros(0), *(np.zeros(0, np.int8) for _ in range(4)))]
-        flagged = f"(number << {bits} | evaluator) << 2 | ((cost_usd IS NULL) << 1) | (error IS NOT NULL)"
-        for key, duration_s in self._keyed_rows(numbers, "evaluations", flagged, "duration_s"):
-            at, ours = _positions(numbers, key >> bits + 2)
-            evaluator = _narrow((key >> 2 & (1 << bits) - 1)[ours])
-            flags = ((key >> bit & 1)[ours].astype(np.int8) for bit in (1, 0))
-            parts.append(((key >> 2)[ours], duration_s[ours], at, evaluator, *flags))
-        key, duration_s, call, evaluator, unpriced, failed = _joined(parts)
-        # numpy has no NULL: of an unknown price, the row of the evaluation has told.
-        what = f"number << {bits} | evaluator, probability, n_calls, input_tokens, output_tokens, coalesce(cost_usd, 0)"
-        differs = "(probability <> 1 OR n_calls OR input_tokens OR output_tokens OR coalesce(cost_usd, 0))"
-        rows_of = self.database.execute(
-            f"SELECT {what} FROM evaluations WHERE number BETWEEN ? AND ? AND {differs} ORDER BY number, evaluator",
-            (int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, -1),
-        )
-        parts = [tuple(np.zeros(0, dtype) for _, dtype in _DETAILS)]
-        while len(block := np.fromiter(islice(rows_of, _BLOCK), dtype=_DETAILS)):
-            _, ours = _positions(numbers, block["key"] >> bits)
-            parts.append(tuple(block[name][ours] for name, _ in _DETAILS))
-        known, *details = _joined(parts)
-        rows = np.searchsorted(key, known)
-        probability, requests, read, written, cost = (
-            _filled(len(key), usual, rows, values) for usual, values in zip((1.0, 0, 0, 0, 0.0), details, strict=True)
-        )
-        cost[unpriced.astype(bool) | np.isinf(cost)] = np.nan
-        return call, evaluator, probability, duration_s, requests, read, written, cost, failed
-
-    def _key_bits(self, table: str) -> int:
-        """Return how many bits the ids of a small table take, below the number of a call."""
-        (largest,) = self.database.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()
-        return int(largest).bit_length()
-
-    def _keyed_rows(
-        self, numbers: Ints, table: str, key: str, value: str
-    ) -> Iterator[tuple[NDArray[np.int64], Floats]]:
-        """Yield key and value of a table's rows for the given calls, and for calls between them, in blocks.
-
-        Args:
-            numbers: row numbers of the calls, sorted.
-            table: name of the table.
-            key: SQL of an integer that grows with the table's primary key.
-            value: column with the value; rows without one are left out.
-        """
-        first, last = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, -1)
-        while first is not None and first <= last:
-            end = min(first + _BLOCK, last + 1)
-            condition = f"number >= ? AND number < ? AND {value} IS NOT NULL"
-            yield self._block(table, key, value, condition, (first, end))
-            (first,) = self.database.execute(f"SELECT min(number) FROM {table} WHERE number >= ?", (end,)).fetchone()
-
-    def _block(
-        self,
-        table: str,
-        key: str,
-        value: str,
-        condition: str,
-        values: Sequence[object],
-        key_values: Sequence[object] = (),
-    ) -> tuple[NDArray[np.int64], Floats]:
-        """Return key and value of the rows that meet a condition, ordered by the key.
-
-        SQLite writes each as one text, which numpy reads, as a Python object for every row takes several times as long.
-
-        Args:
-            table: name of the table.
-            key: SQL of a different integer for each row.
-            value: column with a float.
-            condition: the SQL condition.
-            values: parameters of the condition.
-            key_values: parameters of the key.
-        """
-        coded = _AS_INTEGER.format(value)
-        texts = self.database.execute(
-            f"SELECT group_concat({coded}), group_concat({key}) FROM {table} WHERE {condition}",
-            [*_FRACTIONS, *key_values, *values],
-        ).fetchone()
-        integers, keys = (np.fromstring(text or "", dtype=np.int64, sep=",") for text in texts)
-        if (keys[1:] <= keys[:-1]).any():  # SQLite promises no order
-            order = np.argsort(keys)
-            integers, keys = integers[order], keys[order]
-        floats = _as_floats(integers)
-        others = integers == -1
-        if others.any():
-            rows = self.database.execute(
-                f"SELECT {key}, {value} FROM {table} WHERE {condition}", [*key_values, *values]
-            )
-            found = dict(rows.fetchall())
-            floats[others] = [found[number] for number in keys[others].tolist()]
-        return keys, floats
 
     def _raw_scores(
         self, evaluators: Mapping[int, str], types: Mapping[int, EvaluatorType], series: Mapping[int, StoredSeries]
@@ -409,15 +212,62 @@ class HistoryReader:
         self, start: float, end: float, workflow: str | None, model: str | None, release: str | None
     ) -> tuple[str, list[object]]:
         """Return an SQL condition for calls as `columns` chooses them, and the values of its parameters."""
-        where, values = "at >= ? AND at < ?", list[object]([start, end])
-        for column, name in (("workflow", workflow), ("model", model)):
-            if name is not None:
-                where, values = f"{where} AND {column} = ?", [*values, name]
-        if release is not None:
-            rows = self.database.execute("SELECT id, body FROM sources")
-            found = [str(int(number)) for number, body in rows if CallOrigin.decode(body).release == release]
-            where = f"{where} AND source IN ({', '.join(found)})"
-        return where, values
+        return _condition(self._chosen_calls(start, end, workflow, model, release))
+
+    def _chosen_calls(
+        self, start: float, end: float, workflow: str | None, model: str | None, release: str | None
+    ) -> ChosenCalls:
+        """Return the choice of calls that the arguments of `columns` make."""
+        if release is None:
+            return ChosenCalls(start, end, workflow, model, None)
+        rows = self.database.execute("SELECT id, body FROM sources")
+        of_release = frozenset(int(number) for number, body in rows if CallOrigin.decode(body).release == release)
+        return ChosenCalls(start, end, workflow, model, of_release)
+
+    def _segments(self, chosen: ChosenCalls, names: CallNames) -> Iterator[Segment]:
+        """Yield the columns of the chosen calls, lowest number first, block by block."""
+        rows = RowReader(self.database, names)
+        for found in self._blocks(chosen):
+            if isinstance(found, Block):
+                yield found.segment(found.choose(chosen), names)
+            else:
+                yield rows.read(found, *_condition(chosen))
+
+    def workflows_and_models(self) -> tuple[list[str], list[str]]:
+        """Return the names of the workflows and of the models of all calls, sorted."""
+        packed = names_of_blocks(self.database) if self.has_table("blocks") else {}
+        workflows, models = set[str](), set[str]()
+        for first in self._first_numbers():
+            if first in packed:
+                workflows.update(packed[first][0])
+                models.update(packed[first][1])
+                continue
+            for name, found in (("workflow", workflows), ("model", models)):
+                condition = "number >= ? AND number < ?"
+                rows = self.database.execute(
+                    f"SELECT DISTINCT {name} FROM calls WHERE {condition}", (first, first + BLOCK)
+                )
+                found.update(value for (value,) in rows)
+        return sorted(workflows), sorted(models)
+
+    def _first_numbers(self) -> Iterator[int]:
+        """Yield the first number of each block that has calls."""
+        select = self.database.execute
+        (number,) = select("SELECT min(number) FROM calls").fetchone()
+        while number is not None:
+            first = number // BLOCK * BLOCK
+            yield first
+            (number,) = select("SELECT min(number) FROM calls WHERE number >= ?", (first + BLOCK,)).fetchone()
+
+    def _blocks(self, chosen: ChosenCalls) -> Iterator[Block | int]:
+        """Yield each packed block that has calls of the chosen time, and the first number of each block not packed."""
+        packed = packed_blocks(self.database) if self.has_table("blocks") else {}
+        for first in self._first_numbers():
+            times = packed.get(first)
+            if times is None:
+                yield first
+            elif times[0] < chosen.end and times[1] >= chosen.start:
+                yield unpack(self.database, first)
 
     def count_unscored(
         self,
@@ -433,12 +283,21 @@ class HistoryReader:
         Returns:
             For each number of a `StoredSeries` and each reason, how many there are.
         """
-        where, chosen = self.calls_condition(start, end, workflow, model, release)
-        return self.database.execute(
-            f"SELECT series, reason, count(*) FROM calls JOIN results USING (number) WHERE {where} AND score IS NULL"
-            " GROUP BY series, reason",
-            chosen,
-        ).fetchall()
+        chosen = self._chosen_calls(start, end, workflow, model, release)
+        counts: Counter[tuple[int, str]] = Counter()
+        where, values = _condition(chosen)
+        for found in self._blocks(chosen):
+            if isinstance(found, Block):
+                counts.update(found.count_unscored(found.choose(chosen)))
+                continue
+            rows = self.database.execute(
+                "SELECT series, reason, count(*) FROM calls NOT INDEXED JOIN results USING (number) WHERE number >= ?"
+                f" AND number < ? AND {where} AND score IS NULL GROUP BY series, reason",
+                [found, found + BLOCK, *values],
+            )
+            counts.update({(series, reason): count for series, reason, count in rows})
+        in_order = sorted(counts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
+        return [(series, reason, count) for (series, reason), count in in_order]
 
     def results(self, first: int, last: int, metric: str | None = None) -> Iterator[StoredResult]:
         """Yield the metric results of stored RAG calls, with or without a score.
@@ -635,77 +494,15 @@ class HistoryReader:
         )
 
 
-class _NameNumbers:
-    """Mapping that assigns the numbers 0, 1, 2 ... to names on first look-up."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._codes: dict[str, int] = {}
-
-    def __getitem__(self, name: str) -> int:
-        code = self._codes.get(name)
-        if code is None:
-            code = self._codes[name] = len(self.names)
-            self.names.append(name)
-        return code
-
-    def reorder(self, codes: Ints, order: NDArray[np.int64]) -> Ints:
-        """Number the names anew, by the first of their calls in *order*, and return the new *codes* of the calls."""
-        _, first = np.unique(codes[order], return_index=True)
-        ranked = np.argsort(first)
-        self.names = [self.names[code] for code in ranked.tolist()]
-        self._codes = {name: code for code, name in enumerate(self.names)}
-        return _narrow(np.argsort(ranked)[codes])
-
-
-def _positions(numbers: Ints, wanted: NDArray[np.int64]) -> tuple[Ints, NDArray[np.bool_] | slice]:
-    """Return where the *wanted* numbers are in *numbers*, and which of them are there at all.
-
-    Args:
-        numbers: sorted numbers, at least one.
-        wanted: numbers between the first and the last of them.
-    """
-    if int(numbers[-1]) - int(numbers[0]) + 1 == len(numbers):
-        return (wanted - numbers[0]).astype(np.int32), slice(None)
-    at = np.searchsorted(numbers, wanted)
-    ours = numbers[at] == wanted
-    return at[ours].astype(np.int32), ours
-
-
-def _as_floats(integers: NDArray[np.int64]) -> Floats:
-    """Return the floats that integers of `_AS_INTEGER` stand for. No value is rounded: they have 53 bits at most."""
-    below_1, below_1024, above = _FRACTIONS
-    large = integers >= 1 << 62
-    floats = np.where(large, integers - (1 << 62), integers) / np.where(large, below_1024, below_1)
-    negative = integers < 0
-    floats[negative] = (-2 - integers[negative]) / above
-    return floats
-
-
-def _narrow(values: NDArray[np.int64]) -> Ints:
-    """Return *values* in the narrowest type of integer that holds them."""
-    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    fits = (each for each in (np.int8, np.int16, np.int32) if np.iinfo(each).min <= low and high <= np.iinfo(each).max)
-    return values.astype(next(fits, np.int64))
-
-
-def _joined(parts: list[Part]) -> list[NDArray[Any]]:
-    """Join columns that were read in *parts*, one column after the other, and empty the list to free their memory."""
-    columns = [list(column) for column in zip(*parts, strict=True)]
-    parts.clear()
-    joined: list[NDArray[Any]] = []
-    for column in columns:
-        joined.append(np.concatenate(column))
-        column.clear()
-    return joined
-
-
-def _filled(count: int, usual: float, rows: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of *count* times the *usual* value, with other *values* in some *rows*."""
-    values = _narrow(values) if values.dtype == np.int64 else values
-    filled = np.full(count, usual, dtype=values.dtype)
-    filled[rows] = values
-    return filled
+def _condition(chosen: ChosenCalls) -> tuple[str, list[object]]:
+    """Return an SQL condition for the chosen calls, and the values of its parameters."""
+    where, values = "at >= ? AND at < ?", list[object]([chosen.start, chosen.end])
+    for column, name in (("workflow", chosen.workflow), ("model", chosen.model)):
+        if name is not None:
+            where, values = f"{where} AND {column} = ?", [*values, name]
+    if chosen.sources is not None:
+        where = f"{where} AND source IN ({', '.join(map(str, sorted(chosen.sources)))})"
+    return where, values
 
 
 def _question_and_traits(body: Mapping[str, Any]) -> tuple[str | None, CallTraits | None]:

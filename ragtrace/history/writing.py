@@ -15,6 +15,7 @@ from ragtrace.core.feedback import Feedback
 from ragtrace.core.labels import Claim
 from ragtrace.core.text import encodable
 from ragtrace.core.types import UNCALIBRATED, Evaluation, RagCall, Score, is_raw_probability
+from ragtrace.history.packed_blocks import create_blocks, next_to_pack, pack
 from ragtrace.history.schema import FEEDBACK_TABLE, IN_A_BODY, OF_A_CALL, history_file
 from ragtrace.history.source import CallOrigin
 from ragtrace.system.faults import faults
@@ -83,6 +84,7 @@ class HistoryWriter:
             database.close()
             raise sqlite3.OperationalError("the file was deleted or replaced while it was opened")
         database.execute(FEEDBACK_TABLE)
+        create_blocks(database)
         self._file = before
         self._ids.clear()
         return database
@@ -235,6 +237,19 @@ class HistoryWriter:
         (found,) = database.execute(f"SELECT id FROM {table} WHERE {where}", values).fetchone()
         self._ids[(table, *values)] = found
         return int(found)
+
+    def pack_block(self) -> bool:
+        """Pack the newest block of calls that can be packed and is not, and return whether there was one.
+
+        Other writers wait meanwhile, for about a tenth of a second.
+        """
+        with self._kept.use() as database:
+            first = next_to_pack(database)
+            if first is None:
+                return False
+            with self._transaction():
+                pack(database, first)
+            return True
 
     def prune(self, before: float) -> int:
         """Delete old calls from the history file, and further calls, oldest first, if the file is too large.

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from ragtrace.estimates import Estimate
     from ragtrace.estimates.corrected import LabelledCall
-    from ragtrace.history.reading import CallColumns, Floats
+    from ragtrace.history.reading import CallColumns
+    from ragtrace.history.segments import Floats
 
 _PROXY: Final = "consistency"
 """Metric of every call that stands for the decision judge's score where that judge saw a sample of the calls."""

@@ -28,7 +28,7 @@ from ragtrace.report.series import ScoreSeries
 from ragtrace.report.wording import format_length
 
 if TYPE_CHECKING:
-    from ragtrace.history.reading import Ints
+    from ragtrace.history.segments import Ints
     from ragtrace.report.series import Mask
 
 _MOST_NAMES_IN_ERROR: Final = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ragtrace.history.reading import Floats, Ints
+    from ragtrace.history.segments import Floats, Ints
 
     Mask: TypeAlias = NDArray[np.bool_]
 
@@ -99,11 +100,21 @@ class ScoreSeries:
         of = group[judged].astype(np.intp)
         w, f, r = self.weight[judged], self.screen_score[judged], self.always_judged[judged]
         y = np.nan_to_num(np.clip(self.score[judged], 0.0, 1.0))
-        terms: list[Floats] = []
-        for power in (w, w * w, np.ones(len(w))):
-            terms += [power, power * y, power * f, power * y * y, power * y * f, power * f * f]
-        terms.append(w * w * w)
-        sums += [np.bincount(of, weights=term, minlength=count) for term in terms]
+
+        def total(*factors: Floats) -> NDArray[Any]:
+            return np.bincount(of, weights=math.prod(factors[1:], start=factors[0]), minlength=count)
+
+        def totals(power: Floats) -> list[NDArray[Any]]:
+            if not f.any():  # as of an evaluator without a screen: adding a million zeros takes its time
+                zeros = np.zeros(count)
+                return [total(power), total(power, y), zeros, total(power, y, y), zeros, zeros]
+            products = (), (y,), (f,), (y, y), (y, f), (f, f)
+            return [total(power, *product) for product in products]
+
+        if (w == 1.0).all():  # as of an evaluator that sees every call: all powers of the weight are the same
+            sums += [*(totals(w) * 3), total(w)]
+        else:
+            sums += [*totals(w), *totals(w * w), *totals(np.ones(len(w))), total(w * w * w)]
         of, y, f = of[r], y[r], f[r]  # of these, usually none
         sums.append(np.bincount(of, minlength=count))
         sums += [np.bincount(of, weights=term, minlength=count) for term in (y, f, y * y, y * f, f * f)]

@@ -271,9 +271,10 @@ def names_in(path: str) -> dict[str, list[str]]:
     with closing(HistoryReader(path)) as reader:
         select = reader.database.execute
         sources = (json.loads(body).get("release") for (body,) in select("SELECT body FROM sources"))
+        workflows, models = reader.workflows_and_models()
         return {
-            "workflow": [name for (name,) in select("SELECT DISTINCT workflow FROM calls ORDER BY 1")],
-            "model": [name for (name,) in select("SELECT DISTINCT model FROM calls ORDER BY 1")],
+            "workflow": workflows,
+            "model": models,
             "release": sorted({release for release in sources if release}),
             "metric": [name for (name,) in select("SELECT DISTINCT metric FROM series ORDER BY 1")],
         }

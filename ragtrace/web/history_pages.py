@@ -130,7 +130,7 @@ class HistoryPages:
             from ragtrace.diagnosis import diagnose_environment
 
             found = diagnose_environment(os.environ, timeout=_ASKED_SECONDS)
-        report = self._report({"since": "24h"}) if calls else None
+        report = self._report({}) if calls else None  # that of the first page
         return self._pages.render(
             "health", tab="health", path=path, size=size, calls=calls, times=times, age=times and time() - times[1],
             diagnosis=found, report=report,

@@ -107,4 +107,6 @@ def fill(
             assert writer.write(batch) == 0
             batch.clear()
     assert writer.write(batch) == 0
+    while writer.pack_block():
+        pass
     writer.close()

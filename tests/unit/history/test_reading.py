@@ -13,7 +13,8 @@ from typing import Any, Final
 import pytest
 
 from ragtrace.history.reading import CallColumns, HistoryReader
-from tests.support.history import Simulated, fill, made
+from ragtrace.history.writing import HistoryWriter
+from tests.support.history import GIB, SOURCE, Simulated, fill, made
 
 EDGES: Final = [math.nextafter(at, at + by) for at in (0.0, 2.0**-9, 1.0, 2.0**10, 2.0**40) for by in (-1, 0, 1)]
 SCORES: Final = (*EDGES, 0.1, 1.0 - 0.1, 1e-300, math.pi, 1e17, 1e300, math.inf, -0.3, 1_700_000_000.123)
@@ -58,6 +59,17 @@ def stored(path: Path, names: int, step: int) -> None:
         )
 
 
+def pack_all(path: Path) -> None:
+    """Pack the blocks of all calls but one, which gets a number far above the others."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("INSERT INTO calls VALUES (10000000, NULL, 1500.0, 1, 'w0', 'a', NULL)")
+    with closing(HistoryWriter(str(path), SOURCE, most_bytes=GIB, texts=True)) as writer:
+        while writer.pack_block():
+            pass
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT count(*) FROM blocks").fetchone()[0] > 0
+
+
 def rows_of(columns: CallColumns) -> tuple[list[Any], list[Any], list[Any]]:
     """The calls, evaluations and scores of *columns*, as rows."""
     workflows, models, decisions = (
@@ -90,12 +102,17 @@ def rows_of(columns: CallColumns) -> tuple[list[Any], list[Any], list[Any]]:
     return [*calls], [*evaluations], [*scores]
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
 @pytest.mark.parametrize(("names", "step"), [(1, 1), (3, 1), (3, 7_000), (20, 7_000), (50, 1), (50, 7_000)])
 @pytest.mark.parametrize("condition", ["1", "at >= 1200 AND at < 1600", "workflow = 'w0'", "at < 0"])
-def test_columns_have_every_value_of_the_rows(tmp_path: Path, names: int, step: int, condition: str) -> None:
-    """To the last digit, whatever the values are, however far the numbers are apart and whatever the order in time."""
+def test_columns_have_every_value_of_the_rows(
+    tmp_path: Path, names: int, step: int, condition: str, *, packed: bool
+) -> None:
+    """To the last digit, from rows and packed blocks, whatever the values, the numbers and the order in time are."""
     path = tmp_path / "history.db"
     stored(path, names, step)
+    if packed:
+        pack_all(path)
     start, end = (1200.0, 1600.0) if " AND " in condition else (-math.inf, 0.0 if "at < 0" in condition else math.inf)
     with closing(HistoryReader(str(path))) as reader:
         columns = reader.columns(start, end, "w0" if "workflow" in condition else None)

@@ -1,0 +1,221 @@
+"""Packed blocks of a history: which are packed and when, and that a changed row is read as it is now."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from ragtrace.core.types import Evaluation, Score
+from ragtrace.history.history import HistoryRecorder
+from ragtrace.history.reading import HistoryReader
+from ragtrace.history.row_reading import BLOCK
+from ragtrace.history.writing import HistoryWriter, QueuedCall
+from ragtrace.system.faults import faults
+from tests.support.history import GIB, SOURCE, Simulated, made
+
+FOREVER = (0.0, 2e9)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.db"
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[HistoryWriter]:
+    with closing(HistoryWriter(str(path), SOURCE, most_bytes=GIB, texts=True)) as opened:
+        yield opened
+
+
+def write(writer: HistoryWriter, path: Path, blocks: int, calls: int = 3) -> list[QueuedCall]:
+    """Store *calls* calls at the beginning of each of *blocks* blocks."""
+    rng, times = random.Random(blocks), count(1_000)
+    written: list[QueuedCall] = []
+    for block in range(blocks):
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'calls'", (block * BLOCK,))
+        written += [
+            made(float(next(times)), Simulated(0.5, 0.5, f"w{block % 2}", "abc"[block % 3]), rng) for _ in range(calls)
+        ]
+        assert writer.write(written[-calls:]) == 0
+    return written
+
+
+def packed(path: Path) -> list[int]:
+    """The packed blocks of the history, by their place."""
+    with closing(sqlite3.connect(path)) as database:
+        return [first // BLOCK for (first,) in database.execute("SELECT first FROM blocks ORDER BY first")]
+
+
+def pack_all(writer: HistoryWriter) -> None:
+    while writer.pack_block():
+        pass
+
+
+def read(path: Path, **chosen: str) -> tuple[list[tuple[int, int, float]], list[tuple[int, str, int]]]:
+    """Number, series and score of each score, and the counts of results without a score."""
+    with closing(HistoryReader(str(path))) as reader:
+        columns = reader.columns(
+            *FOREVER, chosen.get("workflow"), model=chosen.get("model"), release=chosen.get("release")
+        )
+        unscored = reader.count_unscored(
+            *FOREVER, chosen.get("workflow"), model=chosen.get("model"), release=chosen.get("release")
+        )
+    numbers = columns.number[columns.scored_call].tolist()
+    return [*zip(numbers, columns.scored_series.tolist(), columns.score.tolist(), strict=True)], unscored
+
+
+def without_blocks(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM blocks")
+
+
+def test_the_newest_two_blocks_are_not_packed_and_others_newest_first(path: Path, writer: HistoryWriter) -> None:
+    """New calls come into the last block, and scores of other processes into that before it."""
+    write(writer, path, 5)
+    seen = []
+    while writer.pack_block():
+        seen.append(packed(path))
+    assert seen == [[2], [1, 2], [0, 1, 2]]
+
+
+def test_a_short_history_has_no_packed_block(path: Path, writer: HistoryWriter) -> None:
+    """Nor has an empty one."""
+    assert not writer.pack_block()
+    write(writer, path, 2)
+    assert not writer.pack_block()
+
+
+def test_numbers_without_calls_are_not_packed(path: Path, writer: HistoryWriter) -> None:
+    """As after calls were deleted."""
+    write(writer, path, 5)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM calls WHERE number / ? = 1", (BLOCK,))
+    pack_all(writer)
+    assert packed(path) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "chosen", [{}, {"workflow": "w1"}, {"model": "b"}, {"release": "1.4.0"}, {"release": "none"}, {"workflow": "none"}]
+)
+def test_packed_blocks_say_what_the_rows_say(path: Path, writer: HistoryWriter, chosen: dict[str, str]) -> None:
+    """For every choice of calls, the scores and the counts of results without a score are the same."""
+    write(writer, path, 6)
+    pack_all(writer)
+    found = read(path, **chosen)
+    assert packed(path) == [0, 1, 2, 3]
+    without_blocks(path)
+    assert read(path, **chosen) == found
+    assert bool(found[0]) == bool(found[1]) == ("none" not in chosen.values())
+
+
+def test_a_later_score_is_read_and_its_block_packed_again(path: Path, writer: HistoryWriter) -> None:
+    """A judge may score a stored call at any time."""
+    write(writer, path, 4)
+    pack_all(writer)
+    before, _ = read(path)
+    late = Evaluation("late", "1", "llm_judge", {"relevance": Score(0.25, "relevance", "1")}, 1.0, 0.1)
+    assert writer.add_evaluation(2, late)
+    assert packed(path) == [1]
+    after, _ = read(path)
+    assert [row for row in after if row not in before] == [(2, max(series for _, series, _ in after), 0.25)]
+    pack_all(writer)
+    assert packed(path) == [0, 1]
+    assert read(path)[0] == after
+
+
+def test_scores_of_another_process_for_a_stored_call_are_read(path: Path, writer: HistoryWriter) -> None:
+    """The call has the same identity, and its decision may come later, too."""
+    written = write(writer, path, 4)
+    pack_all(writer)
+    other = Evaluation("other", "1", "llm_judge", {"relevance": Score(0.75, "relevance", "1")}, 1.0, 0.1)
+    assert writer.write([QueuedCall(written[0].call, (other,), "sampled", 5_000.0)]) == 0
+    assert packed(path) == [1]
+    assert 0.75 in [score for number, _, score in read(path)[0] if number == 1]
+
+
+def test_pruning_deletes_the_packed_calls(path: Path, writer: HistoryWriter) -> None:
+    """The calls that are left of a block are read, and packed again."""
+    write(writer, path, 4)
+    pack_all(writer)
+    writer.prune(1_002.0)
+    assert packed(path) == [1]
+    assert {number for number, _, _ in read(path)[0]}.isdisjoint({1, 2})
+    pack_all(writer)
+    assert packed(path) == [0, 1]
+    assert {number for number, _, _ in read(path)[0] if number < BLOCK} == {3}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE calls SET workflow = 'other' WHERE number = 2",
+        "DELETE FROM calls WHERE number = 2",
+        "UPDATE results SET score = 0.125 WHERE number = 2",
+        "DELETE FROM results WHERE number = 2",
+        "UPDATE evaluations SET probability = 0.5 WHERE number = 2",
+        "DELETE FROM evaluations WHERE number = 2",
+    ],
+)
+def test_a_change_by_any_program_deletes_the_packed_block(path: Path, writer: HistoryWriter, change: str) -> None:
+    """Triggers of the file do it."""
+    write(writer, path, 4)
+    pack_all(writer)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(change)
+    assert packed(path) == [1]
+
+
+def test_blocks_of_another_format_are_not_read(path: Path, writer: HistoryWriter) -> None:
+    """As of a later release: the rows are read, and the block is packed again."""
+    write(writer, path, 4)
+    pack_all(writer)
+    found = read(path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE blocks SET format = 2, body = 'other'")
+    assert read(path) == found
+    assert writer.pack_block()
+
+
+def test_a_history_without_the_table_is_read(path: Path, writer: HistoryWriter) -> None:
+    """As an earlier release wrote it."""
+    write(writer, path, 4)
+    found = read(path)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DROP TABLE blocks")
+    with closing(sqlite3.connect(path)) as database, database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            database.execute(f"DROP TRIGGER {name}")
+    assert read(path) == found
+
+
+def test_the_recorder_packs_a_block_at_a_time(path: Path, writer: HistoryWriter) -> None:
+    """A block takes a tenth of a second, so a process packs the next one seconds later."""
+    write(writer, path, 5)
+    now = [100.0]
+    recorder = HistoryRecorder(str(path), SOURCE, passed=lambda: now[0], clock=lambda: 2_000.0)
+    rng, seen = random.Random(9), list[list[int]]()
+    for now[0] in (100.0, 101.0, 104.9, 105.0, 111.0):
+        assert not recorder.send([made(2_000.0, Simulated(), rng)], 1.0)
+        seen.append(packed(path))
+    recorder.close(1.0)
+    assert seen == [[2], [2], [2], [1, 2], [0, 1, 2]]
+
+
+def test_a_failed_packing_is_counted_and_loses_nothing(path: Path, writer: HistoryWriter) -> None:
+    """The calls of the batch are stored before."""
+    write(writer, path, 4)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TRIGGER broken BEFORE INSERT ON blocks BEGIN SELECT RAISE(ABORT, 'broken'); END")
+    faults.clear()
+    recorder = HistoryRecorder(str(path), SOURCE, clock=lambda: 2_000.0)
+    assert not recorder.send([made(2_000.0, Simulated(), random.Random(9))], 1.0)
+    recorder.close(1.0)
+    assert faults.counts() == {"history: packing": 1}
+    assert len(read(path)[0]) > 0
