@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.history.reading import HistoryReader
@@ -16,12 +16,20 @@ from ragtrace.web.call_list import ListedScore
 from ragtrace.web.call_view import Chunk, Statement, judged_statements, retrieved_chunks
 
 
+_RELATIVE: Final = frozenset(("consistency",))
+"""Metrics whose values are comparable only within an application, as raw probabilities of a decision model are."""
+_AROUND: Final = 2_000
+"""Numbers of calls before and after a call among which its conversation and its standing are looked for."""
+_FEWEST_OTHERS: Final = 20
+
+
 @dataclass(frozen=True, slots=True)
 class MetricScores:
-    """Results of one metric for a call, by evaluator, with the explanations that the evaluators gave."""
+    """Results of one metric for a call, by evaluator."""
 
     metric: str
-    results: tuple[tuple[ListedScore, str], ...]
+    results: tuple[tuple[ListedScore, str, str], ...]
+    """For each evaluator its result, its explanation, and where the score stands among those of other calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +155,31 @@ def _evaluators(reader: HistoryReader, number: int) -> tuple[EvaluatorView, ...]
 def _scores(reader: HistoryReader, number: int, evidence: Mapping[int, Mapping[str, Any]]) -> tuple[MetricScores, ...]:
     rows = reader.database.execute(
         "SELECT s.metric, e.id, e.name || '@' || e.version, score, coalesce(reason, ''), coalesce(label, ''),"
-        " e.type = 'decision' FROM results r JOIN series s ON s.id = r.series JOIN evaluators e ON e.id = s.evaluator"
-        " WHERE number = ? ORDER BY s.metric, e.id DESC",
+        " e.type = 'decision', s.id FROM results r JOIN series s ON s.id = r.series"
+        " JOIN evaluators e ON e.id = s.evaluator WHERE number = ? ORDER BY s.metric, e.id DESC",
         (number,),
-    )
-    found: dict[str, list[tuple[ListedScore, str]]] = {}
-    for metric, id_, evaluator, score, reason, label, raw in rows:
+    ).fetchall()
+    found: dict[str, list[tuple[ListedScore, str, str]]] = {}
+    for metric, id_, evaluator, score, reason, label, raw, series in rows:
         explanation = str(evidence.get(id_, {}).get("explanations", {}).get(metric, ""))
-        found.setdefault(metric, []).append((ListedScore(evaluator, score, reason, label, bool(raw)), explanation))
+        is_relative = score is not None and (raw or metric in _RELATIVE)
+        standing = _standing(reader, number, series, score) if is_relative else ""
+        shown = ListedScore(evaluator, score, reason, label, bool(raw))
+        found.setdefault(metric, []).append((shown, explanation, standing))
     return tuple(MetricScores(metric, tuple(results)) for metric, results in found.items())
+
+
+def _standing(reader: HistoryReader, number: int, series: int, score: float) -> str:
+    """Return how many scores of the same series among the calls around the call *number* are lower than its *score*."""
+    lower, equal, others = reader.database.execute(
+        "SELECT sum(score < ?1), sum(score = ?1), count(*) FROM results"
+        " WHERE number BETWEEN ?2 - ?3 AND ?2 + ?3 AND number != ?2 AND series = ?4 AND score IS NOT NULL",
+        (score, number, _AROUND, series),
+    ).fetchone()
+    if others < _FEWEST_OTHERS:
+        return ""
+    same = f", the same as {equal:,}" if equal else ""
+    return f"higher than {lower:,} of the {others:,} scores around it{same}"
 
 
 def _turns(reader: HistoryReader, number: int, conversation: object) -> tuple[tuple[int, float, str], ...]:
@@ -166,7 +190,7 @@ def _turns(reader: HistoryReader, number: int, conversation: object) -> tuple[tu
     rows = reader.database.execute(
         "SELECT number, at, body FROM bodies JOIN calls USING (number) WHERE number BETWEEN ? AND ? AND number != ?"
         " AND instr(body, ?) > 0 ORDER BY number LIMIT 50",
-        (number - 2_000, number + 2_000, number, needle),
+        (number - _AROUND, number + _AROUND, number, needle),
     )
     return tuple((other, at, str(json.loads(body).get("query") or "")) for other, at, body in rows)
 

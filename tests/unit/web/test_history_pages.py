@@ -234,6 +234,17 @@ def test_scores_of_a_decision_model_are_never_shown_as_a_rate(tmp_path: Path) ->
         assert "not a rate" in text_of(browser.get(view).text), view
 
 
+def test_a_raw_score_is_shown_with_its_standing_among_others(tmp_path: Path) -> None:
+    """A raw probability means something only beside those of other calls; a few of them are no comparison."""
+    path, now = tmp_path / "history.db", time.time()
+    for probability, calls in ((0.3, 5), (0.2, 19), (0.1, 3)):
+        stored_decisions(path, [now - number for number in range(calls, 0, -1)], probability=probability)
+        text = text_of(client(path).get("/calls/5?since=all").text)
+        if calls == 5:
+            assert "scores around it" not in text
+    assert "higher than 22 of the 26 scores around it, the same as 4" in text
+
+
 def test_hostile_texts_are_shown_as_text(tmp_path: Path) -> None:
     """No text of a call and no name adds an element or an attribute to any view."""
     path = tmp_path / "hostile.db"
