@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -124,6 +125,40 @@ def light_async() -> Subject:
     exporter = Forgetting()
     ragtrace.configure(service=WORKFLOW, exporter=exporter)
     return _subject(aask, exporter, a=True)
+
+
+def shadowed(ask: Any) -> Any:
+    """The function that *ask* decorates, with a guard in the shadow."""
+    guard = ragtrace.Guard("consistency", below=0.3)
+    return ragtrace.trace(name=WORKFLOW, guard=guard)(ask.__wrapped__)
+
+
+def light_beside_guard() -> Subject:
+    """As `light`, while another function has a guard."""
+    beside = shadowed(ask)
+    made = light()
+    return replace(made, flush=partial(_flush_beside, beside))
+
+
+def _flush_beside(_beside: object) -> object:
+    return ragtrace.flush(FLUSH_S)
+
+
+def light_shadow() -> Subject:
+    """As `light`, with a guard in the shadow."""
+    return replace(light(), ask=shadowed(ask))
+
+
+def light_async_beside_guard() -> Subject:
+    """As `light_async`, while another function has a guard."""
+    beside = shadowed(aask)
+    made = light_async()
+    return replace(made, flush=partial(_flush_beside, beside))
+
+
+def light_async_shadow() -> Subject:
+    """As `light_async`, with a guard in the shadow."""
+    return replace(light_async(), ask=shadowed(aask))
 
 
 def light_paced() -> Subject:
