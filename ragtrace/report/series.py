@@ -96,7 +96,7 @@ class ScoreSeries:
         sums: list[NDArray[Any]] = [np.bincount(of, minlength=count)]
         sums += [np.bincount(of, weights=term, minlength=count) for term in (f, f * f)]
         # Usually few calls are judged, and the others add 0 to all other sums.
-        judged = chosen & (self.weight > 0.0)
+        judged = np.flatnonzero(chosen & (self.weight > 0.0))  # numbers, which pick few of many faster than a mask
         of = group[judged].astype(np.intp)
         w, f, r = self.weight[judged], self.screen_score[judged], self.always_judged[judged]
         y = np.nan_to_num(np.clip(self.score[judged], 0.0, 1.0))
@@ -230,7 +230,7 @@ def _scores(columns: CallColumns, metric: str, evaluator: str) -> Floats:
         for number, series in columns.series.items()
         if series.metric == metric and columns.evaluators.get(series.evaluator) == evaluator
     ]
-    rows = _is_one_of(columns.scored_series, numbers)
+    rows = np.flatnonzero(_is_one_of(columns.scored_series, numbers))
     scores = np.full(len(columns), np.nan)
     scores[columns.scored_call[rows]] = columns.score[rows]
     return scores
@@ -239,7 +239,7 @@ def _scores(columns: CallColumns, metric: str, evaluator: str) -> Floats:
 def _probabilities(columns: CallColumns, evaluator: str) -> Floats:
     """Return the probability with which each call was sampled for *evaluator*, with 0 for calls not sampled."""
     numbers = [number for number, identity in columns.evaluators.items() if identity == evaluator]
-    rows = _is_one_of(columns.evaluator, numbers)
+    rows = np.flatnonzero(_is_one_of(columns.evaluator, numbers))
     probabilities = np.zeros(len(columns))
     probabilities[columns.evaluation_call[rows]] = columns.probability[rows]
     return probabilities
