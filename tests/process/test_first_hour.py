@@ -87,6 +87,23 @@ def run_with_warnings(shop: Path) -> str:
     return done.stdout
 
 
+def test_the_report_marks_the_sentence_that_a_decision_model_doubts(shop: Path) -> None:
+    """With its probability, for every call; and it gives no rate."""
+    (shop / "shop.py").write_text(with_configure(BLOCKS[0], BLOCKS[4]), encoding="utf-8")
+    assert run(shop, ".venv-first-hour/bin/python shop.py 100") == ""
+    assert run(shop, "SHOP_RELEASE=bad .venv-first-hour/bin/python shop.py 100") == ""
+    command = ".venv-first-hour/bin/ragtrace report shop.db"
+    assert command in COMMANDS
+    done = subprocess.run(
+        [sys.executable, "-m", "ragtrace", *command.split()[1:]], cwd=shop, capture_output=True, text=True, timeout=60
+    )
+    printed = " ".join(done.stdout.split())
+    assert "150 of 200 calls scored" in printed
+    assert "[[Gift vouchers worth 25 euros are included.]]" in printed
+    assert "probability of support 0.0539" in printed
+    assert "Hallucination rate is not known (uncalibrated: not a rate)" in printed
+
+
 def test_the_doctor_says_why_a_call_has_no_score(shop: Path) -> None:
     """Nothing was retrieved for it."""
     assert "no consistency, suspicious: no_contexts" in run(shop, ".venv-first-hour/bin/python shop.py 8 --why")
@@ -95,8 +112,9 @@ def test_the_doctor_says_why_a_call_has_no_score(shop: Path) -> None:
 def test_every_command_of_the_document_is_one_that_the_tests_know() -> None:
     """A command that is changed in the document alone is noticed."""
     ours = [command for command in COMMANDS if PYTHON in command]
-    assert len(ours) == 7
+    assert len(ours) == 9
     others = [command for command in COMMANDS if command not in ours]
     assert [command.split()[0] for command in others] == [
         "python3", ".venv-first-hour/bin/pip", "python3", ".venv-phoenix/bin/pip", ".venv-phoenix/bin/phoenix",
+        ".venv-first-hour/bin/ragtrace",
     ]  # fmt: skip
