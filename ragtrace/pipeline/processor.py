@@ -55,7 +55,7 @@ compare is in seconds since the epoch: claims in the spool file, and the age of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -96,6 +96,14 @@ if TYPE_CHECKING:
 
 _AN_INSTANT: Final = 0.001
 """Shortest time to wait that makes the worker continue a coroutine in a task."""
+_STATUS_WITHOUT_SCORES: Final[Mapping[str, str]] = {
+    "spooled": semconv.STATUS_DEFERRED,
+    "call_failed": semconv.STATUS_CALL_FAILED,
+    "redaction": semconv.STATUS_ERROR,
+    "head_dropped": semconv.STATUS_NOT_SAMPLED,
+}
+"""Evaluation status of a call that was prepared and gets no scores, by the reason under which it is counted. Where any
+other reason is counted, the call was dropped."""
 
 
 class CallProcessor:
@@ -151,6 +159,7 @@ class CallProcessor:
         configured = [evaluator for evaluator in evaluators if evaluator is not None]
         self._judge_id = evaluators.judge.id if evaluators.judge is not None else "" if publisher is None else FLEET
         self._is_scoring = publisher is not None or bool(configured)
+        self._first_status = semconv.STATUS_DEFERRED if self._is_scoring else semconv.STATUS_NOT_SAMPLED
         known = Calibrations() if calibrations is None else calibrations
         self._outcomes = CallOutcomes(ledger, outcomes, redact, known)
         turns = 0 if publisher is None else publisher.judge_turns
@@ -280,8 +289,8 @@ class CallProcessor:
     def drop(self, work: SpanItem, reason: str = "") -> None:
         """Count a RAG call as dropped, and end its span.
 
-        The span gets the call's texts only if the call was stored in the spool file. Of a step, the
-        span is ended without content. A span that was written before is left as it is.
+        The span gets the call's texts only if a shutdown has prepared the call, to store it in the spool file. Of a
+        step, the span is ended without content. A span that was written before is left as it is.
 
         Args:
             work: the call or step.
@@ -296,11 +305,12 @@ class CallProcessor:
         span = work.step.span
         if span is None or work.step.written:
             if is_call and work.dropped:  # a scoring blocks the worker, so that the shutdown could not cancel it
-                status = semconv.STATUS_DEFERRED if work.dropped == "spooled" else semconv.STATUS_DROPPED
-                self._score_sender.release_with_status(work.step, status)
+                self._score_sender.release_with_status(work.step, _status_of_dropped(work.dropped))
             return
-        if reason == "spooled":  # the call's texts have been read and redacted, and its scores will follow
-            self.write(work)
+        if reason in _STATUS_WITHOUT_SCORES:  # the call's texts have been read and redacted
+            if reason == "redaction":  # the other statuses say why there are no scores
+                span.set_attribute(semconv.REASON, reason)
+            self.write(work, _STATUS_WITHOUT_SCORES[reason])
             return
         work.step.written = True
         if is_call:
@@ -316,10 +326,14 @@ class CallProcessor:
         span.end(end_time=work.step.end_ns)
         work.step.release_context()
 
-    def write(self, work: SpanItem) -> None:
+    def write(self, work: SpanItem, status: str = "") -> None:
         """Write the span of a finished step: redact its texts, set them as attributes, end the span and record metrics.
 
         A span that has been written before is left alone, as its duration must not be counted twice.
+
+        Args:
+            work: the call or step.
+            status: evaluation status of a call; empty: the one that a call has until it is scored.
         """
         if work.step.written:
             return
@@ -327,8 +341,8 @@ class CallProcessor:
             try:
                 self._prepare(work)
             finally:
-                status = semconv.STATUS_DEFERRED if self._is_scoring else semconv.STATUS_NOT_SAMPLED
-                self._writer.finish(work.step, status=status if isinstance(work, CallItem) else "")
+                status = (status or self._first_status) if isinstance(work, CallItem) else ""
+                self._writer.finish(work.step, status=status)
         except Exception as error:
             faults.record("writing a span", error)
         try:
@@ -345,10 +359,11 @@ class CallProcessor:
         call = RagCall(query=None, contexts=None, answer=None, span=work.step.span_context)
         evaluations: list[Evaluation] = []
         status: str | None = None
+        reason = ""
         decision: SamplingDecision | None = None
 
         async def evaluate_call() -> None:
-            nonlocal holding, call, status, decision
+            nonlocal holding, call, status, reason, decision
             asked = self._score_sender.request_hold(work.step)
             if work.step.written and not work.step.redacted:  # a call that was read from spans
                 self._prepare(work)
@@ -356,11 +371,13 @@ class CallProcessor:
             holding = self._score_sender.find_holder(work.step, asked)
             self.worker.throttle.yield_interpreter()
             work.call = call = self._preparation.build(builder)
-            decision = await self._evaluate(work, call, evaluations, holding)
-            if self._preparation.skip_reason(call) == "call_failed":
-                status = semconv.STATUS_CALL_FAILED
-            elif work.published:
-                status = semconv.STATUS_HANDED_OVER
+            end = self._count_if_unscorable(work, call)
+            if end is None:
+                decision = await self._evaluate(work, call, evaluations, holding)
+                status = semconv.STATUS_HANDED_OVER if work.published else None
+            else:
+                status = _STATUS_WITHOUT_SCORES.get(end)
+                reason = end if end == "redaction" else ""  # the other statuses say why there are no scores
 
         def keep_or_drop() -> None:
             nonlocal status
@@ -376,7 +393,7 @@ class CallProcessor:
             dropped = work.dropped  # read once, as a shutdown may write it meanwhile
             shown = _status_of_dropped(dropped, evaluations) if dropped else status
             self._score_sender.send(
-                work.step, call, evaluations, holding, shown, decision, work.n_sent_early, reason=dropped
+                work.step, call, evaluations, holding, shown, decision, work.n_sent_early, reason=dropped or reason
             )
 
         await run_scoring(evaluate_call, cancelled=keep_or_drop, failed=fail, send=send)
@@ -389,7 +406,8 @@ class CallProcessor:
         evaluations: list[Evaluation] = []
 
         async def evaluate_call() -> None:
-            await self._evaluate(work, call, evaluations, None)
+            if self._count_if_unscorable(work, call) is None:
+                await self._evaluate(work, call, evaluations, None)
 
         def send() -> None:
             # A call that has not been scored by all stays in the file, and another process scores it again.
@@ -418,6 +436,14 @@ class CallProcessor:
         self._outcomes.count_pending(work, "dropped", "shutdown")
         return semconv.STATUS_DROPPED
 
+    def _count_if_unscorable(self, work: CallItem, call: RagCall) -> str | None:
+        """Count a RAG call that no evaluator is to see, and return the reason, or None for any other call."""
+        end = self._preparation.end_without_scores(call)
+        if end is None:
+            return None
+        self._outcomes.count_pending(work, *end)
+        return end[1]
+
     async def _evaluate(
         self, work: CallItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
     ) -> SamplingDecision | None:
@@ -434,10 +460,6 @@ class CallProcessor:
         Returns:
             The sampler's decision about the judge; None if it made none.
         """
-        end = self._preparation.end_without_scores(call)
-        if end is not None:
-            self._outcomes.count_pending(work, *end)
-            return None
         count_attempt = None
         if self._spooling is not None and work.spool_row is not None:
             count_attempt = partial(self._spooling.count_attempt, work.spool_row)
@@ -511,14 +533,14 @@ async def _evaluate_guarded(
     return await guard.evaluation(call, lambda: evaluate(evaluator, call, probability, on_begin))
 
 
-def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation]) -> str:
-    """Return the evaluation status that is set on the span of a dropped RAG call.
+def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation] = ()) -> str:
+    """Return the evaluation status that is set on the span of a RAG call that was dropped, or left by a shutdown.
 
     Args:
         reason: why it was dropped.
         evaluations: what evaluators had given before.
     """
-    if reason == "spooled":
-        return semconv.STATUS_DEFERRED
+    if reason in _STATUS_WITHOUT_SCORES:
+        return _STATUS_WITHOUT_SCORES[reason]
     scored = any(evaluation.outcome[0] in ("scored", "partial") for evaluation in evaluations)
     return semconv.STATUS_PARTIAL if scored and reason == "queue_full" else semconv.STATUS_DROPPED

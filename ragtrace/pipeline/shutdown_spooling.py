@@ -103,9 +103,8 @@ class ShutdownSpooling:
         for work in claimed:
             # A call that was read from the spool file is still in it.
             is_in_file = work.is_spooled or work.spool_row is not None
-            final[work] = outcome, reason = ("dropped", "spooled") if is_in_file else ends.get(work, lost)
-            if outcome == "dropped":
-                work.dropped_at_shutdown = reason
+            final[work] = ("dropped", "spooled") if is_in_file else ends.get(work, lost)
+            work.dropped_at_shutdown = final[work][1]
         self._outcomes.count_claimed(claimed, final)
 
     def _store(

@@ -53,8 +53,9 @@ class CallItem:
     """Reason why the queue, the worker or the fleet did not take the call, or empty; written by the thread that has the
     item: the one that offers it, then the worker's."""
     dropped_at_shutdown: str = ""
-    """Reason why a shutdown dropped the call for an evaluator, or empty; written by threads of the shutdown alone, one
-    after the other, once it has claimed the evaluator. It outweighs `dropped_in_handling`."""
+    """Reason under which a shutdown has counted the call for an evaluator, or empty; also one for which no evaluator
+    would have seen the call, such as `call_failed`. Written by threads of the shutdown alone, one after the other, once
+    it has claimed the evaluator. It outweighs `dropped_in_handling`."""
     n_sent_early: int = 0
     """Number of evaluations whose events and metrics were sent before the judge was asked."""
     call: RagCall | None = None

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
+from ragtrace.core import semconv
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.unscored_call import decode
 from ragtrace.history.spool import Spool
@@ -128,10 +129,16 @@ def test_without_a_spool_they_are_lost_as_before(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def _refuse_mars(text: str) -> str:
+    if "Mars" in text and "where" not in text:
+        raise ValueError("not this text")
+    return text
+
+
 def test_what_nobody_would_score_is_not_kept(path: str) -> None:
-    """A call that failed before it had an answer is sampled out, not spooled."""
+    """A call that failed before it had an answer is sampled out, not spooled, as its span says."""
     blocking = WaitingJudge(name="screen", blocking=True)
-    watch(screen=blocking, limits=ragtrace.Limits(spool=path))
+    captured = watch(screen=blocking, limits=ragtrace.Limits(spool=path))
     ask("where?")
     assert blocking.begun.wait(WAIT_S)
 
@@ -145,6 +152,37 @@ def test_what_nobody_would_score_is_not_kept(path: str) -> None:
     blocking.open()
     stats = ragtrace.stats()
     assert (stats.dropped, stats.sampled_out, contents(path)) == ({"spooled": 1}, {"call_failed": 1}, 1)
+    assert _statuses(captured) == {"guide": ("deferred", None), "broken": ("call_failed", None)}
+
+
+def test_what_could_not_be_redacted_is_not_kept(path: str) -> None:
+    """It has failed, as its span says."""
+    blocking = WaitingJudge(name="screen", blocking=True)
+    redact = ragtrace.Redact(function=_refuse_mars)
+    captured = watch(screen=blocking, limits=ragtrace.Limits(spool=path), redact=redact)
+
+    @ragtrace.trace
+    def plain(question: str) -> str:
+        return "In France."
+
+    @ragtrace.trace
+    def secret(question: str) -> str:
+        return "On Mars."
+
+    plain("where?")
+    assert blocking.begun.wait(WAIT_S)
+    secret("where?")
+    ragtrace.shutdown(timeout=SHUTDOWN_S)
+    blocking.open()
+    stats = ragtrace.stats()
+    assert (stats.dropped, stats.failed, contents(path)) == ({"spooled": 1}, {"redaction": 1}, 1)
+    assert _statuses(captured)["secret"] == ("error", "redaction")
+
+
+def _statuses(captured: Captured) -> dict[str, tuple[object, object]]:
+    """Return status and reason of each call, by the name of its span."""
+    roots = {span.name.split()[-1]: span.attributes or {} for span in captured.roots()}
+    return {name: (found.get(semconv.EVAL_STATUS), found.get(semconv.REASON)) for name, found in roots.items()}
 
 
 def test_a_file_that_fails_later_costs_the_calls_and_nothing_else(path: str) -> None:

@@ -18,7 +18,7 @@ from ragtrace.pipeline.shutdown import ShutdownBudget
 from ragtrace.pipeline.work_items import CallItem
 from ragtrace.runtime.current_runtime import current
 from ragtrace.testing import FakeJudge
-from tests.support.watched import WAIT_S, watch
+from tests.support.watched import WAIT_S, ask, watch
 
 CALL = ragtrace.RagCall(
     query="where?",
@@ -99,3 +99,27 @@ def test_a_call_that_two_threads_drop_has_the_reason_that_is_counted() -> None:
     worker.join(WAIT_S)
     assert Counter(item.dropped for item in items) == ragtrace.stats().dropped
     assert ragtrace.stats().pending == 0
+
+
+@ragtrace.trace(name="guide")
+def fail(question: str) -> str:
+    raise LookupError("no index")
+
+
+def _refuse(text: str) -> str:
+    raise ValueError("not this text")
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_call_whose_redaction_failed_is_an_error_on_its_span_as_in_the_counts(raises: bool) -> None:
+    """Whether or not the application failed, too: the counts and the span say the same."""
+    captured = watch(redact=ragtrace.Redact(function=_refuse))
+    if raises:
+        with pytest.raises(LookupError):
+            fail("where?")
+    else:
+        ask("where?")
+    assert ragtrace.flush(WAIT_S)
+    assert (ragtrace.stats().failed, ragtrace.stats().sampled_out) == ({"redaction": 1}, {})
+    attributes = captured.root().attributes or {}
+    assert (attributes[semconv.EVAL_STATUS], attributes[semconv.REASON]) == ("error", "redaction")
