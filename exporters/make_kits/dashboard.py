@@ -379,9 +379,9 @@ def call_panels() -> list[Panel]:
     why = lines(
         "No score, by reason: $evaluator",
         "Reasons why calls have no score. Calls that sampling left out (not_sampled) are not shown here. failed: the "
-        "judge failed, with a timeout for example. left out: a rule or a budget excluded the call. scored, no "
-        "verdict: the call was processed, but the metrics do not apply (abstained: the answer declines; no_claims: "
-        "it states nothing). None of these calls is part of an estimate.",
+        "judge failed, with a timeout for example. left out: a rule, a budget or the queue of a fleet that was filling "
+        "(overload) excluded the call. scored, no verdict: the call was processed, but the metrics do not apply "
+        "(abstained: the answer declines; no_claims: it states nothing). None of these calls is part of an estimate.",
         query(renamed, f"{{{{{rules.OUTCOME}}}}}: {{{{{rules.REASON}}}}}"),
         unit=CALLS_A_SECOND,
         span=12,

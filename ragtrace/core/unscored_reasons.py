@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 REASONS_OF_CALLS: Final[Mapping[Literal["sampled_out", "dropped", "failed"], frozenset[str]]] = {
-    "sampled_out": frozenset("not_sampled budget never_rule head_dropped call_failed".split()),
+    "sampled_out": frozenset("not_sampled budget overload never_rule head_dropped call_failed".split()),
     "dropped": frozenset("queue_full shutdown spooled not_spooled too_large not_configured".split()),
     "failed": frozenset("redaction internal".split()),
 }

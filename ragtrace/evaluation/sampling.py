@@ -459,6 +459,9 @@ class Sampler:
     def decide(self, call: RagCall, screen: Evaluation | None) -> SamplingDecision:
         """Return the decision whether the judge scores *call*, with its probability and its reason.
 
+        A call that the rate alone would have included has the reason `budget` or `overload`, whichever lowered its
+        probability more: the budgets, or the queue of calls for the judge.
+
         Args:
             call: the call.
             screen: the screen's evaluation; None: the call was not screened.
@@ -479,10 +482,11 @@ class Sampler:
             wanted = min(1.0, wanted * uncertain)
         if self._uncertainty.is_known:  # also where the model gave this call no probability: others may have had less
             lowest *= _ALIKE
-        ordinary = lowest * self._budget_factor(ruled=False)
-        possible = [ordinary, self._budget_factor(ruled=True)] if sampling.always else [ordinary]
+        ordinary = lowest * self._lowering_factor(ruled=False)
+        possible = [ordinary, self._lowering_factor(ruled=True)] if sampling.always else [ordinary]
         least = min([probability for probability in possible if probability > 0.0], default=0.0)
-        probability = wanted * self._budget_factor(ruled=ruled)
+        by_budget, by_load = self._budget_factor(ruled=ruled), self._load_factor(ruled=ruled)
+        probability = wanted * min(by_budget, by_load)
         for budget, cost in self._budgets():
             budget.charge(probability, cost, ruled=ruled)
         # Without a trace id the draw is random, by `SystemRandom`, which does not repeat numbers in a forked child.
@@ -490,7 +494,9 @@ class Sampler:
         draw = _hash_fraction(call.span.trace_id) if has_trace and call.span is not None else SystemRandom().random()
         if draw < probability:
             return SamplingDecision(True, probability, reason, least)
-        return SamplingDecision(False, probability, "budget" if draw < wanted else "not_sampled", least)
+        if draw >= wanted:
+            return SamplingDecision(False, probability, "not_sampled", least)
+        return SamplingDecision(False, probability, "overload" if by_load < by_budget else "budget", least)
 
     def decide_guarded(self) -> SamplingDecision:
         """Return the decision about a call of a function whose guard reads the judge's score: judged like by a rule.
@@ -501,7 +507,7 @@ class Sampler:
         for budget, cost in self._budgets():
             budget.charge(1.0, cost, ruled=False)
         lowest = self._sampling.rate or self._sampling.suspicious_rate or 1.0
-        lowest *= (_ALIKE if self._uncertainty.is_known else 1.0) * self._budget_factor(ruled=False)
+        lowest *= (_ALIKE if self._uncertainty.is_known else 1.0) * self._lowering_factor(ruled=False)
         return SamplingDecision(True, 1.0, "always_rule", lowest if self._samples else 1.0)
 
     def charge_canary(self) -> bool:
@@ -524,10 +530,17 @@ class Sampler:
         budgets = ((self._calls, 1.0), (self._usd, self._costs.mean))
         return [(budget, cost) for budget, cost in budgets if budget is not None]
 
+    def _lowering_factor(self, *, ruled: bool) -> float:
+        """Return the factor in (0, 1] by which budgets and the queue lower a sampling probability."""
+        return min(self._budget_factor(ruled=ruled), self._load_factor(ruled=ruled))
+
     def _budget_factor(self, *, ruled: bool) -> float:
-        """Return the factor in (0, 1] by which all budgets and the queue lower a sampling probability."""
-        loaded = 1.0 if self.queue_load is None else self.queue_load.factor(ruled=ruled)
-        return min((loaded, *(budget.factor(cost, ruled=ruled) for budget, cost in self._budgets())))
+        """Return the factor in (0, 1] by which the budgets lower a sampling probability."""
+        return min((budget.factor(cost, ruled=ruled) for budget, cost in self._budgets()), default=1.0)
+
+    def _load_factor(self, *, ruled: bool) -> float:
+        """Return the factor in (0, 1] by which the queue of calls for the judge lowers a sampling probability."""
+        return 1.0 if self.queue_load is None else self.queue_load.factor(ruled=ruled)
 
     def record_cost(self, cost_usd: float | None) -> None:
         """Record the cost of one judgement in US dollars, or None if the judge did not report it."""

@@ -113,6 +113,7 @@ def unscored_metrics(evaluation: Evaluation) -> str:
 REASON_WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("sampled_out", "not_sampled"): "sampled out",
     ("sampled_out", "budget"): "sampled out, as the budget allows no more",
+    ("sampled_out", "overload"): "sampled out, as the fleet judges fewer calls than come: start more workers",
     ("sampled_out", "never_rule"): "left out by a rule of Sampling(never=...)",
     ("sampled_out", "head_dropped"): "head sampling dropped its trace, see Sampling(score_head_dropped=)",
     ("sampled_out", "call_failed"): "the application failed before there was an answer",

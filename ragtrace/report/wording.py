@@ -105,6 +105,7 @@ DECISIONS: Final = {
     "not_sampled": "not chosen: not drawn",
     "never_rule": "not chosen: by a rule",
     "budget": "not chosen: the budget was spent",
+    "overload": "not chosen: the queue for the judge was too full",
 }
 UNSCORED_SENTENCE: Final = (
     "These count in no figure above: nothing is known about a call without a score. Shares are of the calls that the "

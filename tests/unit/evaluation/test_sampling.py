@@ -25,7 +25,7 @@ from ragtrace.core.types import (
     Score,
     Unscored,
 )
-from ragtrace.evaluation.sampling import JudgementCosts, Sampler, is_sampled
+from ragtrace.evaluation.sampling import JudgementCosts, QueueLoad, Sampler, is_sampled
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
 
@@ -252,6 +252,18 @@ def test_what_the_budget_took_away_is_told_from_what_chance_did() -> None:
         expected = "sampled" if decision.included else "budget" if is_sampled(trace, 0.5) else "not_sampled"
         assert decision.reason == expected
         assert decision.included == is_sampled(trace, decision.probability)
+
+
+@pytest.mark.parametrize(("per_minute", "expected"), [(None, "overload"), (100_000, "overload"), (1, "budget")])
+def test_what_a_full_queue_took_away_is_told_from_what_a_budget_did(per_minute: float | None, expected: str) -> None:
+    """`overload` where the queue of the fleet lowers the probability more: no budget could be raised to change it."""
+    sampler = Sampler(ragtrace.Sampling(rate=0.5, per_minute=per_minute), FakeClock())
+    sampler.queue_load = QueueLoad(100)
+    sampler.queue_load.depth = 50
+    for number, trace in enumerate(TRACES):
+        decision = sampler.decide(replace(CALL, span=SpanContext(trace, 1, is_remote=False)), None)
+        if number > 100 and not decision.included:  # a budget lowers the first calls less
+            assert decision.reason == (expected if is_sampled(trace, 0.5) else "not_sampled")
 
 
 def test_time_brings_the_budget_back() -> None:
