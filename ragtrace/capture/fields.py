@@ -350,7 +350,8 @@ def is_late(value: object) -> bool:
     if not shape_of(type(value)).is_late:
         return False
     get = getter(value)
-    return get is None or not text_of(get("response"))
+    # LlamaIndex writes the text piece by piece on a thread of its own: what is there may be its beginning.
+    return get is None or not text_of(get("response")) or get("is_writing_to_memory") is True
 
 
 def _own_dict(value: object, shape: Shape) -> dict[str, object] | None:

@@ -16,6 +16,8 @@ import ragtrace
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.frameworks import library
+from tests.support.guards import guard, tally
+from tests.support.guards import watch as watch_guarded
 from tests.support.watched import GOOD, watch
 
 chat = partial(library, "llama_index.core.chat_engine.types")
@@ -78,6 +80,29 @@ def test_a_plain_chat_engine_is_observed_to_the_end() -> None:
     assert "How high is the tower?" in answer
 
 
+@pytest.mark.parametrize("stream", [None, "sentence"])
+def test_a_guard_refuses_a_chat_engine_that_is_announced_and_counts_another(stream: str | None) -> None:
+    """Its text is read later, by methods that no guard can hold."""
+    watch_guarded(FakeJudge(GOOD))
+    decorate = ragtrace.trace(name="guarded", guard=guard("raise", stream=stream))
+
+    made = chat().StreamingAgentChatResponse()
+
+    def ask(message: str) -> Any:
+        return made
+
+    def announced(message: str) -> Any:
+        return made
+
+    announced.__annotations__["return"] = type(made)
+    with pytest.raises(ragtrace.SettingsError, match="whose text comes after it has returned"):
+        decorate(announced)
+    assert isinstance(decorate(ask)("How high is the tower?"), type(made))
+    gc.collect()
+    assert ragtrace.flush()
+    assert (tally().verdicts, tally().actions) == ({"unscored": 1}, {"released": 1})
+
+
 def test_a_response_that_is_read_in_another_way_is_read_when_it_is_let_go() -> None:
     """Its field has the text by then."""
 
@@ -93,6 +118,38 @@ def test_a_response_that_is_read_in_another_way_is_read_when_it_is_let_go() -> N
     assert ragtrace.flush()
     (answer,) = answers(captured)
     assert "324 m" in answer
+
+
+def test_a_response_that_is_still_being_written_is_read_when_it_is_let_go() -> None:
+    """A thread of LlamaIndex writes its field `response` piece by piece, and may have begun when it is returned."""
+
+    @ragtrace.trace
+    def ask(message: str) -> Any:
+        return chat().StreamingAgentChatResponse(response="324 ")
+
+    captured = watch(screen=FakeJudge(GOOD))
+    response = ask("How high is the tower?")
+    response.response = "324 metres"
+    del response
+    gc.collect()
+    assert ragtrace.flush()
+    (answer,) = answers(captured)
+    assert "324 metres" in answer
+
+
+@pytest.mark.parametrize("text", ["", "324 "])
+def test_a_response_that_is_still_being_written_never_passes_a_guard(text: str) -> None:
+    """Its beginning says nothing of the rest, which leaves unchecked."""
+    watch_guarded(FakeJudge(GOOD))
+
+    @ragtrace.trace(name="guarded", guard=guard("raise", metric="answered"))
+    def ask(message: str) -> Any:
+        return chat().StreamingAgentChatResponse(response=text)
+
+    ask("How high is the tower?")
+    gc.collect()
+    assert ragtrace.flush()
+    assert (tally().verdicts, tally().actions) == ({"unscored": 1}, {"released": 1})
 
 
 def test_a_response_that_nobody_reads_has_no_answer() -> None:

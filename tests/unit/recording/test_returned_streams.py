@@ -273,6 +273,28 @@ def test_a_llama_index_streaming_response_is_held_by_a_guard(stream: str, seen_p
     assert tally().verdicts == {"fail": 1}
 
 
+@pytest.mark.parametrize(("stream", "seen_pieces"), [("after", list(WORDS)), ("all", ["no answer"])])
+def test_an_asynchronous_llama_index_response_is_held_by_a_guard(stream: str, seen_pieces: list[str]) -> None:
+    """The same for its asynchronous twin."""
+    watch(ReadingJudge(BAD, bad="330"))
+
+    async def words() -> AsyncIterator[str]:
+        for word in WORDS:
+            yield word
+
+    @ragtrace.trace(name="guarded", guard=guard("annotate" if stream == "after" else "replace", stream=stream))
+    async def query(question: str) -> Any:
+        return llama().AsyncStreamingResponse(response_gen=words(), source_nodes=nodes())
+
+    async def main() -> list[str]:
+        response = await query("How high is it?")
+        assert type(response) is llama().AsyncStreamingResponse
+        return [str(piece) async for piece in response.response_gen]
+
+    assert asyncio.run(main()) == seen_pieces
+    assert tally().verdicts == {"fail": 1}
+
+
 def test_a_llama_index_response_read_by_its_own_method(captured: Captured) -> None:
     """`get_response` consumes the generator inside."""
 
