@@ -32,8 +32,10 @@ _MOST_BYTES: Final = 32 * 2**20
 _FEEDBACK_BYTES: Final = 600
 _TRIES: Final = 3
 _DAY_SECONDS: Final = 86_400.0
-_PACK_SECONDS: Final = 5.0
+_PACK_SECONDS: Final = 1.0
 """Least number of seconds between two packings of a block of calls, each of which takes a tenth of a second."""
+_PACK_SHARE: Final = 0.05
+"""Largest share of the time in which a process packs blocks, as after it began to write to an older history."""
 
 
 class HistoryRecorder(Part):
@@ -219,10 +221,12 @@ class HistoryRecorder(Part):
 
     def _pack(self) -> None:
         """Pack a block of calls, from which reports are fast. A failure is counted as a fault and not raised."""
-        if self._writer is None or self._passed() < self._next_packing:
+        began = self._passed()
+        if self._writer is None or began < self._next_packing:
             return
-        self._next_packing = self._passed() + _PACK_SECONDS
         try:
             self._writer.pack_block()
         except Exception as error:  # the rows stay what is read
             faults.record("history: packing", error)
+        now = self._passed()
+        self._next_packing = now + max(_PACK_SECONDS, (now - began) / _PACK_SHARE)

@@ -195,17 +195,24 @@ def test_a_history_without_the_table_is_read(path: Path, writer: HistoryWriter) 
     assert read(path) == found
 
 
-def test_the_recorder_packs_a_block_at_a_time(path: Path, writer: HistoryWriter) -> None:
-    """A block takes a tenth of a second, so a process packs the next one seconds later."""
+@pytest.mark.parametrize(("takes", "times"), [(0.0, (100.0, 100.9, 101.0, 102.0)), (0.1, (100.0, 102.0, 102.5, 105.0))])
+def test_the_recorder_packs_a_block_at_a_time(
+    path: Path, writer: HistoryWriter, takes: float, times: tuple[float, ...]
+) -> None:
+    """The next one follows a second later, or so much later that packing takes a twentieth of the time."""
     write(writer, path, 5)
-    now = [100.0]
-    recorder = HistoryRecorder(str(path), SOURCE, passed=lambda: now[0], clock=lambda: 2_000.0)
-    rng, seen = random.Random(9), list[list[int]]()
-    for now[0] in (100.0, 101.0, 104.9, 105.0, 111.0):
+    now, rng, seen = [0.0], random.Random(9), list[list[int]]()
+
+    def passed() -> float:
+        now[0] += takes
+        return now[0]
+
+    recorder = HistoryRecorder(str(path), SOURCE, passed=passed, clock=lambda: 2_000.0)
+    for now[0] in times:
         assert not recorder.send([made(2_000.0, Simulated(), rng)], 1.0)
         seen.append(packed(path))
     recorder.close(1.0)
-    assert seen == [[2], [2], [2], [1, 2], [0, 1, 2]]
+    assert seen == [[2], [2], [1, 2], [0, 1, 2]]
 
 
 def test_a_failed_packing_is_counted_and_loses_nothing(path: Path, writer: HistoryWriter) -> None:
