@@ -8,7 +8,10 @@ block always says what its rows say. It is packed again later.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from ragtrace.history.segments import Ints
 
 _FORMAT: Final = 1
+_UNFINISHED: Final = 0
+"""Format of a block that a process is packing."""
 _CHANGES: Final = {
     "calls": ("UPDATE", "DELETE"),
     "evaluations": ("INSERT", "UPDATE", "DELETE"),
@@ -158,44 +163,76 @@ def next_to_pack(database: sqlite3.Connection) -> int | None:
     return None
 
 
-def pack(database: sqlite3.Connection, first: int) -> None:
-    """Pack the block of calls that begins with the number *first*, within a transaction of *database*."""
+def pack(use: Callable[[], AbstractContextManager[sqlite3.Connection]], first: int) -> bool:
+    """Pack the block of calls that begins with the number *first*, in steps of a few hundredths of a second.
+
+    No other writer waits, and the application can fork between the steps. A row that stands for the block meanwhile is
+    deleted when one of its calls changes, as a packed block is; then the block is not packed.
+
+    Args:
+        use: gives the connection to the history for a step.
+        first: lowest number of a call of the block.
+
+    Returns:
+        Whether the block is packed.
+    """
+    token = os.urandom(16)
+    with use() as database:
+        database.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, 0, 0, '', ?)", (first, _UNFINISHED, token))
     names, reasons = CallNames.none(), NameNumbers()
-    calls = RowReader(database, names).read(first, "TRUE", ())
-    if not len(calls.number):
-        return
-    rows = database.execute(
-        "SELECT number, series, reason FROM calls NOT INDEXED JOIN results USING (number)"
-        " WHERE number >= ? AND number < ? AND score IS NULL",
-        (first, first + BLOCK),
-    ).fetchall()
+    with use() as database:
+        calls = RowReader(database, names).read_calls(first, "TRUE", ())
+    if not len(calls[0]):
+        return False
+    with use() as database:
+        scores = RowReader(database, names).read_scores(calls[0])
+    with use() as database:
+        evaluations = RowReader(database, names).read_evaluations(calls[0])
+    with use() as database:
+        rows = database.execute(
+            "SELECT number, series, reason FROM calls NOT INDEXED JOIN results USING (number)"
+            " WHERE number >= ? AND number < ? AND score IS NULL",
+            (first, first + BLOCK),
+        ).fetchall()
     known = [(number, series, reasons[reason]) for number, series, reason in rows]
     number, series, reason = np.array(known, np.int64).reshape(-1, 3).T
-    columns = {
-        **calls._asdict(),
-        "number": calls.number - first,
-        "unscored_call": np.searchsorted(calls.number, number),
-        "unscored_series": series,
-        "unscored_reason": reason,
-    }
+    segment = Segment._make((*calls, *scores, *evaluations))
+    body = _encoded(
+        {
+            **segment._asdict(),
+            "number": segment.number - first,
+            "unscored_call": np.searchsorted(segment.number, number),
+            "unscored_series": series,
+            "unscored_reason": reason,
+        }
+    )
     listed = {
         "workflows": names.workflows.names, "models": names.models.names, "decisions": names.decisions.names,
         "reasons": reasons.names,
     }  # fmt: skip
+    times = float(segment.at.min()), float(segment.at.max())
+    with use() as database:
+        packed = database.execute(
+            "UPDATE blocks SET format = ?, earliest = ?, latest = ?, names = ?, body = ? WHERE first = ? AND body = ?",
+            (_FORMAT, *times, json.dumps(listed), body, first, token),
+        )
+        return packed.rowcount == 1
+
+
+def _encoded(columns: Mapping[str, NDArray[Any]]) -> bytes:
+    """Encode columns: a line of JSON says name, type, stored and true length of each, and the stored values follow.
+
+    Of a column with one value alone, only that is stored.
+    """
     header: list[tuple[str, str, int, int]] = []
     parts: list[bytes] = []
     for name, column in columns.items():
         values = narrow(column) if column.dtype.kind == "i" else column
         bits = values.view(f"i{values.itemsize}")  # no price is NaN, which equals nothing
-        constant = len(values) > 1 and bool((bits == bits[0]).all())
-        stored = values[:1] if constant else values
+        stored = values[:1] if len(values) > 1 and bool((bits == bits[0]).all()) else values
         header.append((name, values.dtype.newbyteorder("<").str, len(stored), len(values)))
         parts.append(stored.astype(values.dtype.newbyteorder("<")).tobytes())
-    body = b"\n".join((json.dumps(header).encode(), b"".join(parts)))
-    database.execute(
-        "INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, ?, ?)",
-        (first, _FORMAT, float(calls.at.min()), float(calls.at.max()), json.dumps(listed), body),
-    )
+    return b"\n".join((json.dumps(header).encode(), b"".join(parts)))
 
 
 def packed_blocks(database: sqlite3.Connection) -> dict[int, tuple[float, float]]:

@@ -66,11 +66,15 @@ class RowReader:
             where: SQL condition for columns of the table `calls` that the chosen calls meet.
             values: values of its parameters.
         """
-        condition, chosen = f"number >= ? AND number < ? AND {where}", [first, first + BLOCK, *values]
-        calls = self._packed_calls(condition, chosen) or self._named_calls(condition, chosen)
+        calls = self.read_calls(first, where, values)
         if not len(calls[0]):
             return NO_CALLS
-        return Segment._make((*calls, *self._scores(calls[0]), *self._evaluations(calls[0])))
+        return Segment._make((*calls, *self.read_scores(calls[0]), *self.read_evaluations(calls[0])))
+
+    def read_calls(self, first: int, where: str, values: Sequence[object]) -> Part:
+        """Return number, time, source, workflow, model and decision of chosen calls of a block, as `read` does."""
+        condition, chosen = f"number >= ? AND number < ? AND {where}", [first, first + BLOCK, *values]
+        return self._packed_calls(condition, chosen) or self._named_calls(condition, chosen)
 
     def _packed_calls(self, condition: str, values: Sequence[Any]) -> Part | None:
         """Return a block of calls as `_named_calls` does, or None if it has a name that is not known yet.
@@ -105,14 +109,14 @@ class RowReader:
         block = np.fromiter(((n, at, s, workflows[w], models[m], decisions[d]) for n, at, s, w, m, d in rows), _CALLS)
         return block["number"].copy(), block["at"].copy(), *(narrow(block[name]) for name, _ in _CALLS[2:])
 
-    def _scores(self, numbers: Ints) -> tuple[Ints, Ints, Floats]:
+    def read_scores(self, numbers: Ints) -> tuple[Ints, Ints, Floats]:
         """Return position of the call in *numbers*, series and score of every score of the given calls."""
         bits = self._key_bits("series")
         key, score = self._rows_of_calls(numbers, "results", f"number << {bits} | series", "score")
         at, ours = _positions(numbers, key >> bits)
         return at, narrow((key & (1 << bits) - 1)[ours]), score[ours]
 
-    def _evaluations(self, numbers: Ints) -> tuple[Ints, Ints, Floats, Floats, Ints, Ints, Ints, Floats, Ints]:
+    def read_evaluations(self, numbers: Ints) -> tuple[Ints, Ints, Floats, Floats, Ints, Ints, Ints, Floats, Ints]:
         """Return the evaluations of the given calls, with the position of each one's call in *numbers*.
 
         Most calls are seen by an evaluator that sees all calls and asks no model, so the probability, requests, tokens

@@ -239,17 +239,10 @@ class HistoryWriter:
         return int(found)
 
     def pack_block(self) -> bool:
-        """Pack the newest block of calls that can be packed and is not, and return whether there was one.
-
-        Other writers wait meanwhile, for about a tenth of a second.
-        """
+        """Pack the newest block of calls that can be packed and is not, and return whether one was packed."""
         with self._kept.use() as database:
             first = next_to_pack(database)
-            if first is None:
-                return False
-            with self._transaction():
-                pack(database, first)
-            return True
+        return first is not None and pack(self._kept.use, first)
 
     def prune(self, before: float) -> int:
         """Delete old calls from the history file, and further calls, oldest first, if the file is too large.

@@ -15,7 +15,6 @@ from ragtrace.labels.label_store import Label, labels_in
 from ragtrace.web.call_list import ListedScore
 from ragtrace.web.call_view import Chunk, Statement, judged_statements, retrieved_chunks
 
-
 _RELATIVE: Final = frozenset(("consistency",))
 """Metrics whose values are comparable only within an application, as raw probabilities of a decision model are."""
 _AROUND: Final = 2_000

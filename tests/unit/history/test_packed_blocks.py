@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 
 from ragtrace.core.types import Evaluation, Score
 from ragtrace.history.history import HistoryRecorder
+from ragtrace.history.packed_blocks import pack
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.row_reading import BLOCK
 from ragtrace.history.writing import HistoryWriter, QueuedCall
@@ -50,7 +51,7 @@ def write(writer: HistoryWriter, path: Path, blocks: int, calls: int = 3) -> lis
 def packed(path: Path) -> list[int]:
     """The packed blocks of the history, by their place."""
     with closing(sqlite3.connect(path)) as database:
-        return [first // BLOCK for (first,) in database.execute("SELECT first FROM blocks ORDER BY first")]
+        return [first // BLOCK for (first,) in database.execute("SELECT first FROM blocks WHERE format ORDER BY first")]
 
 
 def pack_all(writer: HistoryWriter) -> None:
@@ -193,6 +194,47 @@ def test_a_history_without_the_table_is_read(path: Path, writer: HistoryWriter) 
         for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             database.execute(f"DROP TRIGGER {name}")
     assert read(path) == found
+
+
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_a_block_that_changes_while_it_is_packed_is_not_packed(path: Path, writer: HistoryWriter, moment: int) -> None:
+    """At whatever step: no score is missing in what is read then, and the block is packed later."""
+    write(writer, path, 3)
+    late = Evaluation("late", "1", "llm_judge", {"relevance": Score(0.25, "relevance", "1")}, 1.0, 0.1)
+    steps = count()
+
+    @contextmanager
+    def use() -> Iterator[sqlite3.Connection]:
+        if next(steps) == moment:
+            assert writer.add_evaluation(2, late)
+        with closing(sqlite3.connect(path)) as database, database:
+            yield database
+
+    assert not pack(use, 0)
+    assert next(steps) == 6
+    assert 0.25 in [score for _, _, score in read(path)[0]]
+    assert writer.pack_block()
+    assert 0.25 in [score for _, _, score in read(path)[0]]
+
+
+def test_of_two_processes_that_pack_a_block_the_later_one_does(path: Path, writer: HistoryWriter) -> None:
+    """Its row takes the place of the other's, which finds that when it has read the rows."""
+    write(writer, path, 3)
+    steps, found = count(), list[bool]()
+
+    @contextmanager
+    def use() -> Iterator[sqlite3.Connection]:
+        if next(steps) == 3:
+            found.append(writer.pack_block())
+        with closing(sqlite3.connect(path)) as database, database:
+            yield database
+
+    found.append(pack(use, 0))
+    assert found == [True, False]
+    assert packed(path) == [0]
+    expected = read(path)
+    without_blocks(path)
+    assert read(path) == expected
 
 
 @pytest.mark.parametrize(("takes", "times"), [(0.0, (100.0, 100.9, 101.0, 102.0)), (0.1, (100.0, 102.0, 102.5, 105.0))])
