@@ -186,8 +186,14 @@ class HeldStream:
 
     def released(self) -> Iterator[object]:
         """Yield the held pieces that may leave now, in their order."""
-        while self._held and not self.is_blocked and (self._is_open or self._held[0][1] <= self._checked):
-            yield self._held.popleft()[0]
+        while not (self.is_blocked or self._is_left):
+            try:
+                if not self._is_open and self._held[0][1] > self._checked:
+                    return
+                piece, _ = self._held.popleft()
+            except IndexError:  # none is left, or another thread has closed the stream just now
+                return
+            yield piece
 
     # --- sentence by sentence -----------------------------------------------------------------------------------------
 

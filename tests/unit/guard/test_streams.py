@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from ragtrace.testing import FakeJudge
 from ragtrace.types import GuardBlocked, GuardNotice
 from tests.functions import ITERATORS, KINDS, EitherIterating, KindOfFunction, Lines, Reader
 from tests.support.completions import completions_server
-from tests.support.guards import HangingJudge, ReadingJudge, guard, outcome, tally, watch
+from tests.support.guards import BAD, HangingJudge, ReadingJudge, guard, outcome, tally, watch
 from tests.support.passed import WORDS
 from tests.support.watched import GOOD, WAIT_S, search
 
@@ -374,6 +375,31 @@ def test_a_held_stream_that_was_closed_gives_nothing_any_more(stream: str) -> No
     assert next(found) == GOOD_PIECES[0]
     assert found.close() == "closed"
     assert list(found) == (GOOD_PIECES[1:] if stream == "after" else [])
+
+
+@pytest.mark.parametrize("action", ["annotate", "replace"])
+@pytest.mark.parametrize("stream", ["sentence", "all"])
+def test_a_stream_that_is_closed_while_it_is_checked_gives_nothing_any_more(stream: str, action: str) -> None:
+    """As a server does on a thread of its own when the client has gone; the answer is counted once."""
+    judge = HangingJudge(BAD)
+    watch(judge)
+    decorate = ragtrace.trace(name="guarded", guard=guard(action, stream=stream, on_error="closed"))
+
+    @decorate
+    def ask(question: str) -> Any:
+        search(question)
+        return Lines(GOOD_PIECES)
+
+    found, got = ask("Where is Paris?"), []
+    reading = threading.Thread(target=lambda: got.extend(found))
+    reading.start()
+    assert judge.asked.wait(WAIT_S)
+    assert found.close() == "closed"
+    judge.answer()
+    reading.join(WAIT_S)
+    assert got == []
+    assert ragtrace.flush()
+    assert tally().calls == 1
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
