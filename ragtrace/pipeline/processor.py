@@ -18,7 +18,7 @@ at a time: to the thread of the application that offers it, then to the worker's
 | `judge`, `build_guarded`, `build_partial`, `count_partial` | the worker's, in tasks of its event loop |
 | `write`: as a rule | the worker's |
 | `write`: spans of a user's provider without a `HoldProcessor` | the application's, which ends the step |
-| `write`: a call that the shutdown has stored | that of the shutdown's `drop` |
+| `write`: a call that the shutdown has prepared for the spool file | that of the shutdown's `drop` |
 | `reject`: an item that is too large for the queue's memory | the worker's |
 | `reject`: an item that the full or closed queue refuses | the application's |
 | `drop`: an item that was rejected | the worker's; the application's, if the queue refuses it once more |
@@ -150,12 +150,8 @@ class CallProcessor:
         self.worker: Worker[WorkItem] = Worker(self, capacity=capacity, most_bytes=most_bytes)
         """Worker, which yields the interpreter between pieces of work, and limits how many calls wait for the judge."""
         self._parts, self._telemetry, self._writer, self._instruments = parts, telemetry, writer, instruments
-        self._evaluators, self._sampler, self._score_sender, self._spooling = (
-            evaluators,
-            sampler,
-            score_sender,
-            spooling,
-        )
+        self._evaluators, self._sampler = evaluators, sampler
+        self._score_sender, self._spooling = score_sender, spooling
         configured = [evaluator for evaluator in evaluators if evaluator is not None]
         self._judge_id = evaluators.judge.id if evaluators.judge is not None else "" if publisher is None else FLEET
         self._is_scoring = publisher is not None or bool(configured)

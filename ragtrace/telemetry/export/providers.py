@@ -187,7 +187,7 @@ def _connect(
     if settings.evaluate_spans:
         from ragtrace.telemetry.spans.span_listener import listen
 
-        listen(listened, apart_from=None if listened is tracers else hold)
+        listen(listened, own=hold if listened is tracers else None)
     if settings.set_global or settings.evaluate_spans:
         if not settings.set_global:
             providers = {kind: None if _process_provider(kind) else own for kind, own in providers.items()}
@@ -317,6 +317,7 @@ def _add_own_hold_processor(
         exporters[SPANS] = exporter = RetryingExporter(lambda: process_signals.get().spans, queue)
         export = BoundedProcessor(BatchSpanProcessor(cast("Any", exporter), max_queue_size=limit), queue)
     hold = HoldProcessor(export, seconds=settings.hold_seconds, most_bytes=settings.queue_bytes // 8)
+    hold.is_own = True
     provider.add_own_processor(hold)
     return hold
 

@@ -82,6 +82,9 @@ class HoldProcessor(SpanProcessor):
     ) -> None:
         self._inner, self._seconds, self._capacity, self._clock = inner, seconds, capacity, clock
         self._most_bytes = most_bytes
+        self.is_own = False
+        """Whether the processor belongs to a provider of ragtrace's own, which no other library records to unless it is
+        the process's."""
         self.intake: SpanIntake | None = SpanIntake() if evaluate else None
         """Queue of the spans from which calls are assembled; None if no calls are assembled."""
         # The parent exports what it held; a copy exported by a forked child would be a duplicate.

@@ -45,7 +45,15 @@ _listeners: WeakKeyDictionary[Any, SpanListener] = WeakKeyDictionary()
 
 def can_listen(provider: object) -> bool:
     """Return whether `listen` can have the spans of *provider* evaluated."""
-    return bool(hold_processors()) or provider in _listeners or _adder(provider) is not None
+    return bool(_holds_of(None)) or provider in _listeners or _adder(provider) is not None
+
+
+def _holds_of(own: HoldProcessor | None) -> list[HoldProcessor]:
+    """Return the hold processors that may see the spans of other libraries: those of users, and *own*.
+
+    A former configuration has one of its own until it has ended, which sees the spans of its own provider alone.
+    """
+    return [hold for hold in hold_processors() if not hold.is_own or hold is own]
 
 
 def _adder(provider: object) -> Any:
@@ -53,7 +61,7 @@ def _adder(provider: object) -> Any:
     return getattr(provider, "add_own_processor", None) or getattr(provider, "add_span_processor", None)
 
 
-def listen(provider: object, *, apart_from: HoldProcessor | None = None) -> bool:
+def listen(provider: object, *, own: HoldProcessor | None = None) -> bool:
     """Let ragtrace score the RAG calls in the spans of *provider*.
 
     Return False if the provider takes no span processors.
@@ -62,9 +70,9 @@ def listen(provider: object, *, apart_from: HoldProcessor | None = None) -> bool
 
     Args:
         provider: the tracer provider to which other instrumentations record.
-        apart_from: the hold processor of ragtrace's own provider, which does not see the spans of another one.
+        own: the hold processor of *provider*, if that is ragtrace's own.
     """
-    holds = [hold for hold in hold_processors() if hold is not apart_from]
+    holds = _holds_of(own)
     for hold in holds:
         hold.intake = hold.intake or SpanIntake()
     if holds or provider in _listeners:

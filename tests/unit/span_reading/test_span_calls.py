@@ -20,7 +20,7 @@ from ragtrace.span_reading.span_calls import SpanCalls
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.spans.span_listener import SpanListener
 from ragtrace.testing import FakeJudge
-from tests.support.watched import GOOD
+from tests.support.watched import GOOD, watch
 
 QUERY = "How tall is the Eiffel Tower?"
 ANSWER = "The Eiffel Tower is 330 metres tall."
@@ -317,6 +317,19 @@ def test_a_provider_without_a_hold_is_listened_to() -> None:
     assert sorted(span.name for span in exporter.get_finished_spans()) == ["chain", "evaluate chain"]
     processors = provider._active_span_processor._span_processors  # pyright: ignore[reportPrivateUsage]
     assert sum(isinstance(each, SpanListener) for each in processors) == 1
+    provider.shutdown()
+
+
+def test_a_provider_is_listened_to_also_after_a_configuration_with_a_provider_of_its_own() -> None:
+    """The hold processor of that configuration sees none of its spans."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    watch()
+    judge = FakeJudge(GOOD)
+    ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=judge, evaluate_spans=True)
+    with provider.get_tracer(SCOPE).start_as_current_span("chain") as root:
+        root.set_attributes({KIND: "CHAIN", "input.value": QUERY, "output.value": ANSWER})
+    assert ragtrace.flush()
+    assert len(judge.calls) == 1
     provider.shutdown()
 
 
