@@ -338,17 +338,24 @@ class Worker(Generic[T]):
         # Re-entrant: the garbage collector may end a stream, and so its call, while this thread holds the lock.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
+        # Changed under the lock. The worker's thread looks at them without it as well, to see whether there is anything
+        # to do; what must be true when it acts, it checks again under the lock.
         self._unweighed: deque[tuple[T, bool]] = deque()
         self._weighed: deque[_Entry[T]] = deque()
         self._in_flight: dict[int, _Entry[T]] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}  # oldest first
-        self._urgent: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
         self._admission = AdmissionControl(self._capacity, self._most_bytes)
-        self._idle_waiters, self._hurried_until = 0, 0.0  # threads in `wait_idle`, and when to stop hurrying for them
-        self._closed = self._over = self._asleep = self._is_cut_short = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
+        self._idle_waiters, self._hurried_until = 0, 0.0  # threads in `wait_idle`, and when to stop hurrying for them
+        self._closed = False  # new items are refused; those that are queued are still handled
+        self._over = False  # set after `_closed`: `stop` has taken the queued items out, and tasks are cancelled
+        # Also changed without the lock, each by an atomic operation.
+        self._urgent: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
+        self._asleep = False  # whether the thread sleeps until an item wakes it, or the next tick
+        self._is_cut_short = False  # set by a thread that a signal has interrupted, which must not wait
+        # The worker's thread alone.
+        self._tasks: dict[asyncio.Task[None], None] = {}  # oldest first
         self._ticked = 0.0
         self._no_room_since: float | None = None
 
