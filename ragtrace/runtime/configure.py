@@ -267,53 +267,46 @@ def _check(
         else BaselineLearning("" if isinstance(baseline, Baseline) else baseline)
     )
     watched, canaries = _alerts(alerts)
-    scalars = {
-        "service": service, "exporter": exporter if isinstance(exporter, str) else None,
-        "metrics": _metric_names(metrics), "capture_content": capture_content, "evaluate_spans": evaluate_spans,
-        "enabled": enabled, "calibration": calibration, "fleet": fleet,
-        "store": history.path, "store_days": history.days, "store_bytes": history.bytes,
-        "baseline": learning.path, "baseline_calls": learning.calls,
-        "canaries": canaries.path, "canary_interval": canaries.interval,
-        **{name: getattr(limits, name) for name in field_names(Limits)},
-        **{name: getattr(telemetry, name) for name in ("dialects", "evidence", "set_global", "trace_url")},
-        **judge_settings(limits_of(judge)),
-    }  # fmt: skip
-    settings = resolve_settings(scalars, os.environ)
-    settings = _with_objects(settings, exporter, sampling)
+    settings = _read_settings(
+        exporter,
+        judge,
+        sampling,
+        history,
+        learning,
+        canaries,
+        limits,
+        telemetry,
+        service=service,
+        metrics=_metric_names(metrics),
+        capture_content=capture_content,
+        evaluate_spans=evaluate_spans,
+        enabled=enabled,
+        calibration=calibration,
+        fleet=fleet,
+    )
     sampling = sampling or Sampling(rate=settings.sample_rate)
     providers = telemetry.tracer_provider, telemetry.meter_provider, telemetry.logger_provider
     _check_providers(tracer=providers[0], meter=providers[1], logger=providers[2])
     screen = embedded_judge() if isinstance(screen, _DefaultScreen) else screen
     check_type("screen", screen, Judge)
-    extra = [metric for metric in metrics or () if not isinstance(metric, str)]
     if settings.fleet:
         _check_fleet(settings, judge)
-    wanted_by_sampling = () if judge is None and not settings.fleet else sampling_metrics(sampling)
     compared = {alert.metric for alert in watched if alert.against_baseline}
     learner = BaselineLearner(
         baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls, adjusted=compared
     )
-    read = [*(alert.metric for alert in watched), *guarded_metrics()]
-    evaluators = _evaluators(settings, screen, judge, extra, wanted_by_sampling, read, learner)
-    check_guards(evaluators, fleet=bool(settings.fleet))
-    screened = () if evaluators.screen is None else evaluators.screen.metrics
-    warn_of_missing_metrics(wanted_by_sampling, [metric.name for metric in screened])
+    extra = [metric for metric in metrics or () if not isinstance(metric, str)]
+    evaluators = _choose_evaluators(settings, screen, judge, extra, sampling, watched, learner)
     assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
     if watched:
         from ragtrace.alerts import check_alerts
 
         check_alerts(watched, assignment)
     sets = _canary_sets(settings, evaluators)
-    calibrations, bounds = Calibrations(), list[LabelledBound]()
-    if settings.enabled:  # else no file is read
-        for name in ("store", "spool"):
-            if getattr(settings, name):
-                _require_sqlite(settings, name)
-        if settings.baseline:
-            learner.open_file(settings.baseline, settings.origins["baseline"])
-        if settings.calibration:
-            calibrations = _calibrations(settings, assignment, evaluators)
-        bounds = find_bounds(calibrations)
+    calibrations = Calibrations()
+    if settings.enabled:  # else no other file is read
+        calibrations = _read_files(settings, evaluators, assignment, learner)
+    bounds = find_bounds(calibrations) if settings.enabled else []
     return _Configuration(
         settings,
         exporter,
@@ -327,6 +320,87 @@ def _check(
         calibrations,
         bounds,
     )
+
+
+def _read_settings(
+    exporter: object,
+    judge: Judge | None,
+    sampling: Sampling | None,
+    history: History,
+    learning: BaselineLearning,
+    canaries: Canaries,
+    limits: Limits,
+    telemetry: TelemetryOptions,
+    **plain: object,
+) -> Settings:
+    """Return the settings by the arguments of `configure`, the environment and the defaults.
+
+    Args:
+        exporter: the exporter, or its name.
+        judge: the judge, which may have limits of its own.
+        sampling: the sampling; None: that of the environment.
+        history: file of the calls.
+        learning: file of the baseline.
+        canaries: file of the canaries.
+        limits: limits.
+        telemetry: options of the telemetry.
+        **plain: arguments that are settings by themselves.
+
+    Raises:
+        SettingsError: a value is wrong.
+    """
+    given = {
+        **plain,
+        "exporter": exporter if isinstance(exporter, str) else None,
+        "store": history.path, "store_days": history.days, "store_bytes": history.bytes,
+        "baseline": learning.path, "baseline_calls": learning.calls,
+        "canaries": canaries.path, "canary_interval": canaries.interval,
+        **{name: getattr(limits, name) for name in field_names(Limits)},
+        **{name: getattr(telemetry, name) for name in ("dialects", "evidence", "set_global", "trace_url")},
+        **judge_settings(limits_of(judge)),
+    }  # fmt: skip
+    return _with_objects(resolve_settings(given, os.environ), exporter, sampling)
+
+
+def _choose_evaluators(
+    settings: Settings,
+    screen: Judge | None,
+    judge: Judge | None,
+    extra: Sequence[Metric],
+    sampling: Sampling,
+    watched: Sequence[Alert],
+    learner: BaselineLearner,
+) -> Evaluators:
+    """Return the evaluators, which compute the metrics that are asked for and those that sampling, alerts and guards
+    read.
+
+    Raises:
+        UnknownMetricError: no metric has that name.
+        SettingsError: no judge offers a requested metric, screen and judge have the same id, or a guard cannot work.
+    """
+    wanted_by_sampling = () if judge is None and not settings.fleet else sampling_metrics(sampling)
+    read = [*(alert.metric for alert in watched), *guarded_metrics()]
+    evaluators = _evaluators(settings, screen, judge, extra, wanted_by_sampling, read, learner)
+    check_guards(evaluators, fleet=bool(settings.fleet))
+    screened = () if evaluators.screen is None else evaluators.screen.metrics
+    warn_of_missing_metrics(wanted_by_sampling, [metric.name for metric in screened])
+    return evaluators
+
+
+def _read_files(
+    settings: Settings, evaluators: Evaluators, assignment: MetricAssignment, learner: BaselineLearner
+) -> Calibrations:
+    """Have *learner* read the baseline file, and return the calibrations of the calibration file.
+
+    Raises:
+        SettingsError: a file cannot be used, or Python cannot use the files of history and spool.
+    """
+    for name in ("store", "spool"):
+        if getattr(settings, name):
+            _require_sqlite(settings, name)
+    if settings.baseline:
+        learner.open_file(settings.baseline, settings.origins["baseline"])
+    return _calibrations(settings, assignment, evaluators) if settings.calibration else Calibrations()
 
 
 # --- 2. build: may fail, and is undone then --------------------------------------------------------------------------
