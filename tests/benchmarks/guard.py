@@ -6,7 +6,8 @@
 - added: time from the moment at which the function has its answer, after 5 ms, until the caller has it, with 50 calls
   at a time, by 50 threads and by 50 tasks, and `budget_ms=400`. The judge answers at once, after 0.6 s, never, with
   garbage, refuses the connection, or dies after 50 ms. "waited" counts the calls to which more than 5 ms were added:
-  with an open circuit, no judge is asked.
+  with an open circuit, no judge is asked. Streams are checked by the sentence, of which each has three; their time is
+  that from the first piece asked for to the end, less the time in the function itself.
 - streams: time until the first piece and until the end of a stream of three sentences of ten pieces, 20 ms each, with a
   judge that takes 100 ms for an answer, of any length. The pieces are made when the reader asks for them, or sent by a
   server, which goes on while a sentence is checked.
@@ -30,7 +31,8 @@ import logging
 import sys
 import threading
 import types
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -55,6 +57,7 @@ BUDGET_MS: Final = 400
 TEMPERS: Final = ("quick", "slow", "hangs", "garbage", "refuses", "dies")
 OWN_SECONDS: Final = 0.005
 PIECES: Final = [word for _ in range(3) for word in ("The ", *["very "] * 7, "big ", "city. ")]
+THREE_SENTENCES: Final = ["Paris is ", "big. ", "Rome is ", "old. ", "Oslo is ", "cold."]
 PIECE_SECONDS: Final = 0.02
 CHECK_SECONDS: Final = 0.1
 PENSIVE_SECONDS: Final = 0.2
@@ -106,17 +109,17 @@ def percentile(times: list[float], share: float) -> str:
 
 
 def added(calls: int, tempers: Sequence[str]) -> None:
-    print(f"{'judge':<9}{'by':<9}{'p50 ms':>8}{'p99 ms':>8}{'most ms':>9}{'waited':>8}{'p99 ms':>8}   verdicts")
+    print(f"{'judge':<9}{'by':<17}{'p50 ms':>8}{'p99 ms':>8}{'most ms':>9}{'waited':>8}{'p99 ms':>8}   verdicts")
     for temper in tempers:
-        for by in ("threads", "tasks"):
+        for by, measure in BY.items():
             start(Temper(temper))
-            times = by_threads(calls) if by == "threads" else by_tasks(calls)
+            times = measure(calls)
             tally = ragtrace.stats().guards["guarded"]
             assert tally.calls == sum(tally.verdicts.values()) == sum(tally.actions.values()) == calls, tally
             waited = [each for each in times if each > 0.005]
             verdicts = ", ".join(f"{name} {count}" for name, count in tally.verdicts.items())
             print(
-                f"{temper:<9}{by:<9} {percentile(times, 0.5)} {percentile(times, 0.99)}  {percentile(times, 1.0)}"
+                f"{temper:<9}{by:<17} {percentile(times, 0.5)} {percentile(times, 0.99)}  {percentile(times, 1.0)}"
                 f"{len(waited):>8} {percentile(waited, 0.99)}   {verdicts}",
                 flush=True,
             )
@@ -144,6 +147,10 @@ def by_threads(calls: int) -> list[float]:
         ask(question)
         return perf_counter() - answered.pop(question)
 
+    return in_threads(timed, calls)
+
+
+def in_threads(timed: Callable[[int], float], calls: int) -> list[float]:
     ready = threading.Barrier(AT_A_TIME)
     with ThreadPoolExecutor(AT_A_TIME, initializer=ready.wait) as pool:
         list(pool.map(lambda _: sleep(0.01), range(AT_A_TIME)))  # all threads run before the first call
@@ -160,19 +167,71 @@ def by_tasks(calls: int) -> list[float]:
         answered[question] = perf_counter()
         return "Paris is big."
 
-    async def main() -> list[float]:
-        numbers, times = iter(range(calls)), list[float]()
+    async def timed(number: int) -> float:
+        question = f"Where is Rome, {number}?"
+        await ask(question)
+        return perf_counter() - answered.pop(question)
 
-        async def work() -> None:
-            for number in numbers:
-                question = f"Where is Rome, {number}?"
-                await ask(question)
-                times.append(perf_counter() - answered.pop(question))
+    return asyncio.run(in_tasks(timed, calls))
 
-        await asyncio.gather(*(work() for _ in range(AT_A_TIME)))
-        return times
 
-    return asyncio.run(main())
+async def in_tasks(timed: Callable[[int], Awaitable[float]], calls: int) -> list[float]:
+    numbers, times = iter(range(calls)), list[float]()
+
+    async def work() -> None:
+        for number in numbers:
+            times.append(await timed(number))
+
+    await asyncio.gather(*(work() for _ in range(AT_A_TIME)))
+    return times
+
+
+def streams_by_threads(calls: int) -> list[float]:
+    own: dict[str, float] = defaultdict(float)
+
+    @guarded(stream="sentence")
+    def ask(question: str) -> Iterator[str]:
+        search(question)
+        for piece in THREE_SENTENCES:
+            began = perf_counter()
+            sleep(OWN_SECONDS / len(THREE_SENTENCES))
+            own[question] += perf_counter() - began
+            yield piece
+
+    def timed(number: int) -> float:
+        question, began = f"Where is Paris, {number}?", perf_counter()
+        assert list(ask(question)) == THREE_SENTENCES
+        return perf_counter() - began - own.pop(question)
+
+    return in_threads(timed, calls)
+
+
+def streams_by_tasks(calls: int) -> list[float]:
+    own: dict[str, float] = defaultdict(float)
+
+    @guarded(stream="sentence")
+    async def ask(question: str) -> AsyncIterator[str]:
+        search(question)
+        for piece in THREE_SENTENCES:
+            began = perf_counter()
+            await asyncio.sleep(OWN_SECONDS / len(THREE_SENTENCES))
+            own[question] += perf_counter() - began
+            yield piece
+
+    async def timed(number: int) -> float:
+        question, began = f"Where is Rome, {number}?", perf_counter()
+        assert [piece async for piece in ask(question)] == THREE_SENTENCES
+        return perf_counter() - began - own.pop(question)
+
+    return asyncio.run(in_tasks(timed, calls))
+
+
+BY: Final[Mapping[str, Callable[[int], list[float]]]] = {
+    "threads": by_threads,
+    "tasks": by_tasks,
+    "streams, threads": streams_by_threads,
+    "streams, tasks": streams_by_tasks,
+}
 
 
 def streams(number: int) -> None:
