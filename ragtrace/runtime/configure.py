@@ -482,7 +482,6 @@ def _commit(
     try:
         runtime.start()
     except BaseException:
-        runtime.withdraw()
         if former is not None:
             with guarded("start of a runtime"):
                 former.start()

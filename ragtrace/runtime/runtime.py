@@ -332,16 +332,19 @@ class Runtime:
     def start(self) -> None:
         """Take over the hooks of the process: spans of other instrumentations, flushes of spans, and the exit.
 
-        A runtime that is not started is in nobody's way: it has no thread, and the one before goes on. One that is
-        started again, after another has begun to take its place and failed, takes the hooks back.
+        A runtime that is not started is in nobody's way: it has no thread, and the one before goes on. If the start
+        fails half-way, this runtime has none of the hooks; a former one that is started again takes them back.
         """
-        self._span_calls.start(self._wake)
-        set_before_flush(self._wait_idle)
-        # After the providers were made, so before their own exit handlers: atexit is last in, first out.
-        exits.before_exit(self._at_exit)
+        try:
+            self._span_calls.start(self._wake)
+            set_before_flush(self._wait_idle)
+            # After the providers were made, so before their own exit handlers: atexit is last in, first out.
+            exits.before_exit(self._at_exit)
+        except BaseException:
+            self._give_hooks_back()
+            raise
 
-    def withdraw(self) -> None:
-        """Give back the hooks that `start` has taken, also after it has failed half-way. Never raises."""
+    def _give_hooks_back(self) -> None:
         for give_back in (
             partial(self._span_calls.stop, self._wake),
             partial(clear_before_flush, self._wait_idle),
