@@ -71,6 +71,27 @@ class DeferredReading(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class GuardVerdict:
+    """Verdict and action of a guard on the answer of one call."""
+
+    metric: str
+    """Metric by which the guard checks."""
+    mode: str
+    """Action for which the guard is configured: shadow, annotate, replace, retry or raise."""
+    verdict: str
+    """`pass`, `fail`, or why the answer was not checked: timeout, unscored, circuit_open, error."""
+    action: str
+    """Action on the answer: none, annotated, replaced, retried, raised or released."""
+    reason: str
+    """Reason why the answer was not checked, or could not be replaced; else empty."""
+    score: float | None
+    """Score by which the verdict was found; None: there is none."""
+    added_s: float | None
+    """Seconds for which the guard held the answer back or, in shadow mode, would have held it back; None: nobody waited
+    to the end."""
+
+
 class StepGuard(Protocol):
     """Guard of one RAG call, on the call's root step."""
 
@@ -87,6 +108,11 @@ class StepGuard(Protocol):
     @property
     def score(self) -> float | None:
         """Score by which the verdict was found; None: there is none."""
+        ...
+
+    @property
+    def added_s(self) -> float | None:
+        """Seconds for which the answer was held back, or would have been; None: nobody waited to the end."""
         ...
 
     async def evaluation(self, call: RagCall, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:

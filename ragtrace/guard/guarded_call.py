@@ -262,6 +262,8 @@ class GuardOutcome:
         self.check = Check("error", reason=NOT_RUNNING)
         self.is_retry = False
         """Whether the answer is that of a second call, which is not retried."""
+        self.added_s: float | None = None
+        """Seconds for which the answer was held back; None: nobody waited to the end."""
         self._action: Action = "none"
         self._reason = ""
 
@@ -345,7 +347,7 @@ class GuardOutcome:
             action: what was done with the answer.
             waited: seconds for which the answer was held back; None: nobody waited to the end.
         """
-        self._action, self._reason = action, self._reason or self.check.reason
+        self._action, self._reason, self.added_s = action, self._reason or self.check.reason, waited
         with guarded("guard"):
             self._runtime.guards.count(self._function, self.check.verdict, action, waited)
         step = self._recorder.step
@@ -536,6 +538,8 @@ class ShadowCheck:
 
     call: RagCall | None = None
     """None: the call is built when its turn to be scored has come."""
+    added_s: float | None = None
+    """Seconds for which a guard would have held the answer back; None: it was not checked."""
     _check: Check | None = None
 
     def __init__(self, function: GuardedFunction, guards: Guards) -> None:
@@ -573,7 +577,7 @@ class ShadowCheck:
         return outcome_attributes(guard.metric, guard.action, check.verdict, "none", check.reason)
 
     def _count(self, check: Check, added: float | None) -> None:
-        self._check = check
+        self._check, self.added_s = check, added
         self._guards.count(self._function, check.verdict, "none", added)
 
 

@@ -16,10 +16,11 @@ from typing import Final
 
 from ragtrace.core.feedback import Feedback
 from ragtrace.core.score_sink import Refusal
+from ragtrace.core.step import GuardVerdict
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.history.schema import history_file, prepare
 from ragtrace.history.source import CallOrigin
-from ragtrace.history.writing import HistoryWriter, QueuedCall
+from ragtrace.history.writing import HistoryWriter, Queued, QueuedCall, QueuedVerdict
 from ragtrace.system.faults import faults
 from ragtrace.system.part import Part
 from ragtrace.system.sqlite_files import SQLiteFileError
@@ -30,6 +31,7 @@ BATCH_SECONDS: Final = 0.5
 _MOST_CALLS: Final = 10_000
 _MOST_BYTES: Final = 32 * 2**20
 _FEEDBACK_BYTES: Final = 600
+_VERDICT_BYTES: Final = 500
 _TRIES: Final = 3
 _DAY_SECONDS: Final = 86_400.0
 _PACK_SECONDS: Final = 1.0
@@ -71,7 +73,7 @@ class HistoryRecorder(Part):
         self._lock = threading.Lock()
         self._believed: tuple[float, float] | None = None
         self._next_packing = 0.0
-        self._outbox: Outbox[QueuedCall | Feedback] = Outbox(
+        self._outbox: Outbox[Queued] = Outbox(
             self,
             capacity=_MOST_CALLS,
             most_bytes=_MOST_BYTES,
@@ -116,6 +118,11 @@ class HistoryRecorder(Part):
         texts = len(feedback.comment or "") + len(feedback.correction or "")
         self._outbox.offer(feedback, size=_FEEDBACK_BYTES + texts)
 
+    def add_guard_verdict(self, call: RagCall, verdict: GuardVerdict) -> None:
+        """Queue the *verdict* of a guard to be stored with a *call* that was queued before, without blocking."""
+        if call.span is not None:  # by which the row of the call is found
+            self._outbox.offer(QueuedVerdict(call.span, verdict), size=_VERDICT_BYTES)
+
     def flush(self, timeout: float) -> bool:
         """Wait at most *timeout* seconds until every queued call is stored.
 
@@ -146,8 +153,8 @@ class HistoryRecorder(Part):
         """Name of the history file, for log lines."""
         return f"the history {self.path!r}"
 
-    def send(self, batch: Sequence[QueuedCall | Feedback], timeout: float) -> Mapping[int, Refusal]:
-        """Write a batch of queued calls and feedback to the history file in one transaction.
+    def send(self, batch: Sequence[Queued], timeout: float) -> Mapping[int, Refusal]:
+        """Write a batch of queued calls, verdicts and feedback to the history file in one transaction.
 
         Returns:
             The refusals: of the whole batch, to be tried again, if the file cannot be written; of calls that cannot be

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ragtrace.core.step import GuardVerdict
 from ragtrace.core.types import UNCALIBRATED, EvaluatorType
 from ragtrace.estimates import ADJUSTED_CALLS, NOT_LEARNED, Baseline, BaselineKey, CallTraits, CollectedScores
 from ragtrace.history.packed_blocks import Block, ChosenCalls, names_of_blocks, packed_blocks, unpack
@@ -126,6 +127,14 @@ class StoredFeedback(NamedTuple):
     label: str | None
     comment: str | None
     correction: str | None
+
+
+class StoredVerdict(NamedTuple):
+    """Verdict of a guard on the answer of one RAG call, as stored in the history."""
+
+    number: int
+    """Row number of the call in the history file."""
+    verdict: GuardVerdict
 
 
 class HistoryReader:
@@ -354,6 +363,22 @@ class HistoryReader:
             "SELECT identity, at, name, score, label, comment, correction FROM feedback ORDER BY at"
         )
         return [StoredFeedback(*row) for row in rows]
+
+    def guard_verdicts(self, first: int, last: int) -> list[StoredVerdict]:
+        """Return the verdicts of guards on stored RAG calls, or nothing if an older release created the history.
+
+        Args:
+            first: row number of the first call.
+            last: row number of the last call.
+        """
+        if not self.has_table("guard_verdicts"):
+            return []
+        rows = self.database.execute(
+            "SELECT number, metric, mode, verdict, action, reason, score, added_s FROM guard_verdicts"
+            " WHERE number BETWEEN ? AND ? ORDER BY number",
+            (first, last),
+        )
+        return [StoredVerdict(number, GuardVerdict(*rest)) for number, *rest in rows]
 
     def has_table(self, name: str) -> bool:
         """Return whether the file has a table called *name*: an older release may have created the file."""

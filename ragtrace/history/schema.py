@@ -51,7 +51,15 @@ CREATE TABLE IF NOT EXISTS feedback (
 The table is created when a history is opened for writing, also in a history of an older release, and older releases
 can still read that history.
 """
-OF_A_CALL: Final = ("results", "evaluations", "evidence", "bodies", "calls")
+GUARD_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS guard_verdicts (
+    number INTEGER PRIMARY KEY, metric TEXT NOT NULL, mode TEXT NOT NULL, verdict TEXT NOT NULL, action TEXT NOT NULL,
+    reason TEXT NOT NULL, score REAL, added_s REAL
+)
+"""
+"""SQL of the table with the verdicts of guards on the answers of calls, one a call at most. It is created as
+`FEEDBACK_TABLE` is."""
+OF_A_CALL: Final = ("guard_verdicts", "results", "evaluations", "evidence", "bodies", "calls")
 """Tables whose rows belong to a call, by `number`. The table of the calls themselves comes last."""
 IN_A_BODY: Final = ("query", "answer", "reference", "conversation_id", "error", "cut_chars", "streamed", "abandoned")
 """Fields of a `RagCall` that are stored unchanged in the JSON of a body."""

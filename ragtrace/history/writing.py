@@ -8,15 +8,16 @@ import sqlite3
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ragtrace.core.cost import Cost
 from ragtrace.core.feedback import Feedback
 from ragtrace.core.labels import Claim
+from ragtrace.core.step import GuardVerdict
 from ragtrace.core.text import encodable
 from ragtrace.core.types import UNCALIBRATED, Evaluation, RagCall, Score, is_raw_probability
 from ragtrace.history.packed_blocks import create_blocks, next_to_pack, pack
-from ragtrace.history.schema import FEEDBACK_TABLE, IN_A_BODY, OF_A_CALL, history_file
+from ragtrace.history.schema import FEEDBACK_TABLE, GUARD_TABLE, IN_A_BODY, OF_A_CALL, history_file
 from ragtrace.history.source import CallOrigin
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import ForkSafeConnection, transaction
@@ -54,6 +55,19 @@ class QueuedCall:
         return 1_000 + sum(map(len, texts))
 
 
+@dataclass(frozen=True, slots=True)
+class QueuedVerdict:
+    """Verdict of a guard on the answer of a call, waiting to be stored behind the call."""
+
+    span: SpanContext
+    """Context of the root span of the call."""
+    verdict: GuardVerdict
+
+
+Queued: TypeAlias = QueuedCall | QueuedVerdict | Feedback
+"""Everything that is written to a history."""
+
+
 class HistoryWriter:
     """Single-threaded writer of a history file, which stores RAG calls with their scores and deletes old calls.
 
@@ -84,6 +98,7 @@ class HistoryWriter:
             database.close()
             raise sqlite3.OperationalError("the file was deleted or replaced while it was opened")
         database.execute(FEEDBACK_TABLE)
+        database.execute(GUARD_TABLE)
         create_blocks(database)
         self._file = before
         self._ids.clear()
@@ -93,8 +108,8 @@ class HistoryWriter:
         """Close the history file."""
         self._kept.close()
 
-    def write(self, calls: Sequence[QueuedCall | Feedback]) -> int:
-        """Store a batch of calls and feedback in one transaction, and return how many could not be stored.
+    def write(self, calls: Sequence[Queued]) -> int:
+        """Store a batch of calls, verdicts and feedback in one transaction, and return how many could not be stored.
 
         If the file was deleted or renamed since it was opened, a new one is created.
         """
@@ -123,7 +138,7 @@ class HistoryWriter:
         )
         return True
 
-    def _write_batch(self, calls: Sequence[QueuedCall | Feedback]) -> int:
+    def _write_batch(self, calls: Sequence[Queued]) -> int:
         unreadable = 0
         with self._transaction() as database:
             for call in calls:
@@ -131,6 +146,8 @@ class HistoryWriter:
                 try:
                     if isinstance(call, Feedback):
                         _write_feedback(database, call, texts=self._texts)
+                    elif isinstance(call, QueuedVerdict):
+                        _write_verdict(database, call)
                     else:
                         self._write(database, call)
                 except Exception as error:
@@ -338,6 +355,16 @@ def _write_feedback(database: sqlite3.Connection, feedback: Feedback, *, texts: 
             _storable_text(feedback.label), *(said if texts else (None, None)), _storable_text(feedback.user),
         ),
     )  # fmt: skip
+
+
+def _write_verdict(database: sqlite3.Connection, queued: QueuedVerdict) -> None:
+    """Store the verdict of a guard with its call. Of a call that is not stored, which is counted, there is none."""
+    found = queued.verdict
+    names = _storable_texts((found.metric, found.mode, found.verdict, found.action, found.reason))
+    database.execute(
+        "INSERT OR REPLACE INTO guard_verdicts SELECT number, ?, ?, ?, ?, ?, ?, ? FROM calls WHERE identity = ?",
+        (*names, found.score, found.added_s, _identity(queued.span)),
+    )
 
 
 def _file_identity(path: str) -> tuple[int, int] | None:

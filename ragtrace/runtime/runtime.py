@@ -273,6 +273,7 @@ class Runtime:
             texts=settings.capture_content in ("SPAN_ONLY", "SPAN_AND_EVENT"),
             observers=(self.moments, *telemetry.posters, *telemetry.histories, *alerting, *learning),
             early=(*telemetry.histories, *alerting),
+            guard_observers=[history.add_guard_verdict for history in telemetry.histories],
             owned=telemetry.owned,
         )
         self.feedback = FeedbackSender(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
-from ragtrace.core.types import Observer
+from ragtrace.core.types import Observer, RagCall
 from ragtrace.span_reading.intake import span_bytes
 from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.forks import PerProcess
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ragtrace.core.feedback import Feedback
     from ragtrace.core.score_sink import ScoreSink
+    from ragtrace.core.step import GuardVerdict
     from ragtrace.telemetry.export.own_meters import OwnMeters
     from ragtrace.telemetry.export.score_poster import ScorePoster
     from ragtrace.telemetry.spans.fast import FastTracer
@@ -338,6 +339,8 @@ class ScoreStore(Observer, Part, Protocol):
     def lost(self) -> Counter[str]: ...
 
     def add_feedback(self, feedback: Feedback) -> None: ...
+
+    def add_guard_verdict(self, call: RagCall, verdict: GuardVerdict) -> None: ...
 
     def settled_until(self, moment: float) -> bool: ...
 

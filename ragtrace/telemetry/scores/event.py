@@ -14,6 +14,7 @@ from opentelemetry._logs import SeverityNumber
 
 from ragtrace.core import semconv
 from ragtrace.core.score_id import score_id_of_result
+from ragtrace.core.step import GuardVerdict
 from ragtrace.core.text import encodable
 from ragtrace.core.types import CALIBRATION, Evaluation, RagCall, Result, Score
 
@@ -91,6 +92,15 @@ def emit_events(
             event_name=semconv.EVENT_EVALUATION,
             attributes={**attributes, **detail_attributes(result.attributes)},
         )
+
+
+def guard_verdict(guard: StepGuard) -> GuardVerdict:
+    """Return verdict and action of the guard of a call."""
+    found = guard.attributes()
+    names = semconv.GUARD_METRIC, semconv.GUARD_MODE, semconv.GUARD_VERDICT, semconv.GUARD_ACTION
+    metric, mode, verdict, action = (str(found[name]) for name in names)
+    reason = str(found.get(semconv.GUARD_REASON, ""))
+    return GuardVerdict(metric, mode, verdict, action, reason, guard.score, guard.added_s)
 
 
 def emit_guard_event(logger: Logger, guard: StepGuard, call: RagCall, context: Context) -> None:

@@ -7,8 +7,8 @@ too late for it. It is never a late child: backends would add its lateness to th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, set_span_in_context
@@ -19,7 +19,13 @@ from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.text import encodable
 from ragtrace.core.types import CALIBRATION, Evaluation, JudgedTexts, RagCall, Result, Score, Unscored
 from ragtrace.system.faults import faults, guarded
-from ragtrace.telemetry.scores.event import calibration_of, emit_events, emit_guard_event, statements_json
+from ragtrace.telemetry.scores.event import (
+    calibration_of,
+    emit_events,
+    emit_guard_event,
+    guard_verdict,
+    statements_json,
+)
 from ragtrace.telemetry.spans.hold import HoldProcessor, hold_processors
 from ragtrace.telemetry.spans.writer import restore_attributes
 
@@ -27,9 +33,11 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger
     from opentelemetry.trace import Tracer
 
-    from ragtrace.core.step import Step
+    from ragtrace.core.step import GuardVerdict, Step, StepGuard
     from ragtrace.core.types import Observer, SamplingDecision
     from ragtrace.telemetry.scores.instruments import Instruments
+
+    GuardObserver: TypeAlias = Callable[[RagCall, GuardVerdict], None]
 
 Attributes = dict[str, "str | bool | int | float"]
 ANNOTATORS: Final[Mapping[str, Literal["LLM", "CODE", "HUMAN"]]] = {
@@ -56,6 +64,7 @@ class ScoreSender:
         texts: whether texts of calls may be shown with their spans.
         observers: observers of scored calls.
         early: those of *observers* that see a call twice: with the cheap evaluator's scores, and later the judge's.
+        guard_observers: called with the verdicts of guards, after the observers have seen the call.
         owned: whether the tracer provider is ragtrace's own.
     """
 
@@ -69,11 +78,12 @@ class ScoreSender:
         texts: bool = False,
         observers: Sequence[Observer] = (),
         early: Sequence[Observer] = (),
+        guard_observers: Sequence[GuardObserver] = (),
         owned: bool = False,
     ) -> None:
         self._carriers, self._logger, self._instruments, self._evidence = carriers, logger, instruments, evidence
         self._owned, self._texts = owned, texts
-        self._observers = tuple(observers)
+        self._observers, self._guard_observers = tuple(observers), tuple(guard_observers)
         self._early = frozenset(map(id, early))
 
     def request_hold(self, root: Step) -> list[HoldProcessor]:
@@ -154,6 +164,7 @@ class ScoreSender:
         if guard is not None:
             guard.close(reason)
             scores |= guard.attributes()
+            self._notify_of_guard(guard, call)
         if status is not None:
             scores[semconv.EVAL_STATUS] = status
         if decision is not None and not decision.included and not evaluations:
@@ -196,6 +207,11 @@ class ScoreSender:
         for observer in observers:
             with guarded("an observer of calls"):
                 observer(call, evaluations, decision)
+
+    def _notify_of_guard(self, guard: StepGuard, call: RagCall) -> None:
+        for observer in self._guard_observers:
+            with guarded("an observer of guards"):
+                observer(call, guard_verdict(guard))
 
     def _emit(self, root: Step, call: RagCall, evaluation: Evaluation, target: SpanContext) -> None:
         context = set_span_in_context(NonRecordingSpan(target))
