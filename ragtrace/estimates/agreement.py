@@ -94,10 +94,10 @@ def _share(cases: Sequence[tuple[bool, float]]) -> Interval:
     """Return the weighted share of the cases that are true, with a Wilson interval on the effective number of cases."""
     total = sum(weight for _, weight in cases)
     share = min(1.0, sum(weight for case, weight in cases if case) / total)
-    return _wilson(share, total * total / sum(weight * weight for _, weight in cases))
+    return share_interval(share, total * total / sum(weight * weight for _, weight in cases))
 
 
-def _wilson(share: float, number: float) -> Interval:
+def share_interval(share: float, number: float) -> Interval:
     """Return the Wilson score interval of a *share* of *number* cases, without a small-sample correction."""
     return Interval(share, *wilson_interval(share, number, Floats(), small=0.0, continuity=0.0))
 
@@ -126,7 +126,7 @@ def _kappa(calls: Sequence[tuple[bool, bool, float]]) -> Interval | None:
     number = total * total / sum(weight * weight for *_, weight in calls)
     binomial = observed * (1.0 - observed)
     ratio = binomial / spread if min(binomial, spread) > _NOTHING else 1.0
-    found = _wilson(min(1.0, max(0.0, observed)), number * ratio)
+    found = share_interval(min(1.0, max(0.0, observed)), number * ratio)
     low, high = ((end - chance) / (1.0 - chance) for end in (found.low, found.high))
     return Interval(kappa, max(-1.0, low), min(1.0, high))
 

@@ -137,6 +137,18 @@ class StoredVerdict(NamedTuple):
     verdict: GuardVerdict
 
 
+class GuardCount(NamedTuple):
+    """Number of stored RAG calls that a guard treated alike."""
+
+    workflow: str
+    metric: str
+    mode: str
+    verdict: str
+    action: str
+    reason: str
+    calls: int
+
+
 class HistoryReader:
     """Reader of a history file, which sees the file as it was when the reader was opened.
 
@@ -363,6 +375,53 @@ class HistoryReader:
             "SELECT identity, at, name, score, label, comment, correction FROM feedback ORDER BY at"
         )
         return [StoredFeedback(*row) for row in rows]
+
+    def guard_counts(
+        self, start: float, end: float, workflow: str | None = None, *, model: str | None, release: str | None
+    ) -> list[GuardCount]:
+        """Count the verdicts of guards on the calls that `columns` chooses by guard, verdict, action and reason."""
+        if not self.has_table("guard_verdicts"):
+            return []
+        where, values = self.calls_condition(start, end, workflow, model, release)
+        rows = self.database.execute(
+            "SELECT workflow, metric, mode, verdict, action, reason, count(*) FROM guard_verdicts"
+            f" JOIN calls USING (number) WHERE {where} GROUP BY 1, 2, 3, 4, 5, 6",
+            values,
+        )
+        return [GuardCount(*row) for row in rows]
+
+    def guard_added(
+        self, start: float, end: float, workflow: str, metric: str, mode: str, *, model: str | None, release: str | None
+    ) -> Floats:
+        """Return the seconds for which a guard held answers back, of the calls that `columns` chooses."""
+        where, values = self.calls_condition(start, end, workflow, model, release)
+        rows = self.database.execute(
+            f"SELECT added_s FROM guard_verdicts JOIN calls USING (number) WHERE {where} AND metric = ? AND mode = ?"
+            " AND added_s IS NOT NULL",
+            [*values, metric, mode],
+        )
+        return np.fromiter((seconds for (seconds,) in rows), np.float64)
+
+    def guard_verdicts_of(
+        self,
+        identities: Iterable[bytes],
+        start: float,
+        end: float,
+        workflow: str | None = None,
+        *,
+        model: str | None,
+        release: str | None,
+    ) -> Iterator[tuple[bytes, str, GuardVerdict]]:
+        """Yield identity, workflow and guard's verdict of the calls with *identities* that `columns` chooses."""
+        where, values = self.calls_condition(start, end, workflow, model, release)
+        for identity in identities:
+            rows = self.database.execute(
+                "SELECT workflow, metric, mode, verdict, action, reason, score, added_s FROM calls"
+                f" JOIN guard_verdicts USING (number) WHERE identity = ? AND {where}",
+                [identity, *values],
+            )
+            for of_workflow, *verdict in rows:
+                yield identity, of_workflow, GuardVerdict(*verdict)
 
     def guard_verdicts(self, first: int, last: int) -> list[StoredVerdict]:
         """Return the verdicts of guards on stored RAG calls, or nothing if an older release created the history.

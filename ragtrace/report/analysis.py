@@ -27,6 +27,7 @@ from ragtrace.report.comparison import (
     release_names,
 )
 from ragtrace.report.grouping import group_bad_calls
+from ragtrace.report.guard_summary import guard_summaries
 from ragtrace.report.model import (
     MOST_POINTS,
     CorrectedRate,
@@ -139,6 +140,7 @@ def build_report(
         rated = None if main is None or main.is_raw else main
         grouping = None if rated is None else group_bad_calls(reader, columns, rated, chosen, relevance)
         feedback = feedback_summaries(reader, columns, chosen, rated)
+        guards = guard_summaries(reader, period, workflow, model=model, release=release)
         problems = _worst_answers(reader, columns, ranked_by, chosen, worst, labelling=labelling)
     in_order = [series_of[item.metric, item.evaluator] for item in items]
     sources = [columns.sources[number] for number in np.unique(columns.source[chosen]).tolist()]
@@ -162,6 +164,7 @@ def build_report(
         notes=(*_notes(columns, chosen, measured, groups, period, oldest), *_baseline_notes(path, workflow, now)),
         rollouts=_rollouts(columns, chosen),
         grouping=grouping,
+        guards=guards,
         feedback=feedback,
         rate=None if headline is None else headline_rate(headline),
         model=model,

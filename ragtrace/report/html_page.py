@@ -12,7 +12,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import NOT_A_RATE
 from ragtrace.report import charts, wording
 from ragtrace.report.model import BreakdownRow, Report, RetrievedChunk, WorstAnswer
-from ragtrace.report.tables import corrected_table, feedback_table, grouping_tables
+from ragtrace.report.tables import corrected_table, feedback_table, grouping_tables, guard_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -81,7 +81,7 @@ def report_values(report: Report) -> dict[str, Any]:
         "breakdown_changed": any(each.moved for each in shown),
         "whole": _overall_now(report),
         "tables": grouping_tables(report),
-        "of_people": (corrected_table(report), feedback_table(report)),
+        "of_people": (corrected_table(report), feedback_table(report), guard_table(report)),
         "wording": wording,
         "charts": charts,
         "first_chunks": _split_chunks,

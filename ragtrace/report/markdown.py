@@ -15,6 +15,7 @@ from ragtrace.report.tables import (
     corrected_table,
     feedback_table,
     grouping_tables,
+    guard_table,
     metrics_table,
 )
 
@@ -57,6 +58,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _table(metrics_table(report))
     yield from _table(corrected_table(report))
     yield from _table(feedback_table(report))
+    yield from _table(guard_table(report))
     for table in breakdown_tables(report, item) if item is not None else ():
         yield from _table(table)
     for table in grouping_tables(report):

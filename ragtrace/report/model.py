@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.estimates import Estimate
+from ragtrace.estimates import Estimate, Interval
 
 Direction: TypeAlias = Literal["better", "worse", "unclear"]
 ComparisonKind: TypeAlias = Literal["periods", "releases", "models"]
@@ -317,6 +317,35 @@ class FeedbackSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardSummary:
+    """Summary of what a guard did with the answers of one workflow or, in shadow mode, would have done."""
+
+    workflow: str
+    metric: str
+    mode: str
+    """Action for which the guard is configured, such as shadow or replace."""
+    answers: int
+    passed: int
+    failed: int
+    failed_share: Interval
+    """Share of all answers that failed."""
+    unchecked: Mapping[str, int]
+    """Number of answers that could not be checked, by reason: they have neither passed nor failed."""
+    actions: Mapping[str, int]
+    """Number of answers by what was done with them; answers that were let through as they are, are left out."""
+    added_p50_ms: float | None
+    """Median of the time for which answers were held back, or would have been; None: none was."""
+    added_p95_ms: float | None
+    labelled_good: int
+    """Number of checked answers that people call good for the metric."""
+    good_failed: Interval | None
+    """Share of the labelled good answers that failed; None: there are none."""
+    labelled_bad: int
+    bad_failed: Interval | None
+    """Share of the labelled bad answers that failed; None: there are fewer than ten."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluatorCost:
     """Cost of one evaluator: requests, tokens, dollars and time."""
 
@@ -370,6 +399,8 @@ class Report:
     """Rollouts in order of time."""
     grouping: Grouping | None = None
     """Common properties of the bad calls of the headline metric; None if no call was judged."""
+    guards: tuple[GuardSummary, ...] = ()
+    """Summaries of what guards did, one for each workflow, metric and mode."""
     feedback: tuple[FeedbackSummary, ...] = ()
     """Summaries of the users' feedback, one for each feedback name."""
     rate: Estimate | None = None

@@ -98,6 +98,37 @@ def feedback_table(report: Report) -> Table:
     return Table("What users said", head, rows, wording.FEEDBACK_SENTENCE if rows else "")
 
 
+def guard_table(report: Report) -> Table:
+    """Return the table of what guards did with answers, beside the labels that people gave these.
+
+    Without guards, the table is empty.
+    """
+    rows = [
+        (
+            f"{each.workflow}: {wording.metric_title(each.metric)}, {each.mode}",
+            f"{each.answers:,}",
+            f"{each.failed:,}, {wording.format_share_interval(each.failed_share)}",
+            wording.list_counts(each.unchecked, wording.guard_reason),
+            wording.list_counts(each.actions, str),
+            wording.format_added(each.added_p50_ms, each.added_p95_ms),
+            wording.labelled_share(each.good_failed, each.labelled_good),
+            wording.labelled_share(each.bad_failed, each.labelled_bad),
+        )
+        for each in report.guards
+    ]
+    head = (
+        "Guard",
+        "Answers",
+        "Failed",
+        "Not checked",
+        "Done",
+        "Added time, p50 and p95",
+        "Good answers that failed",
+        "Bad answers that failed",
+    )
+    return Table("What guards did", head, rows, wording.GUARD_SENTENCE if rows else "")
+
+
 def _mean(value: float | None) -> str:
     return "-" if value is None else wording.format_number(value)
 

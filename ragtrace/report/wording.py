@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.labels import STATEMENT_METRICS
+from ragtrace.core.step import GuardVerdict
 from ragtrace.core.text import format_plainly
 from ragtrace.core.types import NOT_A_RATE, UNCALIBRATED
-from ragtrace.estimates import Estimate
+from ragtrace.estimates import Estimate, Interval
 from ragtrace.report.model import (
     BreakdownRow,
     Change,
@@ -97,6 +98,18 @@ _CORRECTED_DOUBTED: Final = (
 FEEDBACK_SENTENCE: Final = (
     "Users choose which answers they rate, so these figures describe the rated calls alone: they are no estimates for "
     "all calls."
+)
+_GUARD_ACTIONS: Final = {
+    "none": "the answer left as it was",
+    "released": "the answer left as it was",
+    "annotated": "the answer left with a note",
+    "retried": "the function was called once more",
+    "raised": "an exception was raised in its place",
+}
+GUARD_SENTENCE: Final = (
+    "Counts and shares are of these calls. An answer that could not be checked has neither passed nor failed. In "
+    "shadow mode every answer left as it was: what failed there is what another mode would have acted on. Good and bad "
+    "are people's labels for the metric; ragtrace calibrate guard shows what each threshold would do to them."
 )
 DECISIONS: Final = {
     "sampled": "chosen: drawn by the sample",
@@ -517,6 +530,44 @@ def format_score(answer: WorstAnswer) -> str:
     if answer.is_raw:  # a probability that was held against no label
         return f"{score_title(answer.metric)} {format_number(answer.score)}, {NOT_A_RATE}"
     return f"{metric_title(answer.metric)} {format_plainly(100 * answer.score, 3)}%"
+
+
+def format_share_interval(share: Interval) -> str:
+    """Format a share with its 95 % interval."""
+    return f"{format_share(share.value)} ({format_share(share.low)} to {format_share(share.high)})"
+
+
+def labelled_share(share: Interval | None, labelled: int) -> str:
+    """Format a share of labelled answers, or say of how many it is not known."""
+    return f"unknown ({labelled:,} labelled)" if share is None else f"{format_share_interval(share)} of {labelled:,}"
+
+
+def list_counts(counts: Mapping[str, int], name: Callable[[str], str]) -> str:
+    """Format numbers of answers with the names of what they have in common; "-" if there are none."""
+    return ", ".join(f"{name(key)} {count:,}" for key, count in counts.items()) or "-"
+
+
+def guard_reason(reason: str) -> str:
+    """Return the reason why a guard could not check an answer, in words."""
+    return "out of time" if reason == "timeout" else reason_in_words(reason)
+
+
+def guard_sentence(found: GuardVerdict) -> str:
+    """Return what a guard found and did with the answer of one call, as one line."""
+    score = "" if found.score is None else f" with {format_number(found.score)}"
+    unchecked = f"not checked ({guard_reason(found.reason or found.verdict)})"
+    verdict = {"pass": f"passed{score}", "fail": f"failed{score}"}.get(found.verdict, unchecked)
+    done = _GUARD_ACTIONS.get(found.action, f"the answer was {replace_control_characters(found.action)}")
+    would = "would have held" if found.mode == "shadow" else "held"
+    added = "" if found.added_s is None else f"; the guard {would} it back for {format_duration(found.added_s)}"
+    return f"{metric_title(found.metric)}, {replace_control_characters(found.mode)}: {verdict}, {done}{added}"
+
+
+def format_added(p50_ms: float | None, p95_ms: float | None) -> str:
+    """Format the median and the 95th percentile of the time that a guard added to answers."""
+    if p50_ms is None or p95_ms is None:
+        return "-"
+    return f"{format_duration(p50_ms / 1000)}, {format_duration(p95_ms / 1000)}"
 
 
 def format_duration(seconds: float) -> str:

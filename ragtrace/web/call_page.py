@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ragtrace.core.labels import STATEMENT_METRICS
+from ragtrace.core.step import GuardVerdict
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.source import CallOrigin
 from ragtrace.labels.label_store import Label, labels_in
@@ -79,6 +80,8 @@ class StoredCall:
     """Retrieved chunks in order of rank; None: the retrieval was not captured."""
     evaluators: tuple[EvaluatorView, ...]
     scores: tuple[MetricScores, ...]
+    guard: GuardVerdict | None
+    """Verdict of the guard on the answer; None: no guard checked it."""
     turns: tuple[tuple[int, float, str], ...]
     """Other calls of the conversation, oldest first: row number, time and query."""
     labels: tuple[Label, ...]
@@ -125,6 +128,7 @@ def read_stored_call(path: str, number: int) -> StoredCall | None:
             chunks=retrieved_chunks(texts.body, marked),
             evaluators=evaluators,
             scores=_scores(reader, number, texts.evidence),
+            guard=next((each.verdict for each in reader.guard_verdicts(number, number)), None),
             turns=_turns(reader, number, texts.body.get("conversation_id")),
             labels=tuple(label for label in labels_in(reader) if label.identity == identity),
             feedback=tuple(
@@ -161,8 +165,8 @@ def _scores(reader: HistoryReader, number: int, evidence: Mapping[int, Mapping[s
     found: dict[str, list[tuple[ListedScore, str, str]]] = {}
     for metric, id_, evaluator, score, reason, label, raw, series in rows:
         explanation = str(evidence.get(id_, {}).get("explanations", {}).get(metric, ""))
-        is_relative = score is not None and (raw or metric in _RELATIVE)
-        standing = _standing(reader, number, series, score) if is_relative else ""
+        is_relative = raw or metric in _RELATIVE
+        standing = "" if score is None or not is_relative else _standing(reader, number, series, score)
         shown = ListedScore(evaluator, score, reason, label, bool(raw))
         found.setdefault(metric, []).append((shown, explanation, standing))
     return tuple(MetricScores(metric, tuple(results)) for metric, results in found.items())

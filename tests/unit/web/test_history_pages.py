@@ -14,8 +14,9 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from ragtrace.core.step import GuardVerdict
 from ragtrace.history.schema import history_file
-from ragtrace.history.writing import QueuedCall
+from ragtrace.history.writing import QueuedCall, QueuedVerdict
 from ragtrace.labels.label_store import Label, LabelStore, Pick
 from ragtrace.report.analysis import build_report
 from ragtrace.report.calibration import calibrate
@@ -243,6 +244,36 @@ def test_a_raw_score_is_shown_with_its_standing_among_others(tmp_path: Path) -> 
         if calls == 5:
             assert "scores around it" not in text
     assert "higher than 22 of the 26 scores around it, the same as 4" in text
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (
+            GuardVerdict("faithfulness", "shadow", "fail", "none", "", 0.2, 0.1),
+            "Faithfulness, shadow: failed with 0.2, the answer left as it was; the guard would have held it back for"
+            " 100 ms",
+        ),
+        (
+            GuardVerdict("faithfulness", "replace", "timeout", "released", "timeout", None, 0.4),
+            "Faithfulness, replace: not checked (out of time), the answer left as it was; the guard held it back for"
+            " 400 ms",
+        ),
+        (
+            GuardVerdict("faithfulness", "raise", "fail", "raised", "", 0.2, None),
+            "an exception was raised in its place",
+        ),
+    ],
+)
+def test_a_call_shows_what_its_guard_did(tmp_path: Path, found: GuardVerdict, sentence: str) -> None:
+    """A check that was not made is neither passed nor failed; the first page has the counts."""
+    path, call = tmp_path / "history.db", made(time.time() - 60.0, Simulated(), random.Random(1))
+    assert call.call.span is not None
+    fill(path, [call, QueuedVerdict(call.call.span, found), made(time.time(), Simulated(), random.Random(2))])
+    browser = client(path)
+    assert sentence in text_of(browser.get("/calls/1?since=all").text)
+    assert "Guard" not in text_of(browser.get("/calls/2?since=all").text)
+    assert "What guards did" in text_of(browser.get("/?since=all").text)
 
 
 def test_hostile_texts_are_shown_as_text(tmp_path: Path) -> None:
