@@ -71,6 +71,10 @@ class DeferredReading(Protocol):
         ...
 
 
+CHECKED: Final = ("pass", "fail")
+"""Verdicts of guards on answers that were checked; every other verdict says why one was not."""
+
+
 @dataclass(frozen=True, slots=True)
 class GuardVerdict:
     """Verdict and action of a guard on the answer of one call."""
@@ -90,6 +94,16 @@ class GuardVerdict:
     added_s: float | None
     """Seconds for which the guard held the answer back or, in shadow mode, would have held it back; None: nobody waited
     to the end."""
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the answer was checked: it has passed or failed."""
+        return self.verdict in CHECKED
+
+    @property
+    def reason_in_counts(self) -> str:
+        """Reason by which the answer is counted: that of the verdict, or the verdict where it says enough."""
+        return self.reason if self.reason or self.is_checked else self.verdict
 
 
 class StepGuard(Protocol):

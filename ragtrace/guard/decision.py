@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
+from ragtrace.core.step import CHECKED
 from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.guard.outcomes import CHECKED, Check, Verdict
+from ragtrace.guard.outcomes import Check, Verdict
 from ragtrace.guard.settings import Guard
 from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.invisible_chars import remove_invisible

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from ragtrace.core.step import CallBuilder, Step
+from ragtrace.core.step import CHECKED, CallBuilder, Step
 from ragtrace.core.types import Evaluation, RagCall, Timing
 from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.guard.decision import blocks, check_of
 from ragtrace.guard.guards import GuardedFunction, Guards
-from ragtrace.guard.outcomes import CHECKED, Action, Check, GuardBlocked, GuardNotice, outcome_attributes
+from ragtrace.guard.outcomes import Action, Check, GuardBlocked, GuardNotice, outcome_attributes
 from ragtrace.recording.recorder import RecordingRuntime, StepRecorder
 from ragtrace.system.faults import faults, guarded
 

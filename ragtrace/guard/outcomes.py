@@ -6,7 +6,7 @@ import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from ragtrace.core import semconv
 from ragtrace.core.errors import RagtraceError
@@ -16,8 +16,6 @@ Verdict: TypeAlias = Literal["pass", "fail", "timeout", "unscored", "circuit_ope
 """Verdict of a guard on an answer; all but `pass` and `fail` say why the answer was not checked."""
 Action: TypeAlias = Literal["none", "annotated", "replaced", "retried", "raised", "released"]
 """Action of a guard on an answer; `released`: the answer left unchecked, or its fallback could not be built."""
-CHECKED: Final = ("pass", "fail")
-"""Verdicts on answers that were checked."""
 
 
 class Check(NamedTuple):

@@ -19,12 +19,13 @@ from typing import Any, Final, cast
 from ragtrace.capture import AnswerStream
 from ragtrace.capture.fields import holds_stream
 from ragtrace.core import semconv
+from ragtrace.core.step import CHECKED
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.guard.decision import blocks
 from ragtrace.guard.guarded_call import AnswerCheck, GuardOutcome, GuardRuntime, HeldRecorder, VerdictWait
 from ragtrace.guard.guards import GuardedFunction
-from ragtrace.guard.outcomes import CHECKED, Check
+from ragtrace.guard.outcomes import Check
 from ragtrace.judges.lexical.statements import sentences
 from ragtrace.recording.drivers import start_async_generator
 from ragtrace.recording.proxies import ObservedAsyncStream, ObservedEitherStream, ObservedStream, Proxy

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     Mask: TypeAlias = "NDArray[np.bool_]"
 
-FIELDS: Final = ("workflow", "model", "release", "service", "status", "label", "feedback")
-"""Fields of a call that are no metrics; `label` and `feedback` are given by people."""
+FIELDS: Final = ("workflow", "model", "release", "service", "status", "label", "feedback", "guard")
+"""Fields of a call that are no metrics; people give `label` and `feedback`, and `guard` is the verdict of a guard."""
+_OF_GUARD: Final = frozenset({"guard.metric", "guard.mode", "guard.action", "guard.reason"})
+"""Fields of the guard of a call besides its verdict."""
 PARTS: Final = ("status", "reason", "label", "evaluator")
 """Texts of a metric's result besides the score, used as in `faithfulness.reason`."""
 _TOKEN: Final = re.compile(
@@ -172,7 +174,7 @@ class CallFilter:
         if value is None:
             raise self._error("expected a value", self._token().at)
         metric, _, part = name.text.rpartition(".")
-        if name.text in FIELDS and name.text != "feedback":
+        if (name.text in FIELDS and name.text != "feedback") or name.text in _OF_GUARD:
             return self._of_text(name.text, sign, value)
         if metric and part in PARTS:
             if metric != "label":

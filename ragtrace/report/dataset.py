@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ragtrace.capture.redact import Redact
+from ragtrace.core.step import GuardVerdict
 from ragtrace.core.unscored_reasons import status_of
 from ragtrace.history.call_filter import CallFilter
 from ragtrace.history.reading import CallColumns, HistoryReader, StoredFeedback, StoredResult
@@ -169,6 +170,8 @@ class _CallFacts:
         if field == "status":
             failed = self._reader.errors(self._first, self._last)
             return [_texts("error" if number in failed else "ok") for number in columns.number.tolist()]
+        if field == "guard" or metric == "guard":
+            return [self._of_guard(at, part) for at in range(len(columns))]
         if field == "label" or metric == "label":
             return [
                 frozenset(each.label for each in self._labels.get(at, ()) if field == "label" or each.metric == part)
@@ -176,6 +179,22 @@ class _CallFacts:
             ]
         results = self._results_of(metric)
         return [_texts(self._part(results[at], part)) if at in results else _NO_TEXT for at in range(len(columns))]
+
+    def _of_guard(self, at: int, part: str) -> frozenset[str]:
+        """Return one field of the guard's verdict on the call at position *at*, or nothing for a call without one."""
+        found = self._guards.get(at)
+        if found is None:
+            return _NO_TEXT
+        if part == "guard":
+            return frozenset({found.verdict} if found.is_checked else {found.verdict, "unchecked"})
+        if part == "reason":
+            return _texts(found.reason_in_counts)
+        return _texts({"metric": found.metric, "mode": found.mode, "action": found.action}[part])
+
+    @cached_property
+    def _guards(self) -> dict[int, GuardVerdict]:
+        rows = self._reader.guard_verdicts(self._first, self._last)
+        return {self._position[row.number]: row.verdict for row in rows if row.number in self._position}
 
     def _part(self, result: StoredResult, part: str) -> str:
         if part == "evaluator":

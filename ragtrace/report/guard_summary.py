@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ragtrace.core.step import CHECKED
 from ragtrace.estimates.agreement import Interval, share_interval
 from ragtrace.labels.label_store import labels_in
 from ragtrace.report.model import GuardSummary
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _FEWEST_BAD: Final = 10
 """Fewest labelled bad answers from which the share that a guard caught is given."""
-_CHECKED: Final = ("pass", "fail")
 
 
 def guard_summaries(
@@ -64,7 +64,7 @@ def _labelled_answers(
     )
     for identity, of_workflow, verdict in checked:
         labels = said.get((identity, verdict.metric), set())
-        if verdict.verdict in _CHECKED and labels in ({"good"}, {"bad"}):
+        if verdict.is_checked and labels in ({"good"}, {"bad"}):
             found[of_workflow, verdict.metric, verdict.mode][labels == {"bad"}, verdict.verdict == "fail"] += 1
     return found
 
@@ -82,7 +82,7 @@ def _summary(
     for count in counts:
         verdicts[count.verdict] += count.calls
         actions[count.action] += count.calls
-        if count.verdict not in _CHECKED:
+        if count.verdict not in CHECKED:
             unchecked[count.reason or count.verdict] += count.calls
     of_labels = labelled.get(key, Counter())
     good, bad = (sum(of_labels[is_bad, failed] for failed in (False, True)) for is_bad in (False, True))

@@ -15,10 +15,11 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.cli import main
 from ragtrace.core.feedback import Feedback
+from ragtrace.core.step import GuardVerdict
 from ragtrace.core.types import Document, Evaluation, RagCall, Score, Unscored
 from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
-from ragtrace.history.writing import HistoryWriter, QueuedCall
+from ragtrace.history.writing import HistoryWriter, QueuedCall, QueuedVerdict
 from ragtrace.labels.label_store import Label, LabelStore
 from ragtrace.offline.call_records import CallFile, CallLine
 from ragtrace.system.terminal import FAILURE, OK, USAGE
@@ -104,6 +105,20 @@ def test_bad_calls_become_cases(history: Path, capsys: pytest.CaptureFixture[str
     assert shoes["selected_by"] == ["faithfulness"]
     assert (shoes["workflow"], shoes["release"]) == ("support", "1.4.0")
     assert stat.S_IMODE(history.with_name("cases.jsonl").stat().st_mode) == 0o600
+
+
+def test_the_verdict_of_a_guard_selects(history: Path) -> None:
+    """By what it found, and by how it was configured; a call without a guard is neither true nor false."""
+    late = GuardVerdict("faithfulness", "replace", "timeout", "released", "", None, 0.4)
+    failed = GuardVerdict("faithfulness", "shadow", "fail", "none", "", 0.4, 0.1)
+    fill(history, [QueuedVerdict(span(4), failed), QueuedVerdict(span(5), late)])
+    for where, query in (
+        ("guard = fail and guard.mode = shadow and guard.metric = faithfulness", "Who wrote to ada@example.org?"),
+        ("guard != unchecked", "Who wrote to ada@example.org?"),
+        ("guard = unchecked", "What is a refund?"),
+        ("guard = timeout and guard.action = released and guard.reason = timeout", "What is a refund?"),
+    ):
+        assert [case["query"] for case in made(history, "--where", where)[1]] == [query], where
 
 
 def test_the_cases_are_calls_that_ragtrace_score_reads(history: Path) -> None:

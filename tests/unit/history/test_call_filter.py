@@ -37,6 +37,8 @@ class Values:
             "label": ["", "bad good", "", ""],
             "label.hallucinated": ["", "bad", "", ""],
             "faithfulness.reason": ["", "", "", "no_claims"],
+            "guard": ["pass", "fail", "", ""],
+            "guard.mode": ["shadow", "replace", "", ""],
         }
         texts = known[field]
         return [frozenset(text.split()) if field == "label" else frozenset({text} - {""}) for text in texts]
@@ -68,6 +70,9 @@ def selected(text: str) -> list[int]:
         ("feedback < 0.5", [1]),
         ("faithfulness.reason = no_claims", [3]),
         ("latency > 1e0 and latency < 1e9", [1, 2, 3]),
+        ("guard = fail", [1]),
+        ("not guard = fail", [0]),
+        ("guard.mode != shadow", [1]),
     ],
 )
 def test_an_expression_selects(text: str, expected: list[int]) -> None:
