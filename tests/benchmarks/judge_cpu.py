@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter, process_time
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import openai
 
@@ -41,7 +42,7 @@ from ragtrace.judges.llm.chat import ChatClient
 from ragtrace.judges.llm.openai import OpenAIJudge
 from ragtrace.judges.llm.prompt import Prompt
 from ragtrace.metrics import registry
-from ragtrace.testing import DecisionServer, OpenAIServer, Reply
+from ragtrace.testing import DecisionServer, OpenAIServer
 
 LATENCY_S: Final = 0.2
 CONCURRENCIES: Final = (16, 64)
@@ -127,12 +128,46 @@ def _judge(url: str) -> OpenAIJudge:
 # --- the server ------------------------------------------------------------------------------------------------------
 
 
+class _FixedReply(asyncio.Protocol):
+    """Connection of a server that gives every request the same reply after a while, and takes next to no time itself.
+
+    A server that read the requests would take as long as the clients, and be what limits their rate.
+
+    Args:
+        body: body of the reply.
+        latency: seconds from the end of a request to its reply.
+    """
+
+    def __init__(self, body: bytes, latency: float) -> None:
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        self._reply, self._latency, self._received = head.encode() + body, latency, b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while (end := self._received.find(b"\r\n\r\n")) >= 0:
+            length = re.search(rb"content-length: *(\d+)", self._received[:end], re.IGNORECASE)
+            whole = end + 4 + (int(length[1]) if length else 0)
+            if len(self._received) < whole:
+                return
+            self._received = self._received[whole:]
+            asyncio.get_running_loop().call_later(self._latency, self._transport.write, self._reply)
+
+
 def _serve(latency: float) -> int:
-    body = sys.stdin.readline().encode()
-    with DecisionServer(Reply(body=body), latency=latency) as server:
-        print(server.url, flush=True)
-        sys.stdin.readline()
+    asyncio.run(_serve_until_told(sys.stdin.readline().strip().encode(), latency))
     return 0
+
+
+async def _serve_until_told(body: bytes, latency: float) -> None:
+    """Serve *body* on a free port, whose URL is printed, until a line is read or the input ends."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _FixedReply(body, latency), "127.0.0.1", 0)
+    async with server:
+        print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
+        await loop.run_in_executor(None, sys.stdin.readline)
 
 
 @contextmanager
