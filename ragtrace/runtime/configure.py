@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from opentelemetry.trace import get_tracer_provider
 
@@ -132,7 +132,8 @@ def configure(
 ) -> None:
     """Start ragtrace in this process.
 
-    A second call shuts ragtrace down and starts it with the new settings. One that is refused changes nothing.
+    A second call starts ragtrace with the new settings, and shuts the former configuration down. One that is refused
+    changes nothing.
 
     Every argument has an environment variable (`RAGTRACE_` and its name in capitals) or a default.
 
@@ -205,8 +206,7 @@ def configure(
     if not configuration.settings.enabled:
         install(None, _RECONFIGURE_SECONDS, off=True)
         return
-    factory, runtime = _build(configuration)
-    _commit(configuration, factory, runtime, faults_before)
+    _commit(configuration, _build(configuration), faults_before)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -406,7 +406,20 @@ def _read_files(
 # --- 2. build: may fail, and is undone then --------------------------------------------------------------------------
 
 
-def _build(configuration: _Configuration) -> tuple[RuntimeFactory, Runtime]:
+class _Built(NamedTuple):
+    """What is built of a configuration, and is not in force yet."""
+
+    factory: RuntimeFactory
+    """Factory of the runtimes of forked children."""
+    runtime: Runtime
+    """Runtime of this process, which is not started."""
+    connect: Callable[[], None]
+    """Function that connects the telemetry with the rest of the process, which cannot be undone."""
+    discard: Callable[[], None]
+    """Function that ends the telemetry."""
+
+
+def _build(configuration: _Configuration) -> _Built:
     """Build the telemetry, the factory of runtimes and the runtime of this process, which is not started yet.
 
     If that fails, what was built is ended. A history or spool file that was created stays, empty: another process may
@@ -445,11 +458,10 @@ def _build(configuration: _Configuration) -> tuple[RuntimeFactory, Runtime]:
         )
         runtime = factory.build()
         runtime.open_instruments()
-        connect()  # last, as it cannot be undone
     except BaseException:
         discard()
         raise
-    return factory, runtime
+    return _Built(factory, runtime, connect, discard)
 
 
 def _preload(settings: Settings, evaluators: Evaluators) -> None:
@@ -461,27 +473,27 @@ def _preload(settings: Settings, evaluators: Evaluators) -> None:
     )
 
 
-# --- 3. commit: cannot fail ------------------------------------------------------------------------------------------
+# --- 3. commit: fails in code of the user's at most, and is undone then -----------------------------------------------
 
 
-def _commit(
-    configuration: _Configuration, factory: RuntimeFactory, runtime: Runtime, faults_before: Counter[str]
-) -> None:
-    """Put the configuration in force: start the runtime, and have it take the place of the former one.
+def _commit(configuration: _Configuration, built: _Built, faults_before: Counter[str]) -> None:
+    """Put the configuration in force: start the runtime, connect its telemetry, and shut the former runtime down.
 
-    Only the first of these could fail, in code of a span processor of the user's: then the former runtime takes its
-    hooks back, and nothing has changed.
+    The start can fail, in code of a span processor of the user's: then the former runtime takes its hooks back, what
+    was built is ended, and nothing has changed. The connection comes last of what can fail, as it cannot be undone.
 
     Args:
         configuration: what was checked.
-        factory: builds the runtimes of forked children.
-        runtime: the runtime of this process, which was built and not started.
+        built: what was built of it.
         faults_before: counts of the failures on this thread before `configure`.
     """
-    former = current_runtime.installed
+    former, runtime = current_runtime.installed, built.runtime
     try:
         runtime.start()
+        built.connect()
     except BaseException:
+        runtime.give_hooks_back()
+        built.discard()
         if former is not None:
             with guarded("start of a runtime"):
                 former.start()
@@ -491,7 +503,7 @@ def _commit(
     faults.message_filter = configuration.redact.message
     faults.hides_messages = configuration.settings.capture_content == "NO_CONTENT"
     faults_so_far = Counter(faults.counts_here()) - faults_before
-    install(runtime, _RECONFIGURE_SECONDS, faults_so_far=faults_so_far, rebuild=factory.build)
+    install(runtime, _RECONFIGURE_SECONDS, faults_so_far=faults_so_far, rebuild=built.factory.build)
 
 
 # --- what the steps use ----------------------------------------------------------------------------------------------

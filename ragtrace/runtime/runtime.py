@@ -342,10 +342,11 @@ class Runtime:
             # After the providers were made, so before their own exit handlers: atexit is last in, first out.
             exits.before_exit(self._at_exit)
         except BaseException:
-            self._give_hooks_back()
+            self.give_hooks_back()
             raise
 
-    def _give_hooks_back(self) -> None:
+    def give_hooks_back(self) -> None:
+        """Give back the hooks of the process that `start` has taken. Never raises."""
         for give_back in (
             partial(self._span_calls.stop, self._wake),
             partial(clear_before_flush, self._wait_idle),

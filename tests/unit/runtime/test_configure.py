@@ -138,6 +138,10 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception]]] = {
         RuntimeError,
     ),
     "commit: a span processor": ({}, RuntimeError),
+    "commit: a span processor, before its own are global": (
+        {"exporter": "otlp", "telemetry": ragtrace.TelemetryOptions(set_global=True), "evaluate_spans": True},
+        RuntimeError,
+    ),
 }
 
 
