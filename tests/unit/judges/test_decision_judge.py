@@ -262,7 +262,8 @@ def test_questions_beyond_the_limit_go_into_a_second_request(protocol: Protocol,
     call = replace(SHORT, answer=answer)
     with DecisionServer() as server:
         evaluation = evaluated(judge_of(server, protocol), call, "hallucinated")
-    assert [len(request.body["questions"]) for request in server.decisions] == [limit, 1][: 1 + over]
+    asked = [len(request.body["questions"]) for request in server.decisions]  # at once, so in any order
+    assert sorted(asked, reverse=True) == [limit, 1][: 1 + over]
     assert evaluation.n_calls == 1 + over
     key = "input" if protocol == "openai" else "state"
     assert len({request.body[key] for request in server.decisions}) == 1
@@ -282,7 +283,8 @@ def test_a_server_that_takes_fewer_questions_is_asked_fewer() -> None:
             await judge.aclose()
 
         asyncio.run(run())
-    assert [len(request.body["questions"]) for request in server.decisions] == [7, 4, 3, 4, 3]
+    first, *halves = [len(request.body["questions"]) for request in server.decisions]  # two halves at once
+    assert (first, sorted(halves[:2]), sorted(halves[2:])) == (7, [3, 4], [3, 4])
 
 
 def test_vllm_takes_two_hundred_questions_in_openai_s_form() -> None:
@@ -298,7 +300,8 @@ def test_vllm_takes_two_hundred_questions_in_openai_s_form() -> None:
     call = replace(SHORT, answer=" ".join(f"Bridge number {n} has {n} lanes." for n in range(250)))
     with DecisionServer(answer) as server:
         evaluation = evaluated(judge_of(server, "openai"), call, "hallucinated")
-    assert [len(request.body["questions"]) for request in server.decisions] == [251, 200, 51]
+    first, *parts = [len(request.body["questions"]) for request in server.decisions]
+    assert (first, sorted(parts)) == (251, [51, 200])
     assert isinstance(evaluation.results["hallucinated"], Score)
 
 
