@@ -19,7 +19,8 @@ The wanted rate is the mean of z over the traffic.
     3. `_label_statistics`  t, the mean of z by the labels alone, its variance, and the effective number of labels.
     4. `_judge_correction`  L, the weight of the judge, and the variance that it leaves.
     5. `corrected_bounds`   t + L (Y - y'), where y' is the mean of y by the labelled calls, with its interval.
-    6. `_mean_label`        steps 2 to 5 for calls with a label. Unsure labels are counted as good, and as bad.
+    6. `_mean_label`        steps 2 to 5 for calls with a label. `corrected_rate` takes them once more with all unsure
+                            labels as 0, and with all as 1.
 
 A further layer needs its score and its probability in `LabelledCall`, its products and weights in step 2, and a
 correction of its own beside step 4. A further number about the result belongs to `CorrectedBounds`.
@@ -228,7 +229,7 @@ def corrected_rate(
     best, low, high = found.corrected, found.corrected.low, found.corrected.high
     if len(sure) < len(labels):
         # Whether a reviewer can tell depends on whether the call is good: the value leaves unsure calls out, as if they
-        # were like the others; the interval reaches from where all of them are good to where all are bad.
+        # were like the others; the interval reaches from where all of them are 0 to where all are 1.
         low = min(low, _mean_label(_with_unsure_as(0.0, labels), judge_mean).corrected.low)
         high = max(high, _mean_label(_with_unsure_as(1.0, labels), judge_mean).corrected.high)
     return Estimate(
@@ -456,7 +457,8 @@ def rogan_gladen(
         labelled_good: number of calls labelled good.
 
     Returns:
-        The estimate; its value is None where sensitivity and specificity sum to 1.1 or less (`judge_uninformative`).
+        The estimate; its value is None where sensitivity and specificity sum to 1.1 or less, or with
+        one more of each label to 1 or less (`judge_uninformative`).
 
     Raises:
         SettingsError: a count is negative or larger than its total, or a total is 0.

@@ -27,7 +27,9 @@ at a time: to the thread of the application that offers it, then to the worker's
 | `store_or_drop` | the shutdown's (`ShutdownTask`), and two that it starts (`ShutdownSpooling`) |
 
 The application's thread is any that ends a step or a call, one that flushes, one on which garbage collection ends a
-stream, and that of a gateway's server. A shutdown that is called on the worker's thread runs there.
+stream, and that of a gateway's server. Calls that are made of the spans of other instrumentations are offered by the
+worker's `tick` and, the last ones, by the shutdown: there, what the table says of the application's thread holds for
+these. A shutdown that is called on the worker's thread runs there.
 
 | State | Guarded by |
 |---|---|
@@ -216,9 +218,10 @@ class CallProcessor:
         return item.bytes
 
     def reject(self, item: WorkItem, reason: str = "queue_full") -> None:
-        """Count a RAG call that does not fit into the queue as dropped, and release its texts.
+        """Count a RAG call that does not fit into the queue as dropped, and release the texts of its root step.
 
-        The call's span is still ended. A job is done all the same.
+        The other steps keep theirs until the item is handled. The call's span is still ended. A job is done all the
+        same.
         """
         if isinstance(item, Job):
             return

@@ -3,7 +3,7 @@
 Started at the first offer, so that pre-forking servers work; stopped by a deadline. While items keep coming the thread
 wakes by itself fifty times a second and handles what is queued: waking it for each item would cost the application a
 system call and a fight for the interpreter. Items are handled one after the other, in slices (`Throttle`); only one
-that really waits, for a judge say, becomes a task of the event loop.
+that really waits, for a judge say, or takes milliseconds becomes a task of the event loop.
 
 An item is small if it takes little memory and work, as the span of a step does; all others, the calls to be scored,
 are large. The two kinds have separate limits, so that many spans do not take the places of calls.
@@ -173,7 +173,7 @@ class AdmissionControl:
 
     @property
     def bytes(self) -> float:
-        """Total size of the queued items in bytes, without items whose size is not known yet."""
+        """Total size in bytes of the items that are queued, in flight or in judging, without those not weighed yet."""
         return self._bytes
 
     def full(self, unweighed: int) -> bool:
@@ -318,7 +318,8 @@ class Worker(Generic[T]):
         size = unweighed + weighed + in flight = large + small + judging (the places that `AdmissionControl` counts),
 
     and the bytes that it counts are the weights of the weighed items and of those in flight. A request thread changes
-    these counts in `offer` alone, and reads them without the lock, as estimates.
+    these counts in `offer` alone, one that shuts down in `stop`; they are read without the lock, too, as estimates.
+    In a forked child the counts of the parent's worker mean nothing once `forget_queued` has emptied its queue.
 
     Args:
         handler: handles the items.

@@ -10,6 +10,8 @@ later, elsewhere.
     hand-over              `_hand_over`, once: sets `Step.ended` and gives step and recorder to the runtime
     afterwards             the background thread: `read` or `clear`, through `Step.complete` and `Step.clear_texts`
 
+Arguments that are mutable, and what the root span shows at its start, are read by the application's thread.
+
 **What is kept.** Arguments and result are each in one of three states: given, kept (immutable, and not read yet), and
 read (in the fields of the step). What is mutable goes from given to read at once.
 

@@ -1,7 +1,7 @@
 """Assembly of RAG calls from the finished spans of a trace, whatever instrumentation has created the spans.
 
 A *reading* (`SpanReading`) is the step of a RAG call that was read from one finished span, together with that span. No
-part of the assembly changes a reading. It goes through these files:
+part of the assembly changes a reading, but that it gets its span. It goes through these files:
 
 1. `step_groups.py`: the steps of a trace become groups, one for each span that has steps right below it. The steps of a
    group wait for one another.
@@ -90,7 +90,8 @@ class _ReadyGroup(NamedTuple):
     is_cut_off: bool
     """Whether the process ends while spans below a reading of the group have not ended."""
     incomplete_times: Sequence[tuple[int, int]]
-    """Start and end, in nanoseconds since the epoch, of each group at the same time whose parent span is missing."""
+    """Start and end, in nanoseconds since the epoch, of each group at the same time whose parent span is missing, and
+    of the steps that were evicted."""
 
 
 class CallAssembler:

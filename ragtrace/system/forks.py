@@ -1,7 +1,8 @@
 """The one place that notices a fork of the process.
 
 A fork copies locks in the state they were in, none of the threads, and connections that two processes must not share.
-So nothing of the parent is repaired in a child: what has locks, queues, threads or connections is made anew at its
+So nothing of the parent is repaired in a child, but the lock of the module that holds the runtime, and the parent's
+queued items are let go (`Worker.forget_queued`): what has locks, queues, threads or connections is made anew at its
 first use there. That is the whole runtime (`ragtrace.runtime.current_runtime`), and each `PerProcess` value of the few
 objects that outlive a runtime, as users and libraries hold them: judges, span processors, meters.
 """

@@ -7,7 +7,8 @@ Where its constants come from: the word lists are written by hand (see `words`),
 was trained. Human-labelled calls were used to compare about a dozen forms of the score, which differ little:
 tests/benchmarks/README.md lists them with their figures.
 
-Every generator here yields the number of characters it has just read, so that its caller can let other tasks run.
+Every generator here yields what it has just done, in characters read: other work is counted as the reading of so many
+characters as takes as long. So its caller can let other tasks run.
 
 A statement's *deficit* is the mean of two shares of its content words (framing words count a quarter):
 
@@ -95,7 +96,7 @@ HALF: Final = math.sqrt(2)
 SUPPORTED: Final = 0.35
 """Highest deficit of a paraphrase: a fifth of the words is absent, which breaks up half of the pairs."""
 NOT_FOUND: Final = 0.7
-"""Lowest deficit at which a statement is labelled `not_found`."""
+"""Lowest deficit at which a statement is labelled `not_found`, before a missing fact raises the deficit."""
 WINDOW: Final = 8
 """Number of content words, about a clause, within which two words occur together. (5 to 20 made no difference.)"""
 MAX_QUOTE_CHARS: Final = 300
@@ -182,7 +183,7 @@ class EmbeddedJudge:
         return self._lexicons.get(code) or self._lexicons.setdefault(code, Lexicon(code))
 
     def steps(self, call: RagCall) -> Generator[int, None, Judgement]:
-        """Judge *call* step by step: yield the number of characters read in each step, and return the judgement.
+        """Judge *call* step by step: yield what each step did, in characters read, and return the judgement.
 
         A step has about `STEP_CHARS` characters.
         """
@@ -351,9 +352,10 @@ def _choose_chunks(contexts: Iterable[Document]) -> Generator[int, None, _Chosen
 
 
 def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
-    """Return a key for finding duplicate chunks: texts that differ only in white space have the same key.
+    """Return a key for finding duplicate chunks: texts that differ only in white space have the same key, as a rule.
 
-    The key is empty for a blank text.
+    Exceptions are texts of which one alone is longer than a step, and long ones with a word that is cut differently:
+    they count as two chunks. The key is empty for a blank text.
     """
     if len(text) <= STEP_CHARS:
         yield len(text) // 8 + 1

@@ -24,9 +24,9 @@ metrics; ask a second collector with fewer `needs`.
 
 **Invariants.** Requests of one step run concurrently, steps one after another. If a reply is cut off, each half of its
 sentences, or statements, is asked about. Asked at once, a request that fails raises its error. In steps, one that fails
-leaves the labels of the other, with the error in `Labels.failed`; if a retry may help or every step failed, it is
-raised, too. Statements have one number in all requests, their index in `Labels.extraction.statements`; the ids g1, g2,
-... are those of one request.
+leaves the labels of the other, with the error in `Labels.failed`; if a retry may help, or each step that is wanted and
+was asked failed, it is raised, too. Statements have one number in all requests, their index in
+`Labels.extraction.statements`; the ids g1, g2, ... are those of one request.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ def plan_requests(
         source: the call as the model is shown it.
         needs: fields of the judgement that the metrics read.
         mode: how the labels are asked for.
-        max_chars: most characters of one request; a longer call is asked about in steps.
+        max_chars: most characters of one request; a longer call is asked about in steps, each with chunks or sentences
+            of so many characters at most, beside question and statements.
         with_gold_checks: mix in statements with known labels; None: when asking in steps.
     """
     need_chunks = needs & {"claims", "chunks", "citations"}
@@ -186,7 +187,7 @@ class LabelCollector:
         mode: how the labels are asked for.
         statements_per_call: most statements verified in one request.
         max_chars: most characters of query, answer, chunks and earlier turns in one request; a longer call is asked
-            about in steps.
+            about in steps, as `plan_requests` says.
         with_gold_checks: mix in statements with known labels; None: when asking in steps.
         chance: source of the orders and of the gold checks.
     """
