@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.support.monitoring import wait_until
 from tests.support.services import free_ports, require, running
 
 _DEBIAN: Final = Path("/usr/lib/postgresql")
@@ -45,10 +46,14 @@ class Postgres:
     def restart(self) -> None:
         """Kill the server with SIGKILL, its children included, and start it again."""
         assert self._process is not None
-        for process in self._processes():
+        self._process.send_signal(signal.SIGSTOP)  # so that it starts no other process meanwhile
+        parent, *children = self._processes()
+        for process in (*children, parent):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         self._process.wait()
+        # A new server refuses to start while a process of the old one still has its memory.
+        wait_until(lambda: not any(map(_lives, children)), 60, "the processes of the killed server are gone")
         self.start()
 
     def empty(self) -> None:
@@ -89,6 +94,14 @@ class Postgres:
     def _connect(self) -> Any:
         psycopg: Any = import_module("psycopg")
         return psycopg.connect(host="127.0.0.1", port=self.port, user="postgres", connect_timeout=2)
+
+
+def _lives(process: int) -> bool:
+    """Return whether a process has not ended. One that has, and that nobody has asked about, has no memory left."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @contextmanager
