@@ -73,6 +73,7 @@ class HistoryRecorder(Part):
         self._lock = threading.Lock()
         self._believed: tuple[float, float] | None = None
         self._next_packing = 0.0
+        self._waiters: set[object] = set()  # flushes and a close, for which packing stops; changed by atomic operations
         self._outbox: Outbox[Queued] = Outbox(
             self,
             capacity=_MOST_CALLS,
@@ -128,7 +129,12 @@ class HistoryRecorder(Part):
 
         Return False if that was too short or calls were lost.
         """
-        return self._outbox.flush(timeout)
+        waiter = object()
+        self._waiters.add(waiter)
+        try:
+            return self._outbox.flush(timeout)
+        finally:
+            self._waiters.discard(waiter)
 
     def settled_until(self, moment: float) -> bool:
         """Return whether every call queued before the monotonic time *moment* is stored or counted as lost."""
@@ -137,6 +143,7 @@ class HistoryRecorder(Part):
     def close(self, timeout: float) -> bool:
         """Store the queued calls within *timeout* seconds, close the history file, and return whether none was lost."""
         deadline = monotonic() + timeout
+        self._waiters.add(self)
         flushed = self._outbox.close(timeout)
         # Least number of seconds that `close` waits for a batch that is being written.
         if self._lock.acquire(timeout=max(0.03, deadline - monotonic())):  # False: a batch is being written
@@ -227,12 +234,16 @@ class HistoryRecorder(Part):
             )
 
     def _pack(self) -> None:
-        """Pack a block of calls, from which reports are fast. A failure is counted as a fault and not raised."""
+        """Pack a block of calls, from which reports are fast. A failure is counted as a fault and not raised.
+
+        The batch before it counts as stored only afterwards, so packing stops where a flush or a shutdown waits: that
+        would count calls as lost which are stored.
+        """
         began = self._passed()
         if self._writer is None or began < self._next_packing:
             return
         try:
-            self._writer.pack_block()
+            self._writer.pack_block(lambda: not self._waiters)
         except Exception as error:  # the rows stay what is read
             faults.record("history: packing", error)
         now = self._passed()

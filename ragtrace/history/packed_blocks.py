@@ -163,7 +163,9 @@ def next_to_pack(database: sqlite3.Connection) -> int | None:
     return None
 
 
-def pack(use: Callable[[], AbstractContextManager[sqlite3.Connection]], first: int) -> bool:
+def pack(
+    use: Callable[[], AbstractContextManager[sqlite3.Connection]], first: int, may_go_on: Callable[[], bool]
+) -> bool:
     """Pack the block of calls that begins with the number *first*, in steps of a few hundredths of a second.
 
     No other writer waits, and the application can fork between the steps. A row that stands for the block meanwhile is
@@ -172,6 +174,7 @@ def pack(use: Callable[[], AbstractContextManager[sqlite3.Connection]], first: i
     Args:
         use: gives the connection to the history for a step.
         first: lowest number of a call of the block.
+        may_go_on: returns, before each step, whether there is time for it.
 
     Returns:
         Whether the block is packed.
@@ -182,12 +185,16 @@ def pack(use: Callable[[], AbstractContextManager[sqlite3.Connection]], first: i
     names, reasons = CallNames.none(), NameNumbers()
     with use() as database:
         calls = RowReader(database, names).read_calls(first, "TRUE", ())
-    if not len(calls[0]):
+    if not len(calls[0]) or not may_go_on():
         return False
     with use() as database:
         scores = RowReader(database, names).read_scores(calls[0])
+    if not may_go_on():
+        return False
     with use() as database:
         evaluations = RowReader(database, names).read_evaluations(calls[0])
+    if not may_go_on():
+        return False
     with use() as database:
         rows = database.execute(
             "SELECT number, series, reason FROM calls NOT INDEXED JOIN results USING (number)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -255,11 +255,15 @@ class HistoryWriter:
         self._ids[(table, *values)] = found
         return int(found)
 
-    def pack_block(self) -> bool:
-        """Pack the newest block of calls that can be packed and is not, and return whether one was packed."""
+    def pack_block(self, may_go_on: Callable[[], bool] = lambda: True) -> bool:
+        """Pack the newest block of calls that can be packed and is not, and return whether one was packed.
+
+        Args:
+            may_go_on: returns, before each step, whether there is time for it; else the block is packed another time.
+        """
         with self._kept.use() as database:
             first = next_to_pack(database)
-        return first is not None and pack(self._kept.use, first)
+        return first is not None and may_go_on() and pack(self._kept.use, first, may_go_on)
 
     def prune(self, before: float) -> int:
         """Delete old calls from the history file, and further calls, oldest first, if the file is too large.

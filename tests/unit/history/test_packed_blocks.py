@@ -210,7 +210,7 @@ def test_a_block_that_changes_while_it_is_packed_is_not_packed(path: Path, write
         with closing(sqlite3.connect(path)) as database, database:
             yield database
 
-    assert not pack(use, 0)
+    assert not pack(use, 0, lambda: True)
     assert next(steps) == 6
     assert 0.25 in [score for _, _, score in read(path)[0]]
     assert writer.pack_block()
@@ -229,7 +229,7 @@ def test_of_two_processes_that_pack_a_block_the_later_one_does(path: Path, write
         with closing(sqlite3.connect(path)) as database, database:
             yield database
 
-    found.append(pack(use, 0))
+    found.append(pack(use, 0, lambda: True))
     assert found == [True, False]
     assert packed(path) == [0]
     expected = read(path)
@@ -255,6 +255,28 @@ def test_the_recorder_packs_a_block_at_a_time(
         seen.append(packed(path))
     recorder.close(1.0)
     assert seen == [[2], [2], [1, 2], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("asked", range(4))
+def test_packing_stops_for_a_flush_or_a_shutdown(path: Path, writer: HistoryWriter, asked: int) -> None:
+    """At any step; what is read stays the same, and the block is packed another time."""
+    write(writer, path, 3)
+    before, questions = read(path), count()
+    assert not writer.pack_block(lambda: next(questions) < asked)
+    assert packed(path) == []
+    assert read(path) == before
+    assert writer.pack_block()
+
+
+def test_a_recorder_packs_nothing_while_a_flush_or_a_close_waits(path: Path, writer: HistoryWriter) -> None:
+    """The waiting time is for what is still to be stored."""
+    write(writer, path, 4)
+    recorder = HistoryRecorder(str(path), SOURCE, clock=lambda: 2_000.0)
+    assert recorder.flush(1.0)
+    recorder.close(1.0)
+    recorder.send([made(2_000.0, Simulated(), random.Random(9))], 1.0)
+    assert packed(path) == []
+    recorder.close(1.0)
 
 
 def test_a_failed_packing_is_counted_and_loses_nothing(path: Path, writer: HistoryWriter) -> None:
