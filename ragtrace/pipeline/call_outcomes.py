@@ -17,7 +17,8 @@ class CallOutcomes:
     """Counter of the outcomes of RAG calls, in the ledger and among the recent outcomes that `ragtrace.doctor()` shows.
 
     Safe from any thread: the worker's thread and a shutdown may count outcomes of the same call. The set
-    `CallItem.pending_evaluators` decides between them: whoever removes an evaluator from it counts the outcome there.
+    `CallItem.pending_evaluators` decides between them: the thread that removes an evaluator from it counts the outcome
+    there.
 
     Args:
         ledger: the exact counts, with a lock of its own.

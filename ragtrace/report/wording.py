@@ -554,9 +554,10 @@ def guard_reason(reason: str) -> str:
 
 def guard_sentence(found: GuardVerdict) -> str:
     """Return what a guard found and did with the answer of one call, as one line."""
+    # No word here says that the answer is good or bad: a guard may compare a score that tells neither.
     score = "" if found.score is None else f" with {format_number(found.score)}"
-    unchecked = f"not checked ({guard_reason(found.reason or found.verdict)})"
-    verdict = {"pass": f"passed{score}", "fail": f"failed{score}"}.get(found.verdict, unchecked)
+    unchecked = f"not checked ({guard_reason(found.reason_in_counts)})"
+    verdict = {"pass": f"within the bound{score}", "fail": f"beyond the bound{score}"}.get(found.verdict, unchecked)
     done = _GUARD_ACTIONS.get(found.action, f"the answer was {replace_control_characters(found.action)}")
     would = "would have held" if found.mode == "shadow" else "held"
     added = "" if found.added_s is None else f"; the guard {would} it back for {format_duration(found.added_s)}"

@@ -251,8 +251,8 @@ def test_a_raw_score_is_shown_with_its_standing_among_others(tmp_path: Path) -> 
     [
         (
             GuardVerdict("faithfulness", "shadow", "fail", "none", "", 0.2, 0.1),
-            "Faithfulness, shadow: failed with 0.2, the answer left as it was; the guard would have held it back for"
-            " 100 ms",
+            "Faithfulness, shadow: beyond the bound with 0.2, the answer left as it was; the guard would have held it"
+            " back for 100 ms",
         ),
         (
             GuardVerdict("faithfulness", "replace", "timeout", "released", "timeout", None, 0.4),
