@@ -105,7 +105,7 @@ def _check_phoenix(url: str) -> None:
 
 
 def _annotated(url: str) -> set[str]:
-    """The names of the newest calls' annotations; none while Phoenix has not made the project yet."""
+    """The names of the newest calls' annotations; none while Phoenix has no project, or no whole call in it, yet."""
     try:
         spans = _get(f"{url}/v1/projects/ragtrace-demo/spans?limit=50")["data"]
     except urllib.error.HTTPError as error:
@@ -114,6 +114,8 @@ def _annotated(url: str) -> set[str]:
                 raise
         return set()
     roots = [each["context"]["trace_id"] for each in spans if each["parent_id"] is None]
+    if not roots:  # a call's own span ends, and arrives, after those of its steps; Phoenix refuses to be asked for none
+        return set()
     asked = "&".join(f"trace_ids={each}" for each in roots)
     scores = _get(f"{url}/v1/projects/ragtrace-demo/trace_annotations?{asked}")["data"]
     return {each["name"] for each in scores}

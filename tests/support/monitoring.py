@@ -79,14 +79,22 @@ class Prometheus:
 
 
 def wait_until(condition: Callable[[], Any], seconds: float, what: str, *, every: float = _POLL_S) -> Any:
-    """The first true value of *condition*, asked *every* so many seconds; fails after *seconds*."""
+    """The first true value of *condition*, asked *every* so many seconds; fails after *seconds*.
+
+    A request of *condition* that a server refuses or does not answer is a "not yet": a server under load may still be
+    starting. The failure after *seconds* has the last of them as its cause.
+    """
     pause, deadline = threading.Event(), time.monotonic() + seconds
+    refused: OSError | None = None
     while time.monotonic() < deadline:
-        found = condition()
+        try:
+            found = condition()
+        except OSError as error:
+            found, refused = None, error
         if found:
             return found
         pause.wait(every)
-    raise AssertionError(f"not within {seconds:g} s: {what}")
+    raise AssertionError(f"not within {seconds:g} s: {what}") from refused
 
 
 @dataclass
