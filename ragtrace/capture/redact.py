@@ -12,7 +12,7 @@ from ragtrace.core.labels import Claim
 from ragtrace.core.step import Message, Prompt, Step
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Document, Evaluation, Result, Score
-from ragtrace.system.faults import faults
+from ragtrace.system.faults import faults, is_failure
 
 FAILED: Final = "[redaction failed]"
 """Replacement of a text that a user's function could not redact."""
@@ -99,8 +99,8 @@ class Redact:
         """
         try:
             return self._redacted(text)
-        except Exception as error:
-            faults.record("redaction", error)
+        except BaseException as error:
+            _record(error)
             return Redacted(FAILED, cut_chars=len(text))
 
     def tail(self, text: str, limit: int) -> str:
@@ -111,8 +111,8 @@ class Redact:
         """
         try:
             kept = self._rewritten(text)
-        except Exception as error:
-            faults.record("redaction", error)
+        except BaseException as error:
+            _record(error)
             return FAILED
         if not self.has_rules:
             return kept[-limit:]
@@ -122,8 +122,8 @@ class Redact:
         """Return the conversation or user id *value* as rewritten by the user-supplied function `ids`. Never raises."""
         try:
             return encodable(value) if self.ids is None else _checked(self.ids(value))
-        except Exception as error:
-            faults.record("redaction", error)
+        except BaseException as error:
+            _record(error)
             return FAILED
 
     def message(self, error: BaseException) -> str:
@@ -170,6 +170,13 @@ class Redact:
             position = max(position, end)
         text = "".join((*parts, text[position:]))
         return text if self.function is None else _checked(self.function(text))
+
+
+def _record(error: BaseException) -> None:
+    """Count *error* as a failure of the user's redaction, or raise it again if it is the application's own."""
+    if not is_failure(error):  # else a `sys.exit()` in a redaction would end the thread that scores all calls
+        raise error
+    faults.record("redaction", error)
 
 
 def _checked(text: object) -> str:

@@ -120,7 +120,9 @@ class Faults:
             return LEFT_OUT
         try:
             return str(error) if self.message_filter is None else self.message_filter(error)
-        except Exception:  # the user's redaction, or a hostile __str__: no message is better than the wrong one
+        except BaseException as raised:  # the user's redaction, or a hostile __str__: better no message than the wrong
+            if not is_failure(raised):
+                raise
             return "(its message could not be redacted)"
 
     def warn_once(self, place: str, message: str, *args: object, count: int = 1) -> None:
@@ -188,6 +190,16 @@ def _count(made: _Counts, place: str, count: int) -> None:
 
 
 faults = Faults()
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return whether *error*, which a user's function has raised on this thread, is a failure of that function.
+
+    On the main thread `SystemExit` and `KeyboardInterrupt` may come from a signal handler, and are the application's.
+    On any other thread only the function itself can have raised them, and they would end ragtrace's thread.
+    """
+    exits = isinstance(error, (SystemExit, KeyboardInterrupt))
+    return isinstance(error, Exception) or (exits and threading.current_thread() is not threading.main_thread())
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -176,6 +177,38 @@ def test_a_failing_function_does_not_let_the_text_out(function: Any) -> None:
     assert redacted.text == FAILED
     assert redacted.cut_chars == len("secret")
     assert faults.counts() == {"redaction": 1}
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_a_function_that_exits_fails_like_any_other(ends: type[BaseException]) -> None:
+    """On the threads of ragtrace, which would end otherwise; on the main thread it may be a signal's, and passes."""
+
+    def leave(_: str) -> str:
+        raise ends
+
+    redact = Redact(function=leave, ids=leave)
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(redact.text, "secret").result().text == FAILED
+        assert threads.submit(redact.tail, "secret", 3).result() == FAILED
+        assert threads.submit(redact.id, "secret").result() == FAILED
+    assert faults.counts() == {"redaction": 3}
+    for method in (redact.text, redact.id):
+        with pytest.raises(ends):
+            method("secret")
+
+
+def test_a_message_that_cannot_be_redacted_is_left_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Also if the user's function exits: that must not end the thread which counts the failure."""
+
+    def leave(_: str) -> str:
+        raise SystemExit(3)
+
+    faults.message_filter = Redact(function=leave).message
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(faults.record, "scoring", ValueError("secret")).result()
+    assert "could not be redacted" in caplog.text
+    assert "secret" not in caplog.text
+    assert faults.counts() == {"scoring": 1}
 
 
 @pytest.mark.parametrize(
