@@ -248,10 +248,8 @@ class CallAssembler:
             trace = self._traces[trace_id] = self._ended.pop(trace_id, TraceSpans())
             while len(self._traces) > self._most_traces:
                 self._evict()
-        if len(trace.parents) > 40_000:  # a trace that never ends: only the parents of what waits are kept
-            used = trace.readings.keys() | trace.unended.keys() | trace.lost.keys()
-            trace.parents, trace.handled = {key: trace.parents[key] for key in used if key in trace.parents}, {}
-            trace.remote &= trace.parents.keys()
+        if len(trace.parents) > trace.most_parents:
+            trace.forget_handled()
         trace.touched = self._clock()
         return trace
 

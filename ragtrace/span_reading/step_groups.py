@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from ragtrace.core.step import FINDING_KINDS
 from ragtrace.span_reading.finished_span import SpanReading
+
+_MOST_PARENTS: Final = 40_000
+"""Fewest spans of a trace at which those that no step waits for are forgotten."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +38,21 @@ class TraceSpans:
     """Monotonic time from which the trace is checked for complete calls again."""
     bytes: int = 0
     """Memory that `readings` take."""
+    most_parents: int = _MOST_PARENTS
+    """Number of `parents` beyond which `forget_handled` is called."""
+
+    def forget_handled(self) -> None:
+        """Forget all spans but those that wait: readings, spans that have not ended, and lost steps.
+
+        So a trace that never ends takes bounded memory. A step that comes in below a forgotten one is not known to be
+        late.
+        """
+        used = self.readings.keys() | self.unended.keys() | self.lost.keys()
+        self.parents, self.handled = {key: self.parents[key] for key in used if key in self.parents}, {}
+        self.remote &= self.parents.keys()
+        # If most spans still wait, this has freed next to nothing. As many more must come before it is done again:
+        # were it done for each of them, the work would grow with the square of their number.
+        self.most_parents = max(_MOST_PARENTS, 2 * len(self.parents))
 
     def ancestor_ids(self, span_id: int) -> Iterator[int]:
         """Yield the span ids of the known ancestors of a span, from its parent upwards."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, TraceFlags, set_span_in_context
@@ -613,6 +614,52 @@ def test_very_many_lost_steps_of_a_trace_take_bounded_memory() -> None:
     for number in range(5_000):
         assembler.lose(_lost(llm((number, number + 1), root)))
     assert assembler.counts["evicted"] == 1
+
+
+class CountedId(int):
+    """Span id that counts how often ids are looked up, which must not be too often, and how many are in memory."""
+
+    looked_up = alive = 0
+    most_looked_up = 0
+
+    def __new__(cls, value: int) -> CountedId:
+        cls.alive += 1
+        return super().__new__(cls, value)
+
+    def __del__(self) -> None:
+        CountedId.alive -= 1
+
+    def __eq__(self, other: object) -> bool:
+        return int.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        CountedId.looked_up += 1
+        assert self.looked_up <= self.most_looked_up, f"{self.alive} spans need {self.looked_up} look-ups"
+        return super().__hash__()
+
+
+def counted_ids(number: int) -> list[CountedId]:
+    """Return ids that no other span of these tests has, for spans that need ten look-ups each at most."""
+    CountedId.looked_up, CountedId.most_looked_up = 0, 10 * number
+    return [CountedId((1 << 32) + each) for each in range(number)]
+
+
+def test_the_work_for_a_span_does_not_grow_with_the_number_of_open_spans() -> None:
+    """Where very many of one trace wait at the same time; a call among them is found all the same."""
+    assembler, root = CallAssembler(clock=FakeClock()), chain((0, 100))
+    for span_id in counted_ids(100_000):
+        assembler.observe(ReadableSpan("work", span_context(1, span_id), resource=Resource.get_empty()))
+    for each in (retriever((10, 20), root), llm((30, 90), root), root):
+        assembler.add(each)
+    assert [texts(call) for call in assembler.take_complete(everything=True)] == [WHOLE]
+
+
+def test_a_trace_that_never_ends_takes_bounded_memory() -> None:
+    """Of its spans that nothing waits for, the ids are forgotten."""
+    assembler, ids = CallAssembler(), counted_ids(100_000)
+    while ids:
+        assembler.lose(LostSpan(span_context(1, ids.pop()), 0, is_genai=False))
+    assert CountedId.alive <= 40_001
 
 
 def test_a_trace_of_ten_thousand_spans_is_one_call() -> None:
