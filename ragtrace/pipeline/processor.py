@@ -304,11 +304,12 @@ class CallProcessor:
         span = work.step.span
         if span is None or work.step.written:
             if is_call and work.dropped:  # a scoring blocks the worker, so that the shutdown could not cancel it
-                self._score_sender.release_with_status(work.step, _status_of_dropped(work.dropped))
+                status, why = _status_of_dropped(work.dropped), _reason_beside_status(work.dropped)
+                self._score_sender.release_with_status(work.step, status, why)
             return
         if reason in _STATUS_WITHOUT_SCORES:  # the call's texts have been read and redacted
-            if reason == "redaction":  # the other statuses say why there are no scores
-                span.set_attribute(semconv.REASON, reason)
+            if why := _reason_beside_status(reason):
+                span.set_attribute(semconv.REASON, why)
             self.write(work, _STATUS_WITHOUT_SCORES[reason])
             return
         work.step.written = True
@@ -376,11 +377,12 @@ class CallProcessor:
                 status = semconv.STATUS_HANDED_OVER if work.published else None
             else:
                 status = _STATUS_WITHOUT_SCORES.get(end)
-                reason = end if end == "redaction" else ""  # the other statuses say why there are no scores
+                reason = _reason_beside_status(end)
 
         def keep_or_drop() -> None:
-            nonlocal status
+            nonlocal status, reason
             status = self._interrupt(work)
+            reason = "shutdown" if status == semconv.STATUS_DROPPED else ""
 
         def fail() -> None:
             nonlocal status
@@ -543,3 +545,8 @@ def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation] = ()) -> s
         return _STATUS_WITHOUT_SCORES[reason]
     scored = any(evaluation.outcome[0] in ("scored", "partial") for evaluation in evaluations)
     return semconv.STATUS_PARTIAL if scored and reason == "queue_full" else semconv.STATUS_DROPPED
+
+
+def _reason_beside_status(reason: str) -> str:
+    """Return *reason*, for which a RAG call has no scores, or "" if its evaluation status says so already."""
+    return "" if reason in _STATUS_WITHOUT_SCORES and reason != "redaction" else reason

@@ -192,10 +192,13 @@ class ScoreSender:
             with guarded("carrier span"):
                 _send_carrier(self._carriers, target, call, evaluations, scores)
 
-    def release_with_status(self, root: Step, status: str) -> None:
-        """Export the kept-back root span *root* with *status* in place of scores, because no scores will come."""
+    def release_with_status(self, root: Step, status: str, reason: str = "") -> None:
+        """Export the kept-back root span *root* with *status* in place of scores, because no scores will come.
+
+        *reason* says why, where the status does not.
+        """
         for hold in hold_processors():
-            hold.release_with_status(_span_id(root), status)
+            hold.release_with_status(_span_id(root), status, reason)
 
     def _notify(
         self,

@@ -155,8 +155,8 @@ class HoldProcessor(SpanProcessor):
             self._inner.on_end(_with_scores(entry[1], scores, texts))
         return True
 
-    def release_with_status(self, span_id: int, status: str) -> bool:
-        """Export a kept-back span with its interim scores and an evaluation status.
+    def release_with_status(self, span_id: int, status: str, reason: str = "") -> bool:
+        """Export a kept-back span with its interim scores, an evaluation status and, unless empty, its reason.
 
         Return whether there was such a span. A span that is not known to be a call's root is exported unchanged.
         """
@@ -164,7 +164,8 @@ class HoldProcessor(SpanProcessor):
         with kept.lock:
             interim = kept.interim_scores.get(span_id, {})
             is_root = span_id not in kept.unconfirmed
-        return self.release(span_id, {**interim, semconv.EVAL_STATUS: status} if is_root else {})
+        why = {semconv.REASON: reason} if reason else {}
+        return self.release(span_id, {**interim, semconv.EVAL_STATUS: status, **why} if is_root else {})
 
     def release_unscored(self, span_id: int) -> bool:
         """Export the kept-back span *span_id* without scores, because it is not the root of a call.
