@@ -58,6 +58,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -106,6 +107,24 @@ _STATUS_WITHOUT_SCORES: Final[Mapping[str, str]] = {
 }
 """Evaluation status of a call that was prepared and gets no scores, by the reason under which it is counted. Where any
 other reason is counted, the call was dropped."""
+
+
+@dataclass(slots=True, eq=False)
+class _Scoring:
+    """Scoring of one RAG call in progress, with what is known of it so far; used on the worker's thread alone."""
+
+    work: CallItem
+    call: RagCall
+    evaluations: list[Evaluation] = field(default_factory=list[Evaluation])
+    """Evaluations that have finished and were counted, in the order of the evaluators."""
+    holding: HoldProcessor | None = None
+    """Processor that keeps the root span back until its scores are attached; None: none does."""
+    decision: SamplingDecision | None = None
+    """Sampler's decision about the judge; None if it made none, or the evaluation did not come to its end."""
+    status: str | None = None
+    """Evaluation status for the root span; None: the one that follows from `evaluations`."""
+    reason: str = ""
+    """Reason for the root span, where the status does not say enough; else empty."""
 
 
 class CallProcessor:
@@ -355,87 +374,90 @@ class CallProcessor:
 
     async def _score(self, work: CallItem, builder: CallBuilder) -> None:
         """Score a RAG call of this process, whose root span may be held back until its scores are on it."""
-        holding: HoldProcessor | None = None
-        call = RagCall(query=None, contexts=None, answer=None, span=work.step.span_context)
-        evaluations: list[Evaluation] = []
-        status: str | None = None
-        reason = ""
-        decision: SamplingDecision | None = None
-
-        async def evaluate_call() -> None:
-            nonlocal holding, call, status, reason, decision
-            asked = self._score_sender.request_hold(work.step)
-            if work.step.written and not work.step.redacted:  # a call that was read from spans
-                self._prepare(work)
-            self.write(work)
-            holding = self._score_sender.find_holder(work.step, asked)
-            self.worker.throttle.yield_interpreter()
-            work.call = call = self._preparation.build(builder)
-            end = self._count_if_unscorable(work, call)
-            if end is None:
-                decision = await self._evaluate(work, call, evaluations, holding)
-                status = semconv.STATUS_HANDED_OVER if work.published else None
-            else:
-                status = _STATUS_WITHOUT_SCORES.get(end)
-                reason = _reason_beside_status(end)
-
-        def keep_or_drop() -> None:
-            nonlocal status, reason
-            status = self._interrupt(work)
-            reason = "shutdown" if status == semconv.STATUS_DROPPED else ""
-
-        def fail() -> None:
-            nonlocal status
-            status = semconv.STATUS_ERROR
-            self._outcomes.count_pending(work, "failed", "internal")
-
-        def send() -> None:
-            self.worker.throttle.yield_interpreter()
-            dropped = work.dropped  # read once, as a shutdown may write it meanwhile
-            shown = _status_of_dropped(dropped, evaluations) if dropped else status
-            self._score_sender.send(
-                work.step, call, evaluations, holding, shown, decision, work.n_sent_early, reason=dropped or reason
-            )
-
-        await run_scoring(evaluate_call, cancelled=keep_or_drop, failed=fail, send=send)
+        call = RagCall(query=None, contexts=None, answer=None, span=work.step.span_context)  # until it is built
+        scoring = _Scoring(work, call)
+        await run_scoring(
+            partial(self._prepare_and_evaluate, scoring, builder),
+            cancelled=partial(self._interrupt, scoring),
+            failed=partial(self._count_as_failed, scoring),
+            send=partial(self._send, scoring),
+        )
 
     async def _score_spooled(self, work: CallItem, call: RagCall) -> None:
         """Score a RAG call from the spool file.
 
         Its root span has ended, so the scores go onto an extra, linked span.
         """
-        evaluations: list[Evaluation] = []
-
-        async def evaluate_call() -> None:
-            if self._count_if_unscorable(work, call) is None:
-                await self._evaluate(work, call, evaluations, None)
-
-        def send() -> None:
-            # A call that has not been scored by all stays in the file, and another process scores it again.
-            if work.pending_evaluators or work.dropped:
-                return
-            if evaluations:
-                self._score_sender.send(work.step, call, evaluations, None)
-            if self._spooling is not None and work.spool_row is not None:
-                self._spooling.mark_sent(work.spool_row)
-
+        scoring = _Scoring(work, call)
         await run_scoring(
-            evaluate_call,
-            cancelled=partial(self._interrupt, work),
-            failed=lambda: self._outcomes.count_pending(work, "failed", "internal"),
-            send=send,
+            partial(self._evaluate_spooled, scoring),
+            cancelled=partial(self._interrupt, scoring),
+            failed=partial(self._count_as_failed, scoring),
+            send=partial(self._send_spooled, scoring),
         )
 
-    def _interrupt(self, work: CallItem) -> str:
-        """Handle a cancelled scoring: keep the RAG call for the spool file, or count it as dropped.
+    async def _prepare_and_evaluate(self, scoring: _Scoring, builder: CallBuilder) -> None:
+        """Write the root span of a RAG call, build the call, and have it evaluated unless nobody is to see it."""
+        work = scoring.work
+        asked = self._score_sender.request_hold(work.step)
+        if work.step.written and not work.step.redacted:  # a call that was read from spans
+            self._prepare(work)
+        self.write(work)
+        scoring.holding = self._score_sender.find_holder(work.step, asked)
+        self.worker.throttle.yield_interpreter()
+        work.call = scoring.call = self._preparation.build(builder)
+        end = self._count_if_unscorable(work, scoring.call)
+        if end is None:
+            await self._evaluate(scoring)
+            scoring.status = semconv.STATUS_HANDED_OVER if work.published else None
+        else:
+            scoring.status, scoring.reason = _STATUS_WITHOUT_SCORES.get(end), _reason_beside_status(end)
 
-        Returns:
-            The evaluation status for its span.
+    async def _evaluate_spooled(self, scoring: _Scoring) -> None:
+        if self._count_if_unscorable(scoring.work, scoring.call) is None:
+            await self._evaluate(scoring)
+
+    def _interrupt(self, scoring: _Scoring) -> None:
+        """Keep a RAG call whose scoring was cancelled for the spool file, or count it as dropped."""
+        if self.worker.closed and self._shutdown_spooling.keep_interrupted(scoring.work):
+            scoring.status = semconv.STATUS_DEFERRED
+            return
+        scoring.status, scoring.reason = semconv.STATUS_DROPPED, "shutdown"
+        self._outcomes.count_pending(scoring.work, "dropped", "shutdown")
+
+    def _count_as_failed(self, scoring: _Scoring) -> None:
+        """Count a RAG call whose scoring raised."""
+        scoring.status = semconv.STATUS_ERROR
+        self._outcomes.count_pending(scoring.work, "failed", "internal")
+
+    def _send(self, scoring: _Scoring) -> None:
+        """Send the scores of a RAG call of this process, or what its root span shows in their place."""
+        self.worker.throttle.yield_interpreter()
+        work, evaluations = scoring.work, scoring.evaluations
+        dropped = work.dropped  # read once, as a shutdown may write it meanwhile
+        self._score_sender.send(
+            work.step,
+            scoring.call,
+            evaluations,
+            scoring.holding,
+            _status_of_dropped(dropped, evaluations) if dropped else scoring.status,
+            scoring.decision,
+            work.n_sent_early,
+            reason=dropped or scoring.reason,
+        )
+
+    def _send_spooled(self, scoring: _Scoring) -> None:
+        """Send the scores of a RAG call from the spool file, and let the call leave the file.
+
+        A call that has not been scored by all stays in the file, and another process scores it again.
         """
-        if self.worker.closed and self._shutdown_spooling.keep_interrupted(work):
-            return semconv.STATUS_DEFERRED
-        self._outcomes.count_pending(work, "dropped", "shutdown")
-        return semconv.STATUS_DROPPED
+        work = scoring.work
+        if work.pending_evaluators or work.dropped:
+            return
+        if scoring.evaluations:
+            self._score_sender.send(work.step, scoring.call, scoring.evaluations, None)
+        if self._spooling is not None and work.spool_row is not None:
+            self._spooling.mark_sent(work.spool_row)
 
     def _count_if_unscorable(self, work: CallItem, call: RagCall) -> str | None:
         """Count a RAG call that no evaluator is to see, and return the reason, or None for any other call."""
@@ -445,22 +467,13 @@ class CallProcessor:
         self._outcomes.count_pending(work, *end)
         return end[1]
 
-    async def _evaluate(
-        self, work: CallItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
-    ) -> SamplingDecision | None:
-        """Have the configured evaluators score *call*.
+    async def _evaluate(self, scoring: _Scoring) -> None:
+        """Have the configured evaluators score a RAG call, the judge only if the call is sampled.
 
-        The judge scores it only if the call is sampled.
-
-        Args:
-            work: the item of the call.
-            call: the call.
-            evaluations: to which every finished evaluation is appended.
-            holding: the processor that keeps the root span back until its scores are attached; None: none does.
-
-        Returns:
-            The sampler's decision about the judge; None if it made none.
+        Every finished evaluation is appended to `scoring.evaluations`, and the sampler's decision becomes
+        `scoring.decision`.
         """
+        work, call, evaluations = scoring.work, scoring.call, scoring.evaluations
         count_attempt = None
         if self._spooling is not None and work.spool_row is not None:
             count_attempt = partial(self._spooling.count_attempt, work.spool_row)
@@ -471,21 +484,28 @@ class CallProcessor:
                 evaluation = self._outcomes.count_evaluation(work, evaluation, evaluations)
                 screened = evaluation if evaluator is self._evaluators.screen else None
         if not self._judge_id or self._judge_id not in work.pending_evaluators:
-            return None
+            return
         decision = self._decide(work, call, screened)
-        if not self._admit(work, call, decision):
-            return decision
-        work.probability, work.sampling_reason = decision.probability, decision.reason
-        if work.spool_row is None:
-            work.n_sent_early = self._score_sender.send_early_scores(work.step, call, evaluations, holding, decision)
-        judge = self._evaluators.judge
+        if self._admit(work, call, decision):
+            work.probability, work.sampling_reason = decision.probability, decision.reason
+            if work.spool_row is None:
+                work.n_sent_early = self._score_sender.send_early_scores(
+                    work.step, call, evaluations, scoring.holding, decision
+                )
+            await self._judge_or_publish(scoring, decision, count_attempt)
+        scoring.decision = decision  # now, as the span of a call whose scoring raises or is cancelled shows none
+
+    async def _judge_or_publish(
+        self, scoring: _Scoring, decision: SamplingDecision, count_attempt: Callable[[], object] | None
+    ) -> None:
+        """Have the judge score a sampled RAG call, or publish the call to the fleet that is in the judge's place."""
+        work, call, judge = scoring.work, scoring.call, self._evaluators.judge
         if judge is not None:
             judged = await _evaluate_guarded(work, judge, call, decision.probability, count_attempt)
             self._sampler.record_cost(judged.cost_usd)
-            self._outcomes.count_evaluation(work, judged, evaluations)
+            self._outcomes.count_evaluation(work, judged, scoring.evaluations)
         elif self._handover is not None:
             await self._handover.publish_or_spool(work, call, decision)
-        return decision
 
     def _decide(self, work: CallItem, call: RagCall, screened: Evaluation | None) -> SamplingDecision:
         """Return the decision whether the judge is to score *call*."""
