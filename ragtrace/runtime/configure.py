@@ -62,10 +62,7 @@ from ragtrace.system.forks import PerProcess
 from ragtrace.telemetry.export.providers import build_telemetry
 
 if TYPE_CHECKING:
-    from opentelemetry._logs import LoggerProvider
-    from opentelemetry.metrics import MeterProvider
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import TracerProvider
 
     from ragtrace.alerts import Alert
     from ragtrace.labels.canary_set import CanarySet
@@ -184,28 +181,60 @@ def configure(
         SettingsError: a value is wrong; says which, where it came from and what to write instead. Nothing is started.
     """
     faults_before = Counter(faults.counts_here())
-    configuration = _check(
-        service=service,
-        exporter=exporter,
-        screen=screen,
-        judge=judge,
-        metrics=metrics,
-        sampling=sampling,
-        redact=redact,
-        alerts=alerts,
-        capture_content=capture_content,
-        evaluate_spans=evaluate_spans,
-        enabled=enabled,
-        store=store,
-        baseline=baseline,
-        calibration=calibration,
-        fleet=fleet,
-        limits=limits or Limits(),
-        telemetry=telemetry or TelemetryOptions(),
+    # 1. Read and check everything: raises, and changes nothing.
+    limits, telemetry = limits or Limits(), telemetry or TelemetryOptions()
+    check_type("judge", judge, Judge)
+    check_type("sampling", sampling, Sampling)
+    check_type("redact", redact, Redact)
+    check_type("limits", limits, Limits)
+    check_type("telemetry", telemetry, TelemetryOptions)
+    history = store if isinstance(store, History) else History(store)
+    learning = _baseline_learning(baseline)
+    watched, canaries = _alerts(alerts)
+    given = {
+        "service": service, "capture_content": capture_content, "evaluate_spans": evaluate_spans, "enabled": enabled,
+        "exporter": exporter if isinstance(exporter, str) else None, "metrics": _metric_names(metrics),
+        "store": history.path, "store_days": history.days, "store_bytes": history.bytes,
+        "baseline": learning.path, "baseline_calls": learning.calls, "calibration": calibration, "fleet": fleet,
+        "canaries": canaries.path, "canary_interval": canaries.interval,
+        **{name: getattr(limits, name) for name in field_names(Limits)},
+        **{name: getattr(telemetry, name) for name in ("dialects", "evidence", "set_global", "trace_url")},
+        **judge_settings(limits_of(judge)),
+    }  # fmt: skip
+    settings = _with_objects(resolve_settings(given, os.environ), exporter, sampling)
+    sampling = sampling or Sampling(rate=settings.sample_rate)
+    _check_providers(tracer=telemetry.tracer_provider, meter=telemetry.meter_provider, logger=telemetry.logger_provider)
+    screen = embedded_judge() if isinstance(screen, _DefaultScreen) else screen
+    check_type("screen", screen, Judge)
+    if settings.fleet:
+        _check_fleet(settings, judge)
+    learner = BaselineLearner(
+        baseline if isinstance(baseline, Baseline) else None,
+        calls=settings.baseline_calls,
+        adjusted={alert.metric for alert in watched if alert.against_baseline},
     )
-    if not configuration.settings.enabled:
+    evaluators = _choose_evaluators(
+        settings, screen=screen, judge=judge, metrics=metrics or (), sampling=sampling, watched=watched, learner=learner
+    )
+    canary_sets = _canary_sets(settings, evaluators)
+    calibrations = _read_files(settings, evaluators, learner)
+    configuration = _Configuration(
+        settings=settings,
+        exporter=exporter,
+        telemetry=telemetry,
+        evaluators=evaluators,
+        sampling=sampling,
+        redact=redact or Redact(max_chars=settings.max_chars),
+        alerts=watched,
+        learner=learner,
+        canaries=canary_sets,
+        calibrations=calibrations,
+        bounds=find_bounds(calibrations) if settings.enabled else [],
+    )
+    if not settings.enabled:
         install(None, _RECONFIGURE_SECONDS, off=True)
         return
+    # 2. Build: may fail, and is undone then. 3. Commit: fails in code of the user's at most, and is undone then.
     _commit(configuration, _build(configuration), faults_before)
 
 
@@ -215,8 +244,8 @@ class _Configuration:
 
     settings: Settings
     exporter: object
-    providers: tuple[TracerProvider | None, MeterProvider | None, LoggerProvider | None]
-    """Providers of the user for spans, metrics and events."""
+    telemetry: TelemetryOptions
+    """Options of the telemetry, with the providers of the user for spans, metrics and events."""
     evaluators: Evaluators
     sampling: Sampling
     redact: Redact
@@ -231,142 +260,19 @@ class _Configuration:
 # --- 1. read and check: raises, and changes nothing ------------------------------------------------------------------
 
 
-def _check(
-    *,
-    service: object,
-    exporter: object,
-    screen: Judge | _DefaultScreen | None,
-    judge: Judge | None,
-    metrics: str | Sequence[str | Metric] | None,
-    sampling: Sampling | None,
-    redact: Redact | None,
-    alerts: object,
-    capture_content: object,
-    evaluate_spans: object,
-    enabled: object,
-    store: str | os.PathLike[str] | History | None,
-    baseline: str | os.PathLike[str] | BaselineLearning | Baseline | None,
-    calibration: object,
-    fleet: object,
-    limits: Limits,
-    telemetry: TelemetryOptions,
-) -> _Configuration:
-    """Read the arguments of `configure`, the environment and the files that are named, and check them all.
-
-    Raises:
-        SettingsError: a value is wrong.
-    """
-    for name, value, kind in (("judge", judge, Judge), ("sampling", sampling, Sampling), ("redact", redact, Redact)):
-        check_type(name, value, kind)
-    check_type("limits", limits, Limits)
-    check_type("telemetry", telemetry, TelemetryOptions)
-    history = store if isinstance(store, History) else History(store)
-    learning = (
-        baseline
-        if isinstance(baseline, BaselineLearning)
-        else BaselineLearning("" if isinstance(baseline, Baseline) else baseline)
-    )
-    watched, canaries = _alerts(alerts)
-    settings = _read_settings(
-        exporter,
-        judge,
-        sampling,
-        history,
-        learning,
-        canaries,
-        limits,
-        telemetry,
-        service=service,
-        metrics=_metric_names(metrics),
-        capture_content=capture_content,
-        evaluate_spans=evaluate_spans,
-        enabled=enabled,
-        calibration=calibration,
-        fleet=fleet,
-    )
-    sampling = sampling or Sampling(rate=settings.sample_rate)
-    providers = telemetry.tracer_provider, telemetry.meter_provider, telemetry.logger_provider
-    _check_providers(tracer=providers[0], meter=providers[1], logger=providers[2])
-    screen = embedded_judge() if isinstance(screen, _DefaultScreen) else screen
-    check_type("screen", screen, Judge)
-    if settings.fleet:
-        _check_fleet(settings, judge)
-    compared = {alert.metric for alert in watched if alert.against_baseline}
-    learner = BaselineLearner(
-        baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls, adjusted=compared
-    )
-    extra = [metric for metric in metrics or () if not isinstance(metric, str)]
-    evaluators = _choose_evaluators(settings, screen, judge, extra, sampling, watched, learner)
-    assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
-    if watched:
-        from ragtrace.alerts import check_alerts
-
-        check_alerts(watched, assignment)
-    sets = _canary_sets(settings, evaluators)
-    calibrations = Calibrations()
-    if settings.enabled:  # else no other file is read
-        calibrations = _read_files(settings, evaluators, assignment, learner)
-    bounds = find_bounds(calibrations) if settings.enabled else []
-    return _Configuration(
-        settings,
-        exporter,
-        providers,
-        evaluators,
-        sampling,
-        redact or Redact(max_chars=settings.max_chars),
-        watched,
-        learner,
-        sets,
-        calibrations,
-        bounds,
-    )
-
-
-def _read_settings(
-    exporter: object,
-    judge: Judge | None,
-    sampling: Sampling | None,
-    history: History,
-    learning: BaselineLearning,
-    canaries: Canaries,
-    limits: Limits,
-    telemetry: TelemetryOptions,
-    **plain: object,
-) -> Settings:
-    """Return the settings by the arguments of `configure`, the environment and the defaults.
-
-    Args:
-        exporter: the exporter, or its name.
-        judge: the judge, which may have limits of its own.
-        sampling: the sampling; None: that of the environment.
-        history: file of the calls.
-        learning: file of the baseline.
-        canaries: file of the canaries.
-        limits: limits.
-        telemetry: options of the telemetry.
-        **plain: arguments that are settings by themselves.
-
-    Raises:
-        SettingsError: a value is wrong.
-    """
-    given = {
-        **plain,
-        "exporter": exporter if isinstance(exporter, str) else None,
-        "store": history.path, "store_days": history.days, "store_bytes": history.bytes,
-        "baseline": learning.path, "baseline_calls": learning.calls,
-        "canaries": canaries.path, "canary_interval": canaries.interval,
-        **{name: getattr(limits, name) for name in field_names(Limits)},
-        **{name: getattr(telemetry, name) for name in ("dialects", "evidence", "set_global", "trace_url")},
-        **judge_settings(limits_of(judge)),
-    }  # fmt: skip
-    return _with_objects(resolve_settings(given, os.environ), exporter, sampling)
+def _baseline_learning(baseline: str | os.PathLike[str] | BaselineLearning | Baseline | None) -> BaselineLearning:
+    """Return the settings of the baseline's learning; a `Baseline` that is given has no file."""
+    if isinstance(baseline, BaselineLearning):
+        return baseline
+    return BaselineLearning("" if isinstance(baseline, Baseline) else baseline)
 
 
 def _choose_evaluators(
     settings: Settings,
+    *,
     screen: Judge | None,
     judge: Judge | None,
-    extra: Sequence[Metric],
+    metrics: Sequence[str | Metric],
     sampling: Sampling,
     watched: Sequence[Alert],
     learner: BaselineLearner,
@@ -376,31 +282,45 @@ def _choose_evaluators(
 
     Raises:
         UnknownMetricError: no metric has that name.
-        SettingsError: no judge offers a requested metric, screen and judge have the same id, or a guard cannot work.
+        SettingsError: no judge offers a requested metric, screen and judge have the same id, or an alert or a guard
+            cannot work.
     """
     wanted_by_sampling = () if judge is None and not settings.fleet else sampling_metrics(sampling)
-    read = [*(alert.metric for alert in watched), *guarded_metrics()]
-    evaluators = _evaluators(settings, screen, judge, extra, wanted_by_sampling, read, learner)
+    evaluators = _evaluators(
+        settings,
+        screen=screen,
+        judge=judge,
+        extra=[metric for metric in metrics if not isinstance(metric, str)],
+        for_sampling=wanted_by_sampling,
+        watched=[*(alert.metric for alert in watched), *guarded_metrics()],
+        learner=learner,
+    )
     check_guards(evaluators, fleet=bool(settings.fleet))
     screened = () if evaluators.screen is None else evaluators.screen.metrics
     warn_of_missing_metrics(wanted_by_sampling, [metric.name for metric in screened])
+    if watched:
+        from ragtrace.alerts import check_alerts
+
+        check_alerts(watched, MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
     return evaluators
 
 
-def _read_files(
-    settings: Settings, evaluators: Evaluators, assignment: MetricAssignment, learner: BaselineLearner
-) -> Calibrations:
+def _read_files(settings: Settings, evaluators: Evaluators, learner: BaselineLearner) -> Calibrations:
     """Have *learner* read the baseline file, and return the calibrations of the calibration file.
+
+    Where ragtrace is not enabled, no file is read.
 
     Raises:
         SettingsError: a file cannot be used, or Python cannot use the files of history and spool.
     """
+    if not settings.enabled:
+        return Calibrations()
     for name in ("store", "spool"):
         if getattr(settings, name):
             _require_sqlite(settings, name)
     if settings.baseline:
         learner.open_file(settings.baseline, settings.origins["baseline"])
-    return _calibrations(settings, assignment, evaluators) if settings.calibration else Calibrations()
+    return _calibrations(settings, evaluators) if settings.calibration else Calibrations()
 
 
 # --- 2. build: may fail, and is undone then --------------------------------------------------------------------------
@@ -436,9 +356,13 @@ def _build(configuration: _Configuration) -> _Built:
         from ragtrace.history.spool import Spool
 
         Spool(settings.spool).prepare(settings.origins["spool"])
-    tracers, meters, loggers = configuration.providers
+    tracers = configuration.telemetry.tracer_provider
     telemetry, connect, discard = build_telemetry(
-        settings, configuration.exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers
+        settings,
+        configuration.exporter,
+        tracer_provider=tracers,
+        meter_provider=configuration.telemetry.meter_provider,
+        logger_provider=configuration.telemetry.logger_provider,
     )
     try:
         factory = RuntimeFactory(
@@ -509,10 +433,11 @@ def _commit(configuration: _Configuration, built: _Built, faults_before: Counter
 # --- what the steps use ----------------------------------------------------------------------------------------------
 
 
-def _calibrations(settings: Settings, assignment: MetricAssignment, evaluators: Evaluators) -> Calibrations:
+def _calibrations(settings: Settings, evaluators: Evaluators) -> Calibrations:
     """Read the calibration file, and find out for which judge and which metrics it can be used."""
     from ragtrace.judges.llm.prompts import prompt_hash_of
 
+    assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
     keys: dict[str, CalibrationKey] = {}
     for evaluator in filter(None, evaluators):
         version = evaluator.judge.version
@@ -682,6 +607,7 @@ def _metric_names(metrics: object) -> object:
 
 def _evaluators(
     settings: Settings,
+    *,
     screen: Judge | None,
     judge: Judge | None,
     extra: Sequence[Metric],
