@@ -136,11 +136,14 @@ class Block(NamedTuple):
 
 def _renumbered(codes: Ints, own: list[str], names: NameNumbers) -> Ints:
     """Return *codes* of a block's *own* names as numbers of *names*, which gets new ones in the order of the calls."""
-    present, first = np.unique(codes, return_index=True)
     number_of = np.zeros(len(own), np.int64)
-    for code in present[np.argsort(first)].tolist():
-        number_of[code] = names[own[code]]
-    return narrow(number_of[codes])
+    if all(name in names for name in own):  # as in nearly every block
+        number_of[:] = [names[name] for name in own]
+    else:
+        present, first = np.unique(codes, return_index=True)
+        for code in present[np.argsort(first)].tolist():
+            number_of[code] = names[own[code]]
+    return narrow(number_of)[codes]
 
 
 # --- packing ----------------------------------------------------------------------------------------------------------
@@ -255,7 +258,7 @@ def names_of_blocks(database: sqlite3.Connection) -> dict[int, tuple[list[str], 
 
 
 def unpack(database: sqlite3.Connection, first: int) -> Block:
-    """Return the packed block that begins with the number *first*."""
+    """Return the packed block that begins with the number *first*, whose columns keep the memory of all of them."""
     text, body = database.execute("SELECT names, body FROM blocks WHERE first = ?", (first,)).fetchone()
     end = body.index(b"\n")
     names, at = json.loads(text), end + 1
@@ -263,7 +266,7 @@ def unpack(database: sqlite3.Connection, first: int) -> Block:
     for name, dtype, stored, count in json.loads(body[:end]):
         values = np.frombuffer(body, dtype, stored, at)
         at += values.nbytes
-        columns[name] = np.full(count, values[0]) if stored < count else values.copy()  # a view would keep the body
+        columns[name] = np.full(count, values[0]) if stored < count else values
     columns["number"] = columns["number"].astype(np.int64) + first
     return Block(
         Segment._make(columns[name] for name in Segment._fields),

@@ -382,6 +382,8 @@ class HistoryReader:
         """Count the verdicts of guards on the calls that `columns` chooses by guard, verdict, action and reason."""
         if not self.has_table("guard_verdicts"):
             return []
+        if self.database.execute("SELECT 1 FROM guard_verdicts LIMIT 1").fetchone() is None:
+            return []  # else SQLite looks for a verdict on each of the calls
         where, values = self.calls_condition(start, end, workflow, model, release)
         rows = self.database.execute(
             "SELECT workflow, metric, mode, verdict, action, reason, count(*) FROM guard_verdicts"

@@ -30,6 +30,9 @@ class NameNumbers:
             self.names.append(name)
         return code
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._codes
+
     def reorder(self, codes: Ints, order: NDArray[np.int64]) -> Ints:
         """Number the names anew, by the first of their calls in *order*, and return the new *codes* of the calls."""
         _, first = np.unique(codes[order], return_index=True)
@@ -92,7 +95,9 @@ def join_segments(segments: Iterable[Segment], names: CallNames) -> Segment:
     columns = [_Column(column.dtype) for column in NO_CALLS]
     calls = 0
     for segment in segments:
-        scored, evaluated = (each.astype(np.int32) + calls for each in (segment.scored_call, segment.evaluation_call))
+        scored, evaluated = (
+            np.add(each, calls, dtype=np.int32) for each in (segment.scored_call, segment.evaluation_call)
+        )
         moved = segment._replace(scored_call=scored, evaluation_call=evaluated)
         for column, values in zip(columns, moved, strict=True):
             column.append(values)
@@ -123,7 +128,7 @@ class _Column:
         if wider != self._dtype:
             self._memory = bytearray(self.values().astype(wider).tobytes())
             self._dtype = wider
-        self._memory += values.astype(wider).tobytes()
+        self._memory += np.ascontiguousarray(values, wider).view(np.uint8).data  # bytes as they are, without a copy
 
     def values(self) -> NDArray[Any]:
         return np.frombuffer(self._memory, self._dtype)

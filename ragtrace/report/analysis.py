@@ -18,11 +18,11 @@ from ragtrace.report.calibration import corrected_rates
 from ragtrace.report.comparison import (
     MOST_ROWS,
     ComparedGroups,
+    ComparedSeries,
     compare_metrics,
     compared_groups,
     estimate_by_group,
     latest_estimate,
-    overall_values,
     recent_change,
     release_names,
 )
@@ -108,6 +108,9 @@ def build_report(
         series_of = {series.key: series for series in score_series(columns)}
         corrections = corrected_rates(reader, columns, chosen)
         columns = columns.without_evaluations()
+        compared: dict[tuple[str, str], ComparedSeries] = {}
+        if groups is not None:
+            compared = {key: ComparedSeries.of(each, groups) for key, each in series_of.items() if each.estimated}
         items = [
             _metric_report(
                 columns,
@@ -116,6 +119,7 @@ def build_report(
                 period,
                 oldest,
                 groups,
+                compared.get(series.key),
                 unscored.get(series.key, {}),
                 corrections.get(series.key),
             )
@@ -142,7 +146,6 @@ def build_report(
         feedback = feedback_summaries(reader, columns, chosen, rated)
         guards = guard_summaries(reader, period, workflow, model=model, release=release)
         problems = _worst_answers(reader, columns, ranked_by, chosen, worst, labelling=labelling)
-    in_order = [series_of[item.metric, item.evaluator] for item in items]
     sources = [columns.sources[number] for number in np.unique(columns.source[chosen]).tolist()]
     return Report(
         path=path,
@@ -155,7 +158,11 @@ def build_report(
         releases=release_names(columns, chosen),
         headline=headline,
         measured=tuple(measured),
-        comparison=None if groups is None else compare_metrics(columns, in_order, groups),
+        comparison=None
+        if groups is None
+        else compare_metrics(
+            columns, [compared[key] for item in items if (key := (item.metric, item.evaluator)) in compared], groups
+        ),
         recent=None if main is None else recent_change(columns, main, period),
         latest=None if main is None else latest_estimate(columns, main, period),
         problems=problems,
@@ -184,22 +191,27 @@ def _metric_report(
     period: Period,
     oldest: float | None,
     groups: ComparedGroups | None,
+    compared: ComparedSeries | None,
     unscored: Mapping[str, int],
     corrected: CorrectedRate | None,
 ) -> MetricReport:
     estimated = series.estimated and bool((series.eligible & chosen).any())
     known = estimated and not series.is_raw
+    overall = None
+    if estimated:
+        is_compared = compared is not None and groups is not None and np.array_equal(groups.calls_after, chosen)
+        overall = compared.after if compared is not None and is_compared else series.estimate(chosen)
     # Where models are compared, no breakdown by model can have a change.
     model_groups = None if groups is None or groups.kind == "models" else groups
-    overall = overall_values(series, groups) if known else []
-    by_workflow = columns.workflow, columns.workflows, chosen, groups, overall
-    by_model = columns.model, columns.models, chosen, model_groups, overall
+    values = compared.values_of_counted(groups) if known and groups is not None and compared is not None else []
+    by_workflow = columns.workflow, columns.workflows, chosen, groups, values
+    by_model = columns.model, columns.models, chosen, model_groups, values
     return MetricReport(
         metric=series.metric,
         evaluator=series.evaluator,
         higher_is_better=series.higher_is_better,
         judged=series.count_judged(np.where(chosen, 0, -1), 1)[0],
-        overall=series.estimate(chosen) if estimated else None,
+        overall=overall,
         timeline=_timeline(columns, series, period, oldest) if known else (),
         by_workflow=estimate_by_group(series, *by_workflow) if known else (),
         by_model=estimate_by_group(series, *by_model) if known else (),
@@ -214,7 +226,7 @@ def _metric_report(
 def _metric_sort_key(item: MetricReport, series: ScoreSeries) -> tuple[object, ...]:
     """Return the key by which a report sorts its metrics: those with an estimate first, then by importance."""
     preference = HEADLINE_METRICS.index(item.metric) if item.metric in HEADLINE_METRICS else len(HEADLINE_METRICS)
-    latest = int(np.flatnonzero(series.eligible).max(initial=-1))
+    latest = len(series.eligible) - 1 - int(series.eligible[::-1].argmax()) if series.eligible.any() else -1
     nothing = not (item.judged or item.unscored)
     unknown = item.overall is None, preference, series.is_raw
     return nothing, *unknown, item.metric, series.added, -latest, -item.judged
@@ -377,14 +389,15 @@ def _worst_answers(
         found: series of one metric by different evaluators; of a call that several scored the last one counts.
         labelling: evaluators that label statements; other evaluators only compare words.
     """
-    badness, by = np.zeros(len(columns)), np.zeros(len(columns), dtype=np.int64)
+    badness, by = np.zeros(len(columns)), np.zeros(len(columns), dtype=np.int16)
     for number, series in enumerate(found):
-        here = chosen & (series.weight > 0)
-        badness[here] = (1.0 - series.score if series.higher_is_better else series.score)[here]
+        rows = np.flatnonzero(chosen[series.scored_call] & (series.weights > 0))
+        here = series.scored_call[rows]
+        badness[here] = 1.0 - series.scores[rows] if series.higher_is_better else series.scores[rows]
         by[here] = number
-    order = np.lexsort((-columns.at, -badness))
+    bad = np.flatnonzero(badness > 0)
     # Number of calls that are read for each answer shown, as the same question may have gone wrong many times.
-    order = order[badness[order] > 0][: min(count * 40, _MOST_READ)]
+    order = bad[np.lexsort((-columns.at[bad], -badness[bad]))][: min(count * 40, _MOST_READ)]
     kept: dict[tuple[object, object], tuple[int, CallTexts]] = {}
     repeats: dict[tuple[object, object], int] = {}
     for at in order.tolist():
@@ -425,7 +438,7 @@ def _worst_answer(
     return WorstAnswer(
         at=float(columns.at[at]),
         metric=series.metric,
-        score=float(series.score[at]),
+        score=float(series.scores[np.searchsorted(series.scored_call, at)]),
         evaluator=series.evaluator,
         workflow=columns.workflows[int(columns.workflow[at])],
         model=columns.models[int(columns.model[at])],

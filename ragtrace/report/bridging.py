@@ -162,7 +162,7 @@ class _Scoring:
         both = [at for at in self._compared if at in self._new]
         if len(both) < 2:
             return None
-        before = np.clip(self._calls.series.score[both], 0.0, 1.0).tolist()
+        before = np.clip(self._calls.series.score_by_call()[both], 0.0, 1.0).tolist()
         return score_offset(before, [self._new[at] for at in both])
 
     def result(self, order: Sequence[int], labelled: Mapping[int, LabelledAt], served: Mapping[int, str]) -> Bridge:
@@ -204,7 +204,7 @@ class _Scoring:
             [each.weight for each in labelled.values()],
             questions,
             np.array([self._new[at] for at in traffic]),
-            np.maximum(self._calls.series.weight[traffic], 1e-9),
+            np.maximum(self._calls.series.weight_by_call()[traffic], 1e-9),
         )
         key = CalibrationKey(
             self._metric.name, self._metric.version, judge.id, judge.version, prompt_hash_of(judge.version), served

@@ -119,12 +119,12 @@ def judged_calls(
         known = ", ".join(sorted({each.metric for each in found})) or "none"
         by = "" if evaluator is None else f" by {evaluator}"
         raise SettingsError(f"the history has no judged calls for the metric {metric!r}{by}; it has: {known}")
-    series = max(of_metric, key=lambda each: (not each.added, int((each.weight > 0).sum())))
+    series = max(of_metric, key=lambda each: (not each.added, len(each.judged_calls())))
     # A judge that scored stored calls later does not replace the judge of the live calls.
     live = [series] if series.added else [each for each in found if each.metric == metric and not each.added]
-    newest = max(live, key=lambda each: columns.at[each.weight > 0].max(initial=0.0))
+    newest = max(live, key=lambda each: columns.at[each.judged_calls()].max(initial=0.0))
     if series.higher_is_better:
-        series = replace(series, score=1.0 - series.score, screen_score=1.0 - series.screen_score)
+        series = replace(series, scores=1.0 - series.scores, screen_score=1.0 - series.screen_score)
     identity = [identities.get(number) for number in columns.number.tolist()]
     can = np.array([each is not None for each in identity], dtype=bool)
     versions = [""] * len(columns)
@@ -132,7 +132,7 @@ def judged_calls(
         stored = columns.series[number]
         if stored.metric == metric and columns.evaluators[stored.evaluator] == series.evaluator:
             versions[call] = stored.version
-    judged = can & (series.weight > 0)
+    judged = can & series.is_judged()
     return JudgedCalls(columns, series, identity, judged, versions, newest.evaluator, series.is_raw)
 
 
@@ -153,15 +153,15 @@ def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None, curve: 
     if not len(positions):
         return []
     if calls.is_decision:
-        raw = calls.series.score[positions]
+        raw = calls.series.score_by_call()[positions]
         known = raw if curve is None else np.array([curve.probability(score) for score in raw.tolist()])
         return _draw(calls, positions, picking_shares(known), number, seed)
     screen = next((each for each in score_series(columns) if each.metric == _SCREEN), None)
-    seen = np.zeros(len(columns)) if screen is None else np.nan_to_num(screen.score)
+    seen = np.zeros(len(columns)) if screen is None else np.nan_to_num(screen.score_by_call())
     keys = np.stack(
         [
             columns.workflow[positions],
-            calls.series.score[positions] >= BAD,
+            calls.series.score_by_call()[positions] >= BAD,
             seen[positions] < np.median(seen[positions]),
         ]
     )
@@ -208,7 +208,7 @@ def picks_among(calls: JudgedCalls, picks: Sequence[Pick]) -> list[Pick]:
     by_number = zip(calls.columns.number.tolist(), calls.identity, strict=True)
     known = {number: identity for number, identity in by_number if identity is not None}
     try:
-        first = judged_calls(calls.columns, known, series.metric, drawn_from).series.weight
+        first = judged_calls(calls.columns, known, series.metric, drawn_from).series.weight_by_call()
     except SettingsError:  # the judge's scores have been deleted
         return []
     seen = {calls.identity[at]: 1.0 / float(first[at]) for at in np.flatnonzero(calls.judged & (first > 0.0)).tolist()}
@@ -416,10 +416,11 @@ def _rated_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Lab
     rated: dict[int, LabelledCall] = {}
     points: dict[int, LabelledPoint] = {}
     unsure: dict[int, tuple[float, float]] = {}
+    score_of, weight_of = series.score_by_call(), series.weight_by_call()
     for at, mine in given.items():
         sure = [float(label.label == "bad") for label in mine if label.label != "unsure"]
-        badness, screen = (float(np.clip(scores[at], 0.0, 1.0)) for scores in (series.score, series.screen_score))
-        judged, chosen = 1.0 / float(series.weight[at]), chance[mine[0].identity]
+        badness, screen = (float(np.clip(scores[at], 0.0, 1.0)) for scores in (score_of, series.screen_score))
+        judged, chosen = 1.0 / float(weight_of[at]), chance[mine[0].identity]
         mean, weight = math.fsum(sure) / len(sure) if sure else None, 1.0 / (judged * chosen)
         rated[at] = LabelledCall(mean, badness, judged, chosen, screen)
         if mean is None:
@@ -463,7 +464,7 @@ def corrected_rates(
     for series in score_series(columns):
         picks = picks_in(reader, series.metric) if series.unit and series.estimated else []
         mine = [label for label in labels if label.metric == series.metric]
-        if not mine or not picks or not (series.weight[chosen] > 0).any():
+        if not mine or not picks or not chosen[series.judged_calls()].any():
             continue
         judged_by = picks[0].evaluator
         if judged_by != series.evaluator and not series.added:
@@ -554,14 +555,14 @@ def _calibrated(
         [label for at in sure if (label := labelled[at].label) is not None],
         [1.0 / (labelled[at].judging_probability * labelled[at].labelling_probability) for at in sure],
         [_question_of(asked, int(calls.columns.number[at])) for at in sure],
-        np.clip(series.score[traffic], 0.0, 1.0),
-        series.weight[traffic],
+        np.clip(series.score_by_call()[traffic], 0.0, 1.0),
+        series.weight_by_call()[traffic],
     )
-    score = series.score.copy()
+    score = series.score_by_call().copy()
     score[traffic] = fitted.traffic
     of_labelled = dict(zip(sure, fitted.labelled.tolist(), strict=True))
     replaced = {at: call._replace(score=of_labelled.get(at, float(score[at]))) for at, call in labelled.items()}
-    return replace(series, score=score), replaced, fitted
+    return replace(series, scores=score[series.scored_call]), replaced, fitted
 
 
 def _by_all_stages(
@@ -685,11 +686,11 @@ def fit(
     metric, evaluator = series.metric, series.evaluator
     asked = history.questions(calls.columns.number[positions].tolist())
     groups = [_question_of(asked, int(calls.columns.number[at])) for at in positions]
-    threshold = None
+    threshold, score_of = None, series.score_by_call()
     if compared:
         threshold = recommend_threshold(
             [label for label, _, _ in compared],
-            [float(np.clip(series.score[at], 0.0, 1.0)) for at in positions],
+            [float(np.clip(score_of[at], 0.0, 1.0)) for at in positions],
             [weight for _, _, weight in compared],
             groups,
             most_false_alarms,
@@ -770,7 +771,7 @@ def _validity(calls: JudgedCalls, labelled: Iterable[int], served: Mapping[int, 
         served: models that the judge's server ran, by row number of the call.
     """
     series, at = calls.series, calls.columns.at
-    judged = np.flatnonzero(series.weight > 0)
+    judged = series.judged_calls()
     newest = int(judged[np.argmax(at[judged])])
     mine = sorted(labelled, key=lambda position: float(at[position])) or [newest]
     models = [served.get(int(calls.columns.number[position]), "") for position in (*mine, newest)]

@@ -66,7 +66,7 @@ def cascade_estimate(
     decided = np.clip(1.0 - score if series.higher_is_better else score, 0.0, 1.0)
     universe = chosen & series.eligible
     first = universe & ~np.isnan(decided) & (chance > 0.0)
-    second = first & (series.weight > 0.0)
+    second, score_of, weight_of = first & series.is_judged(), series.score_by_call(), series.weight_by_call()
     mine = {at: each for at, each in labelled.items() if second[at]}
     if sum(each.label is not None for each in mine.values()) < FEWEST_FOR_RATE:
         return None
@@ -77,10 +77,10 @@ def cascade_estimate(
             CascadeCall(
                 float(proxy[at]),
                 float(decided[at]) if first[at] else None,
-                float(np.clip(series.score[at], 0.0, 1.0)) if second[at] else None,
+                float(np.clip(score_of[at], 0.0, 1.0)) if second[at] else None,
                 (unsure if mine[at].label is None else mine[at].label) if at in mine else None,
                 float(chance[at]) if first[at] else 1.0,
-                1.0 / float(series.weight[at]) if second[at] else 1.0,
+                1.0 / float(weight_of[at]) if second[at] else 1.0,
                 mine[at].labelling_probability if at in mine else 1.0,
                 questions.get(at, at),
             )

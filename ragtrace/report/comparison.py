@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,29 @@ class ComparedGroups:
     calls_after: Mask
 
 
+class ComparedSeries(NamedTuple):
+    """Scores of a metric with its estimates for the two groups of calls that a report compares."""
+
+    series: ScoreSeries
+    before: Estimate
+    after: Estimate
+
+    @classmethod
+    def of(cls, series: ScoreSeries, groups: ComparedGroups) -> ComparedSeries:
+        """Return *series* with its estimates for both groups."""
+        return cls(series, *series.split(groups.calls_before, groups.calls_after))
+
+    def values_of_counted(self, groups: ComparedGroups) -> list[float | None]:
+        """Return the estimate for all calls that count, in each of the two groups.
+
+        Every breakdown of the metric has the same two.
+        """
+        series = self.series
+        if series.eligible[series.judged_calls()].all():  # as usual: the screen scored each call that the judge saw
+            return [self.before.value, self.after.value]
+        return [series.estimate(side & series.eligible).value for side in (groups.calls_before, groups.calls_after)]
+
+
 def compared_groups(columns: CallColumns, compare: str, period: Period) -> ComparedGroups | None:
     """Return the two groups of RAG calls selected by the option `--compare`, or None if its value is `none`.
 
@@ -89,7 +112,7 @@ def compared_groups(columns: CallColumns, compare: str, period: Period) -> Compa
     )
 
 
-def compare_metrics(columns: CallColumns, found: Sequence[ScoreSeries], groups: ComparedGroups) -> Comparison:
+def compare_metrics(columns: CallColumns, found: Sequence[ComparedSeries], groups: ComparedGroups) -> Comparison:
     """Compare the estimate of every metric between the two groups of calls."""
     return Comparison(
         groups.kind,
@@ -97,14 +120,14 @@ def compare_metrics(columns: CallColumns, found: Sequence[ScoreSeries], groups: 
         groups.after,
         int(groups.calls_before.sum()),
         int(groups.calls_after.sum()),
-        tuple(_compare(series, groups) for series in found if series.estimated),
+        tuple(map(_compare, found)),
         release_names(columns, groups.calls_before),
         release_names(columns, groups.calls_after),
     )
 
 
-def _compare(series: ScoreSeries, groups: ComparedGroups) -> MetricComparison:
-    before, after = series.split(groups.calls_before, groups.calls_after)
+def _compare(compared: ComparedSeries) -> MetricComparison:
+    series, before, after = compared
     change = change_between(before, after, higher_is_better=series.higher_is_better)
     missing = "before" if before.value is None else "after"
     why = NOT_A_RATE if series.is_raw else f"nothing was judged by {series.evaluator} {missing}"
@@ -174,7 +197,7 @@ def estimate_by_group(
         codes: workflow or model of each call, as a position in *names*.
         chosen: the calls that are counted.
         groups: the groups that are compared; None: nothing is compared, and those with most calls come first.
-        overall: `overall_values` of the groups.
+        overall: estimates for all calls that count, in each of the two groups; nothing if there are none.
     """
     counted = chosen & series.eligible
     calls = np.bincount(codes[counted], minlength=len(names))
@@ -182,17 +205,23 @@ def estimate_by_group(
     row_of = np.full(len(names), -1)
     row_of[largest] = np.arange(len(largest))
     rows = row_of[codes]
-    group = np.where(counted, rows, -1)
-    judged, estimates = series.count_judged(group, len(largest)), series.estimates(group, len(largest))
+    judged_calls = series.judged_calls()
     judged_in_both = groups is not None and all(
-        (side & (series.weight > 0)).any() for side in (groups.calls_before, groups.calls_after)
+        side[judged_calls].any() for side in (groups.calls_before, groups.calls_after)
     )
     changes: Sequence[BreakdownChange | None] = [None] * len(largest)
-    if groups and judged_in_both:
-        changes = _changes(series, rows, (judged, estimates), chosen, groups, overall)
+    if groups is None or not judged_in_both:
+        (of_chosen,) = _breakdown(series, rows, [chosen], len(largest))
+    else:
+        before, after = _breakdown(series, rows, [groups.calls_before, groups.calls_after], len(largest))
+        changes = _changes(series, before, after, overall)
+        if np.array_equal(groups.calls_after, chosen):
+            of_chosen = after
+        else:
+            (of_chosen,) = _breakdown(series, rows, [chosen], len(largest))
     codes_of: list[int] = largest.tolist()
     found = [
-        BreakdownRow(names[code], int(calls[code]), judged[row], estimates[row], changes[row])
+        BreakdownRow(names[code], int(calls[code]), of_chosen.judged[row], of_chosen.estimates[row], changes[row])
         for row, code in enumerate(codes_of)
         if calls[code]
     ]
@@ -203,58 +232,59 @@ def estimate_by_group(
     return tuple(sorted(found, key=share, reverse=True))
 
 
-def overall_values(series: ScoreSeries, groups: ComparedGroups | None) -> list[float | None]:
-    """Return the estimate of a metric for all calls that count, in each of the two groups; nothing if there are none.
+class _Breakdown(NamedTuple):
+    """Calls that count, judged calls and estimate of each workflow or model, of one group of calls."""
 
-    Every breakdown of the metric has the same two.
+    calls: list[int]
+    judged: list[int]
+    estimates: list[Estimate]
+
+
+def _breakdown(series: ScoreSeries, rows: Ints, sides: Sequence[Mask], count: int) -> list[_Breakdown]:
+    """Return the breakdown of a metric for each of several groups that have no call in common, in one pass.
+
+    Args:
+        rows: workflow or model of each call, as a row from 0 to *count*; -1: none.
+        sides: the groups.
     """
-    sides = () if groups is None else (groups.calls_before, groups.calls_after)
-    return [series.estimate(side & series.eligible).value for side in sides]
+    group = np.full(len(rows), -1)
+    for number, side in enumerate(sides):
+        mine = np.flatnonzero(side & series.eligible & (rows >= 0))
+        group[mine] = rows[mine] + number * count
+    whole = count * len(sides)
+    calls = np.bincount(group + 1, minlength=whole + 1)[1:].tolist()
+    judged, estimates = series.count_judged(group, whole), series.estimates(group, whole)
+    starts = range(0, whole, count) if count else [0] * len(sides)
+    return [_Breakdown(calls[at : at + count], judged[at : at + count], estimates[at : at + count]) for at in starts]
 
 
 def _changes(
-    series: ScoreSeries,
-    rows: Ints,
-    of_chosen: tuple[list[int], list[Estimate]],
-    chosen: Mask,
-    groups: ComparedGroups,
-    overall: Sequence[float | None],
+    series: ScoreSeries, before: _Breakdown, after: _Breakdown, overall: Sequence[float | None]
 ) -> list[BreakdownChange]:
-    """Compare the estimate of a metric for each workflow or model between the two groups of calls.
+    """Compare the estimate of a metric for each workflow or model between two groups of calls.
 
     Args:
-        rows: row of each call.
-        of_chosen: judged calls and estimate of each row, of the calls *chosen*.
-        chosen: usually one of the groups.
-        groups: the two groups.
+        before: breakdown of the one group.
+        after: breakdown of the other.
         overall: estimates of all rows together in both.
     """
-    count = len(of_chosen[0])
-    calls, judged, estimates = list[list[int]](), list[list[int]](), list[list[Estimate]]()
-    for side in (groups.calls_before, groups.calls_after):
-        group = np.where(side & series.eligible, rows, -1)
-        calls.append(np.bincount(group[group >= 0], minlength=count).tolist())
-        same = np.array_equal(side, chosen)
-        judged.append(of_chosen[0] if same else series.count_judged(group, count))
-        estimates.append(of_chosen[1] if same else series.estimates(group, count))
-    before, after = overall
-    shares = [None] * count if before is None or after is None else _shares(estimates, calls, before, after)
+    sides, count, up = (before, after), len(before.calls), series.higher_is_better
+    known = [value for value in overall if value is not None]
+    shares = [None] * count if len(known) < 2 else _shares(sides, *known)
     return [
         BreakdownChange(
-            before=estimates[0][row],
-            after=estimates[1][row],
-            judged_before=judged[0][row],
-            judged_after=judged[1][row],
-            change=change_between(estimates[0][row], estimates[1][row], higher_is_better=series.higher_is_better),
+            before=before.estimates[row],
+            after=after.estimates[row],
+            judged_before=before.judged[row],
+            judged_after=after.judged[row],
+            change=change_between(before.estimates[row], after.estimates[row], higher_is_better=up),
             share=shares[row],
         )
         for row in range(count)
     ]
 
 
-def _shares(
-    estimates: Sequence[Sequence[Estimate]], calls: Sequence[Sequence[int]], before: float, after: float
-) -> list[float | None]:
+def _shares(sides: Sequence[_Breakdown], before: float, after: float) -> list[float | None]:
     """Return the share of each workflow or model in a metric's overall change.
 
     All shares are None if the rows do not add up to the overall change.
@@ -262,19 +292,19 @@ def _shares(
     On either side, a row adds (its calls / all calls) * (its mean - the overall mean before) to the overall mean. The
     sum of these is the overall change, except that each estimate is corrected by the screen on its own.
     """
-    totals = [max(1, sum(side)) for side in calls]
+    totals = [max(1, sum(side.calls)) for side in sides]
 
     def contribution(side: int, row: int) -> float | None:
-        value = estimates[side][row].value
+        value, calls = sides[side].estimates[row].value, sides[side].calls[row]
         if value is None:
-            return None if calls[side][row] else 0.0
-        return calls[side][row] / totals[side] * (value - before)
+            return None if calls else 0.0
+        return calls / totals[side] * (value - before)
 
     found: list[float] = []
-    for row in range(len(calls[0])):
+    for row in range(len(sides[0].calls)):
         was, became = contribution(0, row), contribution(1, row)
         if was is None or became is None:
-            return [None] * len(calls[0])
+            return [None] * len(sides[0].calls)
         found.append(became - was)
     whole, change = sum(found), after - before
     agree = change != 0 and _LEAST_AGREEMENT <= whole / change <= 1 / _LEAST_AGREEMENT

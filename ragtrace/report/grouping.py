@@ -73,12 +73,13 @@ def group_bad_calls(
         chosen: the calls that are looked at.
         relevance: scores of `context_relevance`, if there are any.
     """
-    judged = np.flatnonzero(chosen & (series.weight > 0))
+    judged = series.judged_calls()
+    judged = judged[chosen[judged]]
     if not len(judged) or series.is_raw:
         return None
     # Evenly spread over the calls in order, so that no part of the period is left out.
     positions = judged[np.unique(np.linspace(0, len(judged) - 1, min(_MOST_READ, len(judged))).astype(np.int64))]
-    part = _part_of(series, positions)
+    part = series.among(positions)
     bodies = reader.bodies(columns.number[positions].tolist())
     found = [bodies.get(number, {}) for number in columns.number[positions].tolist()]
     groups = [
@@ -95,11 +96,6 @@ def group_bad_calls(
         worse=tuple(_worse_groups(part, groups)),
         defects=tuple(_defects(reader, columns, part, positions, found, relevance)),
     )
-
-
-def _part_of(series: ScoreSeries, positions: NDArray[np.int64]) -> ScoreSeries:
-    names = ("score", "weight", "eligible", "screen_score", "always_judged")
-    return replace(series, **{name: getattr(series, name)[positions] for name in names})
 
 
 def _estimate(series: ScoreSeries, member: Mask) -> Estimate:
@@ -183,7 +179,7 @@ def _worse_groups(series: ScoreSeries, groups: Sequence[_Group]) -> list[GroupRa
         change = change_between(outside, inside, higher_is_better=series.higher_is_better)
         if change is None:
             continue
-        excess = abs(change.value) * float(series.weight[group.member].sum())
+        excess = abs(change.value) * float(series.weight_by_call()[group.member].sum())
         rate = GroupRate(group.kind, group.name, int(group.member.sum()), inside, outside, change)
         rated.append((_p_value(inside, outside, higher_is_better=series.higher_is_better), excess, group, rate))
     limit = _largest_p_value([p for p, *_ in rated])
@@ -238,13 +234,14 @@ def _defects(
     """
     if series.metric not in STATEMENT_METRICS:
         return
-    badness = 1.0 - series.score if series.higher_is_better else series.score
+    badness = 1.0 - series.scores if series.higher_is_better else series.scores
     bad = badness >= BAD
     if not bad.any():
         return
     kinds = np.full(len(positions), "", dtype=object)
+    relevant = None if relevance is None else relevance.score_by_call()
     for at in np.flatnonzero(bad).tolist():
-        irrelevant = relevance is not None and float(relevance.score[positions[at]]) < BAD  # False for NaN
+        irrelevant = relevant is not None and float(relevant[positions[at]]) < BAD  # False for NaN
         evidence = reader.evidence(int(columns.number[positions[at]]))
         claims = [
             claim
@@ -254,7 +251,7 @@ def _defects(
         ]
         kinds[at] = _defect_of(bodies[at], claims, irrelevant=irrelevant)
     for kind, meaning in _DEFECTS:
-        of_kind = replace(series, score=(kinds == kind).astype(np.float64), higher_is_better=False)
+        of_kind = replace(series, scores=(kinds == kind).astype(np.float64), higher_is_better=False)
         count = int((kinds == kind).sum())
         if count:
             yield Defect(kind, meaning, count, _estimate(of_kind, bad))

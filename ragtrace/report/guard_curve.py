@@ -58,8 +58,8 @@ def guard_curve(history: str | os.PathLike[str], metric: str, evaluator: str | N
     with closing(HistoryReader(path)) as reader:
         by = evaluator if fitted is None else fitted.evaluator
         calls = judged_calls(reader.columns(0.0, float("inf")), identities, metric, by)
-    weight = np.where(calls.series.weight > 0, calls.series.weight, 0.0)
-    score = np.round(np.nan_to_num(calls.series.score), 9)
+    weight = calls.series.weight_by_call()
+    score = np.round(np.nan_to_num(calls.series.score_by_call()), 9)
     total = float(weight.sum())
     if not total:
         raise SettingsError(f"the history has no judged calls for the metric {metric!r}")

@@ -31,21 +31,27 @@ _BINS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ScoreSeries:
-    """Scores of one metric by one evaluator, with sampling weights, as arrays with one element per call."""
+    """Scores of one metric by one evaluator, with sampling weights.
+
+    What only a scored call has is an array with one element per scored call, as a judge usually scores few of a million
+    calls; the other arrays have one element per call.
+    """
 
     metric: str
     evaluator: str
     higher_is_better: bool
-    score: Floats
-    """Score of the call; NaN if this evaluator did not score the call."""
-    weight: Floats
-    """Sampling weight, which is 1 / probability; 0 if this evaluator did not score the call."""
+    scored_call: Ints
+    """Positions of the calls that this evaluator scored, ascending."""
+    scores: Floats
+    """Score of each scored call."""
+    weights: Floats
+    """Sampling weight of each scored call, which is 1 / probability; 0 if the score does not count."""
+    always_judged: Mask
+    """Whether a sampling rule has all calls of its kind judged, and the screen scored it, of each scored call."""
     eligible: Mask
     """Whether the call could have been judged."""
     screen_score: Floats
     """Score of the call by the screen, clipped to [0, 1]; 0 if the metric is not screened."""
-    always_judged: Mask
-    """Whether a sampling rule has all calls of this kind judged, and the screen scored the call."""
     estimated: bool
     unit: bool
     """Whether the scores lie in [0, 1]."""
@@ -59,13 +65,43 @@ class ScoreSeries:
         """Name of the metric and id of the evaluator."""
         return self.metric, self.evaluator
 
+    def score_by_call(self) -> Floats:
+        """Return the score of each call; NaN if this evaluator did not score the call."""
+        return _by_call(self.scored_call, self.scores, len(self.eligible), np.nan)
+
+    def weight_by_call(self) -> Floats:
+        """Return the sampling weight of each call; 0 if this evaluator did not score the call."""
+        return _by_call(self.scored_call, self.weights, len(self.eligible), 0.0)
+
+    def is_judged(self) -> Mask:
+        """Return a mask of the calls whose score counts."""
+        found = np.zeros(len(self.eligible), dtype=bool)
+        found[self.judged_calls()] = True
+        return found
+
+    def judged_calls(self) -> Ints:
+        """Return the positions of the calls whose score counts, ascending."""
+        return self.scored_call if self.weights.all() else self.scored_call[self.weights > 0]
+
+    def among(self, positions: NDArray[np.int64]) -> ScoreSeries:
+        """Return the series of the calls at the given ascending *positions*, which are its calls 0, 1, 2 ..."""
+        place = np.full(len(self.eligible), -1, np.int32)
+        place[positions] = np.arange(len(positions), dtype=np.int32)
+        mine = np.flatnonzero(place[self.scored_call] >= 0)
+        return replace(
+            self, scored_call=place[self.scored_call[mine]], scores=self.scores[mine], weights=self.weights[mine],
+            always_judged=self.always_judged[mine], eligible=self.eligible[positions],
+            screen_score=self.screen_score[positions],
+        )  # fmt: skip
+
     def count_judged(self, group: Ints, count: int) -> list[int]:
         """Return the number of scored calls in each of *count* groups of calls.
 
         Args:
             group: index of each call's group; -1: the call is in none.
         """
-        scored: list[int] = np.bincount(group[(group >= 0) & (self.weight > 0)], minlength=count).tolist()
+        of = group[self.judged_calls()]
+        scored: list[int] = np.bincount(of[of >= 0], minlength=count).tolist()
         return scored
 
     def estimates(self, group: Ints, count: int) -> list[Estimate]:
@@ -90,16 +126,25 @@ class ScoreSeries:
         Args:
             group: index of each call's group; -1: the call is in none.
         """
-        chosen = group >= 0
-        counted = chosen & self.eligible
-        of, f = group[counted].astype(np.intp), self.screen_score[counted]
-        sums: list[NDArray[Any]] = [np.bincount(of, minlength=count)]
-        sums += [np.bincount(of, weights=term, minlength=count) for term in (f, f * f)]
-        # Usually few calls are judged, and the others add 0 to all other sums.
-        judged = np.flatnonzero(chosen & (self.weight > 0.0))  # numbers, which pick few of many faster than a mask
-        of = group[judged].astype(np.intp)
-        w, f, r = self.weight[judged], self.screen_score[judged], self.always_judged[judged]
-        y = np.nan_to_num(np.clip(self.score[judged], 0.0, 1.0))
+        # Groups are counted from 1: all other calls are in group 0, whose sums are not used. To sum them as well takes
+        # less time than to pick the calls of the groups out of a million.
+        of_call = np.add(group, 1, dtype=np.intp)
+        judged = self.judged_calls()
+        of = of_call[judged]
+        if not self.eligible.all():
+            of_call[~self.eligible] = 0
+        sums: list[NDArray[Any]] = [np.bincount(of_call, minlength=count + 1)[1:]]
+        f = self.screen_score
+        if f.any():
+            sums += [np.bincount(of_call, weights=term, minlength=count + 1)[1:] for term in (f, f * f)]
+        else:
+            sums += [np.zeros(count)] * 2
+        rows = np.flatnonzero(of)
+        of, judged = of[rows] - 1, judged[rows]
+        if not self.weights.all():
+            rows = np.flatnonzero(self.weights)[rows]
+        w, f, r = self.weights[rows], self.screen_score[judged], self.always_judged[rows]
+        y = np.nan_to_num(np.clip(self.scores[rows], 0.0, 1.0))
 
         def total(*factors: Floats) -> NDArray[Any]:
             return np.bincount(of, weights=math.prod(factors[1:], start=factors[0]), minlength=count)
@@ -134,12 +179,15 @@ class ScoreSeries:
 
     def spread(self, chosen: Mask) -> ScoreSpread | None:
         """Return the distribution of the selected calls' scores, or None if no call has a score."""
-        picked = chosen & (self.weight > 0)
-        y, w = self.score[picked], self.weight[picked]
+        rows = np.flatnonzero(chosen[self.scored_call] & (self.weights > 0))
+        y, w = self.scores[rows], self.weights[rows]
         if not len(y):
             return None
-        order = np.argsort(y, kind="stable")
-        y, w = y[order], w[order]
+        if (w == w[0]).all():  # as usual: sorting numbers alone takes a fraction of the time
+            y.sort()
+        else:
+            order = np.argsort(y, kind="stable")
+            y, w = y[order], w[order]
         reached = (np.cumsum(w) - w / 2) / w.sum()
         places = np.minimum(np.searchsorted(reached, _QUANTILES), len(y) - 1)
         low, first, median, third, high = y[places].tolist()
@@ -151,69 +199,126 @@ class ScoreSeries:
 
 
 def score_series(columns: CallColumns) -> list[ScoreSeries]:
-    """Return a `ScoreSeries` for every metric and evaluator that has a score in the history."""
+    """Return the scores of every metric by every evaluator, with sampling weights."""
     found: dict[tuple[str, str], bool] = {}
     numbers = np.flatnonzero(np.bincount(columns.scored_series)).tolist()
     numbers.sort(key=lambda number: int((columns.scored_series == number).argmax()))  # by the first score
     for number in numbers:
         series = columns.series[number]
         found[series.metric, columns.evaluators[series.evaluator]] = series.higher_is_better
-    series_of = (_series(columns, metric, evaluator, better) for (metric, evaluator), better in found.items())
-    weights: dict[str, Floats] = {}
-    listed: list[ScoreSeries] = []
-    for each in series_of:  # an evaluator's metrics usually have the same weights, of 8 MB for a million calls
-        known = weights.setdefault(each.evaluator, each.weight)
-        listed.append(replace(each, weight=known) if np.array_equal(known, each.weight) else each)
-    return listed
+    reader = _SeriesReader(columns)
+    return [reader.read(metric, evaluator, better) for (metric, evaluator), better in found.items()]
 
 
-def _series(columns: CallColumns, metric: str, evaluator: str, higher_is_better: bool) -> ScoreSeries:
-    y, probability = _scores(columns, metric, evaluator), _probabilities(columns, evaluator)
-    scored = ~np.isnan(y) & (probability > 0)
-    weight = np.divide(1.0, probability, out=np.zeros(len(columns)), where=scored)
-    y[~scored] = np.nan
-    f: Floats = np.broadcast_to(np.float64(0.0), len(columns))
-    counted, ruled = np.zeros(len(columns), dtype=bool), np.zeros(len(columns), dtype=bool)
-    always, never = _sampled_calls(columns, ALWAYS_RULE), _sampled_calls(columns, NEVER_RULE)
-    could_be_judged = (~_sampled_calls(columns, "", NEVER_RULE) | (probability > 0)) & ~never
-    ours, added = np.zeros(len(columns), dtype=bool), np.zeros(len(columns), dtype=bool)
-    unit = any(metric in (*source.screened, *source.judged) for source in columns.sources.values())
-    unit = unit or (has_unit_range(metric) and bool(((y[scored] >= 0.0) & (y[scored] <= 1.0)).all()))
-    for number, source in columns.sources.items():
-        here = columns.source == number
-        if source.estimated_by(metric) != evaluator:
-            if unit and evaluator not in (source.screen, source.judge):  # these calls were judged when stored
-                added |= here & scored
-            continue
-        ours |= here
-        if metric not in source.judged:
-            counted[here & scored] = True
-            continue
-        f = f if f.flags.writeable else f.copy()
-        screened = _scores(columns, metric, source.screen) if metric in source.screened else np.zeros(len(columns))
-        could = here & could_be_judged
-        weight[here & ~could] = 0.0
-        known = could & ~np.isnan(screened)
-        counted[known] = True
-        ruled[known & scored & always & (probability == 1.0)] = True
-        f[known] = np.clip(screened[known], 0.0, 1.0)
-        # A call that the screen could not score gets the mean screen score of all others, which shifts no estimate.
-        f[could & np.isnan(screened)] = float(f[known].mean()) if known.any() else 0.0
-    counted[added] = True
-    only_added = bool(added.any() and not ours.any())
-    ours |= added
-    estimated = bool(ours.any())
-    if estimated:  # Leave out scores from times at which estimates rested on another evaluator.
-        weight[~ours], y[~ours] = 0.0, np.nan
-    raw = (metric, evaluator) in columns.raw_scores
-    return ScoreSeries(
-        metric, evaluator, higher_is_better, y, weight, counted, f, ruled, estimated, unit, only_added, raw
-    )  # fmt: skip
+class _SeriesReader:
+    """Reader of score series from columns, which reads once what several series need."""
+
+    def __init__(self, columns: CallColumns) -> None:
+        self._columns = columns
+        self._always, self._never = _sampled_calls(columns, ALWAYS_RULE), _sampled_calls(columns, NEVER_RULE)
+        self._decided = ~_sampled_calls(columns, "", NEVER_RULE)
+        self._scores: dict[tuple[str, str], tuple[Ints, Floats]] = {}
+        self._probabilities: dict[str, tuple[Ints, Floats]] = {}
+        self._weights: dict[str, Floats] = {}
+
+    def scores_of(self, metric: str, evaluator: str) -> tuple[Ints, Floats]:
+        """Return the calls that an evaluator scored, ascending, and its score of each."""
+        columns, key = self._columns, (metric, evaluator)
+        if key not in self._scores:
+            numbers = [
+                number
+                for number, series in columns.series.items()
+                if series.metric == metric and columns.evaluators.get(series.evaluator) == evaluator
+            ]
+            self._scores[key] = _rows_of(numbers, columns.scored_series, columns.scored_call, columns.score)
+        return self._scores[key]
+
+    def probabilities_of(self, evaluator: str) -> tuple[Ints, Floats]:
+        """Return the calls that an evaluator saw, ascending, and the probability with which it saw each."""
+        columns = self._columns
+        if evaluator not in self._probabilities:
+            numbers = [number for number, identity in columns.evaluators.items() if identity == evaluator]
+            self._probabilities[evaluator] = _rows_of(
+                numbers, columns.evaluator, columns.evaluation_call, columns.probability
+            )
+        return self._probabilities[evaluator]
+
+    def _could_be_judged(self, evaluator: str) -> Mask:
+        calls, probability = self.probabilities_of(evaluator)
+        seen = np.zeros(len(self._columns), dtype=bool)
+        seen[calls[probability > 0]] = True
+        return (self._decided | seen) & ~self._never
+
+    def read(self, metric: str, evaluator: str, higher_is_better: bool) -> ScoreSeries:
+        columns = self._columns
+        evaluated, probability = self.probabilities_of(evaluator)
+        scored, y = self.scores_of(metric, evaluator)
+        if np.array_equal(scored, evaluated):
+            scored = evaluated  # which the evaluator's other metrics share
+        else:
+            probability = _by_call(evaluated, probability, len(columns), 0.0)[scored]
+        if not (probability > 0).all():
+            seen = probability > 0
+            scored, y, probability = scored[seen], y[seen], probability[seen]
+        weight = np.divide(1.0, probability)
+        f: Floats = np.broadcast_to(np.float64(0.0), len(columns))
+        counted, ruled = np.zeros(len(columns), dtype=bool), np.zeros(len(scored), dtype=bool)
+        ours, added = np.zeros(len(columns), dtype=bool), np.zeros(len(columns), dtype=bool)
+        unit = any(metric in (*source.screened, *source.judged) for source in columns.sources.values())
+        unit = unit or (has_unit_range(metric) and bool(((y >= 0.0) & (y <= 1.0)).all()))
+        for number, source in columns.sources.items():
+            here = columns.source == number
+            if not here.any():
+                continue
+            if source.estimated_by(metric) != evaluator:
+                if unit and evaluator not in (source.screen, source.judge):  # these calls were judged when stored
+                    late = scored[here[scored]]
+                    added[late] = True
+                continue
+            ours |= here
+            if metric not in source.judged:
+                counted[scored[here[scored]]] = True
+                continue
+            could = here & self._could_be_judged(evaluator)
+            weight[(here & ~could)[scored]] = 0.0
+            if metric not in source.screened:
+                known = could
+            else:
+                screened_call, screened = self.scores_of(metric, source.screen)
+                known = np.zeros(len(columns), dtype=bool)
+                known[screened_call] = True
+                known &= could
+                if known.all() and bool(((screened >= 0.0) & (screened <= 1.0)).all()):
+                    f = screened  # all calls are of this source, so nothing is written to it
+                else:
+                    f = f if f.flags.writeable else f.copy()
+                    screened = _by_call(screened_call, screened, len(columns), np.nan)
+                    f[known] = np.clip(screened[known], 0.0, 1.0)
+                    # A call that the screen could not score gets the mean screen score of all others, which shifts no
+                    # estimate.
+                    f[could & ~known] = float(f[known].mean()) if known.any() else 0.0
+            counted |= known
+            ruled |= (known & self._always)[scored] & (probability == 1.0)
+        counted |= added
+        only_added = bool(added.any() and not ours.any())
+        ours |= added
+        estimated = bool(ours.any())
+        if estimated and not ours.all():  # Leave out scores from times at which estimates rested on another evaluator.
+            mine = ours[scored]
+            scored, y, weight, ruled = scored[mine], y[mine], weight[mine], ruled[mine]
+        known_weight = self._weights.setdefault(evaluator, weight)  # usually that of the evaluator's other metrics
+        weight = known_weight if np.array_equal(known_weight, weight) else weight
+        raw = (metric, evaluator) in columns.raw_scores
+        return ScoreSeries(
+            metric, evaluator, higher_is_better, scored, y, weight, ruled, counted, f, estimated, unit, only_added, raw
+        )  # fmt: skip
 
 
 def scores_and_chances(columns: CallColumns, metric: str, evaluator: str) -> tuple[Floats, Floats]:
     """Return an evaluator's score of each call, NaN where there is none, and the probability that it saw the call."""
-    return _scores(columns, metric, evaluator), _probabilities(columns, evaluator)
+    reader = _SeriesReader(columns)
+    scores, chances = reader.scores_of(metric, evaluator), reader.probabilities_of(evaluator)
+    return _by_call(*scores, len(columns), np.nan), _by_call(*chances, len(columns), 0.0)
 
 
 def has_unit_range(metric: str) -> bool:
@@ -224,25 +329,23 @@ def has_unit_range(metric: str) -> bool:
     return metric not in registry.names() or registry.get(metric).range == (0.0, 1.0)
 
 
-def _scores(columns: CallColumns, metric: str, evaluator: str) -> Floats:
-    numbers = [
-        number
-        for number, series in columns.series.items()
-        if series.metric == metric and columns.evaluators.get(series.evaluator) == evaluator
-    ]
-    rows = np.flatnonzero(_is_one_of(columns.scored_series, numbers))
-    scores = np.full(len(columns), np.nan)
-    scores[columns.scored_call[rows]] = columns.score[rows]
-    return scores
+def _by_call(calls: Ints, values: Floats, count: int, missing: float) -> Floats:
+    """Return an array with the *values* of some of *count* calls, and *missing* for all others."""
+    if len(calls) == count:
+        return values
+    found = np.full(count, missing)
+    found[calls] = values
+    return found
 
 
-def _probabilities(columns: CallColumns, evaluator: str) -> Floats:
-    """Return the probability with which each call was sampled for *evaluator*, with 0 for calls not sampled."""
-    numbers = [number for number, identity in columns.evaluators.items() if identity == evaluator]
-    rows = np.flatnonzero(_is_one_of(columns.evaluator, numbers))
-    probabilities = np.zeros(len(columns))
-    probabilities[columns.evaluation_call[rows]] = columns.probability[rows]
-    return probabilities
+def _rows_of(numbers: Sequence[int], codes: Ints, calls: Ints, values: Floats) -> tuple[Ints, Floats]:
+    """Return call and value of the rows whose code is one of *numbers*, of each call the last one."""
+    rows = np.flatnonzero(codes == numbers[0] if len(numbers) == 1 else _is_one_of(codes, numbers))
+    found = calls[rows]
+    if len(numbers) > 1:  # as of two versions of a metric
+        is_last = np.append(found[1:] != found[:-1], np.ones(min(1, len(found)), dtype=bool))
+        rows, found = rows[is_last], found[is_last]
+    return found, values[rows]
 
 
 def _sampled_calls(columns: CallColumns, *reasons: str) -> Mask:

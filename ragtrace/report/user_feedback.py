@@ -49,10 +49,10 @@ def _summary(
     scores = [each.score for each in feedback if each.score is not None]
     rated = {position[each.identity] for each in feedback if each.score is not None}
     low = {position[each.identity] for each in feedback if each.score is not None and each.score < LOW}
-    of_low, of_other = (
-        [] if series is None else [float(series.score[at]) for at in calls if series.weight[at] > 0]
-        for calls in (low, rated - low)
-    )
+    of_low, of_other = list[float](), list[float]()
+    if series is not None:
+        score_of, is_judged = series.score_by_call(), series.is_judged()
+        of_low, of_other = ([float(score_of[at]) for at in calls if is_judged[at]] for calls in (low, rated - low))
     return FeedbackSummary(
         name,
         len(scores),
