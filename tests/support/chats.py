@@ -116,3 +116,16 @@ def _found(text: str, chunks: list[Data]) -> Data:
         if text.strip() and text.strip() in chunk["text"]:
             return {"evidence_chunk_ids": [chunk["id"]], "quote": text.strip(), "support": "supported"}
     return {"evidence_chunk_ids": [], "quote": "", "support": "not_found"}
+
+
+def failing(name: str, error: JudgeError, times: int = 1_000) -> Rule:
+    """Honest, except that the first *times* requests of one kind fail."""
+    left = [times]
+
+    def rule(ask: Prompt[Any], data: Data) -> Data | JudgeError:
+        if ask.name == name and left[0] > 0:
+            left[0] -= 1
+            return error
+        return honest(ask, data)
+
+    return rule

@@ -20,7 +20,7 @@ from ragtrace.judges.llm.llm_judge import LLMJudge, RequestOptions
 from ragtrace.judges.llm.openai import OpenAIJudge
 from ragtrace.metrics import registry
 from ragtrace.metrics.formula import Formula
-from tests.support.chats import Data, Rule, ScriptedChat, honest
+from tests.support.chats import Data, Rule, ScriptedChat, failing, honest
 
 TOWER = "The Eiffel Tower is 330 metres high. It stands in Paris."
 BUILT = "Gustave Eiffel's company built it in 1889 for a world's fair."
@@ -84,18 +84,6 @@ def test_one_request_gives_all_labels() -> None:
     assert judgement.citations == (Citation(0, 0, "full", "[1]"),)
     assert (judgement.parts, judgement.answer_rating, judgement.answer_label) == (1, 3, "answered")
     assert judgement.reasons == {}
-
-
-@pytest.mark.parametrize(("sentences", "requests"), [(12, [12]), (13, [7, 6]), (60, [12] * 5)])
-@pytest.mark.parametrize(("mode", "kind"), [("fast", "ragtrace_judgement"), ("careful", "ragtrace_extraction")])
-def test_a_request_is_about_twelve_sentences_at_most(sentences: int, requests: list[int], mode: str, kind: str) -> None:
-    """Of more, models leave out some; the labels of all requests are put together."""
-    call = RagCall("What is listed?", CALL.contexts, long_answer(sentences))
-    judgement, chat = judged(honest, call, mode=mode, gold_checks=False)
-    asked = [len(chat.data(index)["answer_sentences"]) for index, name in enumerate(chat.kinds) if name == kind]
-    assert asked == requests
-    assert len(judgement.claims or ()) == len(judgement.sentences or ()) == sentences
-    assert judgement.mode == mode
 
 
 def test_claims_point_into_the_answer() -> None:
@@ -443,30 +431,6 @@ def test_a_wrong_option_of_requests_is_an_error_at_once(options: dict[str, Any])
 # --- careful ----------------------------------------------------------------------------------------------------------
 
 
-def long_answer(statements: int) -> str:
-    return " ".join(f"Item {number} is listed in the catalogue." for number in range(statements))
-
-
-@pytest.mark.parametrize(("statements", "batches"), [(1, 1), (10, 1), (11, 2), (25, 3)])
-def test_careful_verifies_ten_statements_a_request(statements: int, batches: int) -> None:
-    """One request takes the answer apart; controls are not counted among the ten."""
-    call = RagCall("What is listed?", CALL.contexts, long_answer(statements))
-    judgement, chat = judged(honest, call, mode="careful")
-    extractions = -(-statements // 12)
-    assert chat.kinds == ["ragtrace_extraction"] * extractions + ["ragtrace_verification"] * batches
-    assert judgement.n_calls == extractions + batches
-    assert judgement.mode == "careful"
-    assert len(judgement.claims or ()) == statements
-    given = [len(chat.data(index)["given_statements"]) for index in range(extractions, extractions + batches)]
-    assert sum(given) == statements + 2 * batches
-
-
-def test_careful_hides_the_chunks_from_extraction() -> None:
-    """A hostile chunk cannot make statements disappear."""
-    _, chat = judged(honest, mode="careful")
-    assert set(chat.data(0)) == {"query", "answer_sentences"}
-
-
 def test_an_unverified_statement_counts_as_not_found() -> None:
     """In `careful` the quote is asked for once more, and then nothing is taken on trust."""
 
@@ -482,23 +446,6 @@ def test_an_unverified_statement_counts_as_not_found() -> None:
     assert value("faithfulness", judgement) == 0.0
     assert judgement.attributes["unverified_statements"] == 1
     assert [claim.unverified for claim in judgement.claims or ()] == [True, False]
-
-
-def test_what_cannot_be_checked_is_not_verified() -> None:
-    """It has no support, so none is asked for."""
-    rule = changed(
-        statements=lambda items, _: [item | {"checkable": "no"} if "checkable" in item else item for item in items]
-    )
-    _, chat = judged(rule, mode="careful", gold_checks=False)
-    assert chat.data()["given_statements"] == []
-
-
-def test_a_call_over_the_budget_is_judged_in_steps() -> None:
-    """And its mode says so."""
-    judgement, chat = judged(honest, requests=RequestOptions(max_input_chars=100))
-    assert judgement.mode == "careful"
-    assert chat.kinds[0] == "ragtrace_extraction"
-    assert len(chat.kinds) == 3
 
 
 def test_the_size_of_chunks_holds_for_every_request() -> None:
@@ -554,19 +501,6 @@ def test_controls_can_be_left_out() -> None:
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-def failing(name: str, error: JudgeError, times: int = 1_000) -> Rule:
-    """Honest, except that the first *times* requests of one kind fail."""
-    left = [times]
-
-    def rule(ask: Any, data: Data) -> Data | JudgeError:
-        if ask.name == name and left[0] > 0:
-            left[0] -= 1
-            return error
-        return honest(ask, data)
-
-    return rule
-
-
 @pytest.mark.parametrize("reason", ["refused", "content_filter", "unparsable", "ambiguous", "timeout", "unavailable"])
 def test_a_failure_has_its_reason_and_what_was_spent(reason: str) -> None:
     """In `fast` nothing is left of the call."""
@@ -584,22 +518,6 @@ def test_a_cut_off_reply_is_asked_for_in_halves() -> None:
     assert judgement.n_calls == 3
     assert [claim.support for claim in judgement.claims or ()] == ["supported", "not_found"]
     assert judgement.chunks == (ChunkLabel(2, False), ChunkLabel(2, False))
-
-
-def test_halves_that_are_cut_off_are_truncated() -> None:
-    """There is one further try, no more."""
-    chat = ScriptedChat(failing("ragtrace_judgement", JudgeError("truncated")))
-    with pytest.raises(JudgeError, match="truncated") as caught:
-        asyncio.run(judge(chat).judge(CALL))
-    assert caught.value.n_calls == len(chat.asks) == 2
-
-
-def test_a_cut_off_verification_is_asked_for_in_halves() -> None:
-    """Half of the statements at a time."""
-    rule = failing("ragtrace_verification", JudgeError("truncated"), times=1)
-    judgement, chat = judged(rule, mode="careful", gold_checks=False)
-    assert [len(chat.data(index)["given_statements"]) for index in (1, 2, 3)] == [2, 1, 1]
-    assert value("faithfulness", judgement) == 0.5
 
 
 def test_a_refused_verification_leaves_the_labels_of_the_answer() -> None:
