@@ -6,7 +6,32 @@ system call and a fight for the interpreter. Items are handled one after the oth
 that really waits, for a judge say, or takes milliseconds becomes a task of the event loop.
 
 An item is small if it takes little memory and work, as the span of a step does; all others, the calls to be scored,
-are large. The two kinds have separate limits, so that many spans do not take the places of calls.
+are large. The two kinds have separate limits (`AdmissionControl`), so that many spans do not take the places of calls.
+
+**The way of an item.** Each arrow is one step under the lock, so that an item is always in one of these places.
+
+    offer -> unweighed -> weighed -> in flight -> ended
+                                     (may move to judging)
+
+`offer` refuses an item for which there is no place. `_weigh_queued` measures it, and tells the handler of one that is
+too heavy (`reject`); this one keeps its turn, with the weight 0. `_handle_next` runs its coroutine until that ends or
+waits, and `_finish` runs the rest in a task. `_end` frees its place. `stop` takes what is unweighed or weighed out, and
+returns it: it is neither handled nor rejected afterwards.
+
+**Threads.**
+
+| Method | Thread |
+|---|---|
+| `offer`, `start`, `run_soon`, the properties | any |
+| `wait_idle` | one that flushes or shuts down |
+| `stop`, `cut_short` | one that shuts down; it may be the worker's |
+| `forget_queued` | that of a forked child which finds out that it is one |
+| `move_to_judging`, and the methods of the `Handler` | the worker's |
+| `_wake_up`, `_start` | that of their caller, which holds the lock |
+| `_run`, and all below it in the class | the worker's |
+
+The thread runs `_serve`, which repeats three steps until `stop` has set `_is_ending`: rounds while there is something
+to do (`_round`: urgent work, weighing, handling), the tick when it is due, and a sleep (`_sleep`).
 """
 
 from __future__ import annotations
@@ -14,31 +39,23 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-import types
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from opentelemetry.context import attach, set_value
 
+from ragtrace.pipeline.admission import AdmissionControl
+from ragtrace.pipeline.throttle import Throttle, run_inline
 from ragtrace.system.faults import faults
 from ragtrace.system.threads import DaemonPool, prepare_bounded_calls
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
-SLICE_SECONDS: Final = 0.0005
-"""Time for which the worker computes before it sleeps."""
-LONGEST_PAUSE_SECONDS: Final = 0.001
-"""Sleep after a slice when few items are queued, so that the work of a call is spread out."""
-SHORTEST_PAUSE_SECONDS: Final = 0.00002
-"""Sleep after a slice when many items are queued; the slack of timers makes the sleep three to four times as long."""
-_FEW: Final = 8
-"""Most queued items with which the worker still sleeps for the longest pause."""
 _UNHURRIED_SECONDS: Final = 0.01
 """Last part of a `wait_idle`, in which the worker sleeps again so that the waiting thread gets the GIL to return."""
 _GATHER_SECONDS: Final = 0.02
@@ -58,200 +75,6 @@ _CLOSE_SECONDS: Final = 0.5  # for which the handler may close its connections
 _LAST_TURNS: Final = 16  # turns of the event loop before its tasks are cancelled
 _CANCELLED_AT_ONCE: Final = 4
 """Number of tasks cancelled before the throttle may sleep, as a thread in `stop` needs the GIL in between."""
-_SMALL_PER_CAPACITY: Final = 8
-"""Number of places for small items for each place for a large item."""
-_NOVELTY: Final = 1 / 32
-"""Weight of the newest item in the mean size, which is assumed for items that are not weighed yet."""
-_JUDGING_SHARE: Final = 0.75
-"""Share of the bytes, from 0 to 1, that items in judging may take; the rest is for new items."""
-
-
-class Throttle:
-    """Throttle of a background thread, which lets the thread work in slices of half a millisecond and sleep between
-    them.
-
-    An interpreter runs one thread at a time, and a thread that computes keeps it for five milliseconds (the switch
-    interval) before it has to share: an event loop of the application that becomes ready meanwhile would wait that
-    long. Releasing the interpreter for an instant is not enough, as the worker would have it back before the other
-    thread has woken up. The more items are queued, the shorter the sleep.
-
-    Args:
-        hurried: returns whether a thread waits for the work to be done; then there is no sleep.
-    """
-
-    def __init__(self, hurried: Callable[[], bool]) -> None:
-        self._hurried, self._slice_began = hurried, 0.0
-        self._pause = SHORTEST_PAUSE_SECONDS
-
-    def begin_slice(self) -> None:
-        """Begin a new slice of work after the thread has slept outside the throttle."""
-        self._slice_began = monotonic()
-
-    def set_load(self, queued: int) -> None:
-        """Set the length of the thread's sleeps: the more items are queued, the shorter the sleeps."""
-        self._pause = max(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS * _FEW / max(_FEW, queued))
-
-    def yield_interpreter(self) -> None:
-        """Sleep for a moment if the current slice of work is over, so that other threads get the Python interpreter."""
-        if monotonic() - self._slice_began > SLICE_SECONDS:
-            if not self._hurried():
-                sleep(self._pause)
-            self._slice_began = monotonic()
-
-
-def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: float) -> Awaitable[None] | None:
-    """Run the coroutine *work* on this thread until it ends or has to wait, without creating an asyncio task.
-
-    A task for each coroutine would cost a turn of the event loop.
-
-    Returns:
-        None if *work* has ended. If it awaits something, or took more than *seconds*: an awaitable that continues it,
-        for a task to await. Until then *work* must not use the current task of asyncio.
-    """
-    until = monotonic() + seconds
-    # The task goes on in the same context: it must see, and be able to reset, the context variables that are set here.
-    in_context = contextvars.copy_context().run
-    try:
-        while (waits := in_context(work.send, None)) is None and monotonic() < until:
-            throttle.yield_interpreter()
-    except StopIteration:
-        return None
-    return _resume_in_task(work, waits, in_context)
-
-
-@types.coroutine
-def _resume_in_task(
-    work: Coroutine[Any, Any, None], waits: object, in_context: Callable[..., object]
-) -> Generator[object, Any, None]:
-    """Continue a partly run coroutine in an asyncio task.
-
-    *waits* is the awaitable that the coroutine waits for.
-    """
-    while True:
-        try:
-            sent = yield waits
-        except BaseException as error:
-            resume = partial(in_context, work.throw, error)
-        else:
-            resume = partial(in_context, work.send, sent)
-        try:
-            waits = resume()
-        except StopIteration:
-            return
-
-
-class AdmissionControl:
-    """Admission control of a bounded queue, which counts items and bytes and decides whether another item fits.
-
-    An admitted item has one place of three kinds until it is freed: that of a small item, of a large one, or of one in
-    judging. A large item moves to a place in judging when it begins to wait for a judge, which may take long, and so
-    makes room for the next item in the queue.
-
-    Weighing an item takes time that a request thread should not spend: until an item is weighed, it counts as much as
-    others did on average. Changes need the lock of the worker; the properties and `full` do not.
-
-    Args:
-        capacity: most large items; beside them eight times as many small ones, and as many in judging.
-        most_bytes: most bytes of all items; three quarters of it for those in judging.
-    """
-
-    def __init__(self, capacity: int, most_bytes: int) -> None:
-        self._capacity, self._most_bytes = capacity, most_bytes
-        self._large = self._small = self._judging = 0
-        self._bytes = self._judging_bytes = self._typical = 0.0
-
-    @property
-    def admitted(self) -> int:
-        """Number of admitted items that are not freed yet: those that are queued or in flight."""
-        return self._large + self._small + self._judging
-
-    @property
-    def half_full(self) -> bool:
-        """Whether the queue is at least half full, in number of items or in bytes."""
-        many = 2 * self._large >= self._capacity or 2 * self._small >= self._capacity * _SMALL_PER_CAPACITY
-        return many or 2 * self._bytes > self._most_bytes
-
-    @property
-    def bytes(self) -> float:
-        """Total size in bytes of the items that are queued, in flight or in judging, without those not weighed yet."""
-        return self._bytes
-
-    def full(self, unweighed: int) -> bool:
-        """Return whether the queue would refuse every further item, large or small.
-
-        Args:
-            unweighed: number of queued items whose size has not been measured.
-        """
-        return self.full_of_small(unweighed) and (self._large >= self._capacity or self._too_heavy(unweighed))
-
-    def full_of_small(self, unweighed: int) -> bool:
-        """Return whether the queue would refuse another small item (a span to write, but not a call to score)."""
-        return self._small >= self._capacity * _SMALL_PER_CAPACITY or self._too_heavy(unweighed)
-
-    def _too_heavy(self, unweighed: int) -> bool:
-        return self._bytes + unweighed * self._typical > self._most_bytes
-
-    def has_room_for_judging(self, unweighed: int) -> bool:
-        """Return whether an item of mean size fits into the queue, and finds a place in judging later."""
-        heavy = self._bytes + (unweighed + 1) * self._typical > self._most_bytes * _JUDGING_SHARE
-        return self._large + self._judging < self._capacity and not heavy
-
-    def admit(self, small: bool, unweighed: int) -> bool:
-        """Admit an item to the queue if there is room, and return whether it was admitted."""
-        if small:
-            room = not self.full_of_small(unweighed)
-            self._small += room
-        else:
-            room = self._large < self._capacity and not self._too_heavy(unweighed)
-            self._large += room
-        return room
-
-    def fits(self, weight: int) -> bool:
-        """Return whether an item of *weight* bytes fits into the remaining memory of the queue."""
-        return self._bytes + weight <= self._most_bytes
-
-    def weigh(self, weight: int, kept: int) -> None:
-        """Add the measured size of an admitted item to the total size of the queue.
-
-        Args:
-            weight: size in bytes, for the mean that is assumed for items not weighed yet.
-            kept: bytes of these that stay in memory; 0 if the item is to be dropped as too large.
-        """
-        self._bytes += kept
-        self._typical += (weight - self._typical) * _NOVELTY
-
-    def reweigh(self, more: int) -> None:
-        """Add *more* bytes to the measured size of an admitted item that has grown since."""
-        self._bytes += more
-
-    def move_to_judging(self, weight: int) -> bool:
-        """Move a large item from its place to one in judging.
-
-        Returns:
-            False if none of these places is free; the item then keeps its old place.
-        """
-        bytes_ = self._judging_bytes + weight
-        room = self._judging < self._capacity and bytes_ <= self._most_bytes * _JUDGING_SHARE
-        if room:
-            self._large, self._judging, self._judging_bytes = self._large - 1, self._judging + 1, bytes_
-        return room
-
-    def free(self, small: bool, weight: int = 0, *, judging: bool = False) -> None:
-        """Free the place of an item that has been handled or removed from the queue.
-
-        Args:
-            small: whether it was admitted as a small item.
-            weight: its measured size in bytes; 0 if it was not measured.
-            judging: whether it has a place in judging.
-        """
-        self._bytes -= weight
-        if judging:
-            self._judging -= 1
-            self._judging_bytes -= weight
-        elif small:
-            self._small -= 1
-        else:
-            self._large -= 1
 
 
 class Handler(Protocol[T_contra]):
@@ -302,7 +125,7 @@ class _Entry(Generic[T]):
     """Whether the item, in flight, has a place in judging."""
 
 
-_handled: ContextVar[_Entry[Any]] = ContextVar("ragtrace_handled")
+_handled_entry: ContextVar[_Entry[Any]] = ContextVar("ragtrace_handled_entry")
 """Item that the running coroutine handles."""
 
 
@@ -350,7 +173,7 @@ class Worker(Generic[T]):
         self._wake: asyncio.Event | None = None
         self._idle_waiters, self._hurried_until = 0, 0.0  # threads in `wait_idle`, and when to stop hurrying for them
         self._closed = False  # new items are refused; those that are queued are still handled
-        self._over = False  # set after `_closed`: `stop` has taken the queued items out, and tasks are cancelled
+        self._is_ending = False  # set after `_closed`: `stop` has taken the queued items out, and tasks are cancelled
         # Also changed without the lock, each by an atomic operation.
         self._urgent: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
         self._asleep = False  # whether the thread sleeps until an item wakes it, or the next tick
@@ -405,6 +228,8 @@ class Worker(Generic[T]):
         """Whether the worker was stopped, and refuses new items."""
         return self._closed
 
+    # --- called by any thread ----------------------------------------------------------------------------------------
+
     def offer(self, item: T, *, small: bool = False) -> bool:
         """Add *item* to the queue without blocking, and return whether it was added.
 
@@ -444,6 +269,8 @@ class Worker(Generic[T]):
             self._urgent.append(work)
             self._wake_up()
             return True
+
+    # --- called by a thread that flushes or shuts down ---------------------------------------------------------------
 
     def wait_idle(self, timeout: float, reserved: Callable[[int], float] = lambda _: 0.0) -> bool:
         """Wait at most *timeout* seconds for all items, and return whether every item has been handled.
@@ -491,7 +318,7 @@ class Worker(Generic[T]):
             self._closed = True
         self.wait_idle(timeout, reserved)
         with self._lock:
-            self._over = True
+            self._is_ending = True
             lost = [*self._weighed, *(_Entry(item, small, 0) for item, small in self._unweighed)]
             self._weighed.clear()
             self._unweighed.clear()
@@ -504,6 +331,8 @@ class Worker(Generic[T]):
         with self._lock:
             stuck = [] if self.is_current_thread else [entry.item for entry in self._in_flight.values()]
             return [entry.item for entry in lost] + stuck
+
+    # --- the thread --------------------------------------------------------------------------------------------------
 
     def _wake_up(self) -> None:
         self._asleep = False
@@ -548,7 +377,7 @@ class Worker(Generic[T]):
             while await self._round(loop):
                 busy_until = monotonic() + _LINGER_SECONDS
             self._run_tick()
-            if self._over:
+            if self._is_ending:
                 break
             await self._sleep(loop, wake, busy=bool(self._weighed) or monotonic() < busy_until)
         await self._cancel_tasks()
@@ -607,12 +436,12 @@ class Worker(Generic[T]):
 
     def _handle_round(self) -> bool:
         """Handle queued items for a few milliseconds, and return whether there was anything to do."""
-        while self._urgent and not self._over:
+        while self._urgent and not self._is_ending:
             self._run_task(self._urgent.popleft()())
         until = monotonic() + (_ROUND_SECONDS if len(self._tasks) < _MANY_TASKS else _SHORT_ROUND_SECONDS)
         self._weigh_queued(until)
         room = handled = 0
-        while self._weighed and not self._over and (handled == 0 or monotonic() < until):
+        while self._weighed and not self._is_ending and (handled == 0 or monotonic() < until):
             room = room or self._remaining_capacity()
             if not room:
                 break
@@ -646,7 +475,7 @@ class Worker(Generic[T]):
         Returns:
             False if none of these places is free; the item then keeps its old place.
         """
-        entry = _handled.get()
+        entry = _handled_entry.get()
         with self._lock:
             if not entry.is_judging:
                 entry.is_judging = self._admission.move_to_judging(entry.weight)
@@ -660,7 +489,7 @@ class Worker(Generic[T]):
                 self._weighed.extend(entries)
             weights = [self._weight_of(entry.item) for entry in entries]
             with self._lock:
-                if self._over:
+                if self._is_ending:
                     return  # `stop` has given these items back
                 for entry, weight in zip(entries, weights, strict=True):
                     entry.weight = weight if self._admission.fits(weight) else 0
@@ -688,7 +517,7 @@ class Worker(Generic[T]):
         if not entry.small and not self._reweigh(entry):
             return
         rest: Awaitable[None] | None = None
-        _handled.set(entry)
+        _handled_entry.set(entry)
         try:
             rest = run_inline(self._handler.handle(entry.item), self.throttle, _ROUND_SECONDS)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # a sys.exit() in a user's judge included
@@ -712,7 +541,7 @@ class Worker(Generic[T]):
         """
         more = self._weight_of(entry.item) - entry.weight  # without the lock, for which threads that offer items wait
         with self._lock:
-            if self._over:
+            if self._is_ending:
                 self._admission.free(entry.small, entry.weight)
                 return False
             entry.weight += more

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragtrace.pipeline.worker import AdmissionControl
+from ragtrace.pipeline.admission import AdmissionControl
 
 
 def test_what_has_been_weighed_leaves_no_room() -> None:

@@ -9,7 +9,7 @@ from time import monotonic, thread_time
 
 import pytest
 
-from ragtrace.pipeline.worker import LONGEST_PAUSE_SECONDS, SLICE_SECONDS, Throttle, run_inline
+from ragtrace.pipeline.throttle import LONGEST_PAUSE_SECONDS, SLICE_SECONDS, Throttle, run_inline
 
 LONG: float = 60.0
 VARIABLE: ContextVar[str] = ContextVar("variable", default="default")

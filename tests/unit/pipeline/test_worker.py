@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from time import monotonic
 from typing import Any
@@ -593,6 +594,93 @@ def test_no_item_waits_for_room_while_half_of_the_places_are_taken(make: Make) -
         assert worker.offer(number)
     assert not worker.wait_idle(0.5)
     assert len(seen) >= 5
+
+
+async def _end_at_once() -> None: ...
+
+
+async def _end_later() -> None:
+    """End in a task: after something that comes in a later turn of the event loop."""
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    loop.call_soon(future.set_result, None)
+    await future
+
+
+def _raising(error: BaseException, *, later: bool) -> Callable[[], Coroutine[Any, Any, None]]:
+    async def end() -> None:
+        if later:
+            await _end_later()
+        raise error
+
+    return end
+
+
+def _grow(weighed: int) -> int:
+    return 100 * weighed
+
+
+def _fail_to_weigh(weighed: int) -> int:
+    raise ValueError("no weight")
+
+
+ENDS: dict[str, tuple[Callable[[], Coroutine[Any, Any, None]], Callable[[int], int]]] = {
+    "at once": (_end_at_once, lambda _: 100),
+    "later": (_end_later, lambda _: 100),
+    "raises": (_raising(ValueError("no"), later=False), lambda _: 100),
+    "raises later": (_raising(ValueError("no"), later=True), lambda _: 100),
+    "exits": (_raising(SystemExit(3), later=False), lambda _: 100),
+    "is cancelled": (_raising(asyncio.CancelledError(), later=False), lambda _: 100),
+    "is cancelled later": (_raising(asyncio.CancelledError(), later=True), lambda _: 100),
+    "grows": (_end_later, _grow),
+    "too heavy": (_end_at_once, lambda _: 1_001),
+    "cannot be weighed": (_end_at_once, _fail_to_weigh),
+}
+"""How an item is handled, and its weight when it is weighed for the first and the second time."""
+SMALL, HEAVIEST, WEIGHTLESS, BLOCKING = 3, 100, 101, 102
+
+
+@pytest.mark.parametrize("judging", [True, False])
+@pytest.mark.parametrize("end", ENDS)
+def test_the_place_of_an_item_is_free_again_however_it_ends(make: Make, end: str, judging: bool) -> None:
+    """As many large and small items, and as many bytes, find room as before the first."""
+    handle_item, weight = ENDS[end]
+    weighed: Counter[int] = Counter()
+    rejected: list[int] = []
+    blocks, goes_on = threading.Event(), threading.Event()
+
+    async def handle(item: int) -> None:
+        if item == BLOCKING:
+            blocks.set()
+            goes_on.wait(WAIT_S)
+        elif item < 4:
+            if judging and item != SMALL:
+                assert worker.move_to_judging()
+                assert worker.move_to_judging()  # it has the place already
+            await handle_item()
+
+    def weigh(item: int) -> int:
+        weighed[item] += 1
+        return weight(weighed[item]) if item < 4 else 1_000 if item == HEAVIEST else 0
+
+    worker = make(handle, capacity=4, most_bytes=1_000, weigh=weigh, reject=rejected.append)
+    for item in range(4):
+        assert worker.offer(item, small=item == SMALL)
+        assert worker.wait_idle(WAIT_S)
+    rejected.clear()
+    assert worker.offer(HEAVIEST)
+    assert worker.wait_idle(WAIT_S)
+    assert (worker.size, rejected) == (0, [])
+    for _ in range(150):  # so that the mean is low, for which items are taken until they are weighed
+        assert worker.offer(WEIGHTLESS, small=True)
+        assert worker.wait_idle(WAIT_S)
+    assert worker.offer(BLOCKING)
+    assert blocks.wait(WAIT_S)
+    assert [worker.offer(WEIGHTLESS) for _ in range(4)] == [True] * 3 + [False]
+    assert [worker.offer(WEIGHTLESS, small=True) for _ in range(33)] == [True] * 32 + [False]
+    goes_on.set()
+    assert worker.wait_idle(WAIT_S)
+    assert worker.size == 0
 
 
 def test_what_waits_for_a_judge_does_not_take_the_place_of_the_next(make: Make) -> None:
