@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -97,7 +97,8 @@ class _QueuedSpans:
         self.lock = threading.Lock()
         self.dropped: deque[LostSpan | None] = deque()
         """Ended spans that did not fit into the queue; None for those beyond `_MOST_OPEN`."""
-        self.open: dict[int, Step | None] = {}
+        # Ordered: the first key of a dict is found by passing all that were removed before it, for each span anew.
+        self.open: OrderedDict[int, Step | None] = OrderedDict()
         self.woken: object = None
         """Value of `_wake` that was called last: each runtime's worker is started once."""
 
@@ -172,7 +173,8 @@ class SpanIntake:
         open_steps = self._queued.get().open
         open_steps[span_id] = step
         if len(open_steps) > _MOST_OPEN:  # spans that were never ended
-            open_steps.pop(next(iter(open_steps), 0), None)
+            with suppress(KeyError):  # other threads have ended all of them meanwhile
+                open_steps.popitem(last=False)
 
     def open_step(self, span_id: int) -> Step | None:
         """Return the step of a span in progress inside a decorated function, or None if there is no such span."""

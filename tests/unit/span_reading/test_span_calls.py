@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from time import thread_time
 from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 import ragtrace
 from ragtrace.core.errors import SettingsError
@@ -201,6 +205,23 @@ def unread(watched: Watched) -> Generator[SpanIntake, None, None]:
 
 def _taken(intake: SpanIntake) -> list[ReadableSpan]:
     return list(iter(intake.take, None))
+
+
+@pytest.mark.timing
+def test_the_start_of_a_span_takes_no_longer_where_very_many_are_open(unread: SpanIntake) -> None:
+    """It is the application's time: that of spans that never end is not spent anew by each span after them."""
+
+    def seconds(first: int, last: int) -> float:
+        contexts = [trace.SpanContext(1, number, False, trace.TraceFlags(1)) for number in range(first, last)]
+        scope, nothing = InstrumentationScope("openinference.instrumentation.openai"), Resource.get_empty()
+        spans = [ReadableSpan("chat", each, resource=nothing, instrumentation_scope=scope) for each in contexts]
+        began = thread_time()
+        for each in spans:
+            unread.started(each, Context())
+        return (thread_time() - began) / (last - first)
+
+    few = seconds(1, 16_000)
+    assert seconds(16_000, 80_000) < 3 * few
 
 
 def test_a_full_queue_tells_which_ended_span_it_refused(watched: Watched, unread: SpanIntake) -> None:
