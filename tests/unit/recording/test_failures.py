@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,12 @@ STATUS = "ragtrace.eval.status"
 @pytest.fixture(autouse=True)
 def _no_faults_before() -> None:
     faults.clear()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_guards_of_earlier_tests() -> None:
+    """A guarded function of an earlier test may wait for the garbage collector: then `configure` logs what it does."""
+    gc.collect()
 
 
 def ours(caplog: pytest.LogCaptureFixture) -> list[str]:
