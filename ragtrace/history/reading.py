@@ -181,6 +181,7 @@ class HistoryReader:
         *,
         model: str | None = None,
         release: str | None = None,
+        unscored: UnscoredCounter | None = None,
     ) -> CallColumns:
         """Return the RAG calls between two times as columns, with their scores and evaluations.
 
@@ -190,9 +191,12 @@ class HistoryReader:
             workflow: of this workflow alone; None: of all.
             model: of this model alone; None: of all.
             release: of this release of the application alone; None: of all.
+            unscored: counts the results without a score of its calls, which must be among these, in the same pass.
         """
         select, names = self.database.execute, CallNames.none()
-        found = join_segments(self._segments(self._chosen_calls(start, end, workflow, model, release), names), names)
+        chosen = self._chosen_calls(start, end, workflow, model, release)
+        blocks = self._blocks(chosen)
+        found = join_segments(self._segments(blocks, chosen, names, unscored), len(blocks), names)
         sources = {number: CallOrigin.decode(body) for number, body in select("SELECT id, body FROM sources")}
         named = select("SELECT id, name, version, type FROM evaluators").fetchall()
         evaluators = {number: f"{name}@{version}" for number, name, version, _ in named}
@@ -245,10 +249,15 @@ class HistoryReader:
         of_release = frozenset(int(number) for number, body in rows if CallOrigin.decode(body).release == release)
         return ChosenCalls(start, end, workflow, model, of_release)
 
-    def _segments(self, chosen: ChosenCalls, names: CallNames) -> Iterator[Segment]:
+    def _segments(
+        self, blocks: Mapping[int, bool], chosen: ChosenCalls, names: CallNames, unscored: UnscoredCounter | None
+    ) -> Iterator[Segment]:
         """Yield the columns of the chosen calls, lowest number first, block by block."""
         rows = RowReader(self.database, names)
-        for found in self._blocks(chosen):
+        for first, is_packed in blocks.items():
+            found = unpack(self.database, first) if is_packed else first
+            if unscored is not None:
+                unscored.add(found)
             if isinstance(found, Block):
                 yield found.segment(found.choose(chosen), names)
             else:
@@ -280,17 +289,17 @@ class HistoryReader:
             yield first
             (number,) = select("SELECT min(number) FROM calls WHERE number >= ?", (first + BLOCK,)).fetchone()
 
-    def _blocks(self, chosen: ChosenCalls) -> Iterator[Block | int]:
-        """Yield each packed block that has calls of the chosen time, and the first number of each block not packed."""
+    def _blocks(self, chosen: ChosenCalls) -> dict[int, bool]:
+        """Return the first number of each block that may have calls of the chosen time, with whether it is packed."""
         packed = packed_blocks(self.database) if self.has_table("blocks") else {}
+        found: dict[int, bool] = {}
         for first in self._first_numbers():
             times = packed.get(first)
-            if times is None:
-                yield first
-            elif times[0] < chosen.end and times[1] >= chosen.start:
-                yield unpack(self.database, first)
+            if times is None or (times[0] < chosen.end and times[1] >= chosen.start):
+                found[first] = times is not None
+        return found
 
-    def count_unscored(
+    def unscored_counter(
         self,
         start: float,
         end: float,
@@ -298,27 +307,9 @@ class HistoryReader:
         *,
         model: str | None = None,
         release: str | None = None,
-    ) -> list[tuple[int, str, int]]:
-        """Count the unscored results of a period by metric and reason, of the calls that `columns` chooses.
-
-        Returns:
-            For each number of a `StoredSeries` and each reason, how many there are.
-        """
-        chosen = self._chosen_calls(start, end, workflow, model, release)
-        counts: Counter[tuple[int, str]] = Counter()
-        where, values = _condition(chosen)
-        for found in self._blocks(chosen):
-            if isinstance(found, Block):
-                counts.update(found.count_unscored(found.choose(chosen)))
-                continue
-            rows = self.database.execute(
-                "SELECT series, reason, count(*) FROM calls NOT INDEXED JOIN results USING (number) WHERE number >= ?"
-                f" AND number < ? AND {where} AND score IS NULL GROUP BY series, reason",
-                [found, found + BLOCK, *values],
-            )
-            counts.update({(series, reason): count for series, reason, count in rows})
-        in_order = sorted(counts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
-        return [(series, reason, count) for (series, reason), count in in_order]
+    ) -> UnscoredCounter:
+        """Return a counter of the results without a score of the calls that `columns` chooses by these arguments."""
+        return UnscoredCounter(self, self._chosen_calls(start, end, workflow, model, release))
 
     def results(self, first: int, last: int, metric: str | None = None) -> Iterator[StoredResult]:
         """Yield the metric results of stored RAG calls, with or without a score.
@@ -578,6 +569,37 @@ class HistoryReader:
             {evaluator: json.loads(body) for evaluator, body in shown},
             dict(labels),
         )
+
+
+class UnscoredCounter:
+    """Counter of the results without a score of chosen calls by metric and reason, block by block.
+
+    Args:
+        reader: the history.
+        chosen: the calls.
+    """
+
+    def __init__(self, reader: HistoryReader, chosen: ChosenCalls) -> None:
+        self._database, self._chosen = reader.database, chosen
+        self._counts: Counter[tuple[int, str]] = Counter()
+
+    def add(self, found: Block | int) -> None:
+        """Count the results of a packed block, or of the block that begins with a number."""
+        if isinstance(found, Block):
+            self._counts.update(found.count_unscored(found.choose(self._chosen)))
+            return
+        where, values = _condition(self._chosen)
+        rows = self._database.execute(
+            "SELECT series, reason, count(*) FROM calls NOT INDEXED JOIN results USING (number) WHERE number >= ?"
+            f" AND number < ? AND {where} AND score IS NULL GROUP BY series, reason",
+            [found, found + BLOCK, *values],
+        )
+        self._counts.update({(series, reason): count for series, reason, count in rows})
+
+    def counts(self) -> list[tuple[int, str, int]]:
+        """Return how many there are for each number of a `StoredSeries` and each reason."""
+        in_order = sorted(self._counts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
+        return [(series, reason, count) for (series, reason), count in in_order]
 
 
 def _condition(chosen: ChosenCalls) -> tuple[str, list[object]]:

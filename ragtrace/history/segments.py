@@ -85,14 +85,15 @@ _FLOATS = frozenset(("at", "score", "probability", "duration_s", "cost_usd"))
 NO_CALLS = Segment._make(np.zeros(0, np.float64 if name in _FLOATS else np.int8) for name in Segment._fields)
 
 
-def join_segments(segments: Iterable[Segment], names: CallNames) -> Segment:
+def join_segments(segments: Iterable[Segment], count: int, names: CallNames) -> Segment:
     """Join *segments*, whose calls follow each other, into one, and number the names in the order of the calls in time.
 
     Args:
         segments: the segments; each is read when the one before has been.
+        count: how many segments there are, at most.
         names: the names that the segments share.
     """
-    columns = [_Column(column.dtype) for column in NO_CALLS]
+    columns = [_Column(column.dtype, count) for column in NO_CALLS]
     calls = 0
     for segment in segments:
         scored, evaluated = (
@@ -114,24 +115,33 @@ def join_segments(segments: Iterable[Segment], names: CallNames) -> Segment:
 
 
 class _Column:
-    """Column of numbers that grows in place: joining hundreds of small arrays would take the memory of both.
+    """Column of numbers that segments are appended to, whose memory is allocated once: it does not grow by the way.
+
+    Arrays that grow in turns leave holes in the memory, and joining hundreds of small ones takes that of both. Memory
+    that is allocated and not written to takes none.
 
     Args:
         dtype: type of the numbers, until wider ones are appended.
+        segments: how many will be appended.
     """
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._dtype, self._memory = dtype, bytearray()
+    def __init__(self, dtype: np.dtype[Any], segments: int) -> None:
+        self._memory: NDArray[Any] = np.empty(0, dtype)
+        self._count, self._to_come = 0, segments
 
     def append(self, values: NDArray[Any]) -> None:
-        wider = np.promote_types(self._dtype, values.dtype)
-        if wider != self._dtype:
-            self._memory = bytearray(self.values().astype(wider).tobytes())
-            self._dtype = wider
-        self._memory += np.ascontiguousarray(values, wider).view(np.uint8).data  # bytes as they are, without a copy
+        begin, end = self._count, self._count + len(values)
+        wider = np.promote_types(self._memory.dtype, values.dtype)
+        self._to_come -= 1
+        if end > len(self._memory) or wider != self._memory.dtype:
+            size = max(len(self._memory), end + end // 8, end + len(values) * max(0, self._to_come) * 9 // 8)
+            known, self._memory = self._memory[:begin], np.empty(size, wider)
+            self._memory[:begin] = known
+        self._memory[begin:end] = values
+        self._count = end
 
     def values(self) -> NDArray[Any]:
-        return np.frombuffer(self._memory, self._dtype)
+        return self._memory[: self._count]
 
 
 def narrow(values: NDArray[np.int64]) -> Ints:

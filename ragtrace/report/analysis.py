@@ -97,10 +97,10 @@ def build_report(
     now = time() if made_at is None else made_at
     since = previous_period(period).start if compare == "previous" else period.start
     with closing(HistoryReader(path)) as reader:
-        columns = reader.columns(since, period.end, workflow, model=model, release=release)
+        without = reader.unscored_counter(period.start, period.end, workflow, model=model, release=release)
+        columns = reader.columns(since, period.end, workflow, model=model, release=release, unscored=without)
         oldest = next(iter(reader.time_range() or ()), None)
-        without = reader.count_unscored(period.start, period.end, workflow, model=model, release=release)
-        unscored = _unscored_counts(columns, without)
+        unscored = _unscored_counts(columns, without.counts())
         chosen = columns.at >= period.start
         spent = _costs(columns, chosen)
         columns = columns.without_costs()  # of a million calls, each column has megabytes
@@ -210,7 +210,7 @@ def _metric_report(
         metric=series.metric,
         evaluator=series.evaluator,
         higher_is_better=series.higher_is_better,
-        judged=series.count_judged(np.where(chosen, 0, -1), 1)[0],
+        judged=int(chosen[series.judged_calls()].sum()),
         overall=overall,
         timeline=_timeline(columns, series, period, oldest) if known else (),
         by_workflow=estimate_by_group(series, *by_workflow) if known else (),
@@ -240,7 +240,8 @@ def _timeline(
     If the period begins before the oldest call of the history, the first part begins at that call.
     """
     start = period.start if oldest is None else max(period.start, min(oldest, period.end - 1.0))
-    judged = series.count_judged(np.where((columns.at >= start) & (columns.at < period.end), 0, -1), 1)[0]
+    times = columns.at[series.judged_calls()]
+    judged = int(((times >= start) & (times < period.end)).sum())
     # Fewest judged calls, on average, of a point on the timeline: with fewer, the interval is too wide to be useful.
     parts = divide_period(Period(start, period.end), min(MOST_POINTS, max(_FEWEST_POINTS, judged // 30)))
     edges = np.array([part.start for part in parts] + [parts[-1].end])
@@ -283,15 +284,16 @@ def _costs(columns: CallColumns, chosen: Mask) -> tuple[EvaluatorCost, ...]:
     """Return the cost of each evaluator (requests, tokens, dollars, time), most expensive first."""
     costs: list[EvaluatorCost] = []
     for number, name in columns.evaluators.items():
-        rows = chosen[columns.evaluation_call] & (columns.evaluator == number)
-        if not rows.any():
+        rows = np.flatnonzero(columns.evaluator == number)
+        rows = rows[chosen[columns.evaluation_call[rows]]]
+        if not len(rows):
             continue
         cost, requests = columns.cost_usd[rows], columns.requests[rows]
         median, p95 = np.quantile(columns.duration_s[rows], [0.5, 0.95]).tolist()
         costs.append(
             EvaluatorCost(
                 evaluator=name,
-                looked_at=int(rows.sum()),
+                looked_at=len(rows),
                 requests=int(requests.sum()),
                 input_tokens=int(columns.input_tokens[rows].sum()),
                 output_tokens=int(columns.output_tokens[rows].sum()),

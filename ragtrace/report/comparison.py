@@ -202,8 +202,8 @@ def estimate_by_group(
     counted = chosen & series.eligible
     calls = np.bincount(codes[counted], minlength=len(names))
     largest = np.argsort(-calls, kind="stable")[:MOST_ROWS]
-    row_of = np.full(len(names), -1)
-    row_of[largest] = np.arange(len(largest))
+    row_of = np.full(len(names), -1, np.int16)
+    row_of[largest] = np.arange(len(largest), dtype=np.int16)
     rows = row_of[codes]
     judged_calls = series.judged_calls()
     judged_in_both = groups is not None and all(
@@ -247,12 +247,11 @@ def _breakdown(series: ScoreSeries, rows: Ints, sides: Sequence[Mask], count: in
         rows: workflow or model of each call, as a row from 0 to *count*; -1: none.
         sides: the groups.
     """
-    group = np.full(len(rows), -1)
+    group, counted = np.full(len(rows), -1, np.int16), series.eligible & (rows >= 0)  # the rows are few
     for number, side in enumerate(sides):
-        mine = np.flatnonzero(side & series.eligible & (rows >= 0))
-        group[mine] = rows[mine] + number * count
+        np.add(rows, number * count, out=group, where=side & counted)
     whole = count * len(sides)
-    calls = np.bincount(group + 1, minlength=whole + 1)[1:].tolist()
+    calls = np.bincount(group[group >= 0], minlength=whole).tolist()
     judged, estimates = series.count_judged(group, whole), series.estimates(group, whole)
     starts = range(0, whole, count) if count else [0] * len(sides)
     return [_Breakdown(calls[at : at + count], judged[at : at + count], estimates[at : at + count]) for at in starts]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BINS: Final = 20
+_FEW: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +202,12 @@ class ScoreSeries:
 def score_series(columns: CallColumns) -> list[ScoreSeries]:
     """Return the scores of every metric by every evaluator, with sampling weights."""
     found: dict[tuple[str, str], bool] = {}
-    numbers = np.flatnonzero(np.bincount(columns.scored_series)).tolist()
-    numbers.sort(key=lambda number: int((columns.scored_series == number).argmax()))  # by the first score
-    for number in numbers:
+    first: dict[int, int] = {}
+    for number in columns.series:
+        of_series = columns.scored_series == number
+        if of_series.any():
+            first[number] = int(of_series.argmax())
+    for number in sorted(first, key=lambda number: first[number]):  # by the first score
         series = columns.series[number]
         found[series.metric, columns.evaluators[series.evaluator]] = series.higher_is_better
     reader = _SeriesReader(columns)
@@ -340,7 +344,7 @@ def _by_call(calls: Ints, values: Floats, count: int, missing: float) -> Floats:
 
 def _rows_of(numbers: Sequence[int], codes: Ints, calls: Ints, values: Floats) -> tuple[Ints, Floats]:
     """Return call and value of the rows whose code is one of *numbers*, of each call the last one."""
-    rows = np.flatnonzero(codes == numbers[0] if len(numbers) == 1 else _is_one_of(codes, numbers))
+    rows = np.flatnonzero(_is_one_of(codes, numbers))
     found = calls[rows]
     if len(numbers) > 1:  # as of two versions of a metric
         is_last = np.append(found[1:] != found[:-1], np.ones(min(1, len(found)), dtype=bool))
@@ -355,6 +359,11 @@ def _sampled_calls(columns: CallColumns, *reasons: str) -> Mask:
 
 def _is_one_of(codes: Ints, wanted: Sequence[int]) -> Mask:
     """Return a mask of the *codes*, small numbers from 0 on, that are *wanted*; `numpy.isin` takes several times it."""
+    if len(wanted) < _FEW:
+        mask = np.zeros(len(codes), dtype=bool)
+        for code in wanted:
+            mask |= codes == code
+        return mask
     table = np.zeros(max(int(codes.max(initial=0)), *wanted, 0) + 1, dtype=bool)
     table[list(wanted)] = True
     return table[codes]

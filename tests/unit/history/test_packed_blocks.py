@@ -62,14 +62,11 @@ def pack_all(writer: HistoryWriter) -> None:
 def read(path: Path, **chosen: str) -> tuple[list[tuple[int, int, float]], list[tuple[int, str, int]]]:
     """Number, series and score of each score, and the counts of results without a score."""
     with closing(HistoryReader(str(path))) as reader:
-        columns = reader.columns(
-            *FOREVER, chosen.get("workflow"), model=chosen.get("model"), release=chosen.get("release")
-        )
-        unscored = reader.count_unscored(
-            *FOREVER, chosen.get("workflow"), model=chosen.get("model"), release=chosen.get("release")
-        )
+        of = {"model": chosen.get("model"), "release": chosen.get("release")}
+        counter = reader.unscored_counter(*FOREVER, chosen.get("workflow"), **of)
+        columns = reader.columns(*FOREVER, chosen.get("workflow"), **of, unscored=counter)
     numbers = columns.number[columns.scored_call].tolist()
-    return [*zip(numbers, columns.scored_series.tolist(), columns.score.tolist(), strict=True)], unscored
+    return [*zip(numbers, columns.scored_series.tolist(), columns.score.tolist(), strict=True)], counter.counts()
 
 
 def without_blocks(path: Path) -> None:
@@ -114,6 +111,18 @@ def test_packed_blocks_say_what_the_rows_say(path: Path, writer: HistoryWriter, 
     without_blocks(path)
     assert read(path, **chosen) == found
     assert bool(found[0]) == bool(found[1]) == ("none" not in chosen.values())
+
+
+def test_results_without_a_score_are_counted_of_a_part_of_the_calls(path: Path, writer: HistoryWriter) -> None:
+    """While the columns of all are read, from packed blocks and from rows."""
+    write(writer, path, 6)
+    pack_all(writer)
+    for part in ((1_004.0, 1_017.0), (1_010.0, 1_011.0), (0.0, 1_001.0)):
+        with closing(HistoryReader(str(path))) as reader:
+            of_part, alone = reader.unscored_counter(*part), reader.unscored_counter(*part)
+            assert len(reader.columns(*FOREVER, unscored=of_part)) == 18
+            assert len(reader.columns(*part, unscored=alone)) == part[1] - max(part[0], 1_000.0)
+        assert of_part.counts() == alone.counts() != []
 
 
 def test_a_later_score_is_read_and_its_block_packed_again(path: Path, writer: HistoryWriter) -> None:
