@@ -358,6 +358,13 @@ class HistoryReader:
         """Return the identity (trace id and span id) of each stored call that has one, by row number."""
         return dict(self.database.execute("SELECT number, identity FROM calls WHERE identity IS NOT NULL").fetchall())
 
+    def numbers_of(self, identities: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+        """Yield those of the *identities* that a stored call has, each with the row number of the call."""
+        for identity in identities:
+            row = self.database.execute("SELECT number FROM calls WHERE identity = ?", (identity,)).fetchone()
+            if row is not None:
+                yield identity, row[0]
+
     def feedback(self) -> list[StoredFeedback]:
         """Return the user feedback on RAG calls, oldest first, or nothing if an older release created the history."""
         if not self.has_table("feedback"):

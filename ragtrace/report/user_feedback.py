@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from ragtrace.report.model import FeedbackSummary
 
 if TYPE_CHECKING:
@@ -30,12 +32,11 @@ def feedback_summaries(
     feedback = reader.feedback()
     if not feedback:
         return ()
-    identities = reader.identities()
-    position = {
-        identities[number]: at
-        for at, number in enumerate(columns.number.tolist())
-        if chosen[at] and number in identities
-    }
+    position: dict[bytes, int] = {}
+    for identity, number in reader.numbers_of({each.identity for each in feedback}):
+        at = int(np.searchsorted(columns.number, number))
+        if at < len(columns) and columns.number[at] == number and chosen[at]:
+            position[identity] = at
     by_name: dict[str, list[StoredFeedback]] = {}
     for each in feedback:
         if each.identity in position:
