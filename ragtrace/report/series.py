@@ -184,19 +184,20 @@ class ScoreSeries:
         y, w = self.scores[rows], self.weights[rows]
         if not len(y):
             return None
-        if (w == w[0]).all():  # as usual: sorting numbers alone takes a fraction of the time
-            y.sort()
-        else:
+        mean, same = float((y * w).sum() / w.sum()), bool((w == w[0]).all())
+        if not same:
             order = np.argsort(y, kind="stable")
             y, w = y[order], w[order]
         reached = (np.cumsum(w) - w / 2) / w.sum()
         places = np.minimum(np.searchsorted(reached, _QUANTILES), len(y) - 1)
+        if same:  # as usual: to sort a million scores for a few of them takes longer than all else here
+            y.partition(np.unique(places))
         low, first, median, third, high = y[places].tolist()
         shares: tuple[float, ...] = ()
         if self.unit:
             counts, _ = np.histogram(np.clip(y, 0, 1), bins=_BINS, range=(0.0, 1.0), weights=w)
             shares = tuple(float(share) for share in counts / w.sum())
-        return ScoreSpread(len(y), low, first, median, third, high, float((y * w).sum() / w.sum()), shares)
+        return ScoreSpread(len(y), low, first, median, third, high, mean, shares)
 
 
 def score_series(columns: CallColumns) -> list[ScoreSeries]:
