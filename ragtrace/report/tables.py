@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ragtrace.core.types import NOT_A_RATE
 from ragtrace.report import wording
 from ragtrace.report.model import MetricReport, Report
+
+GUARD: Final = "guard"
+"""Kind of the groups of calls of one workflow whose answers a guard found beyond its bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,8 @@ def guard_table(report: Report) -> Table:
         "Good answers that failed",
         "Bad answers that failed",
     )
-    return Table("What guards did", head, rows, wording.GUARD_SENTENCE if rows else "")
+    groups = [(GUARD, each.workflow) for each in report.guards]
+    return Table("What guards did", head, rows, wording.GUARD_SENTENCE if rows else "", groups)
 
 
 def _mean(value: float | None) -> str:

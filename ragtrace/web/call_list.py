@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from ragtrace.core.step import CHECKED, GuardVerdict
 from ragtrace.history.reading import HistoryReader
 from ragtrace.labels.review_queue import has_text, sql_needle
 from ragtrace.report.model import Period
@@ -19,8 +20,18 @@ Status: TypeAlias = Literal["all", "scored", "unscored", "failed"]
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 Sort: TypeAlias = Literal["newest", "worst"]
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
+Guarded: TypeAlias = Literal["any", "pass", "fail", "unchecked"]
+GUARDED: Final[tuple[Guarded, ...]] = get_args(Guarded)
 _Series: TypeAlias = Mapping[int, tuple[str, bool, bool]]
 """By number of a stored series of a metric: its evaluator, whether a high score is good, and whether scores are raw."""
+_CHECKED: Final = ", ".join(f"'{verdict}'" for verdict in CHECKED)
+_VERDICTS: Final[Mapping[Guarded, str]] = {
+    "any": "true",
+    "pass": "verdict = 'pass'",
+    "fail": "verdict = 'fail'",
+    "unchecked": f"verdict NOT IN ({_CHECKED})",
+}
+"""Condition, in SQL, on the verdict of a guard that each choice stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,9 @@ class CallChoice:
     status: Status = "all"
     """`scored`, `unscored`: calls with and without a score of the metric; `failed`: calls that raised an exception."""
     sort: Sort = "newest"
+    guard: Guarded = "any"
+    """`pass`, `fail`: calls whose answer a guard found within or beyond its bound; `unchecked`: calls whose guard could
+    not find out; `any`: all calls, with a guard and without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +81,8 @@ class ListedCall:
     has_texts: bool
     error: str
     scores: tuple[ListedScore, ...]
+    guard: GuardVerdict | None
+    """Verdict of a guard, if the list is of calls with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +188,27 @@ class CallList:
         if least is None:
             return
         end = min(int(after[1:]), most + 1) if after.startswith("n") else most + 1
+        if choice.guard != "any":  # few of many calls: other calls are not looked at
+            yield from ((part, f"n{part[-1]}") for part in self._guarded(choice, least, end))
+            return
         while end > least:
             begin = max(least, end - 500)
             yield [*range(end - 1, begin - 1, -1)], f"n{begin}"
             end = begin
+
+    def _guarded(self, choice: CallChoice, least: int, end: int) -> Iterator[Sequence[int]]:
+        """Yield the numbers of the calls below *end* with the chosen verdict of a guard part by part, newest first."""
+        while self._reader.has_table("guard_verdicts"):
+            rows = self._reader.database.execute(
+                f"SELECT number FROM guard_verdicts WHERE number >= ? AND number < ? AND {_VERDICTS[choice.guard]}"
+                " ORDER BY number DESC LIMIT 500",
+                (least, end),
+            )
+            part = [number for (number,) in rows]
+            if not part:
+                return
+            yield part
+            end = part[-1]
 
     def _worst(self, choice: CallChoice, series: _Series, after: str) -> Iterator[tuple[Sequence[int], str]]:
         """Yield the numbers of the scored calls of the period part by part, the worst first."""
@@ -237,6 +270,11 @@ class CallList:
             where += f" AND NOT EXISTS ({of_metric} AND r.score IS NOT NULL)"
         elif choice.status == "failed":
             where += " AND instr(body, '\"error\": null') = 0"
+        if choice.guard != "any":
+            if not self._reader.has_table("guard_verdicts"):  # an older release created the history
+                return
+            of_guard = f"SELECT 1 FROM guard_verdicts g WHERE g.number = calls.number AND {_VERDICTS[choice.guard]}"
+            where += f" AND EXISTS ({of_guard})"
         if needle := sql_needle(choice.text):  # in SQL first, as parsing the JSON of each body takes longer
             where, values = f"{where} AND instr(lower(body), ?) > 0", [*values, needle]
         rows = self._reader.database.execute(
@@ -251,8 +289,11 @@ class CallList:
                 continue
             query, answer = str(texts.get("query") or ""), str(texts.get("answer") or "")
             has_texts = bool(texts) and not texts.get("without_texts")
-            scores = self._scores(number, series)
-            yield ListedCall(number, at, workflow, model, query, answer, has_texts, error, scores)
+            verdicts = self._reader.guard_verdicts(number, number) if choice.guard != "any" else ()
+            yield ListedCall(
+                number, at, workflow, model, query, answer, has_texts, error, self._scores(number, series),
+                next((each.verdict for each in verdicts), None),
+            )  # fmt: skip
 
     def _scores(self, number: int, series: _Series) -> tuple[ListedScore, ...]:
         rows = self._reader.database.execute(
@@ -267,16 +308,21 @@ class CallList:
 
 
 def names_in(path: str) -> dict[str, list[str]]:
-    """Return the names of workflows, models, releases and metrics in the history at *path*, for filters."""
+    """Return the names of workflows, models, releases and metrics in the history at *path*, for filters.
+
+    `guard` has the choices of a guard's verdict, or nothing if no guard checked any call.
+    """
     with closing(HistoryReader(path)) as reader:
         select = reader.database.execute
         sources = (json.loads(body).get("release") for (body,) in select("SELECT body FROM sources"))
         workflows, models = reader.workflows_and_models()
+        is_guarded = reader.has_table("guard_verdicts") and select("SELECT 1 FROM guard_verdicts LIMIT 1").fetchone()
         return {
             "workflow": workflows,
             "model": models,
             "release": sorted({release for release in sources if release}),
             "metric": [name for (name,) in select("SELECT DISTINCT metric FROM series ORDER BY 1")],
+            "guard": [*GUARDED] if is_guarded else [],
         }
 
 

@@ -20,7 +20,8 @@ from ragtrace.report.analysis import HEADLINE_METRICS, build_report
 from ragtrace.report.dataset import build_dataset
 from ragtrace.report.html_page import report_values
 from ragtrace.report.model import Period, Report, parse_time
-from ragtrace.web.call_list import SORTS, STATUSES, CallChoice, CallList, Sort, Status, names_in
+from ragtrace.report.tables import GUARD
+from ragtrace.web.call_list import GUARDED, SORTS, STATUSES, CallChoice, CallList, Guarded, Sort, Status, names_in
 from ragtrace.web.call_page import read_stored_call
 from ragtrace.web.rendering import Form, Pages, SiteSettings, page_url
 from ragtrace.web.security import RefusedError
@@ -36,6 +37,8 @@ _NAMES: Final = ("workflow", "model", "release")
 _FILTERS: Final = ("since", *_NAMES, "metric")
 _STATUSES: Final[dict[str, Status]] = {each: each for each in STATUSES}
 _SORTS: Final[dict[str, Sort]] = {each: each for each in SORTS}
+_GUARDED: Final[dict[str, Guarded]] = {each: each for each in GUARDED}
+_OF_LIST: Final = (*_FILTERS, "text", "status", "guard", "sort")
 _WORD: Final = "word of the query"
 """Kind of the groups of calls that a search for a text finds."""
 _MOST_CASES: Final = 1_000
@@ -78,6 +81,8 @@ class HistoryPages:
             return self._pages.render("empty", tab=tab, **self._filter_values(query), oldest=report.oldest)
 
         def calls_url(kind: str, name: str) -> str | None:
+            if kind == GUARD:
+                return page_url("/calls", {**query, "workflow": f"={name}", "guard": "fail"})
             if kind not in _NAMES and kind != _WORD:  # a list has no filter for how calls were retrieved
                 return None
             chosen = {"text": name} if kind == _WORD else {kind: f"={name}"}
@@ -94,7 +99,7 @@ class HistoryPages:
 
     def show_calls(self, request: Request, _: Form) -> Response:
         """Show one page of the list of calls."""
-        query = _given(request, (*_FILTERS, "text", "status", "sort"))
+        query = _given(request, _OF_LIST)
         choice = self._choice(query)
         with closing(CallList(self._settings.history)) as calls:
             page = calls.page(choice, _position(request))
@@ -105,7 +110,7 @@ class HistoryPages:
 
     def show_call(self, request: Request, _: Form) -> Response:
         """Show one call with its texts, every score and the reasons of those that are missing."""
-        query = _given(request, (*_FILTERS, "text", "status", "sort"))
+        query = _given(request, _OF_LIST)
         choice, number = self._choice(query), int(request.path_params["number"])
         call = read_stored_call(self._settings.history, number)
         if call is None:
@@ -138,7 +143,7 @@ class HistoryPages:
 
     def download_dataset(self, request: Request, _: Form) -> Response:
         """Send the listed calls as test cases, as `ragtrace dataset` writes them."""
-        choice = self._choice(_given(request, (*_FILTERS, "text", "status", "sort")))
+        choice = self._choice(_given(request, _OF_LIST))
         numbers: list[int] = []
         after: str | None = ""
         with closing(CallList(self._settings.history)) as calls:
@@ -193,7 +198,7 @@ class HistoryPages:
         return CallChoice(
             self._period(query, time()), _name(query, "workflow"), _name(query, "model"), _name(query, "release"),
             query.get("text", "").strip(), metric, _STATUSES.get(query.get("status", ""), "all"),
-            _SORTS.get(query.get("sort", ""), "newest"),
+            _SORTS.get(query.get("sort", ""), "newest"), _GUARDED.get(query.get("guard", ""), "any"),
         )  # fmt: skip
 
     def _all_names(self) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ import json
 import random
 import re
 import time
+from collections import defaultdict
 from contextlib import closing
 from dataclasses import replace
 from html import unescape
@@ -274,6 +275,42 @@ def test_a_call_shows_what_its_guard_did(tmp_path: Path, found: GuardVerdict, se
     assert sentence in text_of(browser.get("/calls/1?since=all").text)
     assert "Guard" not in text_of(browser.get("/calls/2?since=all").text)
     assert "What guards did" in text_of(browser.get("/?since=all").text)
+
+
+def test_a_list_is_filtered_by_what_guards_found(tmp_path: Path) -> None:
+    """Newest and worst first, by previous and next, as test cases, and from the table of guards on the first page."""
+    path, now, rng = tmp_path / "history.db", time.time(), random.Random(4)
+    verdicts = [("pass", "none"), ("fail", "replaced"), ("timeout", "released"), ("circuit_open", "released"), ("", "")]
+    stored: list[QueuedCall | QueuedVerdict] = []
+    of: defaultdict[str, list[int]] = defaultdict(list)
+    for number in range(1, 1_301):
+        call = made(now - 3600.0 + number, Simulated(), rng)
+        call = replace(call, call=replace(call.call, query=f"Question {number}?"))
+        assert call.call.span is not None
+        stored.append(call)
+        verdict, action = verdicts[number % len(verdicts)]
+        if verdict:
+            found = GuardVerdict("faithfulness", "replace", verdict, action, "", 0.2, 0.1)
+            stored.append(QueuedVerdict(call.call.span, found))
+        of[verdict].insert(0, number)
+    fill(path, stored)
+    browser = client(path)
+    unchecked = sorted(of["timeout"] + of["circuit_open"], reverse=True)
+    for guard, numbers in (("fail", of["fail"]), ("pass", of["pass"]), ("unchecked", unchecked)):
+        assert all_listed(path, f"/calls?guard={guard}") == numbers
+        assert sorted(all_listed(path, f"/calls?guard={guard}&sort=worst"), reverse=True) == numbers
+        page = browser.get(f"/calls/{numbers[7]}?guard={guard}").text
+        assert re.findall(r'rel="(prev|next)"[^>]* href="/calls/(\d+)', page) == [
+            ("prev", str(numbers[6])),
+            ("next", str(numbers[8])),
+        ]
+    assert all_listed(path, "/calls?guard=any") == [*range(1_300, 0, -1)]
+    assert all_listed(path, "/calls?guard=fail&text=question+6%3F") == [6]
+    assert "Guard: Faithfulness, replace: beyond the bound" in text_of(browser.get("/calls?guard=fail").text)
+    cases = browser.get("/dataset?guard=fail").text.splitlines()
+    assert [json.loads(case)["query"] for case in cases] == [f"Question {number}?" for number in of["fail"]]
+    (link,) = {unescape(link) for link in re.findall(r'<a href="(/calls[?][^"]*guard=[^"]*)"', browser.get("/").text)}
+    assert all_listed(path, link) == of["fail"]
 
 
 def test_hostile_texts_are_shown_as_text(tmp_path: Path) -> None:
