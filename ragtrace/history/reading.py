@@ -21,6 +21,8 @@ from ragtrace.history.segments import CallNames, Segment, join_segments
 from ragtrace.history.source import CallOrigin
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from ragtrace.history.segments import Floats, Ints
 
 
@@ -149,15 +151,24 @@ class GuardCount(NamedTuple):
     calls: int
 
 
+class ReadingStoppedError(Exception):
+    """Raised by a reader that has been told to stop."""
+
+
 class HistoryReader:
     """Reader of a history file, which sees the file as it was when the reader was opened.
+
+    Args:
+        path: the file.
+        stopped: set when the reader is to stop; None: it never is.
 
     Raises:
         SQLiteFileError: it is no history.
         sqlite3.Error: it cannot be read.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, stopped: Event | None = None) -> None:
+        self._stopped = stopped
         self.database = history_file(path).connect_to_read()
         self.database.execute("BEGIN")  # all later reads see the file as of this moment
 
@@ -165,6 +176,15 @@ class HistoryReader:
         """Close the history file."""
         with closing(self.database):
             self.database.rollback()
+
+    def go_on(self) -> None:
+        """Return if the reader may go on. It asks itself before each block of calls, and before each text.
+
+        Raises:
+            ReadingStoppedError: it has been told to stop.
+        """
+        if self._stopped is not None and self._stopped.is_set():
+            raise ReadingStoppedError
 
     def time_range(self) -> tuple[float, float] | None:
         """Return the times of the oldest and the newest RAG call in the history, or None if it has no calls."""
@@ -255,6 +275,7 @@ class HistoryReader:
         """Yield the columns of the chosen calls, lowest number first, block by block."""
         rows = RowReader(self.database, names)
         for first, is_packed in blocks.items():
+            self.go_on()
             found = unpack(self.database, first) if is_packed else first
             if unscored is not None:
                 unscored.add(found)
@@ -333,6 +354,7 @@ class HistoryReader:
         """
         found: dict[int, Mapping[str, Any]] = {}
         for number in numbers:
+            self.go_on()
             row = self.database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
             if row is not None:
                 found[number] = json.loads(row[0])

@@ -48,6 +48,7 @@ from ragtrace.report.user_feedback import feedback_summaries
 from ragtrace.report.wording import merge_ranges
 
 if TYPE_CHECKING:
+    from threading import Event
     from typing import TypeAlias
 
     from ragtrace.report.series import Mask
@@ -75,6 +76,7 @@ def build_report(
     model: str | None = None,
     release: str | None = None,
     metric: str | None = None,
+    stopped: Event | None = None,
 ) -> Report:
     """Build the report on the RAG calls of *period* from the local history at *path*.
 
@@ -88,15 +90,17 @@ def build_report(
         model: model of the calls; None: all.
         release: release of the application that made the calls; None: all.
         metric: main metric of the report, if it has an estimate; None: the first in order of importance.
+        stopped: set when the report is wanted no more; None: it is wanted.
 
     Raises:
         SQLiteFileError: there is no history.
         sqlite3.Error: it cannot be read.
         SettingsError: there is nothing to compare by that name.
+        ReadingStoppedError: it is wanted no more.
     """
     now = time() if made_at is None else made_at
     since = previous_period(period).start if compare == "previous" else period.start
-    with closing(HistoryReader(path)) as reader:
+    with closing(HistoryReader(path, stopped)) as reader:
         without = reader.unscored_counter(period.start, period.end, workflow, model=model, release=release)
         columns = reader.columns(since, period.end, workflow, model=model, release=release, unscored=without)
         oldest = next(iter(reader.time_range() or ()), None)
@@ -104,6 +108,7 @@ def build_report(
         chosen = columns.at >= period.start
         spent = _costs(columns, chosen)
         columns = columns.without_costs()  # of a million calls, each column has megabytes
+        reader.go_on()
         groups = compared_groups(columns, compare, period)
         series_of = {series.key: series for series in score_series(columns)}
         corrections = corrected_rates(reader, columns, chosen)
@@ -111,20 +116,15 @@ def build_report(
         compared: dict[tuple[str, str], ComparedSeries] = {}
         if groups is not None:
             compared = {key: ComparedSeries.of(each, groups) for key, each in series_of.items() if each.estimated}
-        items = [
-            _metric_report(
-                columns,
-                series,
-                chosen,
-                period,
-                oldest,
-                groups,
-                compared.get(series.key),
-                unscored.get(series.key, {}),
-                corrections.get(series.key),
+        items: list[MetricReport] = []
+        for key, series in series_of.items():
+            reader.go_on()
+            why = unscored.get(key, {})
+            items.append(
+                _metric_report(
+                    columns, series, chosen, period, oldest, groups, compared.get(key), why, corrections.get(key)
+                )
             )
-            for series in series_of.values()
-        ]
         items.sort(key=lambda item: _metric_sort_key(item, series_of[item.metric, item.evaluator]))
         measured = [item for item in items if item.judged or item.unscored]
         measured += _never_scored(columns, unscored, measured)
@@ -146,6 +146,7 @@ def build_report(
         feedback = feedback_summaries(reader, columns, chosen, rated)
         guards = guard_summaries(reader, period, workflow, model=model, release=release)
         problems = _worst_answers(reader, columns, ranked_by, chosen, worst, labelling=labelling)
+    in_order = [compared[key] for item in items if (key := (item.metric, item.evaluator)) in compared]
     sources = [columns.sources[number] for number in np.unique(columns.source[chosen]).tolist()]
     return Report(
         path=path,
@@ -158,11 +159,7 @@ def build_report(
         releases=release_names(columns, chosen),
         headline=headline,
         measured=tuple(measured),
-        comparison=None
-        if groups is None
-        else compare_metrics(
-            columns, [compared[key] for item in items if (key := (item.metric, item.evaluator)) in compared], groups
-        ),
+        comparison=None if groups is None else compare_metrics(columns, in_order, groups),
         recent=None if main is None else recent_change(columns, main, period),
         latest=None if main is None else latest_estimate(columns, main, period),
         problems=problems,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,13 +14,14 @@ from starlette.responses import Response
 
 from ragtrace.core.text import encodable
 from ragtrace.history.reading import HistoryReader
-from ragtrace.report.analysis import HEADLINE_METRICS, build_report
+from ragtrace.report.analysis import HEADLINE_METRICS
 from ragtrace.report.dataset import build_dataset
 from ragtrace.report.html_page import report_values
-from ragtrace.report.model import Period, Report, parse_time
+from ragtrace.report.model import parse_time
 from ragtrace.report.tables import GUARD
 from ragtrace.web.call_list import GUARDED, SORTS, STATUSES, CallChoice, CallList, Guarded, Sort, Status, names_in
 from ragtrace.web.call_page import read_stored_call
+from ragtrace.web.kept_reports import KeptReports, chosen_name
 from ragtrace.web.rendering import Form, Pages, SiteSettings, page_url
 from ragtrace.web.security import RefusedError
 
@@ -45,23 +44,11 @@ _MOST_CASES: Final = 1_000
 _ASKED_SECONDS: Final = 5.0
 
 
-@dataclass(slots=True)
-class _KeptReport:
-    """Report that several requests share, with the time it was made at and the seconds that this took."""
-
-    making: threading.Lock = field(default_factory=threading.Lock)
-    report: Report | None = None
-    made: float = 0.0
-    took: float = 0.0
-
-
 class HistoryPages:
     """Request handlers of the pages that show a history."""
 
-    def __init__(self, settings: SiteSettings, pages: Pages) -> None:
-        self._settings, self._pages = settings, pages
-        self._reports: dict[tuple[object, ...], _KeptReport] = {}
-        self._reports_lock = threading.Lock()
+    def __init__(self, settings: SiteSettings, pages: Pages, reports: KeptReports) -> None:
+        self._settings, self._pages, self._reports = settings, pages, reports
         self._names: tuple[float, dict[str, list[str]]] = (float("-inf"), {})
 
     # --- pages --------------------------------------------------------------------------------------------------------
@@ -76,7 +63,7 @@ class HistoryPages:
 
     def _show_report(self, request: Request, tab: str) -> Response:
         query = _given(request, (*_FILTERS, "compare"))
-        report = self._report(query)
+        report = self._reports.get(query)
         if not report.calls:
             return self._pages.render("empty", tab=tab, **self._filter_values(query), oldest=report.oldest)
 
@@ -135,7 +122,7 @@ class HistoryPages:
             from ragtrace.diagnosis import diagnose_environment
 
             found = diagnose_environment(os.environ, timeout=_ASKED_SECONDS)
-        report = self._report({}) if calls else None  # that of the first page
+        report = self._reports.get({}) if calls else None  # that of the first page
         return self._pages.render(
             "health", tab="health", path=path, size=size, calls=calls, times=times, age=times and time() - times[1],
             diagnosis=found, report=report,
@@ -159,45 +146,15 @@ class HistoryPages:
 
     # --- what the pages share -----------------------------------------------------------------------------------------
 
-    def _report(self, query: Query) -> Report:
-        """Return the report of the chosen calls, at most a few seconds old.
-
-        It is kept for ten times as long as it took to make, so that a page that refreshes itself uses about a tenth of
-        a processor, however long the history is.
-        """
-        key = tuple(sorted(query.items()))
-        with self._reports_lock:
-            kept = self._reports.setdefault(key, _KeptReport())
-            while len(self._reports) > 8:
-                del self._reports[next(iter(self._reports))]
-        with kept.making:  # pages that are open at once share one report, and wait for no other
-            if kept.report is None or monotonic() - kept.made > max(1.0, 10 * kept.took):
-                began, now = monotonic(), time()
-                kept.report = build_report(
-                    self._settings.history, self._period(query, now), _name(query, "workflow"),
-                    query.get("compare") or ("none" if query.get("since") == "all" else "previous"), made_at=now,
-                    model=_name(query, "model"), release=_name(query, "release"), metric=query.get("metric") or None,
-                )  # fmt: skip
-                kept.made = monotonic()
-                kept.took = kept.made - began
-            return kept.report
-
-    def _period(self, query: Query, now: float) -> Period:
-        since = query.get("since") or "24h"
-        if since == "all":
-            with closing(HistoryReader(self._settings.history)) as reader:
-                oldest = next(iter(reader.time_range() or ()), now)
-            return Period(min(oldest, now - 1.0), now + 1.0)
-        return Period(parse_time(since, now, "since"), now + 1.0)
-
     def _choice(self, query: Query) -> CallChoice:
         names = self._all_names()
         metric = query.get("metric", "")
         if not metric and names["metric"]:
             metric = next((each for each in HEADLINE_METRICS if each in names["metric"]), names["metric"][0])
         return CallChoice(
-            self._period(query, time()), _name(query, "workflow"), _name(query, "model"), _name(query, "release"),
-            query.get("text", "").strip(), metric, _STATUSES.get(query.get("status", ""), "all"),
+            self._reports.period(query, time()), chosen_name(query, "workflow"), chosen_name(query, "model"),
+            chosen_name(query, "release"), query.get("text", "").strip(), metric,
+            _STATUSES.get(query.get("status", ""), "all"),
             _SORTS.get(query.get("sort", ""), "newest"), _GUARDED.get(query.get("guard", ""), "any"),
         )  # fmt: skip
 
@@ -215,7 +172,7 @@ class HistoryPages:
             "query": query,
             "names": names,
             "times": TIMES if query.get("since", "24h") in TIMES else {query["since"]: query["since"], **TIMES},
-            "chosen": {kind: _name(query, kind) for kind in _NAMES},
+            "chosen": {kind: chosen_name(query, kind) for kind in _NAMES},
             "since": query.get("since") or "24h",
             "metric": query.get("metric", ""),
             "tabs_query": _tabs_query(query),
@@ -233,12 +190,6 @@ def _given(request: Request, names: Sequence[str]) -> dict[str, str]:
     if found.get("since", "all") != "all":
         parse_time(found["since"], time(), "since")
     return found
-
-
-def _name(query: Query, kind: str) -> str | None:
-    """Return the chosen name of a workflow, model or release, or None for all: `=` stands before a chosen name."""
-    value = query.get(kind, "")
-    return value[1:] if value.startswith("=") else None
 
 
 def _tabs_query(query: Query) -> str:

@@ -69,7 +69,9 @@ class Pages:
             "tab": "",
         }
         self._templates.filters["thousands"] = "{:,}".format
-        for name in PackageLoader("ragtrace.web").list_templates():  # else the first page waits 0.1 s for each
+        of_report = PackageLoader("ragtrace.report").list_templates()
+        of_site = [*PackageLoader("ragtrace.web").list_templates(), *(n for n in of_report if n.startswith("part_"))]
+        for name in of_site:  # else the first page waits 0.1 s for each
             self._templates.get_template(name)
         style = files("ragtrace.report").joinpath("templates/style.css").read_text("utf-8")
         static = files("ragtrace.web").joinpath("static")

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 
-import uvicorn
-
 from ragtrace.labels.label_store import LabelStore
+from ragtrace.web.kept_reports import KeptReports
 from ragtrace.web.rendering import SiteSettings
-from ragtrace.web.site import create_application
 
 
 def serve_site(settings: SiteSettings, announce: Callable[[str], None]) -> None:
@@ -27,12 +25,21 @@ def serve_site(settings: SiteSettings, announce: Callable[[str], None]) -> None:
     """
     with closing(LabelStore(settings.history)):  # creates the tables of labels in a history that has none
         pass
-    with socket.create_server(("127.0.0.1", settings.port)) as listening:
+    with (
+        socket.create_server(("127.0.0.1", settings.port)) as listening,
+        closing(KeptReports(settings.history)) as reports,
+    ):
+        if settings.start == "/":
+            reports.begin_first()  # while modules and templates are read, the server starts and the browser opens
+        import uvicorn
+
+        from ragtrace.web.site import create_application
+
         # Connections inherit the option, without which each page waits 40 ms for the browser's acknowledgement.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         settings = replace(settings, port=listening.getsockname()[1])
         config = uvicorn.Config(
-            create_application(settings),
+            create_application(settings, reports),
             log_config=None,
             access_log=False,
             server_header=False,

@@ -6,15 +6,16 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from ragtrace.web.history_pages import HistoryPages
+from ragtrace.web.kept_reports import KeptReports
 from ragtrace.web.labelling import LabellingPages
 from ragtrace.web.rendering import Pages, SiteSettings
 from ragtrace.web.security import HostGuard
 
 
-def create_application(settings: SiteSettings) -> HostGuard:
-    """Create the ASGI application that serves the site of a history."""
+def create_application(settings: SiteSettings, reports: KeptReports) -> HostGuard:
+    """Create the ASGI application that serves the site of a history, of which it shows *reports*."""
     pages = Pages(settings)
-    history, labelling = HistoryPages(settings, pages), LabellingPages(settings, pages)
+    history, labelling = HistoryPages(settings, pages, reports), LabellingPages(settings, pages)
     served = {
         "/": history.show_now,
         "/calls": history.show_calls,

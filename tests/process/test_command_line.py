@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
+import time
+import urllib.request
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from ragtrace.system.terminal import INTERRUPTED, OK, READER_GONE
 from tests.support.command_line import demo_arguments
+from tests.support.history import Simulated, fill, made
 
 TIMEOUT = 60.0
 BLOCKED = "import sys; sys.modules['rich'] = None; from ragtrace.cli import main; sys.exit(main())"
@@ -69,6 +74,27 @@ def test_control_c_ends_quietly() -> None:
         backend.shutdown()
     assert backend.process.returncode == INTERRUPTED
     assert errors == "ragtrace: interrupted\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process on Windows")
+def test_control_c_ends_the_pages_of_a_history(tmp_path: Path) -> None:
+    """Without a traceback: here while the report of the first page is made, which is begun at the start."""
+    now, rng, path = time.time(), random.Random(1), tmp_path / "history.db"
+    fill(path, [made(now - 20 * number, Simulated(), rng) for number in range(4_000)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ragtrace", "open", str(path), "--port", "0"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().split()[-1]
+    with urllib.request.urlopen(address, timeout=TIMEOUT) as page:  # the server listens for the signal now
+        assert page.status == 200
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, errors) == (OK, "")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes break differently on Windows")

@@ -21,6 +21,7 @@ from ragtrace.history.writing import QueuedCall
 from ragtrace.labels.label_store import Label, LabelStore, Pick
 from ragtrace.labels.review_queue import QueueFilter, ReviewQueue
 from ragtrace.system.terminal import FAILURE, USAGE
+from ragtrace.web.kept_reports import KeptReports
 from ragtrace.web.rendering import SiteSettings
 from ragtrace.web.security import Session
 from ragtrace.web.site import create_application
@@ -44,7 +45,7 @@ class Client:
     """Client of the labelling page that keeps cookies and sends an Origin, as a browser does."""
 
     def __init__(self, history: Path, **more: object) -> None:
-        application = httpx.ASGITransport(app=create_application(settings(history, **more)))
+        application = httpx.ASGITransport(app=create_application(settings(history, **more), KeptReports(str(history))))
         self._client = httpx.AsyncClient(
             transport=application, base_url=BASE, headers={"origin": BASE}, follow_redirects=True
         )
