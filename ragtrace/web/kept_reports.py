@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ragtrace.history.reading import HistoryReader
 from ragtrace.report.analysis import build_report
 from ragtrace.report.model import Period, Report, parse_time
+from ragtrace.system.freed_memory import return_freed_memory
 
 if TYPE_CHECKING:
     Query: TypeAlias = Mapping[str, str]
@@ -83,6 +84,7 @@ class KeptReports:
                     model=chosen_name(query, "model"), release=chosen_name(query, "release"),
                     metric=query.get("metric") or None, stopped=stopped,
                 )  # fmt: skip
+                return_freed_memory()
                 kept.made = monotonic()
                 kept.took = kept.made - began
             return kept.report

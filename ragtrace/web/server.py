@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 
 from ragtrace.labels.label_store import LabelStore
+from ragtrace.system.freed_memory import use_one_heap
 from ragtrace.web.kept_reports import KeptReports
 from ragtrace.web.rendering import SiteSettings
 
@@ -23,6 +24,7 @@ def serve_site(settings: SiteSettings, announce: Callable[[str], None]) -> None:
         OSError: the port cannot be listened on.
         SQLiteFileError, sqlite3.Error: the history cannot be used.
     """
+    use_one_heap()
     with closing(LabelStore(settings.history)):  # creates the tables of labels in a history that has none
         pass
     with (
