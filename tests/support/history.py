@@ -10,11 +10,10 @@ from typing import Final
 
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from ragtrace.core.feedback import Feedback
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import Document, Evaluation, RagCall, Result, Score, Unscored
 from ragtrace.history.source import CallOrigin
-from ragtrace.history.writing import HistoryWriter, QueuedCall
+from ragtrace.history.writing import HistoryWriter, Queued, QueuedCall
 
 GIB: Final = 2**30
 SOURCE: Final = CallOrigin(
@@ -93,14 +92,14 @@ def _claims(answer: str) -> tuple[Claim, ...]:
 
 def fill(
     path: Path,
-    calls: Iterable[QueuedCall | Feedback],
+    calls: Iterable[Queued],
     source: CallOrigin = SOURCE,
     *,
     texts: bool = True,
 ) -> None:
     """Write *calls* to the history at *path*."""
     writer = HistoryWriter(str(path), source, most_bytes=4 * GIB, texts=texts)
-    batch: list[QueuedCall | Feedback] = []
+    batch: list[Queued] = []
     for call in calls:
         batch.append(call)
         if len(batch) == 1000:

@@ -17,7 +17,7 @@ import pytest
 
 from ragtrace.core.step import GuardVerdict
 from ragtrace.history.schema import history_file
-from ragtrace.history.writing import QueuedCall, QueuedVerdict
+from ragtrace.history.writing import Queued, QueuedCall, QueuedVerdict
 from ragtrace.labels.label_store import Label, LabelStore, Pick
 from ragtrace.report.analysis import build_report
 from ragtrace.report.calibration import calibrate
@@ -281,7 +281,7 @@ def test_a_list_is_filtered_by_what_guards_found(tmp_path: Path) -> None:
     """Newest and worst first, by previous and next, as test cases, and from the table of guards on the first page."""
     path, now, rng = tmp_path / "history.db", time.time(), random.Random(4)
     verdicts = [("pass", "none"), ("fail", "replaced"), ("timeout", "released"), ("circuit_open", "released"), ("", "")]
-    stored: list[QueuedCall | QueuedVerdict] = []
+    stored: list[Queued] = []
     of: defaultdict[str, list[int]] = defaultdict(list)
     for number in range(1, 1_301):
         call = made(now - 3600.0 + number, Simulated(), rng)
