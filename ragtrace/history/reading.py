@@ -23,6 +23,8 @@ from ragtrace.history.source import CallOrigin
 if TYPE_CHECKING:
     from threading import Event
 
+    from numpy.typing import NDArray
+
     from ragtrace.history.segments import Floats, Ints
 
 
@@ -283,6 +285,55 @@ class HistoryReader:
                 yield found.segment(found.choose(chosen), names)
             else:
                 yield rows.read(found, *_condition(chosen))
+
+    def worst_scores(
+        self,
+        better: Mapping[int, bool],
+        start: float,
+        end: float,
+        workflow: str | None = None,
+        *,
+        model: str | None,
+        release: str | None,
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """Return how bad the worst score of each RAG call is, of those calls that `columns` chooses and have a score.
+
+        Args:
+            better: numbers of the stored series whose scores count, and whether a high score of each is good.
+            start: as for `columns`.
+            end: as for `columns`.
+            workflow: as for `columns`.
+            model: as for `columns`.
+            release: as for `columns`.
+
+        Returns:
+            The numbers of the calls, lowest first, and for each the highest score, or the lowest with a minus sign
+            where a high score is good.
+        """
+        chosen = self._chosen_calls(start, end, workflow, model, release)
+        parts = [
+            _worst_in_block(unpack(self.database, first), chosen, better)
+            if is_packed
+            else self._worst_in_rows(first, chosen, better)
+            for first, is_packed in self._blocks(chosen).items()
+        ]
+        numbers = np.concatenate([np.empty(0, np.int64), *(number for number, _ in parts)])
+        return numbers, np.concatenate([np.empty(0, np.float64), *(badness for _, badness in parts)])
+
+    def _worst_in_rows(
+        self, first: int, chosen: ChosenCalls, better: Mapping[int, bool]
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """Return what `worst_scores` does of the calls of a block that is not packed."""
+        where, values = _condition(chosen)
+        rows = self.database.execute(
+            f"SELECT number, max(CASE WHEN series IN ({', '.join(str(each) for each, up in better.items() if up)})"
+            f" THEN -score ELSE score END) FROM calls JOIN results USING (number) WHERE {where} AND number >= ?"
+            f" AND number < ? AND series IN ({', '.join(map(str, better))}) AND score IS NOT NULL"
+            " GROUP BY number ORDER BY number",
+            (*values, first, first + BLOCK),
+        )
+        found = np.fromiter(rows, dtype=[("number", "i8"), ("badness", "f8")])
+        return found["number"], found["badness"]
 
     def workflows_and_models(self) -> tuple[list[str], list[str]]:
         """Return the names of the workflows and of the models of all calls, sorted."""
@@ -629,6 +680,17 @@ class UnscoredCounter:
         """Return how many there are for each number of a `StoredSeries` and each reason."""
         in_order = sorted(self._counts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
         return [(series, reason, count) for (series, reason), count in in_order]
+
+
+def _worst_in_block(block: Block, chosen: ChosenCalls, better: Mapping[int, bool]) -> tuple[NDArray[np.int64], Floats]:
+    """Return what `HistoryReader.worst_scores` does of the calls of a packed block."""
+    calls, worst = block.calls, np.full(len(block.calls.number), -np.inf)
+    for series, up in better.items():
+        of_series = calls.scored_series == series
+        at = calls.scored_call[of_series]  # a call has one score of a series at most
+        worst[at] = np.maximum(worst[at], -calls.score[of_series] if up else calls.score[of_series])
+    found = (worst > -np.inf) & block.choose(chosen)
+    return calls.number[found].astype(np.int64), worst[found]
 
 
 def _condition(chosen: ChosenCalls) -> tuple[str, list[object]]:

@@ -229,17 +229,13 @@ class CallList:
         self, choice: CallChoice, series: _Series
     ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.float64]]]:
         """Return the scored calls of the period, worst first, and how bad each is: its worst score by any evaluator."""
-        where, values = self._condition(choice)
-        marks = ", ".join(map(str, series))
-        rows = self._reader.database.execute(
-            f"SELECT number, max(CASE WHEN series IN ({', '.join(str(n) for n, (_, up, _) in series.items() if up)})"
-            f" THEN -score ELSE score END) FROM calls JOIN results USING (number) WHERE {where}"
-            f" AND series IN ({marks}) AND score IS NOT NULL GROUP BY number",
-            values,
+        period, better = choice.period, {number: up for number, (_, up, _) in series.items()}
+        numbers, badness = self._reader.worst_scores(
+            better, period.start, period.end, choice.workflow, model=choice.model, release=choice.release
         )
-        found = np.fromiter(rows, dtype=[("number", "i8"), ("badness", "f8")])
-        order = np.lexsort((-found["number"], -found["badness"]))
-        return found["number"][order], found["badness"][order]
+        numbers, badness = numbers[::-1], badness[::-1]  # the newest first, which a stable sort keeps
+        order = np.argsort(-badness, kind="stable")
+        return numbers[order], badness[order]
 
     def _position(self, choice: CallChoice, series: _Series, number: int) -> str:
         """Return the position of the call *number* in the list, after which a page can begin."""

@@ -113,6 +113,28 @@ def test_packed_blocks_say_what_the_rows_say(path: Path, writer: HistoryWriter, 
     assert bool(found[0]) == bool(found[1]) == ("none" not in chosen.values())
 
 
+@pytest.mark.parametrize("better", [{1: True}, {1: False, 2: True}, {2: True, 4: True, 99: False}])
+@pytest.mark.parametrize("chosen", [{}, {"workflow": "w1", "model": "b"}, {"release": "none"}])
+def test_the_worst_score_of_each_call_is_that_of_the_rows(
+    path: Path, writer: HistoryWriter, chosen: dict[str, str], better: dict[int, bool]
+) -> None:
+    """The highest, where a high score is bad; from packed blocks, and where they are missing."""
+    write(writer, path, 6, calls=40)
+    pack_all(writer)
+    of = {"model": chosen.get("model"), "release": chosen.get("release")}
+    expected: dict[int, float] = {}
+    for number, series, score in read(path, **chosen)[0]:
+        if series in better:
+            badness = -score if better[series] else score
+            expected[number] = max(badness, expected.get(number, badness))
+    for _ in range(2):
+        with closing(HistoryReader(str(path))) as reader:
+            numbers, badness_of = reader.worst_scores(better, *FOREVER, chosen.get("workflow"), **of)
+        assert [*zip(numbers.tolist(), badness_of.tolist(), strict=True)] == sorted(expected.items())
+        without_blocks(path)
+    assert bool(expected) == ("none" not in chosen.values())
+
+
 def test_results_without_a_score_are_counted_of_a_part_of_the_calls(path: Path, writer: HistoryWriter) -> None:
     """While the columns of all are read, from packed blocks and from rows."""
     write(writer, path, 6)
