@@ -42,6 +42,7 @@ def fail(how):
         sys.excepthook = lambda *found: print("hook", found[0], found[1], found[2].tb_frame.f_code.co_name)
         raise ValueError("x")
     if how == "killed":
+        sys.stdout.flush()
         os.kill(os.getpid(), 15)
 
 fail(sys.argv[1])
