@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from concurrent.futures import wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from time import monotonic, time
@@ -13,8 +14,11 @@ from ragtrace.history.reading import HistoryReader
 from ragtrace.report.analysis import build_report
 from ragtrace.report.model import Period, Report, parse_time
 from ragtrace.system.freed_memory import return_freed_memory
+from ragtrace.system.threads import DaemonPool
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     Query: TypeAlias = Mapping[str, str]
 
 _MOST_REPORTS: Final = 8
@@ -44,18 +48,19 @@ class KeptReports:
         self._reports: dict[tuple[object, ...], _KeptReport] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._pool = DaemonPool(1, "ragtrace-first-report")
+        self._first: Future[None] | None = None
 
     def begin_first(self) -> None:
         """Make the report of the first page in a thread: a request for the page waits for what is left of it."""
-        self._thread = threading.Thread(target=self._make_first, name="ragtrace-first-report", daemon=True)
-        self._thread.start()
+        self._first = self._pool.submit(self._make_first)
 
     def close(self) -> None:
         """Stop the thread of the first report."""
         self._stopped.set()
-        if self._thread is not None:
-            self._thread.join(_STOP_SECONDS)
+        self._pool.shutdown()
+        if self._first is not None:
+            wait([self._first], _STOP_SECONDS)
 
     def _make_first(self) -> None:
         with suppress(Exception):  # a request for the page meets the same error, and shows it

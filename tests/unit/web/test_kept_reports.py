@@ -18,6 +18,7 @@ from ragtrace.report.model import Period
 from ragtrace.system.sqlite_files import SQLiteFileError
 from ragtrace.web.kept_reports import KeptReports
 from tests.support.history import Simulated, fill, made
+from tests.support.watched import eventually
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_the_first_report_stops_at_the_end(history: Path) -> None:
     """At once, in the middle of its work: no thread is left, and a page that is still asked for gets a report."""
     with closing(KeptReports(str(history))) as reports:
         reports.begin_first()
-    assert "ragtrace-first-report" not in {thread.name for thread in threading.enumerate()}
+    assert eventually(lambda: "ragtrace-first-report" not in {thread.name for thread in threading.enumerate()})
     assert reports.get({}).calls == 60
 
 
