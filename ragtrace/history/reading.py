@@ -162,7 +162,7 @@ class HistoryReader:
 
     Args:
         path: the file.
-        stopped: set when the reader is to stop; None: it never is.
+        stopped: event that is set when the reader is to stop; None: it reads to the end.
 
     Raises:
         SQLiteFileError: it is no history.
@@ -180,7 +180,7 @@ class HistoryReader:
             self.database.rollback()
 
     def go_on(self) -> None:
-        """Return if the reader may go on. It asks itself before each block of calls, and before each text.
+        """Return at once, unless the reader has been told to stop. It is called before each block or text is read.
 
         Raises:
             ReadingStoppedError: it has been told to stop.

@@ -90,13 +90,13 @@ def build_report(
         model: model of the calls; None: all.
         release: release of the application that made the calls; None: all.
         metric: main metric of the report, if it has an estimate; None: the first in order of importance.
-        stopped: set when the report is wanted no more; None: it is wanted.
+        stopped: event that is set when nobody wants the report any more; None: it is made in any case.
 
     Raises:
         SQLiteFileError: there is no history.
         sqlite3.Error: it cannot be read.
         SettingsError: there is nothing to compare by that name.
-        ReadingStoppedError: it is wanted no more.
+        ReadingStoppedError: `stopped` was set.
     """
     now = time() if made_at is None else made_at
     since = previous_period(period).start if compare == "previous" else period.start

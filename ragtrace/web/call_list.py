@@ -26,12 +26,11 @@ _Series: TypeAlias = Mapping[int, tuple[str, bool, bool]]
 """By number of a stored series of a metric: its evaluator, whether a high score is good, and whether scores are raw."""
 _CHECKED: Final = ", ".join(f"'{verdict}'" for verdict in CHECKED)
 _VERDICTS: Final[Mapping[Guarded, str]] = {
-    "any": "true",
     "pass": "verdict = 'pass'",
     "fail": "verdict = 'fail'",
     "unchecked": f"verdict NOT IN ({_CHECKED})",
 }
-"""Condition, in SQL, on the verdict of a guard that each choice stands for."""
+"""Condition, in SQL, on the verdict of a guard that each choice but `any` stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,9 @@ class CallList:
 
     def _guarded(self, choice: CallChoice, least: int, end: int) -> Iterator[Sequence[int]]:
         """Yield the numbers of the calls below *end* with the chosen verdict of a guard part by part, newest first."""
-        while self._reader.has_table("guard_verdicts"):
+        if not self._reader.has_table("guard_verdicts"):  # an older release created the history
+            return
+        while True:
             rows = self._reader.database.execute(
                 f"SELECT number FROM guard_verdicts WHERE number >= ? AND number < ? AND {_VERDICTS[choice.guard]}"
                 " ORDER BY number DESC LIMIT 500",
