@@ -28,7 +28,17 @@ import httpx
 from tests.benchmarks.open_pages import memory_mib
 from tests.benchmarks.report import make
 
-VIEWS: Final = ("/", "/calls", "/changes", "/health", "/?since=7d", "/changes?since=1h", "/label")
+VIEWS: Final = (
+    "/",
+    "/calls",
+    "/calls?sort=worst",
+    "/calls?sort=worst&since=all",
+    "/changes",
+    "/health",
+    "/?since=7d",
+    "/changes?since=1h",
+    "/label",
+)
 AGAIN: Final = 2
 
 
