@@ -27,6 +27,7 @@ from ragtrace.diagnosis.report import (
 from ragtrace.diagnosis.telemetry_probes import metrics_page, probe_endpoints, probe_page
 from ragtrace.evaluation.sampling import Sampling
 from ragtrace.evaluation.scoring import Evaluator, LabelFreeJudge
+from ragtrace.guard.guards import guarded_functions
 from ragtrace.pipeline.health import EvaluatorFailures
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
 from ragtrace.runtime.runtime import Runtime
@@ -139,6 +140,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
             *probes.problems,
             *_failing_evaluator_problems(evaluators),
             *_drift_problems(runtime.canaries),
+            *(_shadow_problems(runtime) if probe else ()),
             *(message % (each.calls, repr(each.workflow)) for each in seen for _, message in each.defects),
             *_full_queue_problems(runtime),
             *_loss_problems(stats),
@@ -153,6 +155,14 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
         spool=None if runtime.spooling is None else runtime.spooling.contents,
         fates=tuple(runtime.outcomes.last()),
     )
+
+
+def _shadow_problems(runtime: Runtime) -> Iterator[str]:
+    """Yield what is to be said of guards that act, and of which the history has no verdict in shadow mode."""
+    if runtime.settings.store and guarded_functions():
+        from ragtrace.guard.shadow_reports import missing_shadow_reports
+
+        yield from missing_shadow_reports(runtime.evaluators, runtime.settings.store)
 
 
 def _diagnosis(state: State, problems: tuple[str, ...] = (), **found: object) -> Diagnosis:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from weakref import WeakSet
 
 from ragtrace.core.errors import SettingsError
@@ -38,6 +38,8 @@ class Guarding(Protocol):
     function: GuardedFunction
 
 
+ACTING: Final = ("replace", "retry", "raise")
+"""Actions of guards that change what the caller gets."""
 _guarding: WeakSet[Guarding] = WeakSet()
 """Objects of all guarded functions that exist: most are decorated before `configure`, which checks their guards."""
 
@@ -47,9 +49,14 @@ def register(guarding: Guarding) -> None:
     _guarding.add(guarding)
 
 
+def guarded_functions() -> list[GuardedFunction]:
+    """Return all guarded functions of the application, by workflow."""
+    return sorted((each.function for each in _guarding), key=lambda each: each.workflow)
+
+
 def guarded_metrics() -> list[str]:
     """Return the names of the metrics that the guards of the application read."""
-    return sorted({guarding.function.guard.metric for guarding in _guarding})
+    return sorted({function.guard.metric for function in guarded_functions()})
 
 
 def check_guards(evaluators: Evaluators, *, fleet: bool) -> None:
@@ -68,7 +75,7 @@ def _for_all(check: Callable[[GuardedFunction], object]) -> None:
     """
     for is_last in (False, True):
         try:
-            for function in sorted((each.function for each in _guarding), key=lambda each: each.workflow):
+            for function in guarded_functions():
                 check(function)
         except SettingsError:
             if is_last:
@@ -150,7 +157,7 @@ def find_bound(function: GuardedFunction, calibrations: Calibrations) -> Labelle
     entry, stale = calibrations.find(guard.metric) or (None, "")
     blocks = None if entry is None or stale else entry.blocks
     if limit is None:
-        if guard.action in ("replace", "retry", "raise") and (blocks is None or not blocks.good):
+        if guard.action in ACTING and (blocks is None or not blocks.good):
             faults.log_once(
                 f"guard without labels: {function.workflow} {guard!r}",
                 "the guard of %r, %r, acts on answers, and no labels say how many good answers it blocks. Let it run "

@@ -49,7 +49,7 @@ from ragtrace.evaluation.metric_selection import (
 )
 from ragtrace.evaluation.sampling import JudgementCosts, Sampling, sampling_metrics, warn_of_missing_metrics
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, LabelFreeJudge
-from ragtrace.guard.guards import LabelledBound, check_guards, find_bounds, guarded_metrics
+from ragtrace.guard.guards import LabelledBound, check_guards, find_bounds, guarded_functions, guarded_metrics
 from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.metrics import registry
 from ragtrace.metrics.support import consistency, suspicious, suspicious_against
@@ -352,6 +352,10 @@ def _build(configuration: _Configuration) -> _Built:
     _preload(settings, evaluators)
     if settings.store:
         prepare_history(settings)
+        if guarded_functions():  # imported only where there are any
+            from ragtrace.guard.shadow_reports import warn_of_missing_shadow_reports
+
+            warn_of_missing_shadow_reports(evaluators, settings.store)
     if settings.spool:
         from ragtrace.history.spool import Spool
 

@@ -427,7 +427,10 @@ class Runtime:
             SettingsError: the guard's metric or judge is not configured, a fleet judges the calls, or there are too few
                 labels for `max_false_block`.
         """
+        from ragtrace.guard.shadow_reports import warn_without_shadow_report
+
         find_evaluator(function, self.evaluators, fleet=self.publisher is not None)
+        warn_without_shadow_report(function, self.evaluators, self.settings.store)
         bound = find_bound(function, self.calibrations)
         if bound is not None:
             bound.apply()

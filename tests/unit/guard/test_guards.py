@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ import ragtrace
 from ragtrace.estimates import CalibrationKey, JudgeCalibration, write_calibration
 from ragtrace.estimates.calibration import label_sums
 from ragtrace.estimates.false_blocks import LabelledAnswer, count_false_blocks
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.guards import BAD, guard, tally, watch
-from tests.support.watched import GOOD, search
+from tests.support.watched import GOOD, WAIT_S, search
 
 
 def calibration(path: Path, good: int, *, version: str = "1") -> str:
@@ -121,3 +123,64 @@ def test_a_guard_that_acts_without_labels_is_told_of_at_the_start(
     told = "no labels say how many good answers it blocks" in caplog.text
     assert told == (action in ("replace", "retry", "raise") and not labelled)
     assert ask
+
+
+@pytest.mark.parametrize("action", ["shadow", "annotate", "replace", "retry", "raise"])
+@pytest.mark.parametrize("later", [False, True], ids=["decorated before", "decorated after configure"])
+def test_a_guard_that_acts_without_a_shadow_report_is_told_of(
+    action: str, later: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the start, or at the decoration that comes later, and by the doctor."""
+    acting = guard(action, budget_ms=2_000 + later)
+    ask = None if later else decorated(acting)
+    watch(FakeJudge(GOOD), store=tmp_path / "history.db")
+    ask = decorated(acting) if later else ask
+    expected = action in ("replace", "retry", "raise")
+    said = f"{acting!r}, acts on answers, and the history"
+    assert (said in caplog.text) == expected
+    assert any(said in problem for problem in ragtrace.doctor().problems) == expected
+    assert ask
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"), [("all", False), ("another judge", True), ("another workflow", True), ("no score", True)]
+)
+def test_verdicts_in_shadow_mode_end_the_warning(
+    seen: str, told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of the same workflow, metric and judge, with a score, by which the effect of any bound is known."""
+    path = tmp_path / "history.db"
+    watch(FakeJudge(GOOD, name="other" if seen == "another judge" else "fake"), store=path)
+    shadow = ragtrace.trace(name="other" if seen == "another workflow" else "guarded", guard=guard("shadow"))
+
+    @shadow
+    def ask(question: str) -> str:
+        if seen == "no score":
+            raise ValueError(question)
+        search(question)
+        return "In France."
+
+    with suppress(ValueError):
+        ask("Where is Paris?")
+    assert ragtrace.flush(WAIT_S)
+    ragtrace.shutdown()
+    acting = guard("replace", budget_ms=3_000 + len(seen))  # which no other test has, as warnings are given once
+    guarded = decorated(acting)
+    watch(FakeJudge(GOOD), store=path)
+    assert (f"{acting!r}, acts on answers, and the history" in caplog.text) == told
+    assert guarded
+
+
+def test_a_history_that_cannot_be_read_is_no_reason_to_warn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is counted as a fault, and a guard decorated after configure works all the same."""
+    faults.clear()
+    path = tmp_path / "history.db"
+    watch(FakeJudge(GOOD), store=path)
+    for file in tmp_path.glob("history.db*"):
+        file.unlink()
+    path.write_bytes(b"no database at all" * 100)
+    acting = guard("replace", budget_ms=4_000)
+    guarded = decorated(acting)
+    assert f"{acting!r}, acts on answers, and the history" not in caplog.text
+    assert faults.counts()["shadow report of a guard"] == 1
+    assert guarded("Where is Paris?") == "In France."  # type: ignore[operator]
