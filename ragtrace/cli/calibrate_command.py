@@ -420,6 +420,7 @@ def _record(found: Calibration) -> dict[str, Any]:
     del record["between_reviewers"]["reviewers"]
     if found.agreement is not None:
         record["agreement"] = _agreement_record(found.agreement)
+    record["labels_needed"] = found.labels_needed
     record["scores"] = None if found.scores is None else _scores_record(found.scores)
     record["diagram"] = [bar._asdict() for bar in found.diagram]
     for each, shown in zip(found.disagreements, record["disagreements"], strict=True):
@@ -530,13 +531,12 @@ def _none_bad(found: Calibration) -> bool:
 
 
 def _corrected_rate(found: Calibration) -> str:
-    if found.corrected.reason == "too_few_labels":
-        from ragtrace.estimates.score_curve import FEWEST_FOR_RATE
+    from ragtrace.report.wording import too_few_labels
 
-        missing = FEWEST_FOR_RATE - found.labelled
-        return f"unknown: {found.labelled} of {FEWEST_FOR_RATE} labels, {missing} are missing"
     if found.corrected.reason == "stale_calibration":
         return "unknown: the labels are STALE, see above"
+    if found.has_too_few:
+        return too_few_labels(found.labelled, found.labels_needed)
     shown = _rate(found.corrected, none_bad=found.labelled if _none_bad(found) else 0)
     if found.effective_labels is None:
         return shown

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from ragtrace.estimates.label_demand import fewest_labels
 from ragtrace.history.schema import history_file
 
 Source: TypeAlias = Literal["picked", "judged", "all"]
@@ -70,6 +71,10 @@ class Progress:
     """Number of calls that are picked for the metric and still stored."""
     picked_labelled: int
     """Number of the `picked` calls that the reviewer has labelled."""
+    decided: int
+    """Number of the `picked` calls that any reviewer has labelled good or bad, which correct the rate."""
+    needed: int
+    """Number of such calls from which on they correct the rate."""
     labelled: int
     """Number of all calls that the reviewer has labelled."""
     calls: int
@@ -145,7 +150,18 @@ class ReviewQueue:
         ).fetchone()
         (calls,) = select("SELECT count(*) FROM calls").fetchone()
         (without,) = select("SELECT count(*) FROM calls WHERE identity IS NULL").fetchone()
-        return Progress(picked, picked_labelled, labelled, calls, without)
+        (decided,) = select(
+            "SELECT count(*) FROM picks p JOIN calls c ON c.identity = p.identity WHERE p.metric = ?1 AND EXISTS"
+            " (SELECT 1 FROM labels l WHERE l.identity = p.identity AND l.metric = ?1 AND l.label != 'unsure')",
+            (metric,),
+        ).fetchone()
+        is_decision = select(
+            "SELECT 1 FROM picks p JOIN evaluators e ON e.name || '@' || e.version = p.evaluator"
+            " WHERE p.metric = ? AND e.type = 'decision' LIMIT 1",
+            (metric,),
+        ).fetchone()
+        needed = fewest_labels(is_decision=is_decision is not None)
+        return Progress(picked, picked_labelled, decided, needed, labelled, calls, without)
 
     def number(self, identity: bytes) -> int | None:
         """Return the row number of the call with this identity (trace id and span id), or None if it is not stored."""

@@ -40,6 +40,7 @@ from ragtrace.estimates.curve_fitting import (
     reliability_diagram,
 )
 from ragtrace.estimates.false_blocks import FalseBlocks, LabelledAnswer, count_false_blocks
+from ragtrace.estimates.label_demand import fewest_labels, labels_needed
 from ragtrace.estimates.score_curve import FEWEST_FOR_RATE, ScoreCalibration, ScoreCurve
 from ragtrace.history.reading import HistoryReader
 from ragtrace.judges.llm.prompts import prompt_hash_of
@@ -61,8 +62,6 @@ BAD: Final = 0.5
 """Lowest badness, from 0 to 1, at which a verdict of the judge or the mean of several labels counts as bad."""
 DEFAULT_METRIC: Final = "hallucinated"
 _SCREEN: Final = "consistency"
-FEWEST_LABELS: Final = 20
-"""Fewest labelled calls of a period that correct the rate of the period; with fewer, all labelled calls are used."""
 LEAST_ALPHA: Final = 0.8
 """Lowest Krippendorff's alpha at which reviewers agree well enough to be relied on.
 
@@ -331,6 +330,16 @@ class Calibration:
     """Decision judge whose scores of the calls count in `corrected`, beside this judge's; empty: there is none."""
 
     @property
+    def labels_needed(self) -> int:
+        """Number of labels with which the corrected rate may stand for the rate; `labelled` if these suffice."""
+        return labels_needed(self.corrected, self.labelled)
+
+    @property
+    def has_too_few(self) -> bool:
+        """Whether the labels are too few for the corrected rate to be shown."""
+        return self.labelled < self.labels_needed
+
+    @property
     def alpha(self) -> float | None:
         """Krippendorff's alpha between the reviewers."""
         return self.between_reviewers.alpha
@@ -449,7 +458,7 @@ def corrected_rates(
 
     For metrics whose higher scores are better, it is the rate of good calls.
 
-    Where `FEWEST_LABELS` of the chosen calls are labelled, these labels correct the judge's rate. Where there are
+    Where `fewest_labels` of the chosen calls are labelled, these labels correct the judge's rate. Where there are
     fewer, all labels of the history do, as labels of other traffic (estimator of Rogan and Gladen).
 
     Args:
@@ -495,7 +504,7 @@ def _corrected_rate(
     rated = [at for at in all_rated.points if chosen[at]]
     unsure = [at for at in all_rated.unsure if chosen[at]]
     served = reader.served_models(evaluator)
-    if len(rated) >= (FEWEST_FOR_RATE if calls.is_decision else FEWEST_LABELS):
+    if len(rated) >= fewest_labels(is_decision=calls.is_decision):
         mine = {at: all_rated.calls[at] for at in (*rated, *unsure)}
         scored = calls.series
         if calls.is_decision:
@@ -519,7 +528,8 @@ def _corrected_rate(
         None if curve is None else curve.calibration,
     )  # fmt: skip
     if not points:
-        none = missing_estimate(NOT_CALIBRATED, "tuned", "rate", metric=metric)
+        reason = TOO_FEW_LABELS if calls.is_decision else NOT_CALIBRATED
+        none = missing_estimate(reason, "tuned", "rate", metric=metric)
         return CorrectedRate(replace(none, evaluator=evaluator), 0)
     doubt = _between_reviewers(all_rated.given.values()).doubt
     (moments,) = series.moments(np.where(chosen, 0, -1), 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.estimates import Interval, agreement
+from ragtrace.estimates import Interval, agreement, missing_estimate
+from ragtrace.estimates.calibration import TOO_FEW_LABELS
 from ragtrace.labels.label_store import call_of_identity
 from ragtrace.report import charts, wording
 from ragtrace.report.calibration import BAD, Calibration, LabelledPoint
@@ -38,6 +39,9 @@ def calibration_values(found: Calibration) -> dict[str, Any]:
     rates: list[Row] = [
         (name, estimate, wording.format_interval(estimate)) for name, estimate in zip(names, estimates, strict=True)
     ]
+    too_few = wording.too_few_labels(found.labelled, found.labels_needed) if found.has_too_few else ""
+    if too_few:
+        rates[-1] = (names[-1], missing_estimate(TOO_FEW_LABELS, "tuned", "rate"), too_few)
     rates += [
         (f"By the labels of {name} alone", rate, wording.format_interval(rate))
         for name, rate in found.by_reviewer.items()
@@ -74,6 +78,7 @@ def calibration_values(found: Calibration) -> dict[str, Any]:
         )  # fmt: skip
     return {
         "found": found,
+        "too_few": too_few,
         "figures": list(_figures(found)),
         "plots": plots,
         "wording": wording,

@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.estimates import Estimate, Interval
+from ragtrace.estimates.label_demand import labels_needed
 
 Direction: TypeAlias = Literal["better", "worse", "unclear"]
 ComparisonKind: TypeAlias = Literal["periods", "releases", "models"]
@@ -117,9 +118,21 @@ class CorrectedRate:
     """Decision judge whose scores of the calls count, too, as the first stage of a cascade; empty: there is none."""
 
     @property
+    def labels_needed(self) -> int:
+        """Number of labels with which the corrected rate may stand for the rate; `labels` if these suffice."""
+        return labels_needed(self.estimate, self.labels)
+
+    @property
+    def has_too_few(self) -> bool:
+        """Whether the labels are too few for the corrected rate to be shown."""
+        return self.labels < self.labels_needed
+
+    @property
     def holds(self) -> bool:
-        """Whether the corrected rate can stand for the rate: it is known, not stale, and the reviewers agree."""
-        return self.estimate.value is not None and not self.estimate.stale and not self.doubt.startswith(UNRELIABLE)
+        """Whether the corrected rate can stand for the rate: it is known by enough labels on which reviewers agree, and
+        not stale."""
+        doubted = bool(self.estimate.stale) or self.doubt.startswith(UNRELIABLE)
+        return self.estimate.value is not None and not doubted and not self.has_too_few
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,4 +497,6 @@ def to_json(report: Report) -> str:
     record = asdict(report)
     for item, shown in zip(report.measured, record["measured"], strict=True):
         shown["unscored_shares"] = dict(item.unscored_shares)
+        if item.corrected is not None:
+            shown["corrected"]["labels_needed"] = item.corrected.labels_needed
     return json.dumps({"version": 1, **record}, allow_nan=False) + "\n"

@@ -62,7 +62,7 @@ def corrected_table(report: Report) -> Table:
         (
             wording.metric_by_evaluator(item),
             wording.format_estimate(item.overall),
-            wording.format_estimate(item.corrected.estimate),
+            wording.format_corrected(item.corrected),
             wording.correction_basis(item.corrected),
         )
         for item in report.measured

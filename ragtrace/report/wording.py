@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Final, Literal, TypeAlias
 
@@ -13,6 +13,7 @@ from ragtrace.core.step import GuardVerdict
 from ragtrace.core.text import format_plainly
 from ragtrace.core.types import NOT_A_RATE, UNCALIBRATED
 from ragtrace.estimates import Estimate, Interval
+from ragtrace.estimates.label_demand import FEWEST_LABELS, WIDEST_INTERVAL
 from ragtrace.report.model import (
     BreakdownRow,
     Change,
@@ -95,6 +96,10 @@ _CORRECTED_DOUBTED: Final = (
     "Do not rely on a corrected figure whose labels are called stale or unreliable: there the judge's own figure "
     "stands at the top, and nobody knows how far it is from the truth."
 )
+_TOO_FEW_LABELS: Final = (
+    f"A rate is corrected from {FEWEST_LABELS} labels on, or as many more as make its interval at most "
+    f"{100 * WIDEST_INTERVAL:.0f} points wide; with fewer, its corrected value would be little more than a guess."
+)
 FEEDBACK_SENTENCE: Final = (
     "Users choose which answers they rate, so these figures describe the rated calls alone: they are no estimates for "
     "all calls."
@@ -151,6 +156,9 @@ def verdict(report: Report) -> Verdict:
         detail = "no call was judged in this time" if report.calls else "no calls were kept in this time"
         return Verdict("Nothing to tell yet", detail, "quiet")
     found = _judge_verdict(report, item)
+    if item.corrected is not None and item.corrected.has_too_few:
+        why = too_few_labels(item.corrected.labels, item.corrected.labels_needed)
+        return replace(found, detail=f"{found.detail}. Not corrected by human labels: {why}")
     if report.rate is None or not report.rate.corrected or item.corrected is None:
         return found
     name, labels = metric_title(item.metric), f"{item.corrected.labels:,} labelled calls"
@@ -203,7 +211,9 @@ def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
     if groups is None or row is None or row.change is None:
         why = "" if row is None or groups is None else f"; no comparison with {groups.before}: {row.reason}"
         own = f"{name} by the judge" if item.metric in STATEMENT_METRICS else name
-        uncorrected = "" if item.corrected is None else f"; not corrected: {correction_basis(item.corrected)}"
+        uncorrected = ""
+        if item.corrected is not None and not item.corrected.has_too_few:  # `verdict` says that labels are too few
+            uncorrected = f"; not corrected: {correction_basis(item.corrected)}"
         interval = f"95% interval {format_interval(item.overall)}, {judged_calls_phrase(item)}"
         return Verdict(f"{own} is {format_rate(item.overall)}", f"{interval}{uncorrected}{why}", "quiet")
     moved = (
@@ -294,8 +304,7 @@ def format_rate(estimate: Estimate | None) -> str:
     """Format an estimated share for a headline, as its two ends where the interval is too wide for a single number."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return "-"
-    # Width of a 95 % interval, as a share, above which a headline gives no number: hardly anything is known.
-    if estimate.high - estimate.low > 0.5:
+    if estimate.high - estimate.low > WIDEST_INTERVAL:
         return f"between {format_share(estimate.low)} and {format_share(estimate.high)}"
     return format_share(estimate.value)
 
@@ -390,23 +399,37 @@ def comparison_basis(report: Report, item: MetricReport) -> str:
     return f"release {before} before, {after} after; {judge}"
 
 
+def too_few_labels(labels: int, needed: int) -> str:
+    """Return a phrase that says that *labels* are too few for a corrected rate, which needs *needed*."""
+    more = needed - labels
+    return f"too few labels ({labels:,} of {needed:,}: {more:,} more {'is' if more == 1 else 'are'} needed)"
+
+
+def format_corrected(corrected: CorrectedRate) -> str:
+    """Format a corrected rate with its 95 % interval, or say that there are too few labels for one."""
+    known = corrected.estimate.value is not None
+    return "too few labels" if known and corrected.has_too_few else format_estimate(corrected.estimate)
+
+
 def correction_basis(corrected: CorrectedRate) -> str:
-    """Return a sentence that says which human labels correct a rate, and why they may be stale."""
+    """Return a sentence that says which human labels correct a rate, and why they may be stale or too few."""
     which = "calls of this time" if corrected.estimate.corrected == "labels" else "calls of all times"
     labels = f"{corrected.labels:,} labelled {which}" if corrected.labels else "none"
     unsure = f"{corrected.unsure:,} unsure, which the interval counts both ways" if corrected.unsure else ""
     stale = f"STALE: {corrected.estimate.stale}" if corrected.estimate.stale else ""
     first = replace_control_characters(corrected.decision_judge)
     cascade = f"and {first}'s score of every call (cascade)" if first else ""
-    return "; ".join(filter(None, (labels, cascade, unsure, stale, corrected.doubt)))
+    too_few = too_few_labels(corrected.labels, corrected.labels_needed) if corrected.has_too_few else ""
+    return "; ".join(filter(None, (labels, cascade, unsure, stale, too_few, corrected.doubt)))
 
 
 def corrected_sentence(report: Report) -> str:
     """Return the sentences that say which of the corrected figures of a report to trust."""
     corrected = [item.corrected for item in report.measured if item.corrected is not None]
     holds = [_CORRECTED_HOLDS] if any(each.holds for each in corrected) else []
-    doubted = [] if all(each.holds for each in corrected) else [_CORRECTED_DOUBTED]
-    return " ".join(holds + doubted)
+    few = [_TOO_FEW_LABELS] if any(each.has_too_few for each in corrected) else []
+    doubted = [] if all(each.holds or each.has_too_few for each in corrected) else [_CORRECTED_DOUBTED]
+    return " ".join(holds + few + doubted)
 
 
 def judged_calls_phrase(item: MetricReport) -> str:

@@ -640,3 +640,31 @@ def test_a_history_of_a_former_release_is_read_and_goes_on(
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("PRAGMA user_version").fetchone() == (1,)
         assert database.execute("SELECT count(*) FROM calls").fetchone() == (62,)
+
+
+def test_few_labels_leave_the_judges_rate_at_the_top(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten labels correct nothing: every form says how many are missing, and none shows the corrected figure."""
+    run("calibrate", "pick", history, "-n", 10, "--seed", 1)
+    picked = len(label_all(history, tmp_path / "labels.jsonl"))
+    item = report_of(history, capsys)
+    assert (item["corrected"]["labels"], item["corrected"]["labels_needed"]) == (picked, 20)
+    low, high = (item["corrected"]["estimate"][end] for end in ("low", "high"))
+    guess = f"{100 * low:.1f}% to {100 * high:.1f}%"
+    said = f"too few labels ({picked} of 20: {20 - picked} more are needed)"
+    for form in ("markdown", "html", "terminal"):
+        capsys.readouterr()
+        assert run("report", history, "--format", form) == OK
+        text = " ".join(re.sub(r"<[^>]*>", "", capsys.readouterr().out).replace("\\", "").split())
+        assert text.count("Hallucination rate by the judge is") >= 1, form
+        assert f"Not corrected by human labels: {said}" in text, form
+        assert guess not in text, form
+    assert run("report", history, "--format", "json") == OK
+    assert printed(capsys)["rate"]["corrected"] == ""
+    page = tmp_path / "page.html"
+    assert run("calibrate", "fit", history, "--report", page) == OK
+    assert f"corrected by the labels    {said}" in capsys.readouterr().out
+    text = page.read_text(encoding="utf-8")
+    assert text.count(said) == 2
+    assert "by human labels; the judge says" not in text

@@ -135,7 +135,7 @@ def test_few_labels_correct_nothing(fitted: Callable[..., tuple[int, dict[str, A
     """Below fifty there is no corrected rate, and the number that is missing is named; so is what calibration lacks."""
     _, record, text = fitted(60, labelled=42)
     assert record["corrected"]["value"] is None
-    assert "42 of 50 labels, 8 are missing" in text
+    assert "too few labels (42 of 50: 8 more are needed)" in text
     assert "uncalibrated: not a rate (42 of 100 labels" in text
 
 

@@ -163,6 +163,19 @@ def test_the_queue_is_filtered(history: Path) -> None:
         assert queue.disputed(METRIC, max(everything[0], everything[2])) == []
 
 
+def test_the_labelling_page_says_how_many_labels_are_missing(history: Path) -> None:
+    """Those that any reviewer gave count, without unsure ones, until they correct the rate."""
+    chosen = identities(history)[:24]
+    with closing(LabelStore(str(history))) as store:
+        store.replace_picks(METRIC, [Pick(each, METRIC, "judge@2", 0.5) for each in chosen], 1.0)
+        store.add(Label(each, METRIC, "bob", "good") for each in chosen[:18])
+        store.add([Label(chosen[18], METRIC, "ada", "unsure"), Label(chosen[19], METRIC, "ada", "bad")])
+    assert "1 more label is needed to correct the rate." in Parsed(client(history).get("/label").text).text
+    with closing(LabelStore(str(history))) as store:
+        store.add([Label(chosen[20], METRIC, "ada", "good")])
+    assert "needed to correct the rate" not in client(history).get("/label").text
+
+
 def test_a_label_is_saved_with_its_statements_and_its_comment(history: Path) -> None:
     """Labels of statements alone are a draft, which counts as no label."""
     browser, identity = client(history), identities(history)[0]
