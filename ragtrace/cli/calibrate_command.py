@@ -101,13 +101,11 @@ def _pick(options: argparse.Namespace) -> int:
                 "--again (the labels of those that are not picked again count nowhere)"
             )
             return USAGE
-        identities = store.identities()
         with closing(HistoryReader(options.history)) as reader:
-            calls = judged_calls(reader.columns(0.0, float("inf")), identities, options.metric, options.evaluator)
+            calls = judged_calls(reader, reader.columns(0.0, float("inf")), options.metric, options.evaluator)
             curve = _curve_for_picking(options, calls)
             picks = pick_calls(calls, options.n, options.seed, curve)
-            chosen = {pick.identity for pick in picks}
-            bodies = [reader.body(number) for number, identity in identities.items() if identity in chosen]
+            bodies = [reader.body(number) for _, number in reader.numbers_of(pick.identity for pick in picks)]
         without_texts = sum(not body or bool(body.get("without_texts")) for body in bodies)
         if not picks:
             print_error(f"no call can be picked: none of those judged for {options.metric!r} has a trace id")
@@ -137,8 +135,9 @@ def _curve_for_picking(options: argparse.Namespace, calls: JudgedCalls) -> Score
     if options.calibration is None or not calls.is_decision:
         return None
     judge, _, version = calls.series.evaluator.rpartition("@")
-    versions = {of for of in calls.metric_version if of}
-    key = CalibrationKey(options.metric, max(versions, default=""), judge, version, prompt_hash_of(version))
+    key = CalibrationKey(
+        options.metric, max(calls.metric_versions(), default=""), judge, version, prompt_hash_of(version)
+    )
     entry, stale = find_calibration(read_calibrations(options.calibration), key) or (None, "")
     if entry is None or stale or entry.scores is None or not entry.scores.is_calibrated:
         why = stale or "no curve that may be called calibrated"

@@ -427,9 +427,15 @@ class HistoryReader:
         found = {number: json.loads(body).get("error") for number, body in rows if '"error": null' not in body}
         return {number: str(error) for number, error in found.items() if error}
 
-    def identities(self) -> dict[int, bytes]:
-        """Return the identity (trace id and span id) of each stored call that has one, by row number."""
-        return dict(self.database.execute("SELECT number, identity FROM calls WHERE identity IS NOT NULL").fetchall())
+    def identity(self, number: int) -> bytes | None:
+        """Return the identity (trace id and span id) of the stored call with the row *number*, if it has one."""
+        row = self.database.execute("SELECT identity FROM calls WHERE number = ?", (number,)).fetchone()
+        return None if row is None else row[0]
+
+    def without_identity(self) -> NDArray[np.int64]:
+        """Return the row numbers of the stored calls that have no identity, in no order."""
+        rows = self.database.execute("SELECT number FROM calls WHERE identity IS NULL")  # by the index, usually none
+        return np.fromiter((number for (number,) in rows), np.int64)
 
     def numbers_of(self, identities: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
         """Yield those of the *identities* that a stored call has, each with the row number of the call."""
@@ -600,19 +606,26 @@ class HistoryReader:
         )
         return {number for (number,) in rows}
 
-    def served_models(self, evaluator: str) -> dict[int, str]:
-        """Return the model that the judge's server used for each stored call, by row number.
+    def served_models(self, evaluator: str, numbers: Iterable[int]) -> dict[int, str]:
+        """Return the model that the judge's server used for some stored calls, by row number.
 
         Calls of which it is not known are left out.
+
+        Args:
+            evaluator: the judge, as id@version.
+            numbers: row numbers of the calls.
         """
         name, _, version = evaluator.rpartition("@")
-        rows = self.database.execute(
-            "SELECT number, body FROM evidence WHERE evaluator IN (SELECT id FROM evaluators WHERE name = ? AND"
-            " version = ?) AND instr(body, '\"served_model\": ') > 0",
-            (name, version),
-        )
-        found = ((number, json.loads(body).get("served_model")) for number, body in rows)
-        return {number: model for number, model in found if isinstance(model, str)}
+        found: dict[int, str] = {}
+        for number in sorted(numbers):
+            rows = self.database.execute(
+                "SELECT body FROM evidence WHERE number = ? AND evaluator IN (SELECT id FROM evaluators WHERE name = ?"
+                " AND version = ?) AND instr(body, '\"served_model\": ') > 0 ORDER BY rowid",
+                (number, name, version),
+            )
+            models = (json.loads(body).get("served_model") for (body,) in rows)
+            found.update((number, model) for model in models if isinstance(model, str))
+        return found
 
     def questions(self, numbers: Iterable[int]) -> dict[int, str | None]:
         """Return the queries of stored RAG calls by row number, with None where the history has no texts."""

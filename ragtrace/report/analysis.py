@@ -14,7 +14,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.estimates import Baseline, Estimate
 from ragtrace.history.reading import CallColumns, CallTexts, HistoryReader
-from ragtrace.report.calibration import corrected_rates
+from ragtrace.report.calibration import LabelCorrections
 from ragtrace.report.comparison import (
     MOST_ROWS,
     ComparedGroups,
@@ -101,9 +101,14 @@ def build_report(
     now = time() if made_at is None else made_at
     since = previous_period(period).start if compare == "previous" else period.start
     with closing(HistoryReader(path, stopped)) as reader:
+        oldest, newest = reader.time_range() or (None, now)
+        filtered = any(each is not None for each in (workflow, model, release))
+        are_all = not filtered and newest < period.end and (oldest is None or since <= oldest)
+        by_labels = LabelCorrections(reader)
+        if not are_all:
+            by_labels.read_ahead(period.start, period.end, workflow, model, release)
         without = reader.unscored_counter(period.start, period.end, workflow, model=model, release=release)
         columns = reader.columns(since, period.end, workflow, model=model, release=release, unscored=without)
-        oldest = next(iter(reader.time_range() or ()), None)
         unscored = _unscored_counts(columns, without.counts())
         chosen = columns.at >= period.start
         spent = _costs(columns, chosen)
@@ -111,7 +116,7 @@ def build_report(
         reader.go_on()
         groups = compared_groups(columns, compare, period)
         series_of = {series.key: series for series in score_series(columns)}
-        corrections = corrected_rates(reader, columns, chosen)
+        corrections = by_labels.rates(columns, chosen, tuple(series_of.values()), are_all=are_all)
         columns = columns.without_evaluations()
         compared: dict[tuple[str, str], ComparedSeries] = {}
         if groups is not None:

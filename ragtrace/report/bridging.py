@@ -90,17 +90,16 @@ def bridge(
         sqlite3.Error: it cannot be read.
     """
     with closing(LabelStore(os.fspath(path))) as store:
-        picks, labels, identities = store.picks(metric.name), store.labels(metric.name), store.identities()
+        picks, labels = store.picks(metric.name), store.labels(metric.name)
     with closing(HistoryReader(os.fspath(path))) as reader, suppress_instrumentation():
         wanted = evaluator or (picks[0].evaluator if picks else None)
-        calls = judged_calls(reader.columns(0.0, float("inf")), identities, metric.name, wanted)
+        calls = judged_calls(reader, reader.columns(0.0, float("inf")), metric.name, wanted)
         scoring = _Scoring(calls, reader, metric, judge, timeout, concurrency)
         order = np.random.default_rng(SEED).permutation(np.flatnonzero(calls.judged)).tolist()
         mine = picks_among(calls, picks)
         labelled = labelled_calls(calls, mine, labels) if mine else {}
         asyncio.run(scoring.score_enough(order, list(labelled), most))
-        served = reader.served_models(calls.series.evaluator)
-        return scoring.result(order, labelled, served)
+        return scoring.result(order, labelled)
 
 
 class _Scoring:
@@ -165,7 +164,7 @@ class _Scoring:
         before = np.clip(self._calls.series.score_by_call()[both], 0.0, 1.0).tolist()
         return score_offset(before, [self._new[at] for at in both])
 
-    def result(self, order: Sequence[int], labelled: Mapping[int, LabelledAt], served: Mapping[int, str]) -> Bridge:
+    def result(self, order: Sequence[int], labelled: Mapping[int, LabelledAt]) -> Bridge:
         """Return what was found, with the calibration of the model that answered."""
         if len(self._models) > 1:
             raise SettingsError(
@@ -173,8 +172,8 @@ class _Scoring:
                 "for one, so name that model's exact version, or try again later"
             )
         after = next(iter(self._models), "")
-        numbers = self._calls.columns.number
-        before = {served.get(int(numbers[at]), "") for at in self._compared} - {""}
+        numbers = self._calls.columns.number[self._compared].tolist()
+        before = set(self._reader.served_models(self._calls.series.evaluator, numbers).values()) - {""}
         offset = self._offset()
         known = {at: each for at, each in labelled.items() if at in self._new}
         return Bridge(

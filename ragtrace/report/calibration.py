@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from time import time
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ragtrace.history.reading import CallColumns
+    from ragtrace.history.segments import Ints
 
     Floats: TypeAlias = NDArray[np.float64]
 
@@ -79,40 +80,66 @@ class JudgedCalls:
     """All calls of the history, judged or not."""
     series: ScoreSeries
     """Scores converted to badness: 0 is good, 1 is bad."""
-    identity: Sequence[bytes | None]
+    reader: HistoryReader
+    """The history, in which the identities of single calls are looked up: those of a million take 100 MB and more."""
+    known: NDArray[np.bool_]
+    """Mask of the calls that have an identity (trace id and span id).
+
+    Other calls cannot be labelled, and do not count in the rate.
+    """
     judged: NDArray[np.bool_]
-    """Mask of the calls that were judged and have an identity (trace id and span id)."""
-    metric_version: Sequence[str]
-    """Version of the metric for each call; empty for a call that this judge did not score."""
+    """Mask of the calls that were judged and have an identity."""
+    stored_series: Ints
+    """Number of the stored series of each call's score; -1 for a call that this judge did not score."""
     newest_evaluator: str
     """Judge of the newest judged call, as "id@version"; labels are stale if it is not the judge of `series`."""
     is_decision: bool = False
     """Whether it is a decision judge, whose scores are no rates without labels."""
 
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        """Mask of the calls that have an identity (trace id and span id).
+    def identity(self, position: int) -> bytes | None:
+        """Return the identity of the call at *position*, or None if it has none."""
+        return self.reader.identity(int(self.columns.number[position]))
 
-        Other calls cannot be labelled, and do not count in the rate.
-        """
-        return np.array([identity is not None for identity in self.identity], dtype=bool)
+    def positions(self, identities: Iterable[bytes]) -> dict[bytes, int]:
+        """Return the positions of those judged calls that have one of the *identities*, by identity."""
+        found: dict[bytes, int] = {}
+        for identity, number in self.reader.numbers_of(identities):
+            at = int(np.searchsorted(self.columns.number, number))
+            if at < len(self.columns) and self.columns.number[at] == number and self.judged[at]:
+                found[identity] = at
+        return found
+
+    def metric_version(self, position: int) -> str:
+        """Return the metric's version for the call at *position*; empty if this judge did not score the call."""
+        number = int(self.stored_series[position])
+        return "" if number < 0 else self.columns.series[number].version
+
+    def metric_versions(self) -> set[str]:
+        """Return the metric's versions for all calls that this judge scored."""
+        return {self.columns.series[number].version for number in np.unique(self.stored_series).tolist() if number >= 0}
 
 
 def judged_calls(
-    columns: CallColumns, identities: Mapping[int, bytes], metric: str, evaluator: str | None = None
+    reader: HistoryReader,
+    columns: CallColumns,
+    metric: str,
+    evaluator: str | None = None,
+    all_series: Sequence[ScoreSeries] | None = None,
 ) -> JudgedCalls:
     """Return the RAG calls of a history with the scores that one judge gave for *metric*.
 
     Args:
+        reader: the history.
         columns: calls and scores of the history.
-        identities: identity of each call by row number.
         metric: name of the metric, with scores in [0, 1].
         evaluator: id@version of the judge; None: the one with the most scores of calls as they came.
+        all_series: the scores in *columns* by metric and evaluator, where they are known; None: they are made.
 
     Raises:
         SettingsError: the history has no estimated scores of that metric.
     """
-    found = [each for each in score_series(columns) if each.unit and each.estimated]
+    all_series = score_series(columns) if all_series is None else all_series
+    found = [each for each in all_series if each.unit and each.estimated]
     of_metric = [each for each in found if each.metric == metric and evaluator in (None, each.evaluator)]
     if not of_metric:
         known = ", ".join(sorted({each.metric for each in found})) or "none"
@@ -124,15 +151,13 @@ def judged_calls(
     newest = max(live, key=lambda each: columns.at[each.judged_calls()].max(initial=0.0))
     if series.higher_is_better:
         series = replace(series, scores=1.0 - series.scores, screen_score=1.0 - series.screen_score)
-    identity = [identities.get(number) for number in columns.number.tolist()]
-    can = np.array([each is not None for each in identity], dtype=bool)
-    versions = [""] * len(columns)
-    for call, number in zip(columns.scored_call.tolist(), columns.scored_series.tolist(), strict=True):
-        stored = columns.series[number]
+    has_identity = ~np.isin(columns.number, reader.without_identity())
+    stored_series = np.full(len(columns), -1, np.int32)
+    for number, stored in columns.series.items():
         if stored.metric == metric and columns.evaluators[stored.evaluator] == series.evaluator:
-            versions[call] = stored.version
-    judged = can & series.is_judged()
-    return JudgedCalls(columns, series, identity, judged, versions, newest.evaluator, series.is_raw)
+            stored_series[columns.scored_call[columns.scored_series == number]] = number
+    judged = has_identity & series.is_judged()
+    return JudgedCalls(columns, series, reader, has_identity, judged, stored_series, newest.evaluator, series.is_raw)
 
 
 def pick_calls(calls: JudgedCalls, number: int, seed: int | None = None, curve: ScoreCurve | None = None) -> list[Pick]:
@@ -182,7 +207,7 @@ def _draw(calls: JudgedCalls, positions: NDArray[np.int64], share: Floats, numbe
     return [
         Pick(identity, series.metric, series.evaluator, float(probability[at]))
         for at in drawn.tolist()
-        if (identity := calls.identity[int(positions[at])]) is not None
+        if (identity := calls.identity(int(positions[at]))) is not None
     ]
 
 
@@ -204,13 +229,12 @@ def picks_among(calls: JudgedCalls, picks: Sequence[Pick]) -> list[Pick]:
         return list(picks)
     if not series.added:
         return []
-    by_number = zip(calls.columns.number.tolist(), calls.identity, strict=True)
-    known = {number: identity for number, identity in by_number if identity is not None}
     try:
-        first = judged_calls(calls.columns, known, series.metric, drawn_from).series.weight_by_call()
+        first = judged_calls(calls.reader, calls.columns, series.metric, drawn_from).series.weight_by_call()
     except SettingsError:  # the judge's scores have been deleted
         return []
-    seen = {calls.identity[at]: 1.0 / float(first[at]) for at in np.flatnonzero(calls.judged & (first > 0.0)).tolist()}
+    picked = calls.positions(pick.identity for pick in picks)
+    seen = {identity: 1.0 / float(first[at]) for identity, at in picked.items() if first[at] > 0.0}
     return [
         replace(pick, probability=pick.probability * seen[pick.identity]) for pick in picks if pick.identity in seen
     ]
@@ -414,7 +438,7 @@ def _rated_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[Lab
     """
     series = calls.series
     chance = {pick.identity: pick.probability for pick in picks}
-    position = {identity: at for at, identity in enumerate(calls.identity) if identity and calls.judged[at]}
+    position = calls.positions({label.identity for label in labels} & chance.keys())
     given: dict[int, list[Label]] = {}
     elsewhere = 0
     for label in labels:
@@ -451,90 +475,160 @@ def _between_reviewers(given: Iterable[Sequence[Label]]) -> ReviewerAgreement:
     )
 
 
-def corrected_rates(
-    reader: HistoryReader, columns: CallColumns, chosen: NDArray[np.bool_]
-) -> dict[tuple[str, str], CorrectedRate]:
-    """Estimate the rate of bad calls for each labelled metric and judge, corrected by human labels.
+@dataclass(frozen=True, slots=True)
+class _AllLabels:
+    """What all human labels of a history say of one judge."""
 
-    For metrics whose higher scores are better, it is the rate of good calls.
+    calibration: JudgeCalibration
+    stale: str
+    """As in `Calibration`."""
+    doubt: str
+    """Why the labels may be unreliable; empty: the reviewers agree well."""
+    unsure: int
 
-    Where `fewest_labels` of the chosen calls are labelled, these labels correct the judge's rate. Where there are
-    fewer, all labels of the history do, as labels of other traffic (estimator of Rogan and Gladen).
+
+class LabelCorrections:
+    """Correction of a judge's rate of bad calls in a period of a history, by the human labels in the history.
+
+    Where `fewest_labels` of the period's calls are labelled, these labels correct the rate. Where there are fewer, all
+    labels of the history do, as labels of other traffic (estimator of Rogan and Gladen).
 
     Args:
         reader: the history.
-        columns: calls of the history.
-        chosen: which of them are meant.
     """
-    labels = labels_in(reader)
-    if not labels:
-        return {}
-    identities, found = reader.identities(), dict[tuple[str, str], CorrectedRate]()
-    for series in score_series(columns):
-        picks = picks_in(reader, series.metric) if series.unit and series.estimated else []
-        mine = [label for label in labels if label.metric == series.metric]
-        if not mine or not picks or not chosen[series.judged_calls()].any():
-            continue
-        judged_by = picks[0].evaluator
-        if judged_by != series.evaluator and not series.added:
-            none = missing_estimate(NOT_CALIBRATED, "tuned", "rate", metric=series.metric)
-            stale = f"the labels are of calls that {judged_by} judged"
-            found[series.key] = CorrectedRate(replace(none, evaluator=series.evaluator, stale=stale), 0)
-            continue
-        found[series.key] = _corrected_rate(reader, columns, series, chosen, identities, picks, mine)
-    return found
 
+    def __init__(self, reader: HistoryReader) -> None:
+        self._reader = reader
+        self._labels: dict[str, list[Label]] = {}
+        for label in labels_in(reader):
+            self._labels.setdefault(label.metric, []).append(label)
+        self._picks = {metric: picks for metric in self._labels if (picks := picks_in(reader, metric))}
+        self._by_all: dict[tuple[str, str], _AllLabels] = {}
 
-def _corrected_rate(
-    reader: HistoryReader,
-    columns: CallColumns,
-    series: ScoreSeries,
-    chosen: NDArray[np.bool_],
-    identities: Mapping[int, bytes],
-    picks: Sequence[Pick],
-    labels: Sequence[Label],
-) -> CorrectedRate:
-    """Estimate the rate of bad calls for one metric and judge, corrected by human labels.
+    def read_ahead(
+        self, start: float, end: float, workflow: str | None, model: str | None, release: str | None
+    ) -> None:
+        """Calibrate the judges by all labels, where those of a period are surely too few to correct a rate.
 
-    For metrics whose higher scores are better, it is the rate of good calls.
-    """
-    metric, evaluator = series.metric, series.evaluator
-    calls = judged_calls(columns, identities, metric, evaluator)
-    all_rated = _rated_calls(calls, picks_among(calls, picks), labels)
-    rated = [at for at in all_rated.points if chosen[at]]
-    unsure = [at for at in all_rated.unsure if chosen[at]]
-    served = reader.served_models(evaluator)
-    if len(rated) >= fewest_labels(is_decision=calls.is_decision):
+        If that is done before the calls of the period are read, the memory of all calls of the history is free again
+        when it is taken by those.
+
+        Args:
+            start: time at which the period begins, in seconds since the epoch.
+            end: time before which it ends.
+            workflow: workflow of the calls; None: all.
+            model: model of the calls; None: all.
+            release: release of the application that made the calls; None: all.
+        """
+        where, values = self._reader.calls_condition(start, end, workflow, model, release)
+        few: list[str] = []
+        for metric, picks in self._picks.items():
+            sure = {each.identity for each in self._labels[metric] if each.label != "unsure"}
+            asked = f"SELECT count(*) FROM calls WHERE identity = ? AND {where}"
+            labelled = sure & {pick.identity for pick in picks}
+            counts = (self._reader.database.execute(asked, (each, *values)).fetchone()[0] for each in labelled)
+            if sum(counts) < fewest_labels(is_decision=False):
+                few.append(metric)
+        if few:
+            columns = self._reader.columns(0.0, math.inf).without_costs()
+            self._calibrate_by_all(few, columns, score_series(columns))
+
+    def _calibrate_by_all(self, metrics: Collection[str], columns: CallColumns, found: Sequence[ScoreSeries]) -> None:
+        for series in found:
+            if series.metric in metrics and series.unit and series.estimated:
+                calls = judged_calls(self._reader, columns, series.metric, series.evaluator, found)
+                self._by_all[series.key] = self._calibration_by_all(calls)
+
+    def _is_labelled(self, series: ScoreSeries) -> bool:
+        """Return whether the calls that were picked for labelling were those of the judge of *series*, or stand for
+        them."""
+        return series.added or self._picks[series.metric][0].evaluator == series.evaluator
+
+    def _calibration_by_all(self, calls: JudgedCalls) -> _AllLabels:
+        series = calls.series
+        rated = self._rated(calls)
+        points, up = rated.points, series.higher_is_better
+        key, stale = _validity(calls, points)
+        curve = _calibrated(calls, rated.calls, self._reader)[2] if points and calls.is_decision else None
+        known = JudgeCalibration(
+            key, 0.0, len(points), up, None, _label_sums(points.values(), rated.unsure.values(), up),
+            None if curve is None else curve.calibration,
+        )  # fmt: skip
+        return _AllLabels(known, stale, _between_reviewers(rated.given.values()).doubt, len(rated.unsure))
+
+    def _rated(self, calls: JudgedCalls) -> _RatedCalls:
+        metric = calls.series.metric
+        return _rated_calls(calls, picks_among(calls, self._picks[metric]), self._labels[metric])
+
+    def rates(
+        self, columns: CallColumns, chosen: NDArray[np.bool_], found: Sequence[ScoreSeries], *, are_all: bool
+    ) -> dict[tuple[str, str], CorrectedRate]:
+        """Estimate the rate of bad calls for each labelled metric and judge, corrected by human labels.
+
+        For metrics whose higher scores are better, it is the rate of good calls.
+
+        Args:
+            columns: calls of the history.
+            chosen: which of them are meant.
+            found: their scores by metric and evaluator.
+            are_all: whether these are all calls of the history.
+        """
+        rates: dict[tuple[str, str], CorrectedRate] = {}
+        for series in found:
+            is_rate = series.metric in self._picks and series.unit and series.estimated
+            if not is_rate or not chosen[series.judged_calls()].any():
+                continue
+            if not self._is_labelled(series):
+                none = missing_estimate(NOT_CALIBRATED, "tuned", "rate", metric=series.metric)
+                stale = f"the labels are of calls that {self._picks[series.metric][0].evaluator} judged"
+                rates[series.key] = CorrectedRate(replace(none, evaluator=series.evaluator, stale=stale), 0)
+                continue
+            calls = judged_calls(self._reader, columns, series.metric, series.evaluator, found)
+            rate = self._by_own_labels(calls, chosen, series)
+            if rate is None:
+                if are_all and series.key not in self._by_all:
+                    self._by_all[series.key] = self._calibration_by_all(calls)
+                del calls
+                rate = self._by_all_labels(series, chosen)
+            rates[series.key] = rate
+        return rates
+
+    def _by_own_labels(
+        self, calls: JudgedCalls, chosen: NDArray[np.bool_], series: ScoreSeries
+    ) -> CorrectedRate | None:
+        """Correct the rate of the chosen calls by the labels of these; None: there are too few."""
+        all_rated = self._rated(calls)
+        rated = [at for at in all_rated.points if chosen[at]]
+        unsure = [at for at in all_rated.unsure if chosen[at]]
+        if len(rated) < fewest_labels(is_decision=calls.is_decision):
+            return None
         mine = {at: all_rated.calls[at] for at in (*rated, *unsure)}
         scored = calls.series
         if calls.is_decision:
-            scored, mine, _ = _calibrated(calls, mine, reader, chosen)
+            scored, mine, _ = _calibrated(calls, mine, self._reader, chosen)
         (moments,) = scored.moments(np.where(chosen & calls.known, 0, -1), 1)
-        estimate, first = _by_all_stages(calls, mine, moments, reader, chosen)
-        stale = _validity(calls, rated, served)[1]
+        estimate, first = _by_all_stages(calls, mine, moments, self._reader, chosen)
+        stale = _validity(calls, rated)[1]
         if calls.is_decision:
             estimate = _decision_rate(estimate, len(rated), stale)
         if series.higher_is_better:
             estimate = _complement(estimate)
         doubt = _between_reviewers(all_rated.given[at] for at in rated).doubt
         return CorrectedRate(replace(estimate, stale=stale), len(rated), doubt, len(unsure), first)
-    everything = judged_calls(reader.columns(0.0, math.inf), identities, metric, evaluator)
-    all_rated = _rated_calls(everything, picks_among(everything, picks), labels)
-    points, up = all_rated.points, series.higher_is_better
-    key, stale = _validity(everything, points, served)
-    curve = _calibrated(everything, all_rated.calls, reader)[2] if points and calls.is_decision else None
-    known = JudgeCalibration(
-        key, 0.0, len(points), up, None, _label_sums(points.values(), all_rated.unsure.values(), up),
-        None if curve is None else curve.calibration,
-    )  # fmt: skip
-    if not points:
-        reason = TOO_FEW_LABELS if calls.is_decision else NOT_CALIBRATED
-        none = missing_estimate(reason, "tuned", "rate", metric=metric)
-        return CorrectedRate(replace(none, evaluator=evaluator), 0)
-    doubt = _between_reviewers(all_rated.given.values()).doubt
-    (moments,) = series.moments(np.where(chosen, 0, -1), 1)
-    mean = estimate_mean(moments, metric=metric, evaluator=evaluator)
-    return CorrectedRate(known.correct(mean, stale), len(points), doubt, len(all_rated.unsure))
+
+    def _by_all_labels(self, series: ScoreSeries, chosen: NDArray[np.bool_]) -> CorrectedRate:
+        """Correct the rate of the chosen calls by all labels of the history."""
+        if series.key not in self._by_all:
+            columns = self._reader.columns(0.0, math.inf).without_costs()
+            self._calibrate_by_all([series.metric], columns, score_series(columns))
+        by = self._by_all.get(series.key)
+        if by is None or not by.calibration.labels:
+            reason = TOO_FEW_LABELS if series.is_raw else NOT_CALIBRATED
+            none = missing_estimate(reason, "tuned", "rate", metric=series.metric)
+            return CorrectedRate(replace(none, evaluator=series.evaluator), 0)
+        (moments,) = series.moments(np.where(chosen, 0, -1), 1)
+        mean = estimate_mean(moments, metric=series.metric, evaluator=series.evaluator)
+        return CorrectedRate(by.calibration.correct(mean, by.stale), by.calibration.labels, by.doubt, by.unsure)
 
 
 def _calibrated(
@@ -654,10 +748,9 @@ def labelled_calls(calls: JudgedCalls, picks: Sequence[Pick], labels: Sequence[L
 
 
 class CallReader(Protocol):
-    """Interface that reads the questions of stored calls, and the models that the judge's server used."""
+    """Interface that reads the questions of stored calls."""
 
     def questions(self, numbers: Iterable[int]) -> Mapping[int, str | None]: ...
-    def served_models(self, evaluator: str) -> Mapping[int, str]: ...
 
 
 def fit(
@@ -689,9 +782,8 @@ def fit(
         if point.label != BAD:
             compared.append((point.label > BAD, point.badness >= BAD, point.weight))
             positions.append(at)
-            identity = calls.identity[at]
-            if compared[-1][0] != compared[-1][1] and identity is not None:
-                differing.append(Disagreement(identity, *point))
+            if compared[-1][0] != compared[-1][1]:
+                differing.append(Disagreement(rated.given[at][0].identity, *point))
     (moments,) = series.moments(np.where(calls.known, 0, -1), 1)
     metric, evaluator = series.metric, series.evaluator
     asked = history.questions(calls.columns.number[positions].tolist())
@@ -705,7 +797,7 @@ def fit(
             groups,
             most_false_alarms,
         )
-    key, stale = _validity(calls, rated.given, history.served_models(evaluator))
+    key, stale = _validity(calls, rated.given)
     judge = estimate_mean(moments, metric=metric, evaluator=evaluator)
     by_labels = corrected_rate(list(rated.calls.values()), metric=metric, evaluator=evaluator)
     corrected, scores, diagram, worth, first = by_labels, None, [], None, ""
@@ -768,7 +860,7 @@ def _question_of(questions: Mapping[int, str | None], number: int) -> Hashable:
     return number if question is None else " ".join(question.casefold().split())
 
 
-def _validity(calls: JudgedCalls, labelled: Iterable[int], served: Mapping[int, str]) -> tuple[CalibrationKey, str]:
+def _validity(calls: JudgedCalls, labelled: Iterable[int]) -> tuple[CalibrationKey, str]:
     """Return the key of a calibration, and how the newest judged calls differ from the labelled ones.
 
     The difference is "" if there is none.
@@ -778,20 +870,21 @@ def _validity(calls: JudgedCalls, labelled: Iterable[int], served: Mapping[int, 
     Args:
         calls: the judged calls.
         labelled: positions of the labelled ones.
-        served: models that the judge's server ran, by row number of the call.
     """
     series, at = calls.series, calls.columns.at
     judged = series.judged_calls()
     newest = int(judged[np.argmax(at[judged])])
     mine = sorted(labelled, key=lambda position: float(at[position])) or [newest]
-    models = [served.get(int(calls.columns.number[position]), "") for position in (*mine, newest)]
-    version = calls.metric_version[mine[-1]]
+    numbers = [int(calls.columns.number[position]) for position in (*mine, newest)]
+    served = calls.reader.served_models(series.evaluator, numbers)
+    models = [served.get(number, "") for number in numbers]
+    version = calls.metric_version(mine[-1])
     model = next(filter(None, reversed(models[:-1])), "")
     judge, _, judge_version = series.evaluator.rpartition("@")
     key = CalibrationKey(series.metric, version, judge, judge_version, prompt_hash_of(judge_version), model)
     if calls.newest_evaluator != series.evaluator:
         return key, calls.newest_evaluator
-    other_versions = {calls.metric_version[position] for position in (*mine, newest)} - {version}
+    other_versions = {calls.metric_version(position) for position in (*mine, newest)} - {version}
     if other_versions:
         return key, f"{series.evaluator} with version {min(other_versions)} of the metric"
     other_models = set(models) - {model, ""} if model else set[str]()
@@ -832,11 +925,11 @@ def calibrate(
         )
     path = os.fspath(history)
     with closing(LabelStore(path)) as store:
-        picks, labels, identities = store.picks(metric), store.labels(metric), store.identities()
+        picks, labels = store.picks(metric), store.labels(metric)
     if not picks:
         raise SettingsError(f"no calls are picked for {metric!r}; begin with `ragtrace calibrate pick`")
     with closing(HistoryReader(path)) as reader:
-        calls = judged_calls(reader.columns(0.0, float("inf")), identities, metric, evaluator or picks[0].evaluator)
+        calls = judged_calls(reader, reader.columns(0.0, math.inf), metric, evaluator or picks[0].evaluator)
         mine = picks_among(calls, picks)
         if not mine:
             raise SettingsError(

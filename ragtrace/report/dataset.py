@@ -231,11 +231,6 @@ class _CallFacts:
     # --- what people said ---------------------------------------------------------------------------------------------
 
     @cached_property
-    def _identity(self) -> dict[int, bytes]:
-        found = self._reader.identities()
-        return {at: found[number] for number, at in self._position.items() if number in found}
-
-    @cached_property
     def _labels(self) -> dict[int, list[Label]]:
         return self._by_call(labels_in(self._reader))
 
@@ -244,7 +239,8 @@ class _CallFacts:
         return self._by_call(self._reader.feedback())
 
     def _by_call(self, given: Sequence[Any]) -> dict[int, list[Any]]:
-        position = {identity: at for at, identity in self._identity.items()}
+        of_given = self._reader.numbers_of({each.identity for each in given})
+        position = {identity: self._position[number] for identity, number in of_given if number in self._position}
         found: dict[int, list[Any]] = {}
         for each in given:
             if each.identity in position:
@@ -266,7 +262,7 @@ class _CallFacts:
         contexts: Sequence[Mapping[str, Any]] | None = body.get("contexts")
         feedback = self._feedback.get(at, [])
         corrections = [each.correction for each in feedback if each.correction]
-        identity = self._identity.get(at)
+        identity = self._reader.identity(int(columns.number[at]))
         return {
             "id": None if identity is None else call_of_identity(identity),
             "query": text(body.get("query")),

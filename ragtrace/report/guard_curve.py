@@ -53,11 +53,11 @@ def guard_curve(history: str | os.PathLike[str], metric: str, evaluator: str | N
     """
     path = os.fspath(history)
     with closing(LabelStore(path)) as store:
-        picks, identities = store.picks(metric), store.identities()
+        picks = store.picks(metric)
     fitted = calibrate(path, metric, evaluator=evaluator) if picks else None
     with closing(HistoryReader(path)) as reader:
         by = evaluator if fitted is None else fitted.evaluator
-        calls = judged_calls(reader.columns(0.0, float("inf")), identities, metric, by)
+        calls = judged_calls(reader, reader.columns(0.0, float("inf")), metric, by)
     weight = calls.series.weight_by_call()
     score = np.round(np.nan_to_num(calls.series.score_by_call()), 9)
     total = float(weight.sum())

@@ -241,16 +241,16 @@ def test_a_calibration_file_is_checked(tmp_path: Path, history: Path) -> None:
 
 def test_each_call_is_picked_with_its_recorded_probability(history: Path) -> None:
     """Over 300 picks; none has the probability 0, and what the judge finds bad is picked more often."""
-    with closing(LabelStore(str(history))) as store, closing(HistoryReader(str(history))) as reader:
-        calls = judged_calls(reader.columns(0.0, float("inf")), store.identities(), "hallucinated")
-    times: dict[bytes, int] = {}
-    probability: dict[bytes, float] = {}
-    for seed in range(300):
-        picks = pick_calls(calls, 100, seed)
-        assert abs(len(picks) - 100) <= 1
-        for pick in picks:
-            times[pick.identity] = times.get(pick.identity, 0) + 1
-            probability[pick.identity] = pick.probability
+    with closing(HistoryReader(str(history))) as reader:
+        calls = judged_calls(reader, reader.columns(0.0, float("inf")), "hallucinated")
+        times: dict[bytes, int] = {}
+        probability: dict[bytes, float] = {}
+        for seed in range(300):
+            picks = pick_calls(calls, 100, seed)
+            assert abs(len(picks) - 100) <= 1
+            for pick in picks:
+                times[pick.identity] = times.get(pick.identity, 0) + 1
+                probability[pick.identity] = pick.probability
     expected = np.array([300 * probability[identity] for identity in times])
     seen = np.array(list(times.values()))
     # The counts are binomial: their squared deviations, in units of the variance, are 1 in the mean.
