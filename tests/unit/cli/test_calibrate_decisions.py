@@ -235,7 +235,7 @@ def test_a_bridge_says_how_far_the_judge_moved(history: Path, tmp_path: Path) ->
     assert found.offset.half_width <= 0.0105
     assert 300 <= found.offset.n == min(1_500, found.needed) or found.offset.n >= found.needed
     with closing(HistoryReader(str(history))) as reader:
-        bodies = [reader.body(number) for number in reader.identities()]
+        bodies = [reader.body(number) for number in reader.columns(0.0, float("inf")).number.tolist()]
     true = fmean(
         score_of(each["answer"], each["query"], apart=1.5) ** 0.8 - score_of(each["answer"], each["query"])
         for each in bodies
