@@ -40,6 +40,8 @@ _T = TypeVar("_T")
 
 MAX_WORD_CHARS: Final = 64
 """Most characters of a word. A longer run of letters is read as several words, which bounds the cost of each."""
+SAMPLE_CHARS: Final = 400
+"""Number of characters at the start of a text that language and script are recognised from."""
 
 # Soft hyphen and zero-width characters, which hide in words of copied text; `normalize_word` removes them.
 _HIDDEN = "\u00ad\u200b-\u200d\u2060\ufeff"
