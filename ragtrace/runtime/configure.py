@@ -27,34 +27,28 @@ from ragtrace.core.options import (
     field_names,
     suggests_keywords,
 )
-from ragtrace.core.settings import SETTINGS, Settings, judge_settings, resolve_judge_limits, resolve_settings
-from ragtrace.core.types import Askable, Judge, Metric, Signals
+from ragtrace.core.settings import SETTINGS, Settings, judge_settings, resolve_settings
+from ragtrace.core.types import Judge, Metric, Signals
 from ragtrace.estimates import (
     Baseline,
     BaselineLearner,
     CalibrationKey,
     Calibrations,
     MetricAssignment,
-    MetricBaseline,
     read_calibrations,
 )
 from ragtrace.evaluation.metric_selection import (
-    ALL,
     check_type,
     embedded_judge,
     metric_name,
-    offered_metric_names,
-    offering_judge_hint,
-    requested_metrics,
 )
-from ragtrace.evaluation.sampling import JudgementCosts, Sampling, sampling_metrics, warn_of_missing_metrics
-from ragtrace.evaluation.scoring import Evaluator, Evaluators, LabelFreeJudge
-from ragtrace.guard.guards import LabelledBound, check_guards, find_bounds, guarded_functions, guarded_metrics
+from ragtrace.evaluation.sampling import JudgementCosts, Sampling
+from ragtrace.evaluation.scoring import Evaluators
+from ragtrace.guard.guards import LabelledBound, find_bounds, guarded_functions
 from ragtrace.guard.outcomes import GuardCounts
-from ragtrace.metrics import registry
-from ragtrace.metrics.support import consistency, suspicious, suspicious_against
 from ragtrace.runtime import current_runtime
 from ragtrace.runtime.current_runtime import current, final_stats, install
+from ragtrace.runtime.evaluator_selection import choose_evaluators, limits_of
 from ragtrace.runtime.runtime_factory import RuntimeFactory, prepare_history
 from ragtrace.system import preload
 from ragtrace.system.faults import faults, guarded
@@ -213,7 +207,7 @@ def configure(
         calls=settings.baseline_calls,
         adjusted={alert.metric for alert in watched if alert.against_baseline},
     )
-    evaluators = _choose_evaluators(
+    evaluators = choose_evaluators(
         settings, screen=screen, judge=judge, metrics=metrics or (), sampling=sampling, watched=watched, learner=learner
     )
     canary_sets = _canary_sets(settings, evaluators)
@@ -265,44 +259,6 @@ def _baseline_learning(baseline: str | os.PathLike[str] | BaselineLearning | Bas
     if isinstance(baseline, BaselineLearning):
         return baseline
     return BaselineLearning("" if isinstance(baseline, Baseline) else baseline)
-
-
-def _choose_evaluators(
-    settings: Settings,
-    *,
-    screen: Judge | None,
-    judge: Judge | None,
-    metrics: Sequence[str | Metric],
-    sampling: Sampling,
-    watched: Sequence[Alert],
-    learner: BaselineLearner,
-) -> Evaluators:
-    """Return the evaluators, which compute the metrics that are asked for and those that sampling, alerts and guards
-    read.
-
-    Raises:
-        UnknownMetricError: no metric has that name.
-        SettingsError: no judge offers a requested metric, screen and judge have the same id, or an alert or a guard
-            cannot work.
-    """
-    wanted_by_sampling = () if judge is None and not settings.fleet else sampling_metrics(sampling)
-    evaluators = _evaluators(
-        settings,
-        screen=screen,
-        judge=judge,
-        extra=[metric for metric in metrics if not isinstance(metric, str)],
-        for_sampling=wanted_by_sampling,
-        watched=[*(alert.metric for alert in watched), *guarded_metrics()],
-        learner=learner,
-    )
-    check_guards(evaluators, fleet=bool(settings.fleet))
-    screened = () if evaluators.screen is None else evaluators.screen.metrics
-    warn_of_missing_metrics(wanted_by_sampling, [metric.name for metric in screened])
-    if watched:
-        from ragtrace.alerts import check_alerts
-
-        check_alerts(watched, MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
-    return evaluators
 
 
 def _read_files(settings: Settings, evaluators: Evaluators, learner: BaselineLearner) -> Calibrations:
@@ -582,23 +538,6 @@ def _check_providers(**providers: object) -> None:
             )
 
 
-def limits_of(judge: Judge | None) -> JudgeLimits:
-    """Return the limits that *judge* has, or limits that set nothing.
-
-    Raises:
-        SettingsError: its attribute `limits` is something else.
-    """
-    limits = getattr(judge, "limits", None)
-    if limits is None:
-        return JudgeLimits()
-    if not isinstance(limits, JudgeLimits):
-        raise SettingsError(
-            f"the limits of a judge must be a ragtrace.JudgeLimits, got {type(limits).__name__} (from "
-            f"{type(judge).__name__}.limits); write limits = ragtrace.JudgeLimits(timeout=10)"
-        )
-    return limits
-
-
 def _metric_names(metrics: object) -> object:
     """Return the names of the metrics in a list, or any other value unchanged.
 
@@ -607,85 +546,3 @@ def _metric_names(metrics: object) -> object:
     if isinstance(metrics, str) or not isinstance(metrics, Sequence):
         return metrics
     return [metric_name(metric) for metric in cast("Sequence[object]", metrics)]
-
-
-def _evaluators(
-    settings: Settings,
-    *,
-    screen: Judge | None,
-    judge: Judge | None,
-    extra: Sequence[Metric],
-    for_sampling: Sequence[str],
-    watched: Sequence[str],
-    learner: BaselineLearner,
-) -> Evaluators:
-    """Build the evaluators, assigning each metric to the label-free judge, the screen or the judge.
-
-    Args:
-        settings: the settings.
-        screen: the judge that sees every call, or None.
-        judge: the judge that sees a sample of the calls, or None.
-        extra: metrics given as objects.
-        for_sampling: names of metrics that sampling reads, which the screen always computes.
-        watched: names of metrics that alerts watch or guards read, which are computed beside the usual ones.
-        learner: has the baseline that the metric `suspicious` compares with.
-
-    Raises:
-        UnknownMetricError: no metric has that name.
-        SettingsError: no judge offers a requested metric, or screen and judge have the same id.
-    """
-    if screen is not None and judge is not None and screen.id == judge.id:
-        raise SettingsError(
-            f"screen= and judge= have the same id, {screen.id!r}, by which their accounts and events are told apart; "
-            "give one of them another id"
-        )
-    by_name = {metric.name: metric for metric in extra}
-    names = settings.metrics
-    meant, named = requested_metrics(None if names is None else [by_name.get(name) or name for name in names])
-    if names is None:
-        known = filter(None, map(registry.find, watched))  # `Alerting` complains of unknown names
-        meant = tuple(metric for metric in (*meant, *known) if metric.needs)
-    chosen: list[Evaluator | None] = []
-    # The metric `suspicious` compares any screen's consistency with the baseline.
-    usual = (names is None or ALL in names) and screen is not None and screen.offers(consistency)
-    for candidate, more in ((LabelFreeJudge(), ()), (screen, (*for_sampling, *[suspicious.name] * usual)), (judge, ())):
-        offered = () if candidate is None else _offered_metrics(candidate, meant, more, screens=candidate is screen)
-        chosen.append(_evaluator(candidate, offered, learner) if candidate is not None and offered else None)
-    covered = {metric.name for evaluator in chosen if evaluator for metric in evaluator.metrics}
-    for metric in named:
-        if metric.name not in covered and not settings.fleet:  # the workers of a fleet have the judge, and check it
-            raise SettingsError(
-                f"metric {metric.name!r} is offered by neither the screen nor the judge. {offering_judge_hint(metric)}"
-                f"Leave it out, or configure a judge that offers it. Offered now: {offered_metric_names(screen, judge)}"
-            )
-    return Evaluators(*chosen)
-
-
-def _evaluator(judge: Judge, metrics: tuple[Metric, ...], learner: BaselineLearner) -> Evaluator:
-    limits = resolve_judge_limits(limits_of(judge), os.environ)
-    asked = judge.asking(metrics) if isinstance(judge, Askable) else judge
-    known = MetricBaseline(learner, consistency.name, f"{asked.id}@{asked.version}")
-    metrics = tuple(suspicious_against(known) if metric.name == suspicious.name else metric for metric in metrics)
-    return Evaluator(
-        asked,
-        metrics,
-        limits["judge_timeout"],
-        concurrency=limits["judge_concurrency"],
-        judge_turns=limits["judge_turns"],
-    )
-
-
-def _offered_metrics(
-    judge: Judge, meant: Sequence[Metric], more: Sequence[str], *, screens: bool
-) -> tuple[Metric, ...]:
-    by_name = {metric.name: metric for metric in meant}
-    by_name |= {metric.name: metric for metric in registry.resolve(more) if metric.name not in by_name}
-    # A metric that reads no label is computed by the label-free judge alone, also where a judge claims to offer all.
-    measures = isinstance(judge, LabelFreeJudge)
-
-    def offers(metric: Metric) -> bool:
-        if metric.name == suspicious.name:  # a judge sees a sample only
-            return screens and judge.offers(consistency)
-        return judge.offers(metric) and bool(metric.needs) is not measures
-
-    return tuple(metric for metric in by_name.values() if offers(metric))
