@@ -9,6 +9,7 @@ from ragtrace.capture.redact import Redact, redact_evaluation
 from ragtrace.core.ledger import Ledger, Outcome
 from ragtrace.core.types import Evaluation
 from ragtrace.estimates.calibration import Calibrations
+from ragtrace.pipeline.call_ends import CallEnd
 from ragtrace.pipeline.health import MOST_OUTCOMES, RecentOutcomes, failure_detail, unscored_metrics
 from ragtrace.pipeline.work_items import CallItem
 
@@ -72,24 +73,24 @@ class CallOutcomes:
             evaluations.append(evaluation)
         return evaluation
 
-    def count_claimed(
-        self, claimed: Mapping[CallItem, tuple[str, ...]], ends: Mapping[CallItem, tuple[Outcome, str]]
-    ) -> None:
+    def count_claimed(self, claimed: Mapping[CallItem, tuple[str, ...]], ends: Mapping[CallItem, CallEnd]) -> None:
         """Count the outcomes of many RAG calls at evaluators that the caller has claimed.
 
         Args:
             claimed: the calls, each with the ids of the evaluators that the caller has taken out of
                 `pending_evaluators`.
-            ends: outcome and reason of each of the calls.
+            ends: end of each of the calls.
         """
         counts: Counter[tuple[str, str, Outcome, str]] = Counter()
         last: deque[CallItem] = deque(maxlen=MOST_OUTCOMES)
         for work, names in claimed.items():
-            counts.update((name, work.step.workflow, *ends[work]) for name in names)
+            counts.update((name, work.step.workflow, ends[work].outcome, ends[work].reason) for name in names)
             last.append(work)
         # One entry for all calls with the same workflow and outcome, as there may be thousands, and little time.
         for (name, workflow, outcome, reason), calls in counts.items():
             self._ledger.count_finished(name, workflow, outcome, reason, calls=calls)
         for work in last:
             for name in claimed[work]:
-                self._recent.add(work.step.span_context, work.step.workflow, name, *ends[work])
+                self._recent.add(
+                    work.step.span_context, work.step.workflow, name, ends[work].outcome, ends[work].reason
+                )

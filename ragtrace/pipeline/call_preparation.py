@@ -8,10 +8,10 @@ from sys import maxsize
 
 from ragtrace.capture import mark_duplicates
 from ragtrace.capture.redact import FAILED, Redact, redact_step
-from ragtrace.core.ledger import Outcome
 from ragtrace.core.step import CallBuilder
 from ragtrace.core.types import RagCall
 from ragtrace.evaluation.scoring import Evaluators
+from ragtrace.pipeline.call_ends import CALL_FAILED, HEAD_DROPPED, REDACTION_FAILED, CallEnd
 from ragtrace.pipeline.work_items import CallItem, SpanItem
 from ragtrace.recording.conversations import Conversations, needs_turns
 
@@ -65,7 +65,7 @@ class CallPreparation:
         self.prepare(CallItem(builder.root, builder))
         call = self.build(builder)
         end = self.end_without_scores(call)
-        return call, "" if end is None else end[1]
+        return call, "" if end is None else end.reason
 
     def build_partial(self, builder: CallBuilder) -> tuple[RagCall, str]:
         """Prepare and build a RAG call for a part of an answer that is still being streamed.
@@ -80,22 +80,17 @@ class CallPreparation:
         call = builder.build()  # which no conversation takes up
         call = call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))
         end = self.end_without_scores(call)
-        return call, "" if end is None else end[1]
+        return call, "" if end is None else end.reason
 
-    def end_without_scores(self, call: RagCall) -> tuple[Outcome, str] | None:
-        """Return the outcome and reason of a RAG call that is not to be scored, or None for other calls."""
+    def end_without_scores(self, call: RagCall) -> CallEnd | None:
+        """Return the end of a RAG call that is not to be scored, or None for other calls."""
         texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
         if FAILED in texts or FAILED in [turn.text for turn in call.turns or ()]:
-            return "failed", "redaction"
-        skip = self.skip_reason(call)
-        return ("sampled_out", skip) if skip else None
-
-    def skip_reason(self, call: RagCall) -> str:
-        """Return the reason for leaving *call* unscored (`head_dropped`, `call_failed`), or an empty text."""
+            return REDACTION_FAILED
         if call.span is None or not (call.span.trace_flags.sampled or self._score_head_dropped):
-            return "head_dropped"
+            return HEAD_DROPPED
         # The application failed before there was an answer to score; its span shows the error.
-        return "call_failed" if call.error is not None and not call.answer else ""
+        return CALL_FAILED if call.error is not None and not call.answer else None
 
 
 def conversations_for(evaluators: Evaluators, *, fleet_turns: int) -> Conversations | None:

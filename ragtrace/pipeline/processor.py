@@ -57,7 +57,7 @@ compare is in seconds since the epoch: claims in the spool file, and the age of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -73,6 +73,7 @@ from ragtrace.estimates.calibration import Calibrations
 from ragtrace.estimates.moments import NEVER_RULE
 from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, evaluate
+from ragtrace.pipeline.call_ends import ENDS, HANDED_OVER, QUEUE_FULL, SCORING_RAISED, SHUT_DOWN, SPOOLED, CallEnd
 from ragtrace.pipeline.call_outcomes import CallOutcomes
 from ragtrace.pipeline.call_preparation import CallPreparation, conversations_for
 from ragtrace.pipeline.fleet_scoring import FleetScoring, JudgedCall
@@ -99,14 +100,6 @@ if TYPE_CHECKING:
 
 _AN_INSTANT: Final = 0.001
 """Shortest time to wait that makes the worker continue a coroutine in a task."""
-_STATUS_WITHOUT_SCORES: Final[Mapping[str, str]] = {
-    "spooled": semconv.STATUS_DEFERRED,
-    "call_failed": semconv.STATUS_CALL_FAILED,
-    "redaction": semconv.STATUS_ERROR,
-    "head_dropped": semconv.STATUS_NOT_SAMPLED,
-}
-"""Evaluation status of a call that was prepared and gets no scores, by the reason under which it is counted. Where any
-other reason is counted, the call was dropped."""
 
 
 @dataclass(slots=True, eq=False)
@@ -121,10 +114,8 @@ class _Scoring:
     """Processor that keeps the root span back until its scores are attached; None: none does."""
     decision: SamplingDecision | None = None
     """Sampler's decision about the judge; None if it made none, or the evaluation did not come to its end."""
-    status: str | None = None
-    """Evaluation status for the root span; None: the one that follows from `evaluations`."""
-    reason: str = ""
-    """Reason for the root span, where the status does not say enough; else empty."""
+    end: CallEnd | None = None
+    """How the call ended without all its scores; None: it has them, and its status follows from `evaluations`."""
 
 
 class CallProcessor:
@@ -323,18 +314,19 @@ class CallProcessor:
         span = work.step.span
         if span is None or work.step.written:
             if is_call and work.dropped:  # a scoring blocks the worker, so that the shutdown could not cancel it
-                status, why = _status_of_dropped(work.dropped), _reason_beside_status(work.dropped)
-                self._score_sender.release_with_status(work.step, status, why)
+                end = ENDS[work.dropped]
+                self._score_sender.release_with_status(work.step, end.status, end.reason_on_span)
             return
-        if reason in _STATUS_WITHOUT_SCORES:  # the call's texts have been read and redacted
-            if why := _reason_beside_status(reason):
-                span.set_attribute(semconv.REASON, why)
-            self.write(work, _STATUS_WITHOUT_SCORES[reason])
+        end = ENDS[reason]
+        if end.is_prepared:
+            if end.reason_on_span:
+                span.set_attribute(semconv.REASON, end.reason_on_span)
+            self.write(work, end.status)
             return
         work.step.written = True
         if is_call:
-            span.set_attribute(semconv.EVAL_STATUS, semconv.STATUS_DROPPED)
-            span.set_attribute(semconv.REASON, reason)
+            span.set_attribute(semconv.EVAL_STATUS, end.status)
+            span.set_attribute(semconv.REASON, end.reason_on_span)
         faults.warn_once(
             f"dropped: {reason}",
             "a finished step or call was dropped before its span was written (%s): the span has no content, and a call "
@@ -406,12 +398,10 @@ class CallProcessor:
         scoring.holding = self._score_sender.find_holder(work.step, asked)
         self.worker.throttle.yield_interpreter()
         work.call = scoring.call = self._preparation.build(builder)
-        end = self._count_if_unscorable(work, scoring.call)
-        if end is None:
+        scoring.end = self._count_if_unscorable(work, scoring.call)
+        if scoring.end is None:
             await self._evaluate(scoring)
-            scoring.status = semconv.STATUS_HANDED_OVER if work.published else None
-        else:
-            scoring.status, scoring.reason = _STATUS_WITHOUT_SCORES.get(end), _reason_beside_status(end)
+            scoring.end = HANDED_OVER if work.published else None
 
     async def _evaluate_spooled(self, scoring: _Scoring) -> None:
         if self._count_if_unscorable(scoring.work, scoring.call) is None:
@@ -420,30 +410,34 @@ class CallProcessor:
     def _interrupt(self, scoring: _Scoring) -> None:
         """Keep a RAG call whose scoring was cancelled for the spool file, or count it as dropped."""
         if self.worker.closed and self._shutdown_spooling.keep_interrupted(scoring.work):
-            scoring.status = semconv.STATUS_DEFERRED
+            scoring.end = SPOOLED
             return
-        scoring.status, scoring.reason = semconv.STATUS_DROPPED, "shutdown"
-        self._outcomes.count_pending(scoring.work, "dropped", "shutdown")
+        scoring.end = SHUT_DOWN
+        self._outcomes.count_pending(scoring.work, SHUT_DOWN.outcome, SHUT_DOWN.reason)
 
     def _count_as_failed(self, scoring: _Scoring) -> None:
         """Count a RAG call whose scoring raised."""
-        scoring.status = semconv.STATUS_ERROR
-        self._outcomes.count_pending(scoring.work, "failed", "internal")
+        scoring.end = SCORING_RAISED
+        self._outcomes.count_pending(scoring.work, SCORING_RAISED.outcome, SCORING_RAISED.reason)
 
     def _send(self, scoring: _Scoring) -> None:
         """Send the scores of a RAG call of this process, or what its root span shows in their place."""
         self.worker.throttle.yield_interpreter()
         work, evaluations = scoring.work, scoring.evaluations
         dropped = work.dropped  # read once, as a shutdown may write it meanwhile
+        end = ENDS[dropped] if dropped else scoring.end
+        status = None if end is None else end.status
+        if end is QUEUE_FULL and any(each.outcome[0] in ("scored", "partial") for each in evaluations):
+            status = semconv.STATUS_PARTIAL  # the screen had scored the call before the judge's queue was full
         self._score_sender.send(
             work.step,
             scoring.call,
             evaluations,
             scoring.holding,
-            _status_of_dropped(dropped, evaluations) if dropped else scoring.status,
+            status,
             scoring.decision,
             work.n_sent_early,
-            reason=dropped or scoring.reason,
+            reason=dropped or (end.reason_on_span if end is not None else ""),
         )
 
     def _send_spooled(self, scoring: _Scoring) -> None:
@@ -459,13 +453,12 @@ class CallProcessor:
         if self._spooling is not None and work.spool_row is not None:
             self._spooling.mark_sent(work.spool_row)
 
-    def _count_if_unscorable(self, work: CallItem, call: RagCall) -> str | None:
-        """Count a RAG call that no evaluator is to see, and return the reason, or None for any other call."""
+    def _count_if_unscorable(self, work: CallItem, call: RagCall) -> CallEnd | None:
+        """Count a RAG call that no evaluator is to see, and return its end, or None for any other call."""
         end = self._preparation.end_without_scores(call)
-        if end is None:
-            return None
-        self._outcomes.count_pending(work, *end)
-        return end[1]
+        if end is not None:
+            self._outcomes.count_pending(work, end.outcome, end.reason)
+        return end
 
     async def _evaluate(self, scoring: _Scoring) -> None:
         """Have the configured evaluators score a RAG call, the judge only if the call is sampled.
@@ -552,21 +545,3 @@ async def _evaluate_guarded(
     if guard is None or guard.evaluator != evaluator.id:
         return await evaluate(evaluator, call, probability, on_begin)
     return await guard.evaluation(call, lambda: evaluate(evaluator, call, probability, on_begin))
-
-
-def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation] = ()) -> str:
-    """Return the evaluation status that is set on the span of a RAG call that was dropped, or left by a shutdown.
-
-    Args:
-        reason: why it was dropped.
-        evaluations: what evaluators had given before.
-    """
-    if reason in _STATUS_WITHOUT_SCORES:
-        return _STATUS_WITHOUT_SCORES[reason]
-    scored = any(evaluation.outcome[0] in ("scored", "partial") for evaluation in evaluations)
-    return semconv.STATUS_PARTIAL if scored and reason == "queue_full" else semconv.STATUS_DROPPED
-
-
-def _reason_beside_status(reason: str) -> str:
-    """Return *reason*, for which a RAG call has no scores, or "" if its evaluation status says so already."""
-    return "" if reason in _STATUS_WITHOUT_SCORES and reason != "redaction" else reason

@@ -7,8 +7,8 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from ragtrace.core.ledger import Outcome
 from ragtrace.core.types import RagCall
+from ragtrace.pipeline.call_ends import NOT_SPOOLED, SHUT_DOWN, SPOOLED, CallEnd
 from ragtrace.pipeline.call_outcomes import CallOutcomes
 from ragtrace.pipeline.call_preparation import CallPreparation
 from ragtrace.pipeline.shutdown import AT_LEAST_SECONDS, ShutdownBudget
@@ -73,10 +73,10 @@ class ShutdownSpooling:
         # From here on, scores that the worker may still finish for these calls are neither counted nor sent.
         works = [*works, *self._interrupted]
         claimed = {work: names for work in dict.fromkeys(works) if (names := work.claim_pending_evaluators())}
-        ends: dict[CallItem, tuple[Outcome, str]] = {}
+        ends: dict[CallItem, CallEnd] = {}
         undecided: set[object] = set()
         for work in claimed:
-            work.dropped_at_shutdown = work.dropped or ("spooled" if self._spooling is not None else "shutdown")
+            work.dropped_at_shutdown = work.dropped or (SPOOLED if self._spooling is not None else SHUT_DOWN).reason
         if (spooling := self._spooling) is not None:
             until = budget.until_stored()
             store = partial(self._store, spooling, claimed, ends, until)
@@ -89,29 +89,27 @@ class ShutdownSpooling:
             close, count = partial(spooling.commits.close, None), partial(self._count_unscored, later, ends)
             start_in_thread(lambda: (close(), count()))
 
-    def _count_unscored(
-        self, claimed: Mapping[CallItem, tuple[str, ...]], ends: Mapping[CallItem, tuple[Outcome, str]]
-    ) -> None:
+    def _count_unscored(self, claimed: Mapping[CallItem, tuple[str, ...]], ends: Mapping[CallItem, CallEnd]) -> None:
         """Count the outcomes of RAG calls that a shutdown has left unscored.
 
         Args:
             claimed: the calls, each with the ids of the evaluators that have not scored it.
-            ends: outcomes and reasons of calls that were handled but not stored in the spool file.
+            ends: ends of calls that were handled but not stored in the spool file.
         """
-        lost: tuple[Outcome, str] = ("dropped", "shutdown" if self._spooling is None else "not_spooled")
-        final: dict[CallItem, tuple[Outcome, str]] = {}
+        lost = SHUT_DOWN if self._spooling is None else NOT_SPOOLED
+        final: dict[CallItem, CallEnd] = {}
         for work in claimed:
             # A call that was read from the spool file is still in it.
             is_in_file = work.is_spooled or work.spool_row is not None
-            final[work] = ("dropped", "spooled") if is_in_file else ends.get(work, lost)
-            work.dropped_at_shutdown = final[work][1]
+            final[work] = SPOOLED if is_in_file else ends.get(work, lost)
+            work.dropped_at_shutdown = final[work].reason
         self._outcomes.count_claimed(claimed, final)
 
     def _store(
         self,
         spooling: Spooling,
         claimed: Mapping[CallItem, tuple[str, ...]],
-        ends: dict[CallItem, tuple[Outcome, str]],
+        ends: dict[CallItem, CallEnd],
         until: float,
     ) -> None:
         """Store unscored RAG calls in the spool file in batches until the monotonic time *until*.
@@ -119,7 +117,7 @@ class ShutdownSpooling:
         Args:
             spooling: the spool.
             claimed: the calls, each with the ids of the evaluators that have not scored it.
-            ends: filled with the outcome and reason of every call that was handled, for the case that it is not stored.
+            ends: filled with the end of every call that was handled, for the case that it is not stored.
             until: monotonic seconds.
         """
         from ragtrace.core.unscored_call import UnscoredCall  # only where there is a spool
@@ -146,18 +144,18 @@ class ShutdownSpooling:
                 if monotonic() > until - _STORE_SECONDS:
                     return
 
-    def _prepare_for_spool(self, work: CallItem) -> tuple[RagCall | None, tuple[Outcome, str]]:
+    def _prepare_for_spool(self, work: CallItem) -> tuple[RagCall | None, CallEnd]:
         """Build and redact the RAG call of a queued work item, so that it can be stored in the spool file.
 
         Returns:
-            The call, None if it must not be stored; and the outcome and reason to count if it is not stored.
+            The call, None if it must not be stored; and the end to count if it is not stored.
         """
         try:
             if work.call is None and work.builder is not None:
                 self._preparation.prepare(work)
                 work.call = self._preparation.build(work.builder)
             end = None if work.call is None else self._preparation.end_without_scores(work.call)
-            return (work.call, ("dropped", "not_spooled")) if end is None else (None, end)
+            return (work.call, NOT_SPOOLED) if end is None else (None, end)
         except Exception as error:
             faults.record("spool", error)
-            return None, ("dropped", "not_spooled")
+            return None, NOT_SPOOLED

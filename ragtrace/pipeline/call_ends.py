@@ -1,0 +1,57 @@
+"""Ends of RAG calls that no evaluator scores, or not all: what is counted, and what the root span says.
+
+This is the one table of reason, outcome and evaluation status. The reasons for which the sampler leaves out the judge
+alone (`not_sampled`, `budget` and so on) are no ends of a call: its span has the scores of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ragtrace.core import semconv
+from ragtrace.core.ledger import Outcome
+
+
+class CallEnd(NamedTuple):
+    """End of a RAG call without the scores of all its evaluators."""
+
+    outcome: Outcome
+    """Outcome that is counted for each evaluator which has not scored the call."""
+    reason: str
+    status: str
+    """Evaluation status of the root span."""
+    reason_on_span: str = ""
+    """Reason that the root span shows; empty: the status says it already."""
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the texts of the call have been read and redacted by then, so that its span shows them."""
+        return self.status != semconv.STATUS_DROPPED
+
+
+def _dropped(reason: str) -> CallEnd:
+    return CallEnd("dropped", reason, semconv.STATUS_DROPPED, reason)
+
+
+HEAD_DROPPED: Final = CallEnd("sampled_out", "head_dropped", semconv.STATUS_NOT_SAMPLED)
+CALL_FAILED: Final = CallEnd("sampled_out", "call_failed", semconv.STATUS_CALL_FAILED)
+REDACTION_FAILED: Final = CallEnd("failed", "redaction", semconv.STATUS_ERROR, "redaction")
+SCORING_RAISED: Final = CallEnd("failed", "internal", semconv.STATUS_ERROR)
+SPOOLED: Final = CallEnd("dropped", "spooled", semconv.STATUS_DEFERRED)
+NOT_SPOOLED: Final = _dropped("not_spooled")
+SHUT_DOWN: Final = _dropped("shutdown")
+QUEUE_FULL: Final = _dropped("queue_full")
+TOO_LARGE: Final = _dropped("too_large")
+NOT_CONFIGURED: Final = _dropped("not_configured")
+HANDED_OVER: Final = CallEnd("handed_over", "", semconv.STATUS_HANDED_OVER)
+"""End in this process: a worker of the fleet goes on, and counts what becomes of the call there."""
+
+ENDS: Final[Mapping[str, CallEnd]] = {
+    end.reason: end
+    for end in (
+        HEAD_DROPPED, CALL_FAILED, REDACTION_FAILED, SCORING_RAISED, SPOOLED, NOT_SPOOLED, SHUT_DOWN, QUEUE_FULL,
+        TOO_LARGE, NOT_CONFIGURED,
+    )
+}  # fmt: skip
+"""Ends by the reason under which a call is counted."""
