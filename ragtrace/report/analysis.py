@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from time import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from ragtrace.report.grouping import group_bad_calls
 from ragtrace.report.guard_summary import guard_summaries
 from ragtrace.report.model import (
     MOST_POINTS,
-    CorrectedRate,
+    BreakdownRow,
     EvaluatorCost,
     LikelyStatement,
     MetricReport,
@@ -49,7 +49,6 @@ from ragtrace.report.wording import merge_ranges
 
 if TYPE_CHECKING:
     from threading import Event
-    from typing import TypeAlias
 
     from ragtrace.report.series import Mask
 
@@ -59,6 +58,11 @@ HEADLINE_METRICS: Final = ("hallucinated", "hallucination", "faithfulness", "con
 """Metrics that may be the headline of a report, in order of preference."""
 _GRADED_BY: Final[Mapping[str, tuple[str, ...]]] = {"hallucinated": ("hallucination", "faithfulness")}
 """Metrics that grade how bad an answer is, in order of preference, for each headline metric that is true or false."""
+Details: TypeAlias = Literal["all", "shown", "headline"]
+"""Parts of a report: all of them; those that the pages of `ragtrace open` show, with course and breakdowns of the main
+metric alone; or the headline, which the first page shows: no breakdowns, no groups, no spread, no worst answers, and of
+all metrics but the main one no comparison.
+"""
 _MOST_ROLLOUTS: Final = 4
 _FEWEST_POINTS: Final = 8
 _MOST_BASELINES: Final = 5
@@ -77,6 +81,7 @@ def build_report(
     release: str | None = None,
     metric: str | None = None,
     stopped: Event | None = None,
+    details: Details = "all",
 ) -> Report:
     """Build the report on the RAG calls of *period* from the local history at *path*.
 
@@ -91,6 +96,7 @@ def build_report(
         release: release of the application that made the calls; None: all.
         metric: main metric of the report, if it has an estimate; None: the first in order of importance.
         stopped: event that is set when nobody wants the report any more; None: it is made in any case.
+        details: which parts of the report are made.
 
     Raises:
         SQLiteFileError: there is no history.
@@ -98,87 +104,208 @@ def build_report(
         SettingsError: there is nothing to compare by that name.
         ReadingStoppedError: `stopped` was set.
     """
-    now = time() if made_at is None else made_at
-    since = previous_period(period).start if compare == "previous" else period.start
-    with closing(HistoryReader(path, stopped)) as reader:
-        oldest, newest = reader.time_range() or (None, now)
+    builder = ReportBuilder(
+        path, period, workflow, compare, worst, made_at, model=model, release=release, metric=metric, stopped=stopped
+    )
+    with closing(builder):
+        return builder.build(details)
+
+
+class ReportBuilder:
+    """Builder of a report on a period, and of the parts of it that are wanted first, from calls that are read once.
+
+    It must be closed. The arguments and errors are those of `build_report`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        period: Period,
+        workflow: str | None = None,
+        compare: str = "previous",
+        worst: int = 10,
+        made_at: float | None = None,
+        *,
+        model: str | None = None,
+        release: str | None = None,
+        metric: str | None = None,
+        stopped: Event | None = None,
+    ) -> None:
+        self._path, self._period, self._workflow, self._worst = path, period, workflow, worst
+        self._made_at = time() if made_at is None else made_at
+        self._model, self._release = model, release
+        self._reader = HistoryReader(path, stopped)
+        try:
+            self._read_calls(compare)
+            self._choose_headline(metric)
+        except BaseException:
+            self._reader.close()
+            raise
+
+    def close(self) -> None:
+        """Close the history file."""
+        self._reader.close()
+
+    def _read_calls(self, compare: str) -> None:
+        reader, period, workflow = self._reader, self._period, self._workflow
+        model, release = self._model, self._release
+        since = previous_period(period).start if compare == "previous" else period.start
+        times = reader.time_range()
+        self._oldest = None if times is None else times[0]
         filtered = any(each is not None for each in (workflow, model, release))
-        are_all = not filtered and newest < period.end and (oldest is None or since <= oldest)
+        are_all = not filtered and (times is None or (since <= times[0] and times[1] < period.end))
         by_labels = LabelCorrections(reader)
         if not are_all:
             by_labels.read_ahead(period.start, period.end, workflow, model, release)
         without = reader.unscored_counter(period.start, period.end, workflow, model=model, release=release)
         columns = reader.columns(since, period.end, workflow, model=model, release=release, unscored=without)
-        unscored = _unscored_counts(columns, without.counts())
-        chosen = columns.at >= period.start
-        spent = _costs(columns, chosen)
+        self._unscored = _unscored_counts(columns, without.counts())
+        self._chosen = columns.at >= period.start
+        self._spent = _costs(columns, self._chosen)
         columns = columns.without_costs()  # of a million calls, each column has megabytes
         reader.go_on()
-        groups = compared_groups(columns, compare, period)
-        series_of = {series.key: series for series in score_series(columns)}
-        corrections = by_labels.rates(columns, chosen, tuple(series_of.values()), are_all=are_all)
-        columns = columns.without_evaluations()
-        compared: dict[tuple[str, str], ComparedSeries] = {}
-        if groups is not None:
-            compared = {key: ComparedSeries.of(each, groups) for key, each in series_of.items() if each.estimated}
-        items: list[MetricReport] = []
-        for key, series in series_of.items():
+        self._groups = compared_groups(columns, compare, period)
+        self._series = {series.key: series for series in score_series(columns)}
+        self._corrections = by_labels.rates(columns, self._chosen, tuple(self._series.values()), are_all=are_all)
+        self._columns = columns.without_evaluations()
+        self._compared: dict[tuple[str, str], ComparedSeries] = {}
+        self._items: dict[tuple[tuple[str, str], Details], MetricReport] = {}
+
+    def _choose_headline(self, metric: str | None) -> None:
+        """Find the metrics of the report, in their order, and that which it begins with."""
+        judged = {key: int(self._chosen[each.judged_calls()].sum()) for key, each in self._series.items()}
+        estimated = {
+            key for key, each in self._series.items() if each.estimated and bool((each.eligible & self._chosen).any())
+        }
+
+        def sort_key(key: tuple[str, str]) -> tuple[object, ...]:
+            has_nothing = not (judged[key] or self._unscored.get(key))
+            return has_nothing, key not in estimated, *_importance(self._series[key], judged[key])
+
+        self._in_order = sorted(self._series, key=sort_key)
+        self._measured = [key for key in self._in_order if judged[key] or self._unscored.get(key)]
+        known = [key for key in self._measured if key in estimated]
+        self._headline = next((key for key in known if key[0] == metric), next(iter(known), None))
+
+    def build(self, details: Details = "all") -> Report:
+        """Build the report, with the parts that *details* names."""
+        period, columns, chosen, groups = self._period, self._columns, self._chosen, self._groups
+        reader, workflow, model, release = self._reader, self._workflow, self._model, self._release
+        measured: list[MetricReport] = []
+        for key in self._measured:
             reader.go_on()
-            why = unscored.get(key, {})
-            items.append(
-                _metric_report(
-                    columns, series, chosen, period, oldest, groups, compared.get(key), why, corrections.get(key)
-                )
-            )
-        items.sort(key=lambda item: _metric_sort_key(item, series_of[item.metric, item.evaluator]))
-        measured = [item for item in items if item.judged or item.unscored]
-        measured += _never_scored(columns, unscored, measured)
-        estimated = [item for item in measured if item.overall is not None]
-        headline = next((item for item in estimated if item.metric == metric), next(iter(estimated), None))
-        # The worst answers are ranked by the first metric that grades them, else by the headline metric itself. A
-        # decision judge grades with every score.
-        grades = () if headline is None else (*_GRADED_BY.get(headline.metric, ()), headline.metric)
-        grades = grades[-1:] if headline is not None and headline.is_raw else grades
+            measured.append(self._item(key, details))
+        headline = None if self._headline is None else measured[self._measured.index(self._headline)]
+        measured += _never_scored(columns, self._unscored, measured)
+        main = None if self._headline is None else self._series[self._headline]
+        comparison = None
+        if groups is not None:
+            compared = [key for key in self._in_order if details != "headline" or key == self._headline]
+            of_compared = [self._compare(key) for key in compared if self._series[key].estimated]
+            comparison = compare_metrics(columns, of_compared, groups)
+        rated = None if main is None or main.is_raw else main
+        relevance = next((each for each in self._series.values() if each.metric == "context_relevance"), None)
+        is_whole = details != "headline"
+        grouping = group_bad_calls(reader, columns, rated, chosen, relevance) if is_whole and rated else None
+        sources = [columns.sources[number] for number in np.unique(columns.source[chosen]).tolist()]
+        return Report(
+            path=self._path,
+            made_at=self._made_at,
+            period=period,
+            oldest=self._oldest,
+            workflow=workflow,
+            calls=int(chosen.sum()),
+            services=tuple(sorted({source.service for source in sources} - {""})),
+            releases=release_names(columns, chosen),
+            headline=headline,
+            measured=tuple(measured),
+            comparison=comparison,
+            recent=None if main is None else recent_change(columns, main, period),
+            latest=None if main is None else latest_estimate(columns, main, period),
+            problems=self._worst_answers() if is_whole else (),
+            spent=self._spent,
+            decisions=_sampling_decisions(columns, chosen),
+            notes=(
+                *_notes(columns, chosen, measured, groups, period, self._oldest),
+                *_baseline_notes(self._path, workflow, self._made_at),
+            ),
+            rollouts=_rollouts(columns, chosen),
+            grouping=grouping,
+            guards=guard_summaries(reader, period, workflow, model=model, release=release),
+            feedback=feedback_summaries(reader, columns, chosen, rated),
+            rate=None if headline is None else headline_rate(headline),
+            model=model,
+            release=release,
+        )
+
+    def _compare(self, key: tuple[str, str]) -> ComparedSeries:
+        """Return a metric's estimates for both groups that are compared."""
+        if self._groups is None:
+            raise ValueError("no groups are compared")
+        if key not in self._compared:
+            self._compared[key] = ComparedSeries.of(self._series[key], self._groups)
+        return self._compared[key]
+
+    def _item(self, key: tuple[str, str], details: Details) -> MetricReport:
+        """Return what the report says of one metric by one evaluator."""
+        if key == self._headline and details == "shown":
+            details = "all"
+        if (key, details) not in self._items:
+            self._items[key, details] = self._make_item(key, details)
+        return self._items[key, details]
+
+    def _make_item(self, key: tuple[str, str], details: Details) -> MetricReport:
+        columns, series, chosen, groups = self._columns, self._series[key], self._chosen, self._groups
+        estimated = series.estimated and bool((series.eligible & chosen).any())
+        known = estimated and not series.is_raw
+        is_headline, is_whole = key == self._headline, details == "all"
+        is_compared = groups is not None and series.estimated and (is_headline or details != "headline")
+        compared = self._compare(key) if is_compared else None
+        overall = None
+        if estimated:
+            of_chosen = compared is not None and groups is not None and np.array_equal(groups.calls_after, chosen)
+            overall = compared.after if compared is not None and of_chosen else series.estimate(chosen)
+        by_workflow: tuple[BreakdownRow, ...] = ()
+        by_model: tuple[BreakdownRow, ...] = ()
+        if known and is_whole:
+            # Where models are compared, no breakdown by model can have a change.
+            model_groups = None if groups is None or groups.kind == "models" else groups
+            values = compared.values_of_counted(groups) if groups is not None and compared is not None else []
+            by_workflow = estimate_by_group(series, columns.workflow, columns.workflows, chosen, groups, values)
+            by_model = estimate_by_group(series, columns.model, columns.models, chosen, model_groups, values)
+        has_spread = details != "headline" or (is_headline and series.is_raw)
+        has_line = known and (is_whole or is_headline)
+        return MetricReport(
+            metric=series.metric,
+            evaluator=series.evaluator,
+            higher_is_better=series.higher_is_better,
+            judged=int(chosen[series.judged_calls()].sum()),
+            overall=overall,
+            timeline=_timeline(columns, series, self._period, self._oldest) if has_line else (),
+            by_workflow=by_workflow,
+            by_model=by_model,
+            box=series.spread(chosen) if has_spread else None,
+            unscored=self._unscored.get(key, {}),
+            corrected=self._corrections.get(key),
+            is_raw=series.is_raw,
+            box_before=series.spread(groups.calls_before) if series.is_raw and groups is not None else None,
+        )
+
+    def _worst_answers(self) -> tuple[WorstAnswer, ...]:
+        """Return the answers with the worst scores, ranked by the first metric that grades the main metric's answers.
+
+        Where none does, the main metric itself ranks them. A decision judge grades with every score.
+        """
+        if self._headline is None:
+            return ()
+        metric, main = self._headline[0], self._series[self._headline]
+        grades = (metric,) if main.is_raw else (*_GRADED_BY.get(metric, ()), metric)
         # Where several evaluators scored a call, the last one counts: the evaluator that scored the live call.
-        in_time = sorted(series_of.values(), key=lambda series: not series.added)
+        in_time = sorted(self._series.values(), key=lambda series: not series.added)
         of_grade = ([s for s in in_time if s.estimated and s.metric == grade] for grade in grades)
         ranked_by = next(filter(None, of_grade), list[ScoreSeries]())
-        labelling = {series.evaluator for series in series_of.values() if series.metric in STATEMENT_METRICS}
-        main = None if headline is None else series_of[headline.metric, headline.evaluator]
-        relevance = next((each for each in series_of.values() if each.metric == "context_relevance"), None)
-        rated = None if main is None or main.is_raw else main
-        grouping = None if rated is None else group_bad_calls(reader, columns, rated, chosen, relevance)
-        feedback = feedback_summaries(reader, columns, chosen, rated)
-        guards = guard_summaries(reader, period, workflow, model=model, release=release)
-        problems = _worst_answers(reader, columns, ranked_by, chosen, worst, labelling=labelling)
-    in_order = [compared[key] for item in items if (key := (item.metric, item.evaluator)) in compared]
-    sources = [columns.sources[number] for number in np.unique(columns.source[chosen]).tolist()]
-    return Report(
-        path=path,
-        made_at=now,
-        period=period,
-        oldest=oldest,
-        workflow=workflow,
-        calls=int(chosen.sum()),
-        services=tuple(sorted({source.service for source in sources} - {""})),
-        releases=release_names(columns, chosen),
-        headline=headline,
-        measured=tuple(measured),
-        comparison=None if groups is None else compare_metrics(columns, in_order, groups),
-        recent=None if main is None else recent_change(columns, main, period),
-        latest=None if main is None else latest_estimate(columns, main, period),
-        problems=problems,
-        spent=spent,
-        decisions=_sampling_decisions(columns, chosen),
-        notes=(*_notes(columns, chosen, measured, groups, period, oldest), *_baseline_notes(path, workflow, now)),
-        rollouts=_rollouts(columns, chosen),
-        grouping=grouping,
-        guards=guards,
-        feedback=feedback,
-        rate=None if headline is None else headline_rate(headline),
-        model=model,
-        release=release,
-    )
+        labelling = {series.evaluator for series in self._series.values() if series.metric in STATEMENT_METRICS}
+        return _worst_answers(self._reader, self._columns, ranked_by, self._chosen, self._worst, labelling=labelling)
 
 
 def headline_rate(item: MetricReport) -> Estimate | None:
@@ -186,52 +313,11 @@ def headline_rate(item: MetricReport) -> Estimate | None:
     return item.corrected.estimate if item.corrected is not None and item.corrected.holds else item.overall
 
 
-def _metric_report(
-    columns: CallColumns,
-    series: ScoreSeries,
-    chosen: Mask,
-    period: Period,
-    oldest: float | None,
-    groups: ComparedGroups | None,
-    compared: ComparedSeries | None,
-    unscored: Mapping[str, int],
-    corrected: CorrectedRate | None,
-) -> MetricReport:
-    estimated = series.estimated and bool((series.eligible & chosen).any())
-    known = estimated and not series.is_raw
-    overall = None
-    if estimated:
-        is_compared = compared is not None and groups is not None and np.array_equal(groups.calls_after, chosen)
-        overall = compared.after if compared is not None and is_compared else series.estimate(chosen)
-    # Where models are compared, no breakdown by model can have a change.
-    model_groups = None if groups is None or groups.kind == "models" else groups
-    values = compared.values_of_counted(groups) if known and groups is not None and compared is not None else []
-    by_workflow = columns.workflow, columns.workflows, chosen, groups, values
-    by_model = columns.model, columns.models, chosen, model_groups, values
-    return MetricReport(
-        metric=series.metric,
-        evaluator=series.evaluator,
-        higher_is_better=series.higher_is_better,
-        judged=int(chosen[series.judged_calls()].sum()),
-        overall=overall,
-        timeline=_timeline(columns, series, period, oldest) if known else (),
-        by_workflow=estimate_by_group(series, *by_workflow) if known else (),
-        by_model=estimate_by_group(series, *by_model) if known else (),
-        box=series.spread(chosen),
-        unscored=unscored,
-        corrected=corrected,
-        is_raw=series.is_raw,
-        box_before=series.spread(groups.calls_before) if series.is_raw and groups is not None else None,
-    )
-
-
-def _metric_sort_key(item: MetricReport, series: ScoreSeries) -> tuple[object, ...]:
-    """Return the key by which a report sorts its metrics: those with an estimate first, then by importance."""
-    preference = HEADLINE_METRICS.index(item.metric) if item.metric in HEADLINE_METRICS else len(HEADLINE_METRICS)
+def _importance(series: ScoreSeries, judged: int) -> tuple[object, ...]:
+    """Return the key by which a report sorts metrics that all have an estimate, or all have none."""
+    preference = HEADLINE_METRICS.index(series.metric) if series.metric in HEADLINE_METRICS else len(HEADLINE_METRICS)
     latest = len(series.eligible) - 1 - int(series.eligible[::-1].argmax()) if series.eligible.any() else -1
-    nothing = not (item.judged or item.unscored)
-    unknown = item.overall is None, preference, series.is_raw
-    return nothing, *unknown, item.metric, series.added, -latest, -item.judged
+    return preference, series.is_raw, series.metric, series.added, -latest, -judged
 
 
 def _timeline(

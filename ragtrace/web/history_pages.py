@@ -63,7 +63,7 @@ class HistoryPages:
 
     def _show_report(self, request: Request, tab: str) -> Response:
         query = _given(request, (*_FILTERS, "compare"))
-        report = self._reports.get(query)
+        report = self._reports.get(query, "headline" if tab == "now" else "shown")
         if not report.calls:
             return self._pages.render("empty", tab=tab, **self._filter_values(query), oldest=report.oldest)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from concurrent.futures import wait
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ragtrace.history.reading import HistoryReader
-from ragtrace.report.analysis import build_report
+from ragtrace.report.analysis import Details, ReportBuilder
 from ragtrace.report.model import Period, Report, parse_time
 from ragtrace.system.freed_memory import return_freed_memory
 from ragtrace.system.threads import DaemonPool
@@ -35,6 +35,15 @@ class _KeptReport:
     made: float = 0.0
     took: float = 0.0
 
+    def keep(self, report: Report, began: float) -> None:
+        """Keep *report*, whose making began at the time *began* of the monotonic clock."""
+        self.report, self.made = report, monotonic()
+        self.took = self.made - began
+
+    def is_fresh(self) -> bool:
+        """Return whether the report is shown as it is."""
+        return monotonic() - self.made <= max(1.0, 10 * self.took)
+
 
 class KeptReports:
     """Reports on a history, at most a few seconds old, by the filters of the page that shows each.
@@ -52,47 +61,64 @@ class KeptReports:
         self._first: Future[None] | None = None
 
     def begin_first(self) -> None:
-        """Make the report of the first page in a thread: a request for the page waits for what is left of it."""
+        """Make the reports of the first page and of its details in a thread: a request waits for what is left of it."""
         self._first = self._pool.submit(self._make_first)
 
     def close(self) -> None:
-        """Stop the thread of the first report."""
+        """Stop the thread of the first reports."""
         self._stopped.set()
         self._pool.shutdown()
         if self._first is not None:
             wait([self._first], _STOP_SECONDS)
 
     def _make_first(self) -> None:
-        with suppress(Exception):  # a request for the page meets the same error, and shows it
-            self._get({}, self._stopped)
+        headline, shown = self._kept({}, "headline"), self._kept({}, "shown")
+        # A request for one of the pages meets the same error, and shows it.
+        with suppress(Exception), shown.making, ExitStack() as opened:
+            began = monotonic()
+            with headline.making:
+                builder = opened.enter_context(closing(self._builder({}, self._stopped)))
+                if headline.report is None:
+                    headline.keep(builder.build("headline"), began)
+            if shown.report is None:
+                shown.keep(builder.build("shown"), began)
+            del builder
+        return_freed_memory()
 
-    def get(self, query: Query) -> Report:
-        """Return the report of the calls that the filters *query* choose.
+    def get(self, query: Query, details: Details = "headline") -> Report:
+        """Return the report of the calls that the filters *query* choose, with the parts that *details* names.
 
         It is kept for ten times as long as it took to make, so that a page that refreshes itself uses about a tenth of
         a processor, however long the history is.
         """
-        return self._get(query, None)
+        kept = self._kept(query, details)
+        with kept.making:  # pages that are open at once share one report, and wait for no other
+            if kept.report is None or not kept.is_fresh():
+                began = monotonic()
+                with closing(self._builder(query, None)) as builder:
+                    report = builder.build(details)
+                del builder
+                return_freed_memory()
+                kept.keep(report, began)
+                return report
+            return kept.report
 
-    def _get(self, query: Query, stopped: threading.Event | None) -> Report:
-        key = tuple(sorted(query.items()))
+    def _kept(self, query: Query, details: Details) -> _KeptReport:
+        key = (details, *sorted(query.items()))
         with self._lock:
             kept = self._reports.setdefault(key, _KeptReport())
             while len(self._reports) > _MOST_REPORTS:
                 del self._reports[next(iter(self._reports))]
-        with kept.making:  # pages that are open at once share one report, and wait for no other
-            if kept.report is None or monotonic() - kept.made > max(1.0, 10 * kept.took):
-                began, now = monotonic(), time()
-                kept.report = build_report(
-                    self._history, self.period(query, now), chosen_name(query, "workflow"),
-                    query.get("compare") or ("none" if query.get("since") == "all" else "previous"), made_at=now,
-                    model=chosen_name(query, "model"), release=chosen_name(query, "release"),
-                    metric=query.get("metric") or None, stopped=stopped,
-                )  # fmt: skip
-                return_freed_memory()
-                kept.made = monotonic()
-                kept.took = kept.made - began
-            return kept.report
+        return kept
+
+    def _builder(self, query: Query, stopped: threading.Event | None) -> ReportBuilder:
+        now = time()
+        return ReportBuilder(
+            self._history, self.period(query, now), chosen_name(query, "workflow"),
+            query.get("compare") or ("none" if query.get("since") == "all" else "previous"), made_at=now,
+            model=chosen_name(query, "model"), release=chosen_name(query, "release"),
+            metric=query.get("metric") or None, stopped=stopped,
+        )  # fmt: skip
 
     def period(self, query: Query, now: float) -> Period:
         """Return the time of the calls that the filters *query* choose at the time *now*."""

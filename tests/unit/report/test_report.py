@@ -12,7 +12,7 @@ from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import pytest
 from markdown_it import MarkdownIt
@@ -27,7 +27,7 @@ from ragtrace.estimates import Moments, difference, estimate_mean, judged_moment
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import QueuedCall
 from ragtrace.report import html_page, wording
-from ragtrace.report.analysis import build_report
+from ragtrace.report.analysis import Details, build_report
 from ragtrace.report.console import render_terminal
 from ragtrace.report.html_page import render_html
 from ragtrace.report.markdown import render_markdown
@@ -936,3 +936,28 @@ def test_html_form_without_jinja2_says_what_to_install(
 def test_unknown_price_is_not_shown_as_zero(usd: float, unpriced: int, expected: str) -> None:
     """An unknown price is named as such instead of 0.0000 USD."""
     assert wording.format_cost(EvaluatorCost("judge", 700, 700, 1, 1, usd, unpriced, 0, 1.0, 1.0)) == expected
+
+
+# --- parts of a report -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", [None, "faithfulness"])
+def test_what_a_part_of_a_report_has_is_what_the_whole_one_has(path: Path, metric: str | None) -> None:
+    """The first page's part has no details, the pages' part the details of the main metric alone."""
+    regression(path)
+    whole, shown, headline = (
+        build_report(str(path), TODAY, made_at=NOW, metric=metric, details=details) for details in get_args(Details)
+    )
+    assert shown.headline == whole.headline
+    assert shown.headline is not None
+    assert replace(shown, measured=whole.measured) == whole
+    assert headline.headline == replace(shown.headline, by_workflow=(), by_model=(), box=None)
+    assert headline.comparison is not None
+    assert shown.comparison is not None
+    assert headline.comparison.rows == tuple(filter(None, [shown.compared(shown.headline)]))
+    assert not headline.problems
+    assert headline.grouping is None
+    assert [each.overall for each in headline.measured] == [each.overall for each in whole.measured]
+    for page in (shown, headline):
+        assert [each.unscored for each in page.measured] == [each.unscored for each in whole.measured]
+        assert (page.spent, page.notes, page.latest) == (whole.spent, whole.notes, whole.latest)

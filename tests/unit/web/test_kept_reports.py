@@ -41,8 +41,19 @@ def test_a_page_shows_the_report_that_was_begun_for_it(history: Path, reports: K
     report = reports.get({})
     assert report.calls == 60
     assert reports.get({}) is report
-    alone = build_report(str(history), report.period, made_at=report.made_at)
+    alone = build_report(str(history), report.period, made_at=report.made_at, details="headline")
     assert replace(alone) == report
+
+
+def test_the_details_are_made_behind_the_first_page(history: Path, reports: KeptReports) -> None:
+    """A request for their page waits for what is left of them."""
+    reports.begin_first()
+    headline = reports.get({})
+    shown = reports.get({}, "shown")
+    assert reports.get({}, "shown") is shown
+    assert shown.problems
+    assert not headline.problems
+    assert shown == build_report(str(history), shown.period, made_at=shown.made_at, details="shown")
 
 
 def test_pages_that_are_asked_for_at_once_share_one_report(reports: KeptReports) -> None:
