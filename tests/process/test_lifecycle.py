@@ -286,6 +286,7 @@ def test_shutdown_says_what_was_lost(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         ask("where?")
     assert judge.begun.wait(WAIT_S)
+    assert eventually(lambda: ragtrace.stats().evaluators["embedded"].scored == 3)
     began = perf_counter()
     assert not ragtrace.shutdown(0.2)
     assert perf_counter() - began < WAIT_S / 2

@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from ragtrace.telemetry.spans.hold import without_releasing_held
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.scored import EVERY
-from tests.support.watched import GOOD, HALF, WAIT_S, WaitingJudge, ask, watch
+from tests.support.watched import GOOD, HALF, WAIT_S, WaitingJudge, ask, eventually, watch
 
 ROOT = Path(__file__).parents[2]
 SCORE_ID = "ragtrace.eval.score_id"
@@ -59,7 +58,7 @@ def left_by_a_process(path: str, calls: int = 1, **settings: Any) -> Captured:
     )
     for number in range(calls):
         ask(f"question {number}?")
-    assert judge.begun.wait(WAIT_S)
+    assert eventually(lambda: judge.asked == calls)
     assert not ragtrace.shutdown(timeout=SHUTDOWN_S)
     return captured
 
@@ -241,12 +240,7 @@ def test_a_process_that_is_watched_again_scores_it_without_a_flush(path: str) ->
         screen=None, judge=judge, sampling=EVERY, limits=ragtrace.Limits(spool=path), metrics=["faithfulness"]
     )
     ask("mine")
-    done = threading.Event()
-    for _ in range(100):
-        if contents(path) == 0:
-            break
-        done.wait(0.1)
-    assert contents(path) == 0
+    assert eventually(lambda: contents(path) == 0)
     assert len(judged(captured)) == 2
 
 
@@ -367,7 +361,7 @@ ragtrace.configure(
 for number in range(int(sys.argv[1])):
     ask(f"question {number}?")
 assert judge.begun.wait(WAIT_S)
-ragtrace.shutdown(timeout=1.0)
+ragtrace.shutdown(timeout=2.0)
 sys.exit(3)
 """
 SCORE = """
@@ -479,11 +473,7 @@ def test_a_kill_in_the_middle_loses_nothing(http_receiver: HttpReceiver, environ
     go(victim)
     assert line(victim) == "stuck"  # at the third; two are scored
     http_receiver.wait_for(lambda got: len(got.logs) == 2)
-    waiting = threading.Event()
-    for _ in range(50):  # what was delivered is taken out of the file a moment later
-        if contents(path) == 4:
-            break
-        waiting.wait(0.1)
+    assert eventually(lambda: contents(path) == 4)  # what was delivered is taken out of the file a moment later
     victim.send_signal(signal.SIGKILL)
     victim.communicate(timeout=10)
     assert contents(path) == 4
@@ -501,6 +491,7 @@ def test_a_forked_child_takes_up_none_of_its_parents_claims(path: str) -> None:
     judge = WaitingJudge(name="judge")
     watch(screen=None, judge=judge, limits=ragtrace.Limits(spool=path), metrics=["faithfulness"])
     assert not ragtrace.flush(timeout=0.3)
+    assert eventually(lambda: judge.asked == 2)  # both are claimed
     runtime = current()
     assert runtime is not None
     child = os.fork()

@@ -27,7 +27,7 @@ from tests.support.monitoring import wait_until
 from tests.support.otlp import HttpReceiver
 from tests.support.posting import ScriptedSink
 from tests.support.scored import EVERY
-from tests.support.watched import GOOD, WAIT_S, WaitingJudge, ask, watch
+from tests.support.watched import GOOD, WAIT_S, WaitingJudge, ask, eventually, watch
 
 ROOT = Path(__file__).parents[2]
 SCORE_ID = "ragtrace.eval.score_id"
@@ -63,7 +63,7 @@ def keep(path: str, calls: int) -> None:
     for number in range(calls):
         ask(f"question {number}?")
     assert judge.begun.wait(WAIT_S)
-    ragtrace.shutdown(timeout=1.0)
+    ragtrace.shutdown(timeout=2.0)
     assert ragtrace.stats().dropped == {"spooled": calls}
 
 
@@ -92,6 +92,7 @@ def test_scores_that_could_not_be_delivered_are_found_again_by_the_next_process(
     judge = score(path)
     with sending.refusing():
         assert not ragtrace.flush(timeout=1.0)
+        assert eventually(lambda: len(judge.calls) == 3)
         assert not ragtrace.shutdown(timeout=0.3)
     assert len(judge.calls) == 3
     assert Spool(path).contents().calls == 3
@@ -124,6 +125,7 @@ def test_calls_stay_in_the_spool_until_the_history_has_their_scores(path: str, t
     with closing(sqlite3.connect(store, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         assert not ragtrace.flush(timeout=1.5)
+        assert eventually(lambda: ragtrace.stats().scored == 3)
         assert (ragtrace.stats().scored, Spool(path).contents().calls) == (3, 3)
         other.execute("ROLLBACK")
     assert ragtrace.flush()
@@ -140,6 +142,7 @@ def test_calls_stay_in_the_spool_until_the_score_sink_has_their_scores(path: str
         **SCORING, judge=FakeJudge(GOOD, name="judge"), limits=ragtrace.Limits(spool=path), exporter=exporter
     )
     assert not ragtrace.flush(timeout=1.5)
+    assert eventually(lambda: ragtrace.stats().scored == 3)
     assert (ragtrace.stats().scored, Spool(path).contents().calls) == (3, 3)
     sink.gate.set()
     # Longer than the ten seconds after which deliveries are confirmed again, if the confirmation before was too early.
@@ -232,7 +235,7 @@ def test_a_judge_that_answers_after_the_end_changes_nothing(path: str) -> None:
     ask("where?")
     assert judge.begun.wait(WAIT_S)
     runtime = current()
-    ragtrace.shutdown(timeout=0.3)
+    ragtrace.shutdown(timeout=2.0)
     judge.open()
     assert runtime is not None
     assert runtime.worker.wait_idle(WAIT_S)

@@ -22,7 +22,8 @@ from ragtrace.system.faults import faults
 from ragtrace.telemetry.export.outbox import Outbox
 from tests.support.alerted import Notified, notice
 from tests.support.hooks import Hook
-from tests.support.watched import WAIT_S
+from tests.support.logged import logged
+from tests.support.watched import WAIT_S, eventually
 
 SECRET = "whsec_" + base64.b64encode(b"a key of our own").decode()
 
@@ -84,9 +85,9 @@ def test_a_refusal_for_good_is_counted_and_logged_once(
         box.offer(notice())
         assert not box.flush(WAIT_S)
     assert (len(hook.posts), box.counts().failed) == (2, {"refused": 2})
-    [record] = caplog.records
-    assert f"(refused: status {status})" in record.getMessage()
-    assert "/secret" not in record.getMessage()
+    [message] = logged(caplog)
+    assert f"(refused: status {status})" in message
+    assert "/secret" not in message
 
 
 def test_a_server_that_is_away_is_waited_for_until_patience_ends(outbox: Make) -> None:
@@ -235,7 +236,8 @@ def test_a_function_that_hangs_is_left_alone(outbox: Make) -> None:
     for _ in range(5):
         box.offer(notice())
     assert not box.flush(WAIT_S)
-    assert (called, box.counts().failed) == (3, {"timeout": 3, "hangs": 2})
+    assert box.counts().failed == {"timeout": 3, "hangs": 2}
+    assert eventually(lambda: called == 3)  # its threads may begin later than they are given up
     gate.set()
 
 
@@ -249,7 +251,7 @@ def test_an_async_function_that_hangs_is_cancelled(outbox: Make) -> None:
         finally:
             ended.set()
 
-    box = outbox(FunctionNotifier(hang), send_seconds=0.05)
+    box = outbox(FunctionNotifier(hang), send_seconds=1.0)  # time for it to begin
     box.offer(notice())
     assert not box.flush(WAIT_S)
     assert ended.wait(WAIT_S)

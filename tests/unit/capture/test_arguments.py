@@ -15,6 +15,7 @@ from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments, fo
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
+from tests.support.logged import logged
 
 
 @pytest.fixture(autouse=True)
@@ -388,9 +389,7 @@ def test_a_question_that_is_not_understood_is_said(caplog: pytest.LogCaptureFixt
 
     arguments = FunctionArguments(ask, "trace")
     assert [extract(arguments, object()).query, extract(arguments, object()).query] == [None, None]
-    assert len(caplog.records) == 1
-    assert "found no query in the object of" in caplog.text
-    assert "query=" in caplog.text
+    assert len(logged(caplog, "found no query in the object of", "query=")) == 1
 
 
 def test_contexts_that_are_not_understood_are_said(caplog: pytest.LogCaptureFixture) -> None:

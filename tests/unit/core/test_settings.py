@@ -19,6 +19,7 @@ from ragtrace.core.types import Judgement
 from ragtrace.runtime import current
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.ids import readable
+from tests.support.logged import logged
 from tests.support.watched import GOOD, ask, watch
 
 
@@ -318,7 +319,7 @@ def test_an_unknown_variable_of_ours_is_warned_of(
     """A typo in a variable's name must not pass silently."""
     monkeypatch.setenv("RAGTRACE_CAPASITY", "7")
     watch()
-    assert [record.getMessage() for record in caplog.records] == [
+    assert logged(caplog) == [
         "environment variable RAGTRACE_CAPASITY means nothing to ragtrace; did you mean RAGTRACE_CAPACITY?"
     ]
 
@@ -346,7 +347,7 @@ def test_switched_off_functions_run_as_if_undecorated(
     assert captured.spans == ()
     assert ragtrace.stats().offered == 0
     assert set(threading.enumerate()) == threads
-    assert [record for record in caplog.records if record.name == "ragtrace"] == []
+    assert logged(caplog) == []
 
 
 def test_no_endpoint_means_no_export_and_no_complaint(caplog: pytest.LogCaptureFixture) -> None:
@@ -355,7 +356,7 @@ def test_no_endpoint_means_no_export_and_no_complaint(caplog: pytest.LogCaptureF
     ask("where?")
     assert ragtrace.flush()
     assert ragtrace.stats().scored == 1
-    assert caplog.records == []
+    assert logged(caplog) == []
 
 
 def test_a_metric_object_can_be_given_beside_names() -> None:

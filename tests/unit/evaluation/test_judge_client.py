@@ -450,10 +450,10 @@ def test_a_call_that_had_little_time_left_does_not_speak_against_the_judge() -> 
         async def judge(self, call: RagCall) -> Judgement:
             if len(self.calls) < 12:
                 self.calls.append(call)
-                raise later(0.3)
+                raise later(1.5)
             return await super().judge(call)
 
-    at = desk(judge=lambda time: Slowly(), timeout=0.4)
+    at = desk(judge=lambda time: Slowly(), timeout=2.0)
     assert reasons(run(at.ask(*(other(n) for n in range(12))))) == ["timeout"] * 12
     assert len(at.judge.calls) == 24
     assert at.judge_client.state == "closed"
@@ -780,7 +780,7 @@ def test_a_thread_that_hangs_is_left_to_itself_and_counted() -> None:
         release.wait(WAIT_S)
         return GOOD
 
-    judge_client = JudgeClient(Plain(give), timeout=0.5, concurrency=2)  # time for the threads to begin
+    judge_client = JudgeClient(Plain(give), timeout=2.0, concurrency=2)  # time for the threads to begin
 
     async def main() -> None:
         hung = await asyncio.gather(*(judge_client.ask(other(n)) for n in range(2)), return_exceptions=True)

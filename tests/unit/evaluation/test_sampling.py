@@ -28,6 +28,7 @@ from ragtrace.core.types import (
 from ragtrace.evaluation.sampling import JudgementCosts, QueueLoad, Sampler, is_sampled
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
+from tests.support.logged import logged
 
 RANDOM = random.Random(1)
 TRACES = [RANDOM.getrandbits(128) for _ in range(4_000)]
@@ -328,10 +329,10 @@ def test_a_cost_that_is_none_is_not_learned_from(cost: object, caplog: pytest.Lo
     """The guess stands, and after three of them it is said once, with the line to write."""
     faults.clear()
     assert probability_after(*[cost] * 2) == probability_after()
-    assert not caplog.records
+    assert logged(caplog) == []
     assert probability_after(*[cost] * 60) == probability_after()
-    [record] = caplog.records
-    assert "price=Price(" in record.getMessage()
+    [message] = logged(caplog)
+    assert "price=Price(" in message
     assert faults.counts() == {}
 
 

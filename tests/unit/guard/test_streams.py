@@ -183,7 +183,8 @@ def test_all_sentences_together_are_held_no_longer_than_the_budget(kind: str, st
     assert sum(point.sum for point in added) < 5
     judge.answer()
     assert ragtrace.flush()
-    assert judge.calls[-1].answer == "".join(PIECES)
+    # Sentences that came too late get their answers at the same time, in any order.
+    assert "".join(PIECES) in [call.answer for call in judge.calls]
     assert ragtrace.stats().evaluators["fake"].scored == 1
 
 
@@ -215,7 +216,7 @@ def test_a_budget_that_sentences_have_spent_is_told_once(caplog: pytest.LogCaptu
 
     judge = Tiring(GOOD)
     watch(judge)
-    tiring = guard("raise", stream="sentence", budget_ms=1_000)
+    tiring = guard("raise", stream="sentence", budget_ms=2_000)
     for _ in range(2):
         assert list(read("sync", tiring)) == PIECES
     judge.answer()

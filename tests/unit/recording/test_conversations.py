@@ -17,6 +17,7 @@ from ragtrace.recording.conversations import Conversations
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeClock, FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Request
+from tests.support.logged import logged
 
 ONE = RagCall("Where?", None, "In Ghent.", conversation_id="one")
 
@@ -128,7 +129,7 @@ def test_the_store_of_latest_turns_is_bounded(caplog: pytest.LogCaptureFixture) 
     assert len(store) == 2
     assert store.follow(replace(ONE, conversation_id="a")).earlier_turns is None
     assert store.follow(replace(ONE, conversation_id="d")).earlier_turns is not None
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+    assert [message.partition(":")[0] for message in logged(caplog)] == [
         "more conversations run at a time than are kept (2, with 8000000 characters in all)"
     ]
 
@@ -190,7 +191,7 @@ def test_a_reference_outside_a_call_is_reported_once(judge: FakeJudge, caplog: p
     with caplog.at_level(logging.WARNING, "ragtrace"):
         ragtrace.reference("lost")
         ragtrace.reference("lost")
-    assert [record.message.split(";")[0] for record in caplog.records] == [
+    assert [message.split(";")[0] for message in logged(caplog)] == [
         "ragtrace.reference(...) was called outside a traced call and was ignored"
     ]
     answer("Where is it?")

@@ -205,7 +205,8 @@ def test_a_result_can_be_consumed_by_another_thread(
     assert seen.log == expected.log
     assert not get_current_span().get_span_context().is_valid
     one_span(captured)
-    assert caplog.records == []
+    telling = {"asyncio", "opentelemetry.context", "ragtrace"}  # an exporter of a test before may log as well
+    assert [record.getMessage() for record in caplog.records if record.name in telling] == []
 
 
 @each(COROUTINES)

@@ -24,6 +24,7 @@ from ragtrace.span_reading.span_calls import SpanCalls
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.spans.span_listener import SpanListener
 from ragtrace.testing import FakeJudge
+from tests.support.logged import logged
 from tests.support.watched import GOOD, watch
 
 QUERY = "How tall is the Eiffel Tower?"
@@ -455,7 +456,7 @@ def test_steps_of_decorated_calls_are_not_told_as_spans_without_a_call(
     assert ragtrace.flush()
     assert ragtrace.flush()
     assert len(judge.calls) == 30
-    assert caplog.records == []
+    assert logged(caplog) == []
 
 
 def test_a_thousand_traces_at_a_time_are_a_thousand_calls(watched: Watched) -> None:
@@ -566,7 +567,7 @@ def test_spans_without_any_call_are_logged_once(watched: Watched, caplog: pytest
             span.set_attributes({KIND: "LLM", "llm.output_messages.0.message.content": ANSWER})
     assert ragtrace.flush()
     assert ragtrace.flush()
-    assert [record.getMessage()[:24] for record in caplog.records] == ["50 spans of model calls,"]
+    assert [message[:24] for message in logged(caplog)] == ["50 spans of model calls,"]
 
 
 def test_texts_are_redacted_before_a_judge_sees_them(watched: Watched) -> None:

@@ -22,6 +22,7 @@ from ragtrace.testing import FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Reply
 from ragtrace_exporters.http_spans import FailureLog, HttpSpanExporter
 from ragtrace_exporters.otlp import otlp
+from tests.support.logged import logged
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import ask, watch
 
@@ -277,7 +278,7 @@ def test_what_a_server_says_cannot_forge_a_log_line_or_drive_a_terminal(caplog: 
     assert "gone [2J ERROR root: all is lost gnihton" in shown
     assert not {"\x1b", "\u2028", "\u202e"} & set(shown)
     faults.warn_once("a server", "it said %s", "bad\r\nERROR forged \x1b[31m")
-    assert caplog.records[-1].getMessage() == "it said bad ERROR forged [31m"
+    assert logged(caplog, "it said") == ["it said bad ERROR forged [31m"]
 
 
 def test_printable_text_is_one_bounded_line_without_credentials() -> None:
@@ -307,7 +308,7 @@ def test_an_endpoint_with_a_password_is_never_shown(caplog: pytest.LogCaptureFix
     exporter = HttpSpanExporter(Endpoint("traces", f"{gone}/v1/traces", "http/protobuf", "", {}), 0.2, "none")
     assert exporter.export(_one_span()) is SpanExportResult.FAILURE
     exporter.shutdown()
-    assert caplog.records
+    assert logged(caplog, "exporting spans failed")
     assert "secret" not in caplog.text
 
 
@@ -364,7 +365,7 @@ def test_an_outage_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> 
             failures.failed("connection refused")
         failures.succeeded()
         failures.succeeded()
-    assert [record.getMessage() for record in caplog.records] == [
+    assert logged(caplog) == [
         "exporting spans failed: connection refused",
         "exporting spans failed: connection refused (60 failures since the last message)",
         "exporting spans works again after 120 failures",
@@ -379,4 +380,4 @@ def test_an_exporter_that_goes_on_failing_is_one_line(caplog: pytest.LogCaptureF
     for _ in range(5):
         assert exporter.export(_one_span()) is SpanExportResult.FAILURE
     exporter.shutdown()
-    assert len(caplog.records) == 1
+    assert len(logged(caplog)) == 1

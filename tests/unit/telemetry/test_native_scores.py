@@ -40,7 +40,7 @@ def test_every_score_of_a_call_is_posted(server: Backend) -> None:
     """Once, on the same trace."""
     ragtrace.configure(service="guide-service", exporter="phoenix")
     ask(QUESTION)
-    assert ragtrace.flush(timeout=5.0)
+    assert ragtrace.flush(timeout=20.0)
     annotations = _annotations(server)
     assert sorted(annotation["name"] for annotation in annotations) == sorted(METRICS)
     assert len({annotation["trace_id"] for annotation in annotations}) == 1
@@ -53,7 +53,7 @@ def test_content_is_posted_only_when_asked_for(server: Backend) -> None:
             service="guide-service", exporter="phoenix", telemetry=ragtrace.TelemetryOptions(evidence=evidence)
         )
         ask(QUESTION, INVENTED)
-        assert ragtrace.flush(timeout=5.0)
+        assert ragtrace.flush(timeout=20.0)
     plain, quoted = (
         annotation["result"]["explanation"]
         for annotation in _annotations(server)
@@ -83,7 +83,7 @@ def test_a_flush_says_that_a_score_was_refused(server: Backend) -> None:
     server.answer_first(*[Answer(400)] * 20)
     ragtrace.configure(service="guide-service", exporter="phoenix")
     ask(QUESTION)
-    assert not ragtrace.flush(timeout=5.0)
+    assert not ragtrace.flush(timeout=20.0)
 
 
 def test_no_carrier_goes_where_scores_are_posted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_no_carrier_goes_where_scores_are_posted(monkeypatch: pytest.MonkeyPatch
         metrics=[*METRICS],
     )
     ask(QUESTION)
-    assert ragtrace.flush(timeout=5.0)
+    assert ragtrace.flush(timeout=20.0)
     assert {score.name for score in sink.taken} == METRICS
     assert not [span for span in spans.get_finished_spans() if span.links]
 
@@ -108,7 +108,7 @@ def test_scores_are_posted_beside_the_users_own_provider(server: Backend, monkey
     provider = TracerProvider()
     ragtrace.configure(service="guide-service", telemetry=ragtrace.TelemetryOptions(tracer_provider=provider))
     ask(QUESTION)
-    assert ragtrace.flush(timeout=5.0)
+    assert ragtrace.flush(timeout=20.0)
     assert {annotation["name"] for annotation in _annotations(server)} == METRICS
     provider.shutdown()
 
@@ -123,10 +123,10 @@ def test_a_forked_child_posts_its_own(server: Backend) -> None:
         code = 1
         try:
             ask(QUESTION)
-            code = 0 if ragtrace.flush(timeout=5.0) and ragtrace.stats().sinks["phoenix"].posted == len(METRICS) else 1
+            code = 0 if ragtrace.flush(timeout=20.0) and ragtrace.stats().sinks["phoenix"].posted == len(METRICS) else 1
         finally:
             os._exit(code)
-    assert ragtrace.flush(timeout=5.0)
+    assert ragtrace.flush(timeout=20.0)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     ids = [annotation["identifier"] for annotation in _annotations(server)]

@@ -190,8 +190,8 @@ def test_a_call_goes_where_the_backend_takes_it(name: str, monkeypatch: pytest.M
             monkeypatch.setenv(variable, value)
         ragtrace.configure(service="guide-service", exporter=name)
         ask(QUESTION)
-        ragtrace.flush(timeout=2.0)
-        ragtrace.shutdown(timeout=0.5)
+        ragtrace.flush(timeout=5.0)
+        ragtrace.shutdown(timeout=2.0)
         exports = [request for request in server.requests if "/v1/" in request.path and isinstance(request.body, bytes)]
         exports = [request for request in exports if request.headers["content-type"] == "application/x-protobuf"]
     assert {request.path for request in exports} == {f"{expected.path}/v1/{signal}" for signal in expected.signals}
@@ -307,7 +307,7 @@ def test_no_secret_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
             monkeypatch.setenv(variable, value)
         ragtrace.configure(service="guide-service", exporter="langfuse")
         ask(QUESTION)
-        assert not ragtrace.flush(timeout=3.0)
+        assert not ragtrace.flush(timeout=20.0)
         assert ragtrace.stats().sinks["langfuse"].failed.keys() == {"unauthorized"}
         ragtrace.shutdown(timeout=1.0)
     assert "unauthorized" in caplog.text
@@ -329,7 +329,7 @@ def _exported(server: Backend) -> bytes:
     before = len(server.requests)
     ragtrace.configure(service="guide-service", exporter="phoenix")
     ask(QUESTION)
-    assert ragtrace.flush(timeout=5.0)
+    assert ragtrace.flush(timeout=20.0)
     ragtrace.shutdown(timeout=2.0)
     bodies: list[Any] = [r.body for r in server.requests[before:] if r.path == "/v1/traces"]
     return b"".join(bodies)
@@ -344,8 +344,8 @@ def test_the_counts_are_a_metric_too(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{receiver.endpoint}/v1/metrics")
         ragtrace.configure(service="guide-service", exporter="phoenix", metrics=["consistency"])
         ask(QUESTION)
-        assert ragtrace.flush(timeout=5.0)
-        assert ragtrace.flush(timeout=5.0)
+        assert ragtrace.flush(timeout=20.0)
+        assert ragtrace.flush(timeout=20.0)
         points = receiver.latest_metrics()["ragtrace.sink.scores"].points
         ragtrace.shutdown(timeout=2.0)
     counts = {point.attributes["ragtrace.outcome"]: point.value for point in points}
@@ -373,7 +373,7 @@ def test_each_service_is_a_project_of_phoenix(
             monkeypatch.setenv(variable, value)
         ragtrace.configure(service=service, exporter="phoenix")
         ask(QUESTION)
-        ragtrace.flush(timeout=5.0)
+        ragtrace.flush(timeout=20.0)
         receiver.wait_for(lambda got: got.spans)
         ragtrace.shutdown(timeout=0.0)
         assert {span.resource.get("openinference.project.name") for span in receiver.spans} == {project}
@@ -385,5 +385,5 @@ def test_other_backends_get_no_project_of_phoenix(receiver: Receiver, monkeypatc
         monkeypatch.setenv(variable, value)
     ragtrace.configure(service="shop", exporter="otlp")
     ask(QUESTION)
-    assert ragtrace.flush(timeout=5.0)
+    assert ragtrace.flush(timeout=20.0)
     assert {span.resource.get("openinference.project.name") for span in receiver.spans} == {None}
