@@ -25,7 +25,7 @@ from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.estimates import Adjustment, BaselineKey, Calibrations, Distribution, MetricAssignment
-from ragtrace.system.faults import faults
+from ragtrace.system.faults import FAILURES, faults
 from ragtrace.system.part import Part
 from ragtrace.telemetry.export.outbox import Outbox
 
@@ -74,7 +74,7 @@ class NotifierReceiver:
                 self._notifier.send(notice, timeout)
         except UndeliveredError as error:
             return {0: Refusal(error.reason, error.again, error.again, error.after_s, error.detail)}
-        except Exception as error:
+        except FAILURES as error:
             faults.record(f"alert notifier {self.name}", error)
             return {0: Refusal("raised", detail=type(error).__name__)}
         return {}

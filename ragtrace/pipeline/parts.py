@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ragtrace.pipeline.shutdown import ShutdownBudget
-from ragtrace.system.faults import faults, guarded
+from ragtrace.system.faults import FAILURES, faults, guarded
 from ragtrace.system.part import Part
 
 
@@ -24,7 +24,7 @@ class Parts:
         for part in self._parts:
             try:
                 part.tick()
-            except Exception as error:  # noqa: PERF203 - one failure must not take the others along
+            except FAILURES as error:  # noqa: PERF203 - one failure must not take the others along
                 faults.record("background tick", error)
 
     def flush(self, budget: ShutdownBudget) -> bool:

@@ -51,7 +51,7 @@ from opentelemetry.context import attach, set_value
 
 from ragtrace.pipeline.admission import AdmissionControl
 from ragtrace.pipeline.throttle import Throttle, run_inline
-from ragtrace.system.faults import faults
+from ragtrace.system.faults import FAILURES, faults
 from ragtrace.system.threads import DaemonPool, prepare_bounded_calls
 
 T = TypeVar("T")
@@ -361,10 +361,14 @@ class Worker(Generic[T]):
         attach(set_value("suppress_instrumentation", True))
         loop = asyncio.new_event_loop()
         loop.set_default_executor(executor)
+        serving = loop.create_task(self._serve(loop))
         try:
-            loop.run_until_complete(self._serve(loop))
-        except Exception as error:
-            faults.record("background worker", error)
+            while not serving.done():
+                # A sys.exit() in any task, such as one that a user's judge has left behind, leaves the event loop.
+                try:
+                    loop.run_until_complete(serving)
+                except FAILURES as error:
+                    faults.record("background worker", error)
         finally:
             loop.close()
 
@@ -426,7 +430,7 @@ class Worker(Generic[T]):
         def handle() -> None:
             try:
                 done.set_result(self._handle_round())
-            except Exception as error:  # the thread must go on: the next round, after a pause, tries again
+            except FAILURES as error:  # the thread must go on: the next round, after a pause, tries again
                 faults.record("background work", error)
                 done.set_result(False)
 
@@ -502,7 +506,7 @@ class Worker(Generic[T]):
     def _weight_of(self, item: T) -> int:
         try:
             return self._handler.weigh(item)
-        except Exception as error:
+        except FAILURES as error:
             faults.record("background work", error)
             return 0
 
@@ -520,7 +524,7 @@ class Worker(Generic[T]):
         _handled_entry.set(entry)
         try:
             rest = run_inline(self._handler.handle(entry.item), self.throttle, _ROUND_SECONDS)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # a sys.exit() in a user's judge included
+        except FAILURES as error:  # a sys.exit() in a user's judge included
             faults.record("background work", error)
         except asyncio.CancelledError:
             pass
@@ -572,5 +576,5 @@ class Worker(Generic[T]):
         self._ticked = now
         try:
             self._handler.tick()
-        except Exception as error:
+        except FAILURES as error:
             faults.record("background tick", error)

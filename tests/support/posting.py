@@ -50,7 +50,7 @@ class ScriptedSink:
         """For the next posts, all their scores; None: accept."""
         self.poison = ""
         """Metric for which a whole post is refused."""
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()

@@ -12,7 +12,7 @@ from ragtrace.core.ledger import HEAD_DROPPED
 from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.system.faults import faults
+from ragtrace.system.faults import FAILURES, faults
 from ragtrace.system.part import Part
 from ragtrace.telemetry.export.outbox import Outbox
 from ragtrace.telemetry.scores.score_sender import ANNOTATORS, prevailing_results
@@ -179,7 +179,7 @@ class ScorePoster(Part):
             found = {position: refused[batch[position].id] for position in current if batch[position].id in refused}
             if not all(isinstance(refusal, Refusal) for refusal in found.values()):  # a user's own sink
                 raise TypeError(f"post() of the score sink {self.name} must return a mapping of id to Refusal")
-        except Exception as error:
+        except FAILURES as error:
             faults.record(f"posting scores to {self.name}", error)
             return dict.fromkeys(range(len(batch)), Refusal("internal"))
         return found

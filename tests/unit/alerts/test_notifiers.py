@@ -223,6 +223,22 @@ def test_a_function_that_fails_is_counted_and_called_again_next_time(
     assert (box.counts().failed, box.counts().pending) == ({"raised": 2}, 0)
 
 
+def test_a_notifier_that_ends_the_program_does_not_end_its_thread(outbox: Make) -> None:
+    """What it was to deliver is counted as lost, and it gets the next notice."""
+
+    def leave(number: int) -> None:
+        if number == 1:
+            raise SystemExit(3)
+
+    notified = Notified(leave)
+    box = outbox(notified)
+    box.offer(notice())
+    assert not box.flush(WAIT_S)
+    box.offer(notice())
+    assert box.flush(WAIT_S)
+    assert (box.counts().posted, box.counts().failed) == (1, {"raised": 1})
+
+
 def test_a_function_that_hangs_is_left_alone(outbox: Make) -> None:
     """A hanging thread cannot be stopped; while three hang, the function is not called."""
     gate, called = threading.Event(), 0

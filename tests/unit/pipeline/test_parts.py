@@ -20,7 +20,7 @@ def _no_faults_before() -> None:
 class Noting(Part):
     """Part that notes what it was asked to do, and fails if it is told to."""
 
-    def __init__(self, name: str, notes: list[str], *, well: bool = True, error: Exception | None = None) -> None:
+    def __init__(self, name: str, notes: list[str], *, well: bool = True, error: BaseException | None = None) -> None:
         self._name, self._notes, self._well, self._error = name, notes, well, error
         self.timeouts: list[float] = []
 
@@ -53,6 +53,15 @@ def test_parts_are_driven_in_their_order() -> None:
     assert parts.close(ShutdownBudget(1.0)) == frozenset()
     asyncio.run(parts.aclose())
     assert notes == [f"{what} {name}" for what in ("tick", "flush", "close", "aclose") for name in ("one", "two")]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_a_function_that_ends_the_program_ends_no_periodic_work(error: BaseException) -> None:
+    """A `sys.exit()` in a function that a part calls counts as its failure, and the parts after it have their turn."""
+    notes: list[str] = []
+    Parts([Noting("one", notes, error=error), Noting("two", notes)]).tick()
+    assert notes == ["tick one", "tick two"]
+    assert faults.counts() == {"background tick": 1}
 
 
 def test_a_part_that_raises_stops_no_other_and_is_counted() -> None:

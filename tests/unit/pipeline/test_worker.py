@@ -13,7 +13,7 @@ import pytest
 
 from ragtrace.pipeline.worker import Worker
 from ragtrace.system.faults import faults
-from tests.support.watched import WAIT_S
+from tests.support.watched import WAIT_S, eventually
 
 Make = Callable[..., "Worker[int]"]
 
@@ -309,14 +309,15 @@ def test_a_failing_item_is_counted_and_the_next_is_handled(make: Make, error: Ba
     assert faults.counts() == ({} if cancelled else {"background work": 1})
 
 
-def test_a_failing_tick_is_counted_and_ticks_again(make: Make) -> None:
-    """The sweep of held spans must survive one bad exporter."""
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_a_failing_tick_is_counted_and_ticks_again(make: Make, error: BaseException) -> None:
+    """The sweep of held spans must survive one bad exporter, and a `sys.exit()` in a function of the application."""
     faults.clear()
     ticks = threading.Semaphore(0)
 
     def tick() -> None:
         ticks.release()
-        raise ValueError("x")
+        raise error
 
     async def handle(item: int) -> None: ...
 
@@ -324,6 +325,29 @@ def test_a_failing_tick_is_counted_and_ticks_again(make: Make) -> None:
     worker.offer(1)
     assert all(ticks.acquire(timeout=WAIT_S) for _ in range(3))
     assert faults.counts()["background tick"] >= 2
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_a_task_that_a_judge_leaves_behind_cannot_end_the_background(make: Make, error: BaseException) -> None:
+    """Of the exceptions in a task, asyncio lets these two out of the event loop."""
+    faults.clear()
+    tasks: list[asyncio.Task[None]] = []
+
+    async def leave() -> None:
+        raise error
+
+    async def handle(item: int) -> None:
+        if item == 0:
+            tasks.append(asyncio.create_task(leave()))
+        await asyncio.sleep(0)
+
+    worker = make(handle)
+    for number in range(3):
+        worker.offer(number)
+        assert worker.wait_idle(WAIT_S)
+    assert eventually(lambda: tasks[0].done())
+    assert isinstance(tasks[0].exception(), type(error))
+    assert faults.counts() == {"background worker": 1}
 
 
 def test_small_items_have_room_of_their_own(make: Make) -> None:

@@ -269,10 +269,11 @@ def test_the_caller_does_not_wait_for_the_backend(sink: ScriptedSink, make: Make
     assert time.monotonic() - began < 5.0  # the backend hangs until the end of the test
 
 
-def test_a_sink_that_raises_is_counted(sink: ScriptedSink, make: Make) -> None:
-    """Its failure goes no further."""
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_a_sink_that_raises_is_counted(sink: ScriptedSink, make: Make, error: BaseException) -> None:
+    """Its failure goes no further, and the thread that posts goes on."""
     poster = make()
-    sink.error = RuntimeError("a bug")
+    sink.error = error
     poster(call_of(), [evaluation_of()])
     assert not poster.outbox.flush(5.0)
     assert poster.outbox.counts() == DeliveryCounts(offered=1, failed={"internal": 1})
