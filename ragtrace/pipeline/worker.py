@@ -380,6 +380,7 @@ class Worker(Generic[T]):
         while True:
             while await self._round(loop):
                 busy_until = monotonic() + _LINGER_SECONDS
+                self._run_tick()  # also where items come as fast as they are handled
             self._run_tick()
             if self._is_ending:
                 break

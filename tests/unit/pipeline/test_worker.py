@@ -327,6 +327,23 @@ def test_a_failing_tick_is_counted_and_ticks_again(make: Make, error: BaseExcept
     assert faults.counts()["background tick"] >= 2
 
 
+def test_the_tick_comes_while_the_queue_is_never_empty(make: Make) -> None:
+    """Under a load that the worker just bears, alerts, held spans and the spool still have their turn."""
+    ticks, over = threading.Semaphore(0), threading.Event()
+
+    async def handle(item: int) -> None:
+        if not over.is_set():
+            worker.offer(item + 1)  # a queue that has an item whenever the worker looks
+
+    worker = make(handle, tick=lambda: ticks.release())
+    worker.offer(1)
+    try:
+        assert all(ticks.acquire(timeout=WAIT_S) for _ in range(3))
+    finally:
+        over.set()
+    assert worker.wait_idle(WAIT_S)
+
+
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
 def test_a_task_that_a_judge_leaves_behind_cannot_end_the_background(make: Make, error: BaseException) -> None:
     """Of the exceptions in a task, asyncio lets these two out of the event loop."""
