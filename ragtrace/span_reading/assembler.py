@@ -73,6 +73,8 @@ _MOST_TRACES: Final = 20_000
 """Most traces that are kept at a time, unless the caller sets another limit."""
 _MOST_EVICTED: Final = 20_000
 """Evicted traces whose times are kept, for calls of the same trace that end later."""
+_MOST_WITHOUT_ROOT: Final = 20_000
+"""Spans above calls that are remembered, of about 300 bytes each: at 30 requests a second, those of ten minutes."""
 _LATEST_NS: Final = 2**63
 """Later than every span, in nanoseconds since the epoch."""
 
@@ -81,6 +83,15 @@ LeftOutReason: TypeAlias = Literal[LossReason, "duplicates", "no_call"]
 _Extent: TypeAlias = Literal["settled", "what_has_ended", "all"]
 """Which calls are returned. "settled": nothing of them has come in for a moment. "what_has_ended": their root has ended
 and no span below it is open. "all": their root has ended."""
+
+
+class _PartGone(NamedTuple):
+    """What has become of the steps below a span that had not come in."""
+
+    why: Literal["late", "incomplete"]
+    """Reason to leave the span out: the steps were returned as a call, or were incomplete."""
+    start_ns: int
+    """Earliest start, in nanoseconds since the epoch, at which one of them may be a call of its own; 0: it is none."""
 
 
 class _ReadyGroup(NamedTuple):
@@ -164,12 +175,15 @@ class CallAssembler:
         """Traces without readings that have just ended, kept to recognise late spans."""
         self._evicted: OrderedDict[int, tuple[int, int]] = OrderedDict()
         """Start and end of the evicted steps of each trace: a call that was going on meanwhile would lack them."""
+        self._without: OrderedDict[tuple[int, int], _PartGone] = OrderedDict()
+        """Spans above steps that have left the buffer, by trace and span id: they may come in long after their trace
+        was forgotten, and are then no call without these steps."""
         self._spans = self._bytes = 0
         self._model_calls = ModelCalls()
         self._left_out: list[SpanContext] = []
         self.counts: Counter[str] = Counter()
         """Number of `spans` that were read, of `calls`, and of the readings that are in none (`LEFT_OUT`): `evicted`
-        for lack of room, `late` after their call was returned, `duplicates` of another instrumentation's, `incomplete`
+        for lack of room, `late` after their call was returned, as a part of it or above it, `duplicates` of another instrumentation's, `incomplete`
         because other spans of their call are missing or were lost, `unfinished` when the process ended, `no_call`."""
 
     def __len__(self) -> int:
@@ -218,6 +232,10 @@ class CallAssembler:
         if trace.is_below_handled(span_id):
             self._leave_out("late", [reading])
             return None
+        if why := self._why_too_late(reading):
+            trace.handled[span_id] = None
+            self._leave_out(why, [reading])
+            return None
         reading.step.span = NonRecordingSpan(span.context)
         trace.readings[span_id], trace.seen[span_id] = reading, self._clock()
         self._account(trace, reading, 1)
@@ -252,6 +270,30 @@ class CallAssembler:
             trace.forget_handled()
         trace.touched = self._clock()
         return trace
+
+    def _why_too_late(self, reading: SpanReading) -> Literal["late", "incomplete"] | None:
+        """Return why a workflow or a generation comes too late to be a call with the steps below it.
+
+        Return None for all others, and for a workflow that had ended before the workflow below it began.
+        """
+        gone = self._without.get((reading.span.context.trace_id, reading.span_id))
+        if gone is None or reading.step.kind not in ("trace", "generate") or gone.start_ns > reading.span.end_ns:
+            return None
+        return gone.why
+
+    def _note_without_root(self, trace: TraceSpans, group: StepGroup, why: Literal["late", "incomplete"]) -> None:
+        """Remember the spans above the steps of a group that leave the buffer without them."""
+        parts = [top for top in group.tops if not top.begins_call]
+        if not parts or not group.parent_id:
+            return
+        trace_id = parts[0].span.context.trace_id
+        start_ns = min(
+            each.span.start_ns if each.step.kind == "trace" and each.step.query is not None else 0 for each in parts
+        )
+        for span_id in (group.parent_id, *trace.ancestor_ids(group.parent_id)):
+            self._without[trace_id, span_id] = _PartGone(why, start_ns)
+        while len(self._without) > _MOST_WITHOUT_ROOT:
+            self._without.popitem(last=False)
 
     def take_left_out(self) -> list[SpanContext]:
         """Return the ended spans that belong to no RAG call, and forget them."""
@@ -393,8 +435,12 @@ class CallAssembler:
             self._leave_out("duplicates", group.readings)
             return []
         drafts = self._divide(group)
-        calls = (self._build(ready, own) for draft in drafts for own in self._prefer_own_workflows(draft))
-        return [call for call in calls if call is not None]
+        n_incomplete = self.counts["incomplete"]
+        made = [self._build(ready, own) for draft in drafts for own in self._prefer_own_workflows(draft)]
+        calls = [call for call in made if call is not None]
+        if calls or self.counts["incomplete"] > n_incomplete:
+            self._note_without_root(trace, group, "late" if calls else "incomplete")
+        return calls
 
     def _remove(self, trace: TraceSpans, group: StepGroup) -> None:
         """Remove the steps of *group* from the buffer."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WHY_LOST: Final[Mapping[LossReason, str]] = {
     "incomplete": "other spans of their calls did not fit into the queue",
     "evicted": "too many spans of unfinished calls were waiting",
-    "late": "they ended after the root of their call",
+    "late": "they ended after their call was scored",
     "unfinished": "a span of their call had not ended at shutdown",
 }
 

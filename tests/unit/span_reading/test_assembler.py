@@ -435,6 +435,60 @@ def test_each_thing_that_is_waited_for_has_an_end(waits_for: str, seconds: float
     assert len(calls) + assembler.counts["no_call"] == 1
 
 
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_root_that_is_no_longer_waited_for_is_no_second_call(is_remote: bool) -> None:
+    """Whether its end comes after ten minutes in this process, or to a gateway that had given it up."""
+    clock, root = FakeClock(), chain((0, 100))
+    assembler = CallAssembler(needs_parents=is_remote, clock=clock)
+    steps = [retriever((10, 20), root), llm((30, 90), root)]
+    if is_remote:
+        parent = SpanContext(root.context.trace_id, root.context.span_id, is_remote=True, trace_flags=TraceFlags(1))
+        steps = [replace(each, parent=parent) for each in steps]
+    else:
+        assembler.observe(_started("chain", root.context, None, genai=True))
+    for each in steps:
+        assembler.add(each)
+    clock.advance(601)
+    (call,) = assembler.take_complete()
+    assert texts(call) == WHOLE
+    clock.advance(300)  # longer than ended traces are remembered
+    assert assembler.take_complete() == []
+    assembler.add(root)
+    clock.advance(10)
+    assert assembler.take_complete() == []
+    assert (assembler.counts["late"], assembler.counts["calls"], len(assembler)) == (1, 1, 0)
+
+
+def test_a_root_whose_steps_were_incomplete_is_no_call_without_them() -> None:
+    """A gateway would score an answer whose documents it has left out."""
+    clock = FakeClock()
+    assembler = CallAssembler(needs_parents=True, clock=clock)
+    *steps, root = whole()
+    for each in steps:
+        assembler.add(each)
+    clock.advance(6)
+    assert assembler.take_complete() == []
+    assembler.add(root)
+    clock.advance(6)
+    assert assembler.take_complete() == []
+    assert (assembler.counts["incomplete"], len(assembler)) == (3, 0)
+
+
+def test_a_workflow_after_the_end_of_the_one_above_it_is_not_taken_for_its_step() -> None:
+    """A context that was left attached makes the next request a child of one whose span comes later."""
+    clock, first = FakeClock(), chain((0, 100))
+    assembler = CallAssembler(clock=clock)
+    second = chain((150, 250), first, output__value="Another.")
+    for each in (retriever((160, 170), second, "Other."), llm((180, 240), second, "Another."), second):
+        assembler.add(each)
+    clock.advance(3)
+    assert [texts(call) for call in assembler.take_complete()] == [(QUERY, ["Other."], "Another.")]
+    for each in (retriever((10, 20), first), llm((30, 90), first), first):
+        assembler.add(each)
+    clock.advance(3)
+    assert [texts(call) for call in assembler.take_complete()] == [WHOLE]
+
+
 def test_a_span_that_comes_after_its_call_was_closed_is_counted_as_late() -> None:
     """It begins no call of its own."""
     clock = FakeClock()
