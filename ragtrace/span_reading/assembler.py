@@ -131,7 +131,7 @@ class CallAssembler:
        than the steps below it, which may export nothing.
     5. More steps in all other cases: `settle_seconds` without news.
 
-    `take_complete(everything=True)` and `take_last` wait for none of 3, 4 and 5. Only `observe` sees starts, so that 1
+    `take_complete(everything=True)` waits for neither 4 nor 5, and `take_last` for none of 3, 4 and 5. Only `observe` sees starts, so that 1
     to 3 concern the process that makes the spans. In the gateway and in a file, spans come in by `add` when they have
     ended: a root that never ends is not known at all. The gateway waits for it by 4; a file does not wait for parents,
     and the steps form calls without it.
@@ -422,10 +422,9 @@ class CallAssembler:
             return False
         if group.n_unended_below and quiet < 30.0:
             return True
-        if extent == "what_has_ended":
-            return False
-        lacks_part = group.parent_id in trace.unended and not group.has_answer
-        return quiet < (self._parent_seconds if lacks_part else self._settle)
+        if group.parent_id in trace.unended and not group.has_answer:
+            return quiet < self._parent_seconds
+        return extent == "settled" and quiet < self._settle
 
     def _assemble(self, trace: TraceSpans, ready: _ReadyGroup) -> list[AssembledCall]:
         """Remove the steps of a group from the buffer, and return the RAG calls that they form."""

@@ -435,6 +435,20 @@ def test_each_thing_that_is_waited_for_has_an_end(waits_for: str, seconds: float
     assert len(calls) + assembler.counts["no_call"] == 1
 
 
+def test_a_flush_does_not_divide_a_request_that_goes_on() -> None:
+    """Another request's flush finds the documents under the open span of a web server, and no answer yet."""
+    server = span_context(1, 10**9)
+    assembler = CallAssembler(clock=FakeClock())
+    assembler.observe(_started("POST /ask", server, None, genai=False))
+    below = [replace(each, parent=server) for each in (retriever((10, 20)), llm((30, 90)))]
+    assembler.add(below[0])
+    assert assembler.take_complete(everything=True) == []
+    assembler.add(below[1])
+    (call,) = assembler.take_complete(everything=True)
+    assert texts(call) == WHOLE
+    assert assembler.counts["no_call"] == 0
+
+
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_a_root_that_is_no_longer_waited_for_is_no_second_call(is_remote: bool) -> None:
     """Whether its end comes after ten minutes in this process, or to a gateway that had given it up."""
