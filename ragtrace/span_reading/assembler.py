@@ -6,7 +6,8 @@ part of the assembly changes a reading, but that it gets its span. It goes throu
 1. `step_groups.py`: the steps of a trace become groups, one for each span that has steps right below it. The steps of a
    group wait for one another.
 2. `call_division.py`: a complete group is divided into calls by `DIVISION`, below.
-3. `model_calls.py`: a call that another instrumentation shows, too, is left out.
+3. `model_calls.py`: a call that another instrumentation shows, too, is left out. If that one shows more and is not
+   complete yet, the call waits for it.
 4. `call_passes.py`: each call goes through `PASSES`, below, and is then built (`CallDraft.build`).
 
 Every pass says in its docstring which instrumentations need it, in which recording of `tests/files/recorded` it can be
@@ -18,7 +19,7 @@ docstring says that the two could change places.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
@@ -131,10 +132,12 @@ class CallAssembler:
        than the steps below it, which may export nothing.
     5. More steps in all other cases: `settle_seconds` without news.
 
-    `take_complete(everything=True)` waits for neither 4 nor 5, and `take_last` for none of 3, 4 and 5. Only `observe` sees starts, so that 1
-    to 3 concern the process that makes the spans. In the gateway and in a file, spans come in by `add` when they have
-    ended: a root that never ends is not known at all. The gateway waits for it by 4; a file does not wait for parents,
-    and the steps form calls without it.
+    `take_complete(everything=True)` waits for neither 4 nor 5, and `take_last` for none of 3, 4 and 5. Only `observe`
+    sees starts, so that 1 to 3 concern the process that makes the spans. In the gateway and in a file, spans come in by
+    `add` when they have ended: a root that never ends is not known at all. The gateway waits for it by 4; a file does
+    not wait for parents, and the steps form calls without it.
+
+    A span above steps that have left the buffer is no call without them, should it come in after all.
 
     Args:
         settle_seconds: seconds without news after which a call whose root has ended is returned.
@@ -183,8 +186,9 @@ class CallAssembler:
         self._left_out: list[SpanContext] = []
         self.counts: Counter[str] = Counter()
         """Number of `spans` that were read, of `calls`, and of the readings that are in none (`LEFT_OUT`): `evicted`
-        for lack of room, `late` after their call was returned, as a part of it or above it, `duplicates` of another instrumentation's, `incomplete`
-        because other spans of their call are missing or were lost, `unfinished` when the process ended, `no_call`."""
+        for lack of room, `late` after their call was returned, as a part of it or above it, `duplicates` of another
+        instrumentation's, `incomplete` because other spans of their call are missing or were lost, `unfinished` when
+        the process ended, `no_call`."""
 
     def __len__(self) -> int:
         return self._spans
@@ -365,18 +369,25 @@ class CallAssembler:
     def _take(self, extent: _Extent) -> list[AssembledCall]:
         now = self._clock()
         calls: list[AssembledCall] = []
+        yielding: list[tuple[TraceSpans, _ReadyGroup]] = []
         for trace_id, trace in list(self._traces.items()):
             if extent == "settled" and now < trace.due:
                 continue
             for span_id in [key for key, (_, since) in trace.unended.items() if now - since > self._open_seconds]:
                 del trace.unended[span_id]
             for ready in self._ready_groups(trace, now, extent, self._evicted.get(trace_id)):
-                calls += self._assemble(trace, ready)
+                if self._has_fuller_recording(ready.group):
+                    yielding.append((trace, ready))
+                else:
+                    calls += self._assemble(trace, ready)
             # The next check of a trace is the later, the more readings it has, as it takes longer.
             trace.due = now + max(0.2, len(trace.readings) * 0.000_2)
             is_over = extent != "settled" or (not trace.unended and now - trace.touched > self._settle)
             if is_over and not trace.readings and not trace.lost:
                 self._ended[trace_id] = self._traces.pop(trace_id)
+        for trace, ready in yielding:  # now that the fuller recordings that are ready have become calls, or none
+            if extent == "all" or not self._has_fuller_recording(ready.group):
+                calls += self._assemble(trace, ready)
         self._forget(now)
         self.counts["calls"] += len(calls)
         return calls
@@ -487,21 +498,37 @@ class CallAssembler:
     # --- the same model call, seen by two instrumentations ------------------------------------------------------------
 
     def _is_duplicate(self, readings: list[SpanReading]) -> bool:
-        """Return whether another RAG call with the same model call takes precedence.
-
-        A call takes precedence if it was returned before, or has more detail.
+        """Return whether a RAG call with the same model call was returned before.
 
         Args:
             readings: the steps of the call, as read from its spans.
         """
-        detail = _detail_counts(readings)
-        own = {reading.span_id for reading in readings}
-        return any(
-            other.is_in_call or _detail_counts(self._steps_around(other.span)) > detail
-            for model_call in self._model_calls.of(readings)
-            for other in self._model_calls.same_as(model_call)
-            if other.span.span_id not in own
-        )
+        return any(other.is_in_call for other in self._recorded_otherwise(readings, readings))
+
+    def _has_fuller_recording(self, group: StepGroup) -> bool:
+        """Return whether the buffer has a call of *group* in more detail, which becomes the call if it becomes any.
+
+        The steps of *group* stay in the buffer until that is known.
+        """
+        if all(other.is_in_call for other in self._recorded_otherwise(group.readings, group.readings)):
+            return False
+        drafts = (own for draft in divide(group) for own in keep_own_workflows(draft))
+        for readings in (list(draft.readings.values()) for draft in drafts):
+            others = list(self._recorded_otherwise(readings, group.readings))
+            detail = _detail_counts(readings)
+            if not any(other.is_in_call for other in others) and any(
+                _detail_counts(self._steps_around(other.span)) > detail for other in others
+            ):
+                return True
+        return False
+
+    def _recorded_otherwise(
+        self, readings: list[SpanReading], apart_from: Collection[SpanReading]
+    ) -> Iterator[ModelCall]:
+        """Yield the records of the model calls among *readings* in spans other than those of *apart_from*."""
+        own = {reading.span_id for reading in apart_from}
+        for model_call in self._model_calls.of(readings):
+            yield from (other for other in self._model_calls.same_as(model_call) if other.span.span_id not in own)
 
     def _is_known_failure(self, call: AssembledCall) -> bool:
         """Return whether *call* failed without an answer and was returned before, from another instrumentation's spans.

@@ -319,6 +319,49 @@ def test_two_instrumentations_of_the_whole_application_give_one_call() -> None:
     assert texts(call) == WHOLE
 
 
+def twice(assembler: CallAssembler, clock: FakeClock) -> FinishedSpan:
+    """Add a call that another instrumentation shows in more detail, whose root has begun; return that root."""
+    root, other = chain((0, 100)), "opentelemetry.instrumentation.langchain"
+    assembler.observe(_started("chain", root.context, None, genai=True))
+    lesser = chain((1, 99), trace=2, scope=other)
+    for each in (retriever((10, 20), root), llm((30, 90), root), llm((31, 89), lesser, scope=other), lesser):
+        assembler.add(each)
+    clock.advance(3)
+    return root
+
+
+def test_a_call_waits_for_the_recording_of_it_that_shows_more() -> None:
+    """That one is the call, once its root has ended."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    root = twice(assembler, clock)
+    assert assembler.take_complete() == assembler.take_complete(everything=True) == []
+    assembler.add(root)
+    clock.advance(3)
+    (call,) = assembler.take_complete()
+    assert texts(call) == WHOLE
+    clock.advance(3)
+    assert assembler.take_complete() == []
+    assert (assembler.counts["duplicates"], len(assembler)) == (2, 0)
+
+
+@pytest.mark.parametrize("how", ["lost", "unfinished"])
+def test_a_call_is_not_lost_with_the_recording_of_it_that_shows_more(how: str) -> None:
+    """If that one becomes no call, the one that has waited for it is scored."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    root = twice(assembler, clock)
+    assert assembler.take_complete() == []
+    if how == "lost":
+        assembler.lose(_lost(root))
+        clock.advance(3)
+        (call,) = assembler.take_complete()
+    else:
+        (call,) = assembler.take_last()
+    assert texts(call) == (QUERY, None, ANSWER)
+    assert assembler.counts["duplicates"] == 0
+
+
 def failed(spans: Sequence[FinishedSpan]) -> list[FinishedSpan]:
     """The same spans of operations that raised a LookupError."""
     return [replace(each, error_type="LookupError") for each in spans]
