@@ -443,10 +443,11 @@ class CallProcessor:
     def _send_spooled(self, scoring: _Scoring) -> None:
         """Send the scores of a RAG call from the spool file, and let the call leave the file.
 
-        A call that has not been scored by all stays in the file, and another process scores it again.
+        A call that has not been scored by all stays in the file, and another process scores it again. One that is too
+        large for the queue of a fleet leaves the file as well, as no process could hand it over.
         """
         work = scoring.work
-        if work.pending_evaluators or work.dropped:
+        if work.pending_evaluators or work.dropped not in ("", "too_large"):
             return
         if scoring.evaluations:
             self._score_sender.send(work.step, scoring.call, scoring.evaluations, None)

@@ -22,7 +22,7 @@ _LOGGED_CHARS: Final = 1_000
 _MESSAGE_CHARS: Final = 300
 _FRAMES: Final = 30
 FAILURES: Final = (Exception, SystemExit, KeyboardInterrupt)
-"""Exceptions that are failures on a thread of ragtrace's own: there the last two come from functions of the application,
+"""Exceptions that are failures on a thread of ragtrace: there the last two come from functions of the application,
 and would end the thread."""
 LEFT_OUT: Final = "(its message is left out, as capture_content is NO_CONTENT)"
 """Replacement for the message of an exception, which may hold content of a call, where no content may be logged."""

@@ -24,11 +24,13 @@ import ragtrace
 from ragtrace.capture.redact import FAILED as NOT_REDACTED
 from ragtrace.core import semconv
 from ragtrace.core.labels import Claim
+from ragtrace.core.ledger import FLEET
 from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace.core.step import Step
 from ragtrace.core.types import Evaluation, Judgement, RagCall
 from ragtrace.core.unscored_call import UnscoredCall
 from ragtrace.core.unscored_reasons import REASONS_OF_CALLS
+from ragtrace.fleet.call_message import MOST_BYTES
 from ragtrace.history.spool import Spool
 from ragtrace.pipeline.shutdown import ShutdownBudget
 from ragtrace.pipeline.work_items import CallItem, Job, StepItem
@@ -684,6 +686,22 @@ def test_a_spooled_call_whose_scoring_is_cancelled_stays_in_the_file(tmp_path: P
     judge.open()
     assert ragtrace.stats().evaluators["judge"].dropped == {"spooled": 1}
     assert (ragtrace.stats().pending, len(captured.spans), Spool(str(path)).contents().calls) == (0, 0, 1)
+
+
+def test_a_spooled_call_that_no_message_can_hold_leaves_the_file(tmp_path: Path) -> None:
+    """It was stored while the broker of a fleet was away, which would refuse it at every try."""
+    path = tmp_path / "spool.db"
+    assert Spool(str(path)).add([_unscored(FLEET, answer="x" * MOST_BYTES)]) == [True]
+    ragtrace.configure(
+        exporter=Captured().signals,
+        screen=None,
+        sampling=EVERY,
+        fleet="redis://127.0.0.1:1/0",  # no message gets so far as to the broker, which is away
+        limits=ragtrace.Limits(spool=path),
+    )
+    assert ragtrace.flush(WAIT_S)
+    assert _ends() == _once({FLEET: ("dropped", "too_large")})
+    assert Spool(str(path)).contents().calls == 0
 
 
 # --- receivers that fail ---------------------------------------------------------------------------------------------
