@@ -31,9 +31,11 @@ from ragtrace.report.guard_summary import guard_summaries
 from ragtrace.report.model import (
     MOST_POINTS,
     BreakdownRow,
+    Comparison,
     EvaluatorCost,
     LikelyStatement,
     MetricReport,
+    Onset,
     Period,
     Report,
     RetrievedChunk,
@@ -43,6 +45,7 @@ from ragtrace.report.model import (
     divide_period,
     previous_period,
 )
+from ragtrace.report.onset import find_onset
 from ragtrace.report.series import ScoreSeries, score_series
 from ragtrace.report.user_feedback import feedback_summaries
 from ragtrace.report.wording import merge_ranges
@@ -170,6 +173,8 @@ class ReportBuilder:
         self._columns = columns.without_evaluations()
         self._compared: dict[tuple[str, str], ComparedSeries] = {}
         self._items: dict[tuple[tuple[str, str], Details], MetricReport] = {}
+        self._onset: tuple[Onset | None, ...] = ()
+        """Onset of the main metric's change, once it was looked for."""
 
     def _choose_headline(self, metric: str | None) -> None:
         """Find the metrics of the report, in their order, and that which it begins with."""
@@ -221,6 +226,7 @@ class ReportBuilder:
             measured=tuple(measured),
             comparison=comparison,
             recent=None if main is None else recent_change(columns, main, period),
+            onset=None if main is None else self._find_onset(main, comparison),
             latest=None if main is None else latest_estimate(columns, main, period),
             problems=self._worst_answers() if is_whole else (),
             spent=self._spent,
@@ -237,6 +243,12 @@ class ReportBuilder:
             model=model,
             release=release,
         )
+
+    def _find_onset(self, main: ScoreSeries, comparison: Comparison | None) -> Onset | None:
+        """Return since when the main metric is better or worse, which all reports of the builder share."""
+        if not self._onset:
+            self._onset = (find_onset(self._columns, main, comparison),)
+        return self._onset[0]
 
     def _compare(self, key: tuple[str, str]) -> ComparedSeries:
         """Return a metric's estimates for both groups that are compared."""

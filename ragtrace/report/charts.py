@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from ragtrace.estimates import Estimate
-from ragtrace.report.model import MetricReport, Period, Rollout, ScoreSpread, TimelinePoint
+from ragtrace.report.model import MetricReport, Onset, Period, Rollout, ScoreSpread, TimelinePoint
 
 WIDTH: Final = 1000
 HEIGHT: Final = 200
@@ -49,6 +49,8 @@ class TimelineChart:
     paths: tuple[tuple[str, str], ...]
     """CSS class and SVG path of each shape, the bottom layer first."""
     rollouts: tuple[Rollout, ...]
+    onset: Onset | None
+    """Onset of a change that lies within the times of the chart."""
     ticks: tuple[tuple[str, float], ...]
     """Label and position in per cent of each round time on the time axis."""
     known: int
@@ -56,11 +58,15 @@ class TimelineChart:
     last: Estimate
 
 
-def timeline_chart(item: MetricReport, before: Estimate | None, rollouts: Sequence[Rollout]) -> TimelineChart | None:
+def timeline_chart(
+    item: MetricReport, before: Estimate | None, rollouts: Sequence[Rollout], onset: Onset | None = None
+) -> TimelineChart | None:
     """Build the chart of a metric's estimate over time, or return None if fewer than two points have an estimate.
 
     Args:
         before: the level that the estimate is compared with.
+        rollouts: new releases.
+        onset: time since when the metric is better or worse.
     """
     known = [point for point in item.timeline if point.estimate.value is not None]
     if len(known) < _FEWEST_POINTS:
@@ -68,14 +74,16 @@ def timeline_chart(item: MetricReport, before: Estimate | None, rollouts: Sequen
     values = _round_scale([*_levels_to_show(known), *_interval_ends(before)])
     times = Axis(item.timeline[0].period.start, item.timeline[-1].period.end)
     shown = tuple(each for each in rollouts if times.low <= each.at < times.high)
+    onset = onset if onset is not None and times.low <= onset.at < times.high else None
     paths = [
+        *_onset_paths(onset, times),
         *_before_paths(before, values),
         ("grid", "".join(f"M0 {values.y(line)}H{WIDTH}" for line in values.lines)),
         *_estimate_paths(item.timeline, times, values),
         ("rollout", "".join(f"M{10 * times.position(each.at)} 0V{HEIGHT}" for each in shown)),
     ]
     return TimelineChart(
-        values, times, item.timeline, tuple((kind, path) for kind, path in paths if path), shown,
+        values, times, item.timeline, tuple((kind, path) for kind, path in paths if path), shown, onset,
         tuple(_ticks(Period(times.low, times.high), times)), len(known), known[-1].estimate,
     )  # fmt: skip
 
@@ -123,6 +131,16 @@ def _round_scale(levels: Sequence[float]) -> Axis:
     first, last = int((low + _ROUNDING) // step), -int(-(high - _ROUNDING) // step)
     last = max(last, first + 1)
     return Axis(first * step, last * step, tuple(round(number * step, 6) for number in range(first, last + 1)))
+
+
+def _onset_paths(onset: Onset | None, times: Axis) -> list[tuple[str, str]]:
+    """Return the SVG paths of the onset of a change: an upright line, and a band for its 95 % confidence set."""
+    if onset is None:
+        return []
+    earliest, latest = 10 * times.position(onset.earliest), 10 * times.position(onset.latest)
+    band = f"M{earliest} 0H{latest}V{HEIGHT}H{earliest}Z"
+    line = f"M{10 * times.position(onset.at)} 0V{HEIGHT}"
+    return [(f"onset-band {onset.direction}", band), (f"onset {onset.direction}", line)]
 
 
 def _before_paths(before: Estimate | None, values: Axis) -> list[tuple[str, str]]:

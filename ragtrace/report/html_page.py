@@ -74,7 +74,7 @@ def report_values(report: Report) -> dict[str, Any]:
         "row": row,
         "verdict": wording.verdict(report),
         "figures": _key_figures(report),
-        "chart": item and charts.timeline_chart(item, row.before if row else None, report.rollouts),
+        "chart": item and charts.timeline_chart(item, row.before if row else None, report.rollouts, report.onset),
         "legend": _legend(report),
         "breakdowns": breakdowns,
         "breakdown_scale": charts.common_scale(estimates),
@@ -142,6 +142,8 @@ def _legend(report: Report) -> str:
     if row is not None and row.before.value is not None and report.comparison is not None:
         text += f" Broken line in a grey band: {report.comparison.before}, {wording.format_estimate(row.before)}"
         text += f" ({wording.comparison_basis(report, item)})."
+    if report.onset is not None:
+        text += f" Upright line in a band: since when it is {report.onset.direction}, with 95% confidence."
     if report.rollouts:
         text += " Dotted upright lines: the first call of a release."
     if counts := [point.judged for point in item.timeline]:

@@ -46,6 +46,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"# {escaped(verdict.title)}\n"
     sentences = [
         verdict.detail,
+        *verdict.since,
         wording.latest_sentence(report),
         wording.without_context_sentence(report),
         wording.item_meaning(item) if item is not None else "",

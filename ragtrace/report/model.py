@@ -209,6 +209,42 @@ class RecentChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedGroup:
+    """Group of calls that most of a change comes from, with the time since when the metric is another one there."""
+
+    names: tuple[tuple[str, str], ...]
+    """Kind (workflow, model, release) and name of each property that the group's calls share."""
+    share: float
+    """Share of the change that comes from the group; above 1 where the other calls changed the other way."""
+    at: float
+    """Time of the first call after the change within the group, or of the group's first call where it is new."""
+    earliest: float
+    """Time from which on the change within the group lies, with 95 % confidence."""
+    latest: float
+    before: Estimate | None
+    """Estimate of the group before the change; None: the group has no calls before it, or hardly any."""
+    after: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Onset:
+    """Time since when the headline metric is better or worse, whichever periods the report compares."""
+
+    at: float
+    """Time of the first call after the change, as it is most likely."""
+    earliest: float
+    """Time from which on the change lies, with 95 % confidence."""
+    latest: float
+    """Time until which it lies."""
+    direction: Direction
+    before: Estimate
+    """Estimate of all calls before `at` that the report has read, those of the period compared with included."""
+    after: Estimate
+    group: ChangedGroup | None
+    """Group of calls that most of the change comes from; None: it comes from no single one."""
+
+
+@dataclass(frozen=True, slots=True)
 class RetrievedChunk:
     """One chunk that the application retrieved for a call."""
 
@@ -401,6 +437,8 @@ class Report:
     comparison: Comparison | None
     recent: RecentChange | None
     """Change of the headline metric in the newest quarter of the period; None if there is none to give."""
+    onset: Onset | None
+    """Since when the headline metric is better or worse; None: no change is certain."""
     latest: TimelinePoint | None
     """Headline metric in the last hour, or in the last sixth of a period shorter than six hours."""
     problems: tuple[WorstAnswer, ...]

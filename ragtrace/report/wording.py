@@ -17,12 +17,14 @@ from ragtrace.estimates.label_demand import FEWEST_LABELS, WIDEST_INTERVAL
 from ragtrace.report.model import (
     BreakdownRow,
     Change,
+    ChangedGroup,
     CorrectedRate,
     EvaluatorCost,
     Grouping,
     GroupRate,
     MetricComparison,
     MetricReport,
+    Onset,
     Report,
     WorstAnswer,
 )
@@ -145,10 +147,17 @@ class Verdict:
     title: str
     detail: str
     tone: Tone
+    since: tuple[str, ...] = ()
+    """Sentences on since when the metric is better or worse, and in which group of calls; none: that is not known."""
 
 
 def verdict(report: Report) -> Verdict:
-    """Return the report's summary: whether its main metric went up or down, by how much, and how certain that is."""
+    """Return the report's summary: whether its main metric went up or down, by how much, how certain that is, and
+    since when."""
+    return replace(_verdict(report), since=() if report.onset is None else onset_sentences(report.onset))
+
+
+def _verdict(report: Report) -> Verdict:
     item = report.headline
     if item is not None and item.overall is not None and item.overall.reason == UNCALIBRATED:
         return _uncalibrated_verdict(report, item)
@@ -187,9 +196,17 @@ def _uncalibrated_verdict(report: Report, item: MetricReport) -> Verdict:
 
 def _judge_verdict(report: Report, item: MetricReport) -> Verdict:
     """Return the summary of a report's main metric as its evaluator gave the scores, without human labels."""
-    compared = _comparison_verdict(report, item)
-    if report.recent is None or compared.tone != "quiet" or report.recent.change.direction == "unclear":
+    compared, onset = _comparison_verdict(report, item), report.onset
+    if compared.tone != "quiet":
         return compared
+    if report.recent is None or report.recent.change.direction == "unclear":
+        if onset is None or onset.direction != "worse":
+            return compared
+        row = report.compared(item)
+        if row is None or row.change is None:
+            return replace(compared, tone="bad")
+        title = f"{metric_title(item.metric)} went {'down' if item.higher_is_better else 'up'} within this time"
+        return Verdict(title, f"over all of it no clear change: {compared.detail}", "bad")
     recent = report.recent
     last = f"the last {format_length(report.period.end - recent.since)}"
     last += "" if _describes_present(report) else " of this time"
@@ -224,6 +241,31 @@ def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
         return Verdict(f"No clear change in {name.lower()}", f"{detail}: it may be chance", "quiet")
     size = format_points(row.change.value).lstrip("+\u2212")
     return Verdict(f"{name} went {_direction_of_change(row.change)} by {size}", detail, _tone_of_change(row.change))
+
+
+def onset_sentences(onset: Onset) -> tuple[str, str]:
+    """Return since when a metric is better or worse, and which group of calls brings most of the change."""
+    since = f"{onset.direction.capitalize()} since {_onset_times(onset)}: {_moved(onset.before, onset.after)}"
+    group = onset.group
+    if group is None:
+        return since, "No single workflow, model or release brings most of the change"
+    share = f"Most of the change ({100 * group.share:.0f}%)" if group.share < 1.0 else "All of the change"
+    where = " with ".join(f"{kind} {display_name(name)}" for kind, name in group.names)
+    if group.before is None:
+        there = f"whose first call was at {format_time(group.at)}: {format_share(group.after.value)} there"
+    else:
+        there = f"{onset.direction} there since {_onset_times(group)}: {_moved(group.before, group.after)}"
+    return since, f"{share} comes from {where}, {there}"
+
+
+def _onset_times(onset: Onset | ChangedGroup) -> str:
+    """Return the time of an onset with the two times between which it lies with 95 % confidence."""
+    first, last = format_period(onset.earliest, onset.latest).split(" to ")
+    return f"{format_time(onset.at)} (with 95% confidence between {first} and {last})"
+
+
+def _moved(before: Estimate, after: Estimate) -> str:
+    return f"{format_share(before.value)} before, {format_share(after.value)} since"
 
 
 def _tone_of_change(change: Change) -> Tone:

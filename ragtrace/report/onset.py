@@ -1,0 +1,294 @@
+"""Onset of a change of the report's main metric: since when its rate is another one, and in which group of calls.
+
+The scores are looked at in order of time, so the periods that the report compares do not matter here. `change_point`
+has the estimate and its confidence set.
+
+**Group.** A group is the calls of a workflow, a model, a release, or a workflow with one model. The change is
+explained by the group whose own change has the most evidence, if that is as much as for all calls together (a change
+within a group is diluted by the calls outside it), and if the group brings more than half of the difference: its share
+of the calls times the distance of its mean from the mean before, after the change less before it. A group without
+calls before the change, such as a new release, is compared with all calls before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from ragtrace.estimates.change_point import FEWEST, ChangePoint, OrderedSums, evidence_of_difference, find_change
+from ragtrace.report.comparison import change_between
+from ragtrace.report.model import ChangedGroup, Comparison, Direction, Onset
+
+if TYPE_CHECKING:
+    from ragtrace.history.reading import CallColumns
+    from ragtrace.history.segments import Ints
+    from ragtrace.report.series import Mask, ScoreSeries
+
+_LEVEL: Final = 0.01
+"""Level of the test for a change that no comparison of the report shows; the test is a further one beside these."""
+_MOST_BLOCKS: Final = 2_000
+"""Most blocks of scores whose ends are tried as the onset: for more scores, the time is no better known to a reader."""
+_BLOCKS_AT_ONCE: Final = 200
+"""Blocks that are summed up at once, so that little memory is needed for the products of a million scores."""
+_MOST_GROUPS: Final = 20
+"""Most names of a kind that are looked at: those with most scores, as smaller groups bring no half of a difference."""
+_MOST_OF_CALLS: Final = 0.9
+"""Share of the calls, before and after, above which a group is as good as all calls, and explains nothing."""
+_MOST_OF_CHANGE: Final = 0.5
+"""Share of the difference above which a group has most of it."""
+_NEEDED_FOR_BOTH: Final = 2.0
+"""Evidence that a workflow with one model must have beyond that of either alone, as it has one name more."""
+_NOISE: Final = 1.0
+"""Evidence by which a group may stay below all calls, as the calls outside it scatter, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Group of calls by properties that they share."""
+
+    names: tuple[tuple[str, str], ...]
+    """Kind and name of each property."""
+    sums: OrderedSums
+    """Sums of the group's scores over the blocks of all scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """Group that may explain a change."""
+
+    group: _Group
+    share: float
+    """Share of the difference that comes from the group."""
+    evidence: float
+    change: ChangePoint | None
+    """Change within the group; None: it has no calls before the change."""
+
+
+class _Scores:
+    """Judged scores in order of time, in blocks that are the same for all groups of calls."""
+
+    def __init__(self, columns: CallColumns, series: ScoreSeries) -> None:
+        counted = series.weights > 0.0
+        # A selection copies, and of a million scores each array has megabytes.
+        rows: Ints | slice = slice(None) if counted.all() else np.flatnonzero(counted)
+        at = columns.at[series.scored_call[rows]]
+        if (at[1:] < at[:-1]).any():  # calls are stored about in the order of their ends
+            order = np.argsort(at, kind="stable")
+            rows, at = np.flatnonzero(counted)[order], at[order]
+        self.call, self._at = series.scored_call[rows], at
+        self._weights, self._scores = series.weights[rows], series.scores[rows]
+        self._blocks = min(_MOST_BLOCKS, len(at))
+        self._edges = np.linspace(0, len(at), self._blocks + 1).astype(np.int64)
+
+    def sums(self, group: Ints | None = None, count: int = 1) -> list[OrderedSums]:
+        """Return the sums over each block of the scores of each of *count* groups.
+
+        Args:
+            group: index of each score's group; -1: it is in none; None: all scores are in one group.
+        """
+        terms = np.zeros((len(OrderedSums._fields), self._blocks, count))
+        for first in range(0, self._blocks, _BLOCKS_AT_ONCE):
+            edges = self._edges[first : first + _BLOCKS_AT_ONCE + 1]
+            here, blocks = slice(int(edges[0]), int(edges[-1])), len(edges) - 1
+            place = np.repeat(np.arange(0, blocks * (count + 1), count + 1, dtype=np.intp), np.diff(edges))
+            # The scores of no group are summed up before the first group.
+            place += 1 if group is None else group[here] + 1
+            w, y = self._weights[here], np.clip(self._scores[here], 0.0, 1.0)
+            for term, values in zip(terms, OrderedSums.of(w, y), strict=True):
+                sums = np.bincount(place, weights=values, minlength=blocks * (count + 1))
+                term[first : first + blocks] = sums.reshape(blocks, count + 1)[:, 1:]
+        return [OrderedSums(*terms[:, :, number]) for number in range(count)]
+
+    def times(self, change: ChangePoint) -> tuple[float, float, float]:
+        """Return the time of a change and the two times between which it lies with 95 % confidence.
+
+        A change within a block is seen at one of its ends, so the blocks on both sides count as uncertain.
+        """
+        first, earliest, latest = (
+            self._edges[change.first], self._edges[change.earliest - 1], self._edges[change.latest + 1] - 1
+        )  # fmt: skip
+        return float(self._at[first]), float(self._at[earliest]), float(self._at[latest])
+
+
+def find_onset(columns: CallColumns, series: ScoreSeries, comparison: Comparison | None) -> Onset | None:
+    """Find since when a metric is better or worse, among all calls that were read, those compared with included.
+
+    Args:
+        columns: the calls.
+        series: scores of the metric.
+        comparison: comparison of the report: a clear change of the metric in it is enough to look for its onset.
+
+    Returns:
+        The onset; None if there is no change that is certain.
+    """
+    if series.is_raw:
+        return None
+    scores = _Scores(columns, series)
+    (whole,) = scores.sums()
+    found = find_change(whole)
+    if found is None or not (found.p_value <= _LEVEL or _is_clear(found, series, comparison)):
+        return None
+    at, earliest, latest = scores.times(found)
+    before, after = series.split(columns.at < at, columns.at >= at)
+    change = change_between(before, after, higher_is_better=series.higher_is_better)
+    if change is None or (change.value > 0.0) is not (found.after > found.before):
+        return None
+    direction: Direction = "better" if (change.value > 0.0) is series.higher_is_better else "worse"
+    return Onset(at, earliest, latest, direction, before, after, _changed_group(columns, series, scores, whole, found))
+
+
+def _is_clear(found: ChangePoint, series: ScoreSeries, comparison: Comparison | None) -> bool:
+    """Return whether the periods compared differ clearly, and in the direction of the change that was found."""
+    if comparison is None or comparison.kind != "periods":
+        return False
+    key = series.metric, series.evaluator
+    row = next((row for row in comparison.rows if (row.metric, row.evaluator) == key), None)
+    if row is None or row.change is None or row.change.direction == "unclear":
+        return False
+    return (row.change.value > 0.0) is (found.after > found.before)
+
+
+# --- the group --------------------------------------------------------------------------------------------------------
+
+
+def _changed_group(
+    columns: CallColumns, series: ScoreSeries, scores: _Scores, whole: OrderedSums, found: ChangePoint
+) -> ChangedGroup | None:
+    """Return the group that most of a change comes from, or None if it comes from no single one."""
+    known = (_candidate(group, whole, found) for group in _groups(columns, scores))
+    candidates = [each for each in known if each is not None]
+    best = max(candidates, key=_rank, default=None)
+    if best is None:
+        return None
+    # Other names of the same calls, such as a model that only one workflow uses, tell a reader as much.
+    alike = [each.group for each in candidates if all(map(np.array_equal, each.group.sums, best.group.sums))]
+    names = dict.fromkeys(name for group in (best.group, *alike) for name in group.names)
+    member = _calls_of(columns, best.group)
+    if best.change is None:
+        began = earliest = latest = float(columns.at[member].min())
+    else:
+        began, earliest, latest = scores.times(best.change)
+    before, after = series.split(member & (columns.at < began), member & (columns.at >= began))
+    return ChangedGroup(
+        tuple(names), best.share, began, earliest, latest, None if best.change is None else before, after
+    )
+
+
+class _Groups(NamedTuple):
+    """Groups of scored calls that have no call in common."""
+
+    names: Sequence[tuple[tuple[str, str], ...]]
+    place: Ints
+    """Position in `names` of the group of each scored call; -1: it is in none."""
+
+
+def _groups(columns: CallColumns, scores: _Scores) -> Iterator[_Group]:
+    """Yield the groups of the scored calls by workflow, model, release, and workflow with model."""
+    of_release = {number: source.release for number, source in columns.sources.items()}
+    releases = sorted(set(of_release.values()))
+    place = np.zeros(max(of_release, default=0) + 1, dtype=np.int32)
+    for number, name in of_release.items():
+        place[number] = releases.index(name)
+    workflow, model, release = (
+        _largest([((kind, name),) if name else () for name in names], codes[scores.call])
+        for kind, names, codes in (
+            ("workflow", columns.workflows, columns.workflow),
+            ("model", columns.models, columns.model),
+            ("release", releases, place[columns.source]),
+        )
+    )
+    pairs = [(*first, *second) for first in workflow.names for second in model.names]
+    both = workflow.place * np.int32(len(model.names)) + model.place
+    both[(workflow.place < 0) | (model.place < 0)] = -1
+    for groups in (workflow, model, release, _largest(pairs, both)):
+        for names, sums in zip(groups.names, scores.sums(groups.place, len(groups.names)), strict=True):
+            yield _Group(names, sums)
+
+
+def _largest(names: Sequence[tuple[tuple[str, str], ...]], codes: Ints) -> _Groups:
+    """Return the groups with the most scored calls, without those that have no name.
+
+    Args:
+        names: kinds and names of each group.
+        codes: position in *names* of the group of each call; -1: it is in none.
+    """
+    counts = np.bincount(codes + 1, minlength=len(names) + 1)[1:]
+    order = np.argsort(-counts, kind="stable").tolist()
+    largest = [code for code in order if names[code] and counts[code]][:_MOST_GROUPS]
+    place = np.full(len(names) + 1, -1, dtype=np.int32)  # the last element is that of -1
+    place[largest] = np.arange(len(largest), dtype=np.int32)
+    return _Groups([names[code] for code in largest], place[codes])
+
+
+def _candidate(group: _Group, whole: OrderedSums, found: ChangePoint) -> _Candidate | None:
+    """Return the group with its share of a change and its evidence, or None if it does not explain the change.
+
+    Args:
+        group: the group.
+        whole: sums of all scores.
+        found: the change in these.
+    """
+    mine = group.sums
+    past, now = _totals(mine.part(0, found.first)), _totals(mine.part(found.first, len(mine.w)))
+    all_past, all_now = _totals(whole.part(0, found.first)), _totals(whole.part(found.first, len(whole.w)))
+    of_past, of_now = past.calls / all_past.calls, now.calls / all_now.calls
+    if now.effective < FEWEST or min(of_past, of_now) >= _MOST_OF_CALLS:
+        return None
+    brings = of_now * (now.mean - found.before) - of_past * (past.mean - found.before)
+    share = brings / (found.after - found.before)
+    if past.effective >= FEWEST:
+        change = _change_within(mine)
+        if change is None or (change.after > change.before) is not (found.after > found.before):
+            return None
+        evidence = change.evidence
+    else:
+        change = None
+        evidence = evidence_of_difference(whole.part(0, found.first), mine.part(found.first, len(mine.w)))
+    explains = share > _MOST_OF_CHANGE and evidence >= found.evidence - _NOISE
+    return _Candidate(group, share, evidence, change) if explains else None
+
+
+def _rank(candidate: _Candidate) -> float:
+    return candidate.evidence - _NEEDED_FOR_BOTH * (len(candidate.group.names) - 1)
+
+
+class _Totals(NamedTuple):
+    """Number of calls that scores stand for, their mean, and the effective number of scores."""
+
+    calls: float
+    mean: float
+    effective: float
+
+
+def _totals(sums: OrderedSums) -> _Totals:
+    calls, total, square = (float(each.sum()) for each in (sums.w, sums.wy, sums.ww))
+    return _Totals(calls, total / calls, calls * calls / square) if calls > 0.0 else _Totals(0.0, 0.0, 0.0)
+
+
+def _change_within(mine: OrderedSums) -> ChangePoint | None:
+    """Return the change in the scores of a group, with the blocks of all scores that it lies between."""
+    blocks = np.flatnonzero(mine.w)  # in the other blocks the group has no scores
+    found = find_change(OrderedSums(*(each[blocks] for each in mine)))
+    if found is None:
+        return None
+    # Between the last block with scores before the change and the first one after it: the first of these counts.
+    first, latest = int(blocks[found.first]), int(blocks[found.latest])
+    return replace(found, first=first, earliest=int(blocks[found.earliest - 1]) + 1, latest=latest)
+
+
+def _calls_of(columns: CallColumns, group: _Group) -> Mask:
+    """Return a mask of all calls of a group, also of those without a score."""
+    member = np.ones(len(columns), dtype=bool)
+    for kind, name in group.names:
+        if kind == "release":
+            codes, numbers = columns.source, [n for n, source in columns.sources.items() if source.release == name]
+        else:
+            codes, names = (
+                (columns.workflow, columns.workflows) if kind == "workflow" else (columns.model, columns.models)
+            )
+            numbers = [names.index(name)]
+        member &= np.isin(codes, numbers)
+    return member

@@ -1,0 +1,164 @@
+"""Since when the rate is worse, and in which group of calls: in the report and in every form of it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ragtrace.report import wording
+from ragtrace.report.analysis import build_report
+from ragtrace.report.charts import timeline_chart
+from ragtrace.report.console import render_terminal
+from ragtrace.report.html_page import render_html
+from ragtrace.report.markdown import render_markdown
+from ragtrace.report.model import Onset, Period, Report, to_json
+from tests.support.browser import Parsed
+from tests.support.decisions import stored_decisions
+from tests.support.history import SOURCE, Simulated, fill, made
+
+NOW: Final = 1_800_000_000.0
+DAY: Final = 86_400.0
+CHANGED: Final = NOW - DAY / 4
+CALLS: Final = 2_400
+
+
+def history(path: Path, rate: Callable[[float, str, str], float], new_release: float = NOW) -> Path:
+    """Two days of calls of two workflows with two models, of which the judge sees a half."""
+    rng = random.Random(11)
+    for release, since, until in (("1", NOW - 2 * DAY, new_release), ("2", new_release, NOW)):
+        calls = []
+        for number in range(CALLS):
+            at = NOW - 2 * DAY + 2 * DAY * (number + 0.5) / CALLS
+            workflow, model = rng.choice(("support", "billing")), rng.choice(("small-1", "big-2"))
+            call = made(at, Simulated(rate(at, workflow, model), 0.5, workflow, model), rng)
+            if since <= at < until:
+                calls.append(call)
+        fill(path, calls, replace(SOURCE, release=release))
+    return path
+
+
+def report_on(path: Path, compare: str = "previous", days: float = 1.0) -> Report:
+    return build_report(str(path), Period(NOW - days * DAY, NOW), compare=compare, made_at=NOW)
+
+
+def onset_of(report: Report) -> Onset:
+    assert report.onset is not None
+    return report.onset
+
+
+@pytest.fixture(scope="module")
+def worse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One workflow with one model becomes worse six hours ago."""
+    path = tmp_path_factory.mktemp("worse") / "history.db"
+    return history(path, lambda at, *of: 0.45 if of == ("billing", "small-1") and at >= CHANGED else 0.04)
+
+
+def test_the_onset_lies_in_its_interval(worse: Path) -> None:
+    """Of all calls and of those of the group, whose interval is the narrower one."""
+    onset = onset_of(report_on(worse))
+    assert onset.direction == "worse"
+    group = onset.group
+    assert group is not None
+    for each in (onset, group):
+        assert each.earliest <= each.at <= each.latest
+        assert each.earliest <= CHANGED <= each.latest
+    assert group.latest - group.earliest <= onset.latest - onset.earliest
+    assert group.latest - group.earliest < DAY / 4
+
+
+def test_the_group_is_named_by_workflow_and_model(worse: Path) -> None:
+    """Neither alone is, as its other calls did not change."""
+    group = onset_of(report_on(worse)).group
+    assert group is not None
+    assert group.names == (("workflow", "billing"), ("model", "small-1"))
+    assert group.share > 0.6
+    assert group.before is not None
+    assert group.before.high is not None
+    assert group.after.low is not None
+    assert group.before.high < group.after.low
+
+
+def test_every_form_says_since_when_and_where(worse: Path) -> None:
+    """With the interval; the chart of the page shows it."""
+    report = report_on(worse)
+    onset, group = onset_of(report), onset_of(report).group
+    assert group is not None
+    since = f"Worse since {wording.format_time(onset.at)} (with 95% confidence between "
+    there = f"comes from workflow billing with model small-1, worse there since {wording.format_time(group.at)}"
+    markdown = render_markdown(report).replace("\\", "")
+    for text in (render_terminal(report), Parsed(render_html(report)).text, markdown):
+        shown = " ".join(text.split())
+        assert since in shown
+        assert there in shown
+    assert json.loads(to_json(report))["onset"]["group"]["names"] == [["workflow", "billing"], ["model", "small-1"]]
+    assert f"worse since {wording.format_time(onset.at)[11:]}" in Parsed(render_html(report)).text
+    assert report.headline is not None
+    chart = timeline_chart(report.headline, None, (), onset)
+    assert chart is not None
+    assert {"onset worse", "onset-band worse"} <= {kind for kind, _ in chart.paths}
+
+
+def test_without_a_comparison_the_onset_alone_makes_bad_news(worse: Path) -> None:
+    """Over all of the history, too, where nothing is compared."""
+    report = report_on(worse, compare="none", days=2.0)
+    assert onset_of(report).direction == "worse"
+    assert wording.verdict(report).tone == "bad"
+
+
+def test_an_onset_before_the_period_is_not_on_its_chart(worse: Path) -> None:
+    """The time compared with is searched, too; the chart shows the period alone."""
+    report = report_on(worse, days=0.2)
+    onset = onset_of(report)
+    assert onset.at < report.period.start
+    assert report.headline is not None
+    chart = timeline_chart(report.headline, None, (), onset)
+    assert chart is not None
+    assert chart.onset is None
+
+
+def test_a_new_release_is_the_group_of_what_began_with_it(tmp_path: Path) -> None:
+    """It has no calls before, so its own time is that of its first call."""
+    path = history(tmp_path / "history.db", lambda at, *_: 0.3 if at >= CHANGED else 0.05, new_release=CHANGED)
+    group = onset_of(report_on(path)).group
+    assert group is not None
+    assert group.names == (("release", "2"),)
+    assert group.before is None
+    assert abs(group.at - CHANGED) <= 2 * DAY / CALLS
+    assert "whose first call was at" in wording.verdict(report_on(path)).since[1]
+
+
+def test_a_change_everywhere_comes_from_no_single_group(tmp_path: Path) -> None:
+    """Also where one workflow has more than half of the calls."""
+    path = history(tmp_path / "history.db", lambda at, *_: 0.3 if at >= CHANGED else 0.05)
+    assert onset_of(report_on(path)).group is None
+    assert wording.verdict(report_on(path)).since[1].startswith("No single workflow, model or release")
+
+
+def test_a_change_for_the_better_has_an_onset_too(tmp_path: Path) -> None:
+    """And it is no bad news."""
+    path = history(tmp_path / "history.db", lambda at, *_: 0.04 if at >= CHANGED else 0.3)
+    report = report_on(path)
+    assert onset_of(report).direction == "better"
+    assert wording.verdict(report).tone != "bad"
+
+
+def test_without_a_change_nothing_is_said(tmp_path: Path) -> None:
+    """Neither in the verdict nor in the chart."""
+    path = history(tmp_path / "history.db", lambda *_: 0.1)
+    report = report_on(path)
+    assert report.onset is None
+    assert wording.verdict(report).since == ()
+    assert " since " not in render_markdown(report)
+
+
+def test_raw_probabilities_have_no_onset(tmp_path: Path) -> None:
+    """Their mean is no rate that could be worse."""
+    path = tmp_path / "history.db"
+    stored_decisions(path, [NOW - DAY / 2 + 60 * number for number in range(40)])
+    assert build_report(str(path), Period(NOW - DAY, NOW), made_at=NOW).onset is None
