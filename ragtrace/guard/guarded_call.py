@@ -594,12 +594,14 @@ class ShadowRecorder(StepRecorder):
 
     def _hand_over(self) -> None:
         builder, step = self.call_builder, self.step
-        guard = step.guard
-        if guard is not None and (builder is None or builder.root is not step):
-            guard.close("not_outermost")
-        StepRecorder._hand_over(self)  # `super()` takes longer
-        if guard is not None and builder is not None and builder.root is not step:  # the call is over already
-            guard.close("queue_full")
+        if builder is not None and builder.root is step:  # as a rule; the verdict comes with the scores of the call
+            StepRecorder._hand_over(self)  # `super()` takes longer
+            if builder.root is not step and step.guard is not None:  # the call is over already: the queue was full
+                step.guard.close("queue_full")
+            return
+        if step.guard is not None:
+            step.guard.close("not_outermost")
+        StepRecorder._hand_over(self)
 
     def _count_dropped(self) -> None:
         super()._count_dropped()

@@ -12,7 +12,8 @@
   judge that takes 100 ms for an answer, of any length. The pieces are made when the reader asks for them, or sent by a
   server, which goes on while a sentence is checked.
 - request: CPU time of the thread that serves the request: without a guard, while another function has one, and with one
-  in the shadow; each in a process of its own, in interleaved rounds (`support.py`).
+  in the shadow; each in a process of its own, in interleaved rounds (`support.py`). Then the same functions in turns in
+  one process: with everything, and without what follows the hand-over, where the background's work disturbs nothing.
 - loop: what 50 tasks at a time, which wait 200 ms for a judge, do to the event loop of the application: how late a
   task that is due every millisecond runs, how long the loop's thread works between two turns of it, and how long a
   single step of a call takes. Beside that the same without a guard, where the caller waits 200 ms instead, in
@@ -45,6 +46,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # so that it also runs by it
 
 import ragtrace
 from ragtrace.core.types import Judgement, RagCall
+from ragtrace.runtime.runtime import Runtime
 from ragtrace.testing import FakeJudge
 from tests.benchmarks.subjects import ours
 from tests.benchmarks.subjects.application import QUERIES, WORKFLOW
@@ -341,9 +343,28 @@ def timed_steps(call: Coroutine[Any, Any, object], taken: list[float]) -> Genera
         yield pending
 
 
+@contextmanager
+def nothing_handed_over() -> Iterator[None]:
+    """Leave out what follows a call's hand-over to the runtime, so that no other thread works beside the request's."""
+    real = Runtime.call_ended
+    Runtime.call_ended = lambda *_: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Runtime.call_ended = real  # type: ignore[method-assign]
+
+
 def shadow_in_one_process(rounds: int, calls: int) -> None:
     """Print what a guard in the shadow adds, of functions that are called in turns: nearer than by two processes."""
     ours.light()
+    compare_in_turns("in one process", rounds, calls)
+    with nothing_handed_over():
+        compare_in_turns("in one process, up to the hand-over", rounds, calls)
+    ragtrace.shutdown(timeout=1.0)
+
+
+def compare_in_turns(what: str, rounds: int, calls: int) -> None:
+    """Print the CPU time on the request's thread that a guard in the shadow adds, the median of *rounds*."""
     loop = asyncio.new_event_loop()
     queries = list(itertools.islice(itertools.cycle(QUERIES), calls))
 
@@ -376,9 +397,8 @@ def shadow_in_one_process(rounds: int, calls: int) -> None:
         base = taken["no guard"]
         for name in ("the same again", "shadow"):
             added = median(mine - plain for mine, plain in zip(taken[name], base, strict=True))
-            print(f"in one process, {label}: {name} {added:+.2f} us a call (no guard {median(base):.2f})", flush=True)
+            print(f"{what}, {label}: {name} {added:+.2f} us a call (no guard {median(base):.2f})", flush=True)
     loop.close()
-    ragtrace.shutdown(timeout=1.0)
 
 
 async def beats(ends: asyncio.Event) -> tuple[list[float], list[float]]:
