@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python; do \
 PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check --retries 10 --timeout 60
 INSTALL := $(PIP) install -qq
 
-.PHONY: help demo demo-backends demo-fleet test unit models check lint types format newest bench clean setup
+.PHONY: help demo demo-backends demo-fleet test parallel unit models check lint types format newest bench clean setup
 .DEFAULT_GOAL := help
 
 help:
@@ -88,6 +88,10 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest --timing only $(ARGS); second=$$?; \
 	[ $$first != 5 ] || [ $$second != 5 ] || { echo "no test was selected" >&2; exit 5; }; \
 	[ $$first = 0 ] || [ $$first = 5 ] || exit $$first; [ $$second = 0 ] || [ $$second = 5 ] || exit $$second
+
+# The first half of `test`.
+parallel: $(VENV)/.dev
+	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 # The everyday loop: hypothesis tries a fifth of its examples.
 unit: $(VENV)/.dev
