@@ -74,6 +74,8 @@ class ChosenCalls(NamedTuple):
     """Model of the calls; None: any."""
     sources: frozenset[int] | None
     """Sources of the calls, by number; None: any."""
+    numbers: frozenset[int] | None = None
+    """Row numbers of the calls; None: any."""
 
 
 class Block(NamedTuple):
@@ -100,7 +102,10 @@ class Block(NamedTuple):
         ):
             if name is not None:
                 mask &= codes == (names.index(name) if name in names else -1)
-        return mask if chosen.sources is None else mask & np.isin(calls.source, list(chosen.sources))
+        for numbers, column in ((chosen.sources, calls.source), (chosen.numbers, calls.number)):
+            if numbers is not None:
+                mask &= np.isin(column, list(numbers))
+        return mask
 
     def segment(self, mask: NDArray[np.bool_], names: CallNames) -> Segment:
         """Return the columns of the calls in *mask*, with the numbers that *names* gives to their names."""

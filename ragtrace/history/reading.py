@@ -203,6 +203,7 @@ class HistoryReader:
         *,
         model: str | None = None,
         release: str | None = None,
+        numbers: Iterable[int] | None = None,
         unscored: UnscoredCounter | None = None,
     ) -> CallColumns:
         """Return the RAG calls between two times as columns, with their scores and evaluations.
@@ -213,10 +214,12 @@ class HistoryReader:
             workflow: of this workflow alone; None: of all.
             model: of this model alone; None: of all.
             release: of this release of the application alone; None: of all.
+            numbers: row numbers of the only calls to read; None: all calls.
             unscored: counts the results without a score of its calls, which must be among these, in the same pass.
         """
         select, names = self.database.execute, CallNames.none()
         chosen = self._chosen_calls(start, end, workflow, model, release)
+        chosen = chosen if numbers is None else chosen._replace(numbers=frozenset(numbers))
         blocks = self._blocks(chosen)
         found = join_segments(self._segments(blocks, chosen, names, unscored), len(blocks), names)
         sources = {number: CallOrigin.decode(body) for number, body in select("SELECT id, body FROM sources")}
@@ -367,6 +370,8 @@ class HistoryReader:
         found: dict[int, bool] = {}
         for first in self._first_numbers():
             times = packed.get(first)
+            if chosen.numbers is not None and not any(first <= number < first + BLOCK for number in chosen.numbers):
+                continue
             if times is None or (times[0] < chosen.end and times[1] >= chosen.start):
                 found[first] = times is not None
         return found
@@ -714,6 +719,8 @@ def _condition(chosen: ChosenCalls) -> tuple[str, list[object]]:
             where, values = f"{where} AND {column} = ?", [*values, name]
     if chosen.sources is not None:
         where = f"{where} AND source IN ({', '.join(map(str, sorted(chosen.sources)))})"
+    if chosen.numbers is not None:
+        where = f"{where} AND number IN ({', '.join(map(str, sorted(chosen.numbers)))})"
     return where, values
 
 

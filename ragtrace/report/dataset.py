@@ -32,14 +32,14 @@ class Dataset:
     """Test cases made from the RAG calls of a history, and counts of the calls that were left out, by reason."""
 
     cases: tuple[dict[str, Any], ...]
-    """Test cases, newest first, as objects of a JSON Lines file that `ragtrace score` and the pytest plugin read."""
+    """Test cases as objects of a JSON Lines file that `ragtrace score` and the pytest plugin read."""
     calls: int
     """Number of calls of the period."""
     matched: int
     unknown: int
     """Number of calls without a value that the filter compares, which match neither the filter nor its opposite."""
     duplicates: int
-    """Number of matching calls that are duplicates of a newer call: see `build_dataset`."""
+    """Number of matching calls that are duplicates of one before them: see `build_dataset`."""
     no_content: int
     """Number of matching calls without a stored query."""
     left_out: int
@@ -65,7 +65,8 @@ def build_dataset(
         one_per_query: whether calls with the same query are duplicates whatever their contexts are.
         most: most cases; None: no limit.
         redact: rules for the texts, in addition to those that the application redacted them by.
-        numbers: row numbers of the only calls to take; None: all that *where* selects.
+        numbers: row numbers of the only calls to take, in the order of the cases; None: all that *where* selects, the
+            newest first. No other calls are read.
 
     Raises:
         SettingsError: the filter names a metric of which the calls have no results.
@@ -73,18 +74,18 @@ def build_dataset(
         sqlite3.Error: it cannot be read.
     """
     with closing(HistoryReader(path)) as reader:
-        columns = reader.columns(period.start, period.end)
+        columns = reader.columns(period.start, period.end, numbers=numbers)
         facts = _CallFacts(reader, columns)
         every = np.ones(len(columns), dtype=bool)
         chosen, other = (every, ~every) if where is None else where.select(facts)
-        if numbers is not None:
-            listed = np.isin(columns.number, numbers)
-            chosen, other = chosen & listed, other | ~listed
         matching = np.flatnonzero(chosen)
-        newest_first = matching[np.argsort(-columns.at[matching], kind="stable")].tolist()
+        in_order: list[int] = matching[np.argsort(-columns.at[matching], kind="stable")].tolist()
+        if numbers is not None:
+            position = {int(columns.number[at]): at for at in in_order}
+            in_order = [position[number] for number in numbers if number in position]
         cases: dict[tuple[object, ...], dict[str, Any]] = {}
         no_content = duplicates = left_out = 0
-        for at in newest_first:
+        for at in in_order:
             number = int(columns.number[at])
             body = reader.texts([number])[number].body
             query = body.get("query")

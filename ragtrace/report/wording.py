@@ -520,6 +520,12 @@ def format_time(at: float) -> str:
     return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def format_age(at: float, now: float) -> str:
+    """Format how long ago the time *at* was at the time *now*, such as `3 minutes ago`."""
+    # Clocks of machines differ by seconds: a call of just now may have a time to come.
+    return f"{format_length(now - at)} ago" if now - at >= 60.0 else "just now"
+
+
 def format_period(start: float, end: float) -> str:
     """Format a period, in UTC."""
     first, last = format_time(start), format_time(end)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -16,14 +16,35 @@ from ragtrace.history.reading import HistoryReader
 from ragtrace.labels.review_queue import has_text, sql_needle
 from ragtrace.report.model import Period
 
-Status: TypeAlias = Literal["all", "scored", "unscored", "failed"]
+Status: TypeAlias = Literal["all", "bad", "scored", "unscored", "failed"]
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 Sort: TypeAlias = Literal["newest", "worst"]
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
 Guarded: TypeAlias = Literal["any", "pass", "fail", "unchecked"]
 GUARDED: Final[tuple[Guarded, ...]] = get_args(Guarded)
-_Series: TypeAlias = Mapping[int, tuple[str, bool, bool]]
-"""By number of a stored series of a metric: its evaluator, whether a high score is good, and whether scores are raw."""
+
+
+class _ListedSeries(NamedTuple):
+    """Stored series of the metric of a list."""
+
+    evaluator: str
+    """Evaluator, as `id@version`."""
+    higher_is_better: bool
+    is_raw: bool
+    """Whether its scores are raw probabilities of a decision model."""
+    rank: int
+    """Place of its scores in a row of the list: judges stand before evaluators that see every call."""
+
+
+_Series: TypeAlias = Mapping[int, _ListedSeries]
+"""Stored series of a metric, by their number."""
+_BAD: Final = 0.5
+"""Lowest badness, from 0 to 1, with which a judge finds a call bad, as in a calibration of the judge."""
+_MOST_COUNTED: Final = 1_000
+"""Most calls of a list that are counted, as many as become test cases at once."""
+_EXISTS: Final = "EXISTS (SELECT 1 FROM results r WHERE r.number = calls.number AND r.series IN ({})"
+"""Condition, in SQL, that a call has a result of one of some series. More conditions on the result may follow, and the
+bracket that ends it."""
 _CHECKED: Final = ", ".join(f"'{verdict}'" for verdict in CHECKED)
 _VERDICTS: Final[Mapping[Guarded, str]] = {
     "pass": "verdict = 'pass'",
@@ -46,7 +67,8 @@ class CallChoice:
     metric: str = ""
     """Metric whose scores the list shows, and by which `status` and `sort` are meant; empty: none."""
     status: Status = "all"
-    """`scored`, `unscored`: calls with and without a score of the metric; `failed`: calls that raised an exception."""
+    """`bad`: calls that a judge finds bad by the metric; `scored`, `unscored`: calls with and without a score of it;
+    `failed`: calls that raised an exception."""
     sort: Sort = "newest"
     guard: Guarded = "any"
     """`pass`, `fail`: calls whose answer a guard found within or beyond its bound; `unchecked`: calls whose guard could
@@ -75,11 +97,13 @@ class ListedCall:
     at: float
     workflow: str
     model: str
+    release: str
     query: str
     answer: str
     has_texts: bool
     error: str
     scores: tuple[ListedScore, ...]
+    """Results for the metric, that of the judge first."""
     guard: GuardVerdict | None
     """Verdict of a guard, if the list is of calls with one."""
 
@@ -93,6 +117,14 @@ class ListPage:
     """Position after which the next page begins; None: this page is the last."""
 
 
+class CallCount(NamedTuple):
+    """Number of the calls of a list, as far as they were counted."""
+
+    calls: int
+    is_whole: bool
+    """Whether there are no more."""
+
+
 class CallList:
     """Reader of lists of RAG calls in a history file.
 
@@ -103,6 +135,8 @@ class CallList:
 
     def __init__(self, path: str) -> None:
         self._reader = HistoryReader(path)
+        sources = self._reader.database.execute("SELECT id, body FROM sources")
+        self._releases: dict[int, str] = {number: json.loads(body).get("release") or "" for number, body in sources}
 
     def close(self) -> None:
         """Close the history file."""
@@ -132,6 +166,39 @@ class CallList:
             if monotonic() > deadline:
                 return ListPage(tuple(found), position)
         return ListPage(tuple(found), None)
+
+    def count(self, choice: CallChoice) -> CallCount:
+        """Count the calls that *choice* selects, up to `_MOST_COUNTED` and for a fraction of a second.
+
+        Calls that a text is searched in are not counted, as each of them would be read.
+        """
+        if choice.text or choice.status == "failed":
+            return CallCount(0, is_whole=False)
+        series, deadline, found = self._series(choice.metric), monotonic() + 0.05, 0
+        where, values = self._filter(choice, series)
+        if choice.sort == "worst" and series:  # which has the calls with a score
+            where = f"{where} AND {_EXISTS.format(_numbers(series))} AND r.score IS NOT NULL)"
+        # Each part takes some milliseconds, whether many of its calls fit or none.
+        for numbers, _ in self._newest(choice, ""):
+            (fitting,) = self._reader.database.execute(
+                f"SELECT count(*) FROM calls WHERE {where} AND number BETWEEN ? AND ?",
+                (*values, numbers[-1], numbers[0]),
+            ).fetchone()
+            found += fitting
+            if found > _MOST_COUNTED or monotonic() > deadline:
+                return CallCount(min(found, _MOST_COUNTED), is_whole=False)
+        return CallCount(found, is_whole=True)
+
+    def in_order(self, choice: CallChoice, numbers: Collection[int]) -> list[int]:
+        """Return the calls *numbers* in the order of the list; those that are not in it come last."""
+        place = {number: at for at, number in enumerate(sorted(numbers, reverse=True))}
+        series = self._series(choice.metric)
+        if choice.sort == "worst" and series:
+            ordered = self._ordered(choice, series)[0]
+            listed = ordered[np.isin(ordered, list(numbers))].tolist()
+            place = {number: at + len(listed) for number, at in place.items()}
+            place.update((number, at) for at, number in enumerate(listed))
+        return sorted(numbers, key=lambda number: place[number])
 
     def neighbours(self, choice: CallChoice, number: int) -> tuple[int | None, int | None]:
         """Return the row numbers of the calls before and after the call *number* in the list.
@@ -165,13 +232,14 @@ class CallList:
         return None
 
     def _series(self, metric: str) -> _Series:
-        """Return evaluator, direction and rawness of each stored series of *metric*, by its number."""
+        """Return the stored series of *metric*, by number."""
         rows = self._reader.database.execute(
-            "SELECT s.id, e.name || '@' || e.version, s.higher_is_better, e.type = 'decision' FROM series s"
+            "SELECT s.id, e.name || '@' || e.version, s.higher_is_better, e.type = 'decision',"
+            " CASE e.type WHEN 'llm_judge' THEN 0 WHEN 'decision' THEN 1 ELSE 2 END FROM series s"
             " JOIN evaluators e ON e.id = s.evaluator WHERE s.metric = ?",
             (metric,),
         )
-        return {number: (evaluator, bool(up), bool(raw)) for number, evaluator, up, raw in rows}
+        return {number: _ListedSeries(by, bool(up), bool(raw), rank) for number, by, up, raw, rank in rows}
 
     # --- order --------------------------------------------------------------------------------------------------------
 
@@ -230,7 +298,7 @@ class CallList:
         self, choice: CallChoice, series: _Series
     ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.float64]]]:
         """Return the scored calls of the period, worst first, and how bad each is: its worst score by any evaluator."""
-        period, better = choice.period, {number: up for number, (_, up, _) in series.items()}
+        period, better = choice.period, {number: each.higher_is_better for number, each in series.items()}
         numbers, badness = self._reader.worst_scores(
             better, period.start, period.end, choice.workflow, model=choice.model, release=choice.release
         )
@@ -243,8 +311,8 @@ class CallList:
         if choice.sort != "worst" or not series:
             return f"n{number}"
         (badness,) = self._reader.database.execute(
-            f"SELECT max(CASE WHEN series IN ({', '.join(str(n) for n, (_, up, _) in series.items() if up)})"
-            f" THEN -score ELSE score END) FROM results WHERE number = ? AND series IN ({', '.join(map(str, series))})",
+            f"SELECT max(CASE WHEN series IN ({_numbers(n for n, each in series.items() if each.higher_is_better)})"
+            f" THEN -score ELSE score END) FROM results WHERE number = ? AND series IN ({_numbers(series)})",
             (number,),
         ).fetchone()
         return f"w{badness if badness is not None else 0.0!r}_{number}"
@@ -255,31 +323,42 @@ class CallList:
         period = choice.period
         return self._reader.calls_condition(period.start, period.end, choice.workflow, choice.model, choice.release)
 
-    def _rows(self, choice: CallChoice, series: _Series, numbers: Iterable[int]) -> Iterator[ListedCall]:
-        """Yield those of the calls *numbers* that the filter selects."""
+    def _filter(self, choice: CallChoice, series: _Series) -> tuple[str, list[object]]:
+        """Return an SQL condition for the calls that *choice* selects, but for text and errors, and its parameters."""
         where, values = self._condition(choice)
-        of_metric = (
-            f"SELECT 1 FROM results r WHERE r.number = calls.number AND r.series IN ({', '.join(map(str, series))})"
-        )
+        of_metric = _EXISTS.format(_numbers(series))
         if choice.status == "scored":
-            where += f" AND EXISTS ({of_metric} AND r.score IS NOT NULL)"
+            where += f" AND {of_metric} AND r.score IS NOT NULL)"
         elif choice.status == "unscored":
-            where += f" AND NOT EXISTS ({of_metric} AND r.score IS NOT NULL)"
-        elif choice.status == "failed":
-            where += " AND instr(body, '\"error\": null') = 0"
+            where += f" AND NOT {of_metric} AND r.score IS NOT NULL)"
+        elif choice.status == "bad":
+            first = min((each.rank for each in series.values()), default=0)
+            judges = {number: each for number, each in series.items() if each.rank in (first, 0, 1)}
+            up, down = (
+                _EXISTS.format(_numbers(n for n, each in judges.items() if each.higher_is_better is side))
+                for side in (True, False)
+            )
+            where += f" AND ({up} AND r.score <= {1.0 - _BAD}) OR {down} AND r.score >= {_BAD}))"
         if choice.guard != "any":
             if not self._reader.has_table("guard_verdicts"):  # an older release created the history
-                return
+                return f"{where} AND 0", values
             of_guard = f"SELECT 1 FROM guard_verdicts g WHERE g.number = calls.number AND {_VERDICTS[choice.guard]}"
             where += f" AND EXISTS ({of_guard})"
+        return where, values
+
+    def _rows(self, choice: CallChoice, series: _Series, numbers: Iterable[int]) -> Iterator[ListedCall]:
+        """Yield those of the calls *numbers* that the filter selects."""
+        where, values = self._filter(choice, series)
+        if choice.status == "failed":
+            where += " AND instr(body, '\"error\": null') = 0"
         if needle := sql_needle(choice.text):  # in SQL first, as parsing the JSON of each body takes longer
             where, values = f"{where} AND instr(lower(body), ?) > 0", [*values, needle]
         rows = self._reader.database.execute(
-            f"SELECT number, at, workflow, model, body FROM calls LEFT JOIN bodies USING (number) WHERE {where}"
-            f" AND number IN ({', '.join(str(int(number)) for number in numbers)})",
+            f"SELECT number, at, workflow, model, source, body FROM calls LEFT JOIN bodies USING (number) WHERE {where}"
+            f" AND number IN ({_numbers(map(int, numbers))})",
             values,
         )
-        for number, at, workflow, model, body in rows:
+        for number, at, workflow, model, source, body in rows:
             texts: Mapping[str, Any] = json.loads(body) if body else {}
             error = str(texts.get("error") or "")
             if (choice.text and not has_text(texts, choice.text)) or (choice.status == "failed" and not error):
@@ -288,19 +367,19 @@ class CallList:
             has_texts = bool(texts) and not texts.get("without_texts")
             verdicts = self._reader.guard_verdicts(number, number) if choice.guard != "any" else ()
             yield ListedCall(
-                number, at, workflow, model, query, answer, has_texts, error, self._scores(number, series),
-                next((each.verdict for each in verdicts), None),
+                number, at, workflow, model, self._releases.get(source, ""), query, answer, has_texts, error,
+                self._scores(number, series), next((each.verdict for each in verdicts), None),
             )  # fmt: skip
 
     def _scores(self, number: int, series: _Series) -> tuple[ListedScore, ...]:
         rows = self._reader.database.execute(
             f"SELECT series, score, coalesce(reason, ''), coalesce(label, '') FROM results WHERE number = ?"
-            f" AND series IN ({', '.join(map(str, series))}) ORDER BY series DESC",
+            f" AND series IN ({_numbers(series)}) ORDER BY series DESC",
             (number,),
         )
         return tuple(
-            ListedScore(series[number][0], score, reason, label, series[number][2])
-            for number, score, reason, label in rows
+            ListedScore(series[number].evaluator, score, reason, label, series[number].is_raw)
+            for number, score, reason, label in sorted(rows, key=lambda row: series[row[0]].rank)
         )
 
 
@@ -321,6 +400,11 @@ def names_in(path: str) -> dict[str, list[str]]:
             "metric": [name for (name,) in select("SELECT DISTINCT metric FROM series ORDER BY 1")],
             "guard": [*GUARDED] if is_guarded else [],
         }
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    """Return *numbers* as the list of an SQL condition."""
+    return ", ".join(map(str, numbers))
 
 
 def _parts(numbers: Sequence[int]) -> Iterator[Sequence[int]]:

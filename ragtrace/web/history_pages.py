@@ -17,9 +17,20 @@ from ragtrace.history.reading import HistoryReader
 from ragtrace.report.analysis import HEADLINE_METRICS
 from ragtrace.report.dataset import build_dataset
 from ragtrace.report.html_page import report_values
-from ragtrace.report.model import parse_time
+from ragtrace.report.model import Period, parse_time
 from ragtrace.report.tables import GUARD
-from ragtrace.web.call_list import GUARDED, SORTS, STATUSES, CallChoice, CallList, Guarded, Sort, Status, names_in
+from ragtrace.web.call_list import (
+    GUARDED,
+    SORTS,
+    STATUSES,
+    CallChoice,
+    CallCount,
+    CallList,
+    Guarded,
+    Sort,
+    Status,
+    names_in,
+)
 from ragtrace.web.call_page import read_stored_call
 from ragtrace.web.kept_reports import KeptReports, chosen_name
 from ragtrace.web.rendering import Form, Pages, SiteSettings, page_url
@@ -37,10 +48,13 @@ _FILTERS: Final = ("since", *_NAMES, "metric")
 _STATUSES: Final[dict[str, Status]] = {each: each for each in STATUSES}
 _SORTS: Final[dict[str, Sort]] = {each: each for each in SORTS}
 _GUARDED: Final[dict[str, Guarded]] = {each: each for each in GUARDED}
-_OF_LIST: Final = (*_FILTERS, "text", "status", "guard", "sort")
+_OF_LIST: Final = (*_FILTERS, "text", "status", "guard", "sort", "ticked")
 _WORD: Final = "word of the query"
 """Kind of the groups of calls that a search for a text finds."""
 _MOST_CASES: Final = 1_000
+_ANY_TIME: Final = Period(0.0, float("inf"))
+_NO_TICK: Final = "No call is ticked. Tick the calls that are to become test cases."
+_NO_QUESTION: Final = "None of these calls has a question, so there is no test case."
 _ASKED_SECONDS: Final = 5.0
 
 
@@ -86,13 +100,24 @@ class HistoryPages:
 
     def show_calls(self, request: Request, _: Form) -> Response:
         """Show one page of the list of calls."""
+        return self._show_list(request)
+
+    def _show_list(self, request: Request, failed: str = "", status: int = 200) -> Response:
+        """Show one page of the list of calls, with a message about what could not be done with it."""
         query = _given(request, _OF_LIST)
-        choice = self._choice(query)
+        choice, ticked = self._choice(query), _ticked(request)
+        if ticked:
+            query["ticked"] = ",".join(map(str, ticked))
+        after = _position(request)
         with closing(CallList(self._settings.history)) as calls:
-            page = calls.page(choice, _position(request))
+            page, count = calls.page(choice, after), calls.count(choice)
+        if not after and page.after is None:
+            count = CallCount(len(page.calls), is_whole=True)
+        here = {call.number for call in page.calls}
         return self._pages.render(
-            "calls", tab="calls", page=page, choice=choice, is_first=not _position(request),
-            statuses=STATUSES, sorts=SORTS, **self._filter_values(query),
+            "calls", tab="calls", page=page, choice=choice, is_first=not after, statuses=STATUSES, sorts=SORTS,
+            count=count, ticked=ticked, elsewhere=[number for number in ticked if number not in here], after=after,
+            failed=failed, now=time(), status=status, **self._filter_values(query),
         )  # fmt: skip
 
     def show_call(self, request: Request, _: Form) -> Response:
@@ -106,7 +131,7 @@ class HistoryPages:
             before, after = calls.neighbours(choice, number)
         trace = self._settings.trace_url.replace("{trace_id}", call.trace_id) if call.trace_id else ""
         return self._pages.render(
-            "call", tab="calls", call=call, query=query, before=before, after=after, trace=trace,
+            "call", tab="calls", call=call, query=query, before=before, after=after, trace=trace, now=time(),
             tabs_query=_tabs_query(query),
         )  # fmt: skip
 
@@ -128,21 +153,47 @@ class HistoryPages:
             diagnosis=found, report=report,
         )  # fmt: skip
 
-    def download_dataset(self, request: Request, _: Form) -> Response:
-        """Send the listed calls as test cases, as `ragtrace dataset` writes them."""
-        choice = self._choice(_given(request, _OF_LIST))
-        numbers: list[int] = []
-        after: str | None = ""
-        with closing(CallList(self._settings.history)) as calls:
-            while after is not None and len(numbers) < _MOST_CASES:
-                page = calls.page(choice, after, _MOST_CASES)
-                numbers, after = [*numbers, *(call.number for call in page.calls)], page.after
-        found = build_dataset(self._settings.history, None, choice.period, numbers=numbers[:_MOST_CASES])
+    def show_cases(self, request: Request, _: Form) -> Response:
+        """Show how many test cases the ticked calls make, or all listed ones, and what to do with them."""
+        query, numbers = _given(request, _OF_LIST), self._chosen_calls(request)
+        if not numbers and not request.query_params.get("all"):
+            return self._show_list(request, _NO_TICK, 400)
+        found = build_dataset(self._settings.history, None, _ANY_TIME, numbers=numbers)
         if not found.cases:
-            raise RefusedError(404, "None of the listed calls has a question, so there is no test case.")
+            return self._show_list(request, _NO_QUESTION, 400)
+        if not request.query_params.get("all"):
+            query["ticked"] = ",".join(map(str, numbers))
+        asked = {**query, **({"all": "yes"} if request.query_params.get("all") else {})}
+        return self._pages.render(
+            "cases", tab="calls", found=found, chosen=len(numbers), query=query, asked=asked,
+            tabs_query=_tabs_query(query), most=_MOST_CASES,
+        )  # fmt: skip
+
+    def download_dataset(self, request: Request, _: Form) -> Response:
+        """Send the ticked calls, or all listed ones, as test cases, as `ragtrace dataset` writes them."""
+        numbers = self._chosen_calls(request)
+        if not numbers and not request.query_params.get("all"):
+            return self._show_list(request, _NO_TICK, 400)
+        found = build_dataset(self._settings.history, None, _ANY_TIME, numbers=numbers)
+        if not found.cases:
+            return self._show_list(request, _NO_QUESTION, 404)
         lines = "".join(f"{json.dumps(case, ensure_ascii=True)}\n" for case in found.cases)
         named = {"content-disposition": 'attachment; filename="cases.jsonl"'}
         return Response(lines, media_type="application/jsonl", headers=named)
+
+    def _chosen_calls(self, request: Request) -> list[int]:
+        """Return the row numbers of the ticked calls, or of all listed ones if these are asked for, in the order of the
+        list."""
+        choice = self._choice(_given(request, _OF_LIST))
+        with closing(CallList(self._settings.history)) as calls:
+            if not request.query_params.get("all"):
+                return calls.in_order(choice, _ticked(request))
+            numbers: list[int] = []
+            after: str | None = ""
+            while after is not None and len(numbers) < _MOST_CASES:
+                page = calls.page(choice, after, _MOST_CASES)
+                numbers, after = [*numbers, *(call.number for call in page.calls)], page.after
+        return numbers[:_MOST_CASES]
 
     # --- what the pages share -----------------------------------------------------------------------------------------
 
@@ -190,6 +241,15 @@ def _given(request: Request, names: Sequence[str]) -> dict[str, str]:
     if found.get("since", "all") != "all":
         parse_time(found["since"], time(), "since")
     return found
+
+
+def _ticked(request: Request) -> list[int]:
+    """Return the row numbers of the ticked calls in the URL parameters of *request*: of other pages, and of its own."""
+    given = request.query_params
+    numbers = [*",".join(given.getlist("ticked")).split(","), *given.getlist("tick")]
+    # Row numbers of SQLite have at most 19 digits.
+    known = (int(each) for each in numbers if each.isascii() and each.isdecimal() and len(each) < 19)
+    return [*dict.fromkeys(known)][:_MOST_CASES]
 
 
 def _tabs_query(query: Query) -> str:

@@ -22,6 +22,7 @@ def create_application(settings: SiteSettings, reports: KeptReports) -> HostGuar
         "/calls/{number:int}": history.show_call,
         "/changes": history.show_changes,
         "/health": history.show_health,
+        "/cases": history.show_cases,
         "/dataset": history.download_dataset,
         "/label": labelling.show_queue,
         "/label/next": labelling.go_to_next,

@@ -25,6 +25,8 @@ VIEWS = (
     "/",
     "/calls?since=all&sort=worst",
     "/calls/1?since=all",
+    "/cases?since=all&tick=1&tick=2",
+    "/cases?since=all",
     "/changes",
     "/health",
     "/label",
@@ -119,6 +121,35 @@ def test_the_worst_call_is_found_by_the_keyboard(browser: Browser, history: Path
         page.wait_for_url("**/calls?**")
         page.keyboard.press("/")
         expect(page.locator("input[type=search]")).to_be_focused()
+        page.context.close()
+
+
+def test_calls_are_ticked_by_the_keyboard_and_carried_to_the_next_page(browser: Browser, history: Path) -> None:
+    """Their number is on the button, also when the browser goes back; the file has them."""
+    with served(history, command="open") as (address, _):
+        page = open_page(browser, address)
+        page.goto(f"{address.partition('/?')[0]}/calls?since=all")
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        button = page.get_by_role("button", name="Make test cases")
+        expect(button).to_have_text("Make test cases of the ticked calls (2)")
+        page.keyboard.press("l")
+        page.wait_for_url("**after=**")
+        expect(button).to_have_text("Make test cases of the ticked calls (2)")
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        expect(button).to_have_text("Make test cases of the ticked calls (3)")
+        button.press("Enter")
+        page.wait_for_url("**/cases?**")
+        expect(page.get_by_text("3 calls make")).to_be_visible()
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Download cases.jsonl").click()
+        assert download.value.path().read_text(encoding="utf-8").count('"query"') >= 1
+        page.keyboard.press("q")
+        page.wait_for_url("**/calls?**")
+        expect(button).to_have_text("Make test cases of the ticked calls (3)")
         page.context.close()
 
 

@@ -53,10 +53,31 @@
 
   if (document.querySelector("[data-live]")) setTimeout(refresh, 1000 * seconds);
 
+  // Ticks of a list: their number stands on the button, and links and the filters carry them to other pages.
+  const boxes = () => [...document.querySelectorAll("input[name=tick]")];
+  function carry() {
+    const elsewhere = document.querySelector("[data-elsewhere]");
+    if (!elsewhere) return;
+    const here = boxes().filter((box) => box.checked).map((box) => box.value);
+    const all = [...elsewhere.value.split(",").filter(Boolean), ...here];
+    document.querySelector("[data-count]").textContent = ` (${all.length})`;
+    document.querySelector("[data-ticked]").value = all.join(",");
+    for (const link of document.querySelectorAll('#content a[href^="/calls"]')) {
+      const url = new URL(link.href);
+      if (all.length) url.searchParams.set("ticked", all.join(","));
+      else url.searchParams.delete("ticked");
+      link.setAttribute("href", url.pathname + url.search);
+    }
+  }
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("input[name=tick]")) carry();
+  });
+  window.addEventListener("pageshow", carry);  // a browser that goes back restores the ticks of then
+
   let current = -1;
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-    if (event.target.matches("input, select, textarea")) {
+    if (event.target.matches("input:not([type=checkbox]), select, textarea")) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
@@ -65,6 +86,8 @@
     if (rows.length && step) {
       current = Math.max(0, Math.min(current + step, rows.length - 1));
       rows[current].focus();
+    } else if (event.key === "x" && current >= 0 && boxes()[current]) {
+      boxes()[current].click();
     } else {
       const found = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
       if (!found || event.repeat) return;

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from ragtrace.core.step import GuardVerdict
+from ragtrace.history.reading import HistoryReader
 from ragtrace.history.schema import history_file
 from ragtrace.history.writing import Queued, QueuedCall, QueuedVerdict
 from ragtrace.labels.label_store import Label, LabelStore, Pick
@@ -40,7 +41,8 @@ TAGS = frozenset(
 ATTRIBUTES = frozenset(
     "lang charset name content rel href src defer class id style dir role aria-label aria-labelledby aria-current"
     " aria-keyshortcuts data-key data-row data-live data-live-state data-label viewbox preserveaspectratio d"
-    " vector-effect open method action value selected type maxlength download target tabindex".split()
+    " vector-effect open method action value selected type maxlength download target tabindex checked data-ticked"
+    " data-elsewhere data-count".split()
 )
 WORKFLOWS = ("support", "sales", "returns")
 
@@ -178,14 +180,83 @@ def test_a_call_shows_its_texts_scores_and_conversation(history: Path) -> None:
 
 def test_a_list_becomes_test_cases(history: Path) -> None:
     """The file has the listed calls, as `ragtrace dataset` makes them of the same calls."""
-    response = client(history).get("/dataset?since=all&workflow=%3Dsales&sort=worst&metric=hallucination")
+    response = client(history).get("/dataset?since=all&workflow=%3Dsales&sort=worst&metric=hallucination&all=yes")
     assert "attachment" in response.headers["content-disposition"]
     cases = [json.loads(line) for line in response.text.splitlines()]
     numbers = all_listed(history, "/calls?since=all&workflow=%3Dsales")
     expected = build_dataset(str(history), None, Period(0, time.time()), numbers=numbers)
     assert {case["query"] for case in cases} == {case["query"] for case in expected.cases}
     assert len(cases) == len(expected.cases) > 0
-    assert client(history).get("/dataset?since=all&text=umbrella").status_code == 404
+    none = client(history).get("/dataset?since=all&text=umbrella&all=yes")
+    assert none.status_code == 404
+    assert "None of these calls has a question" in text_of(none.text)
+
+
+def test_ticked_calls_become_test_cases_in_the_order_of_the_list(history: Path) -> None:
+    """Of this page and of those before; the page says how many they are, leads to the file and says what comes next."""
+    browser, address = client(history), "/calls?since=all&sort=worst&metric=hallucination"
+    order = all_listed(history, address)
+    page = browser.get(f"{address}&ticked={order[30]},{order[2]}").text
+    assert re.findall(r'name="tick" value="(\d+)"[^>]* checked', page) == [str(order[2])]
+    assert f'name="ticked" value="{order[30]}" data-elsewhere' in page
+    following = re.search(r'rel="next"[^>]* href="([^"]+)"', page)
+    assert following
+    assert f'value="{order[30]}" aria-labelledby="call-{order[30]}" checked' in browser.get(unescape(following[1])).text
+    asked = f"since=all&sort=worst&metric=hallucination&ticked={order[30]}&tick={order[7]}&tick={order[2]}"
+    made = browser.get(f"/cases?{asked}").text
+    assert "3 calls make 3 test cases" in text_of(made)
+    assert "--ragtrace-cases cases.jsonl" in text_of(made)
+    link = re.search(r'href="(/dataset[^"]+)" download="cases.jsonl"', made)
+    assert link
+    cases = [json.loads(line) for line in browser.get(unescape(link[1])).text.splitlines()]
+    wanted = build_dataset(str(history), None, Period(0, 9e9), numbers=[order[2], order[7], order[30]]).cases
+    assert [case["id"] for case in cases] == [case["id"] for case in wanted]
+    newest = [json.loads(line) for line in browser.get("/dataset?since=all&ticked=3,500,20").text.splitlines()]
+    assert [case["at"] for case in newest] == sorted((case["at"] for case in newest), reverse=True)
+    everything = text_of(browser.get("/cases?since=all&workflow=%3Dsales&all=yes").text)
+    assert "200 calls make 100 test cases. 100 are left out" in everything
+
+
+@pytest.mark.parametrize("view", ["/cases", "/dataset"])
+def test_a_list_without_ticks_says_that_calls_are_to_be_ticked(history: Path, view: str) -> None:
+    """Above the list that was shown, with its filters: nothing is lost."""
+    answer = client(history).get(f"{view}?since=all&workflow=%3Dsales&ticked=x,-1,9999999999999999999999")
+    assert "No call is ticked" in part(answer.text, 'role="alert"', "</p>")
+    assert len(listed(answer.text)) == 25
+    assert "about support" not in answer.text
+
+
+def test_a_list_has_the_calls_that_the_judge_finds_bad(history: Path) -> None:
+    """A row has the judge's score before the screen's, and the release of the application."""
+    with closing(HistoryReader(str(history))) as reader:
+        bad = reader.database.execute(
+            "SELECT number FROM results JOIN series s ON s.id = series JOIN evaluators e ON e.id = s.evaluator"
+            " WHERE s.metric = 'hallucination' AND e.name = 'judge' AND score >= 0.5 ORDER BY number DESC"
+        ).fetchall()
+    address = "/calls?since=all&status=bad&metric=hallucination"
+    assert all_listed(history, address) == [number for (number,) in bad]
+    assert sorted(all_listed(history, address.replace("hallucination", "faithfulness")), reverse=True) == [
+        number for (number,) in bad
+    ]
+    row = part(client(history).get(address).text, "<li>", "</li>")
+    assert "release 1.5.0" in row
+    assert row.index("by judge@2") < row.index("by screen@1")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("since=all", "600 calls"),
+        ("since=all&workflow=%3Dsales", "200 calls"),
+        ("since=all&sort=worst&metric=hallucination", "600 calls"),
+        ("since=all&status=unscored&metric=citation_recall", "600 calls"),
+        ("since=all&text=QUESTION+12+about", "2 calls"),
+        ("since=all&text=question", "more than 25 calls"),
+    ],
+)
+def test_a_list_says_how_many_calls_it_has(history: Path, query: str, said: str) -> None:
+    """Or more than how many, where counting them would take long."""
+    assert f"{said}, " in part(client(history).get(f"/calls?{query}").text, 'id="failed"', "<form")
 
 
 def test_labels_have_a_page_about_their_calibration(history: Path, tmp_path: Path) -> None:
@@ -307,7 +378,7 @@ def test_a_list_is_filtered_by_what_guards_found(tmp_path: Path) -> None:
     assert all_listed(path, "/calls?guard=any") == [*range(1_300, 0, -1)]
     assert all_listed(path, "/calls?guard=fail&text=question+6%3F") == [6]
     assert "Guard: Faithfulness, replace: beyond the bound" in text_of(browser.get("/calls?guard=fail").text)
-    cases = browser.get("/dataset?guard=fail").text.splitlines()
+    cases = browser.get("/dataset?guard=fail&all=yes").text.splitlines()
     assert [json.loads(case)["query"] for case in cases] == [f"Question {number}?" for number in of["fail"]]
     (link,) = {unescape(link) for link in re.findall(r'<a href="(/calls[?][^"]*guard=[^"]*)"', browser.get("/").text)}
     assert all_listed(path, link) == of["fail"]
