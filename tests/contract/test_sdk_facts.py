@@ -401,7 +401,7 @@ def output_of(program: str, *argv: str, **environ: str) -> str:
         [sys.executable, "-c", program, *argv],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
         cwd=Path(__file__).parents[2],
         env={**os.environ, **environ},

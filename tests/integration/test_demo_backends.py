@@ -68,7 +68,7 @@ def test_every_backend_shows_the_demo_and_is_stopped_with_it(tmp_path: Path) -> 
         # Alertmanager hears of the rules of Prometheus, too; only the application's own alerts name a metric so.
         assert [each["labels"]["metric"] for each in alerts if "metric" in each["labels"]] == ["hallucinated"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=240) == 0
     finally:
         _end(process)
     assert not _left(str(tmp_path))
@@ -80,7 +80,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     """End the demo as Ctrl-C does: killed at once, it would leave its backends running."""
     process.send_signal(signal.SIGINT)
     try:
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate(timeout=10)

@@ -86,7 +86,7 @@ class Life:
     def terminate(self) -> None:
         """As a server is asked to end: it shuts down."""
         self.process.terminate()
-        assert self.process.wait(timeout=30) == 0
+        assert self.process.wait(timeout=240) == 0
         self.ended = time.time()
 
     def quieten(self) -> None:

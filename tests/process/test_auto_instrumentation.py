@@ -56,7 +56,7 @@ def _run(
         [sys.executable, "-c", start, sys.executable, "app.py"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         cwd=folder,
         env={**os.environ, **own, **environ},

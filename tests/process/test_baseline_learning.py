@@ -285,7 +285,7 @@ def test_processes_that_learn_at_the_same_time_share_their_calls(path: str) -> N
     assert [process.wait(60) for process in running] == [0, 0, 0]
     calls = Baseline.load(path).learning[KEY]
     assert sorted(calls.scores) == sorted(score for score in scores for _ in range(300))
-    subprocess.run([sys.executable, "-c", LEARNING, path, "300", "0.9"], input=b"\n", cwd=ROOT, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", LEARNING, path, "300", "0.9"], input=b"\n", cwd=ROOT, check=True, timeout=240)
     kept = Baseline.load(path)
     assert (kept.distributions[KEY].n, kept.learning) == (1000, {})
     assert os.listdir(Path(path).parent) == ["baseline.json"]

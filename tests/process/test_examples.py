@@ -34,7 +34,7 @@ def test_the_plain_script_prints_answer_spans_scores_and_accounts() -> None:
         [sys.executable, "examples/plain_script.py", QUESTION],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         cwd=ROOT,
     )

@@ -32,7 +32,7 @@ def test_a_program_that_just_exits_loses_nothing(receiver: Receiver) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")
     receiver.wait_for(lambda got: len(got.spans) == 3 and len(got.logs) == 2 and _has_scores(got))

@@ -32,7 +32,7 @@ def run(folder: Path, command: str) -> str:
     settings, _, arguments = command.partition(PYTHON)
     environ = {**os.environ, **dict(setting.split("=") for setting in settings.split())}
     done = subprocess.run(
-        [sys.executable, *arguments.split()], cwd=folder, env=environ, capture_output=True, text=True, timeout=60
+        [sys.executable, *arguments.split()], cwd=folder, env=environ, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -81,7 +81,7 @@ def run_with_warnings(shop: Path) -> str:
     """The run of the bad release, whose alert also goes to the log, on standard error."""
     environ = {**os.environ, "SHOP_RELEASE": "bad"}
     done = subprocess.run(
-        [sys.executable, "shop.py", "100"], cwd=shop, env=environ, capture_output=True, text=True, timeout=60
+        [sys.executable, "shop.py", "100"], cwd=shop, env=environ, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -95,7 +95,7 @@ def test_the_report_marks_the_sentence_that_a_decision_model_doubts(shop: Path) 
     command = ".venv-first-hour/bin/ragtrace report shop.db"
     assert command in COMMANDS
     done = subprocess.run(
-        [sys.executable, "-m", "ragtrace", *command.split()[1:]], cwd=shop, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "ragtrace", *command.split()[1:]], cwd=shop, capture_output=True, text=True, timeout=240
     )
     printed = " ".join(done.stdout.split())
     assert "150 of 200 calls scored" in printed

@@ -47,7 +47,7 @@ def test_a_call_that_was_forked_in_ends_once(http_receiver: HttpReceiver) -> Non
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     books = sorted(json.loads(line) for line in done.stdout.splitlines())

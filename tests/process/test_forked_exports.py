@@ -37,7 +37,7 @@ def fork(receiver: HttpReceiver, calls: int) -> None:
         [sys.executable, "-c", FORK, str(calls)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         cwd=ROOT,
         env={**os.environ, **receiver.environ},
@@ -114,5 +114,5 @@ def test_spans_of_a_forked_child_tell_of_the_child() -> None:
     """The SDK renews what a resource says of its process; light spans show what is true when they end."""
     environ = {"OTEL_EXPERIMENTAL_RESOURCE_DETECTORS": "process", "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-c", FORKING]
-    result = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=240, check=True)
     assert sorted(result.stdout.splitlines()) == ["child True", "parent True"]

@@ -15,7 +15,7 @@ from ragtrace.testing import OpenAIServer
 from tests.support.otlp import HttpReceiver, Receiver
 
 ROOT: Final = Path(__file__).parents[2]
-ENDS_S: Final = 60
+ENDS_S: Final = 240
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
 IMPORTED: Final = """

@@ -37,7 +37,7 @@ def told(program: str, *args: str) -> list[Any]:
     """What the processes of *program* told."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HEADER + program, *args],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -85,7 +85,7 @@ def run(program: str, environ: dict[str, str] | None = None, *, stderr: str | No
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", APPLICATION + program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         cwd=ROOT,
         env={**os.environ, **(environ or {})},

@@ -19,7 +19,7 @@ import pytest
 import ragtrace
 from ragtrace.testing import FakeJudge
 from tests.support.scored import EVERY
-from tests.support.watched import HALF, WAIT_S, WaitingJudge, ask, watch
+from tests.support.watched import HALF, WAIT_S, WaitingJudge, ask, eventually, watch
 
 ROOT: Final = Path(__file__).parents[2]
 CALLS: Final = 20
@@ -80,6 +80,7 @@ def interrupted_shutdown(spool: Path | None) -> None:
     watch(screen=FakeJudge(HALF, name="screen"), judge=judge, sampling=EVERY, limits=ragtrace.Limits(spool=spool))
     for number in range(CALLS):
         ask(f"question {number}?")
+    assert eventually(lambda: ragtrace.stats().evaluators["screen"].scored == CALLS)
     assert judge.begun.wait(WAIT_S)
     began = monotonic()
     timer = threading.Timer(DRAINING_S, _thread.interrupt_main)

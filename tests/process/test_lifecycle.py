@@ -39,7 +39,7 @@ def run(program: str, *args: str, environ: Mapping[str, str] | None = None) -> s
         [sys.executable, "-c", program, *args],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         cwd=ROOT,
         env={**os.environ, **(environ or {})},
@@ -195,7 +195,7 @@ if __name__ == "__main__":
         [sys.executable, str(program)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         env={**os.environ, **http_receiver.environ},
     )

@@ -207,7 +207,7 @@ def run(program: str, environ: dict[str, str], seconds: float) -> subprocess.Com
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         cwd=ROOT,
         env={**os.environ, **environ, "JUDGE_SECONDS": str(seconds)},

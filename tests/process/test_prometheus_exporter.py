@@ -165,7 +165,7 @@ def test_several_processes_send_by_otlp_and_each_has_series_of_its_own(tmp_path:
         environ = {**receiver.environ, "EXPORTER": "otlp", "CALLS": "20", "OTEL_METRIC_EXPORT_INTERVAL": "500"}
         apps = [stack.enter_context(application(tmp_path, 0, **environ)) for _ in range(3)]
         for app in apps:
-            app.process.wait(timeout=60)
+            app.process.wait(timeout=240)
         sent = receiver.metrics
     latest = {str(metric.resource[semconv.SERVICE_INSTANCE]): metric for metric in sent if metric.name == CALLS}
     of = {semconv.EVALUATOR_ID: "embedded", semconv.OUTCOME: "offered"}

@@ -44,7 +44,7 @@ def test_processes_that_share_a_history_lose_no_row(path: Path, experiment: str)
         [sys.executable, "-m", "tests.support.store_workers", experiment, str(path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         cwd=ROOT,
     )
@@ -82,7 +82,7 @@ def test_two_processes_at_once_never_claim_the_same(path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    shares = [process.communicate(timeout=60)[0].split() for process in processes]
+    shares = [process.communicate(timeout=240)[0].split() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert sorted(int(number) for share in shares for number in share) == list(range(1, 201))
     assert spool.contents().calls == 0
@@ -93,4 +93,4 @@ def test_processes_that_start_at_once_share_the_file_they_make(tmp_path: Path) -
     path = tmp_path / "spool.db"
     code = f"from ragtrace.history.spool import Spool; Spool({str(path)!r}).prepare('spool=')"
     started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(6)]
-    assert [process.communicate(timeout=60)[1].decode() for process in started] == [""] * 6
+    assert [process.communicate(timeout=240)[1].decode() for process in started] == [""] * 6

@@ -31,7 +31,7 @@ from tests.support.watched import GOOD, HALF, WAIT_S, WaitingJudge, ask, eventua
 
 ROOT = Path(__file__).parents[2]
 SCORE_ID = "ragtrace.eval.score_id"
-SHUTDOWN_S = 2.0
+SHUTDOWN_S = 4.0
 """Seconds of a shutdown while a judge does not answer: a part of them is for storing calls, also on a busy machine."""
 
 
@@ -415,7 +415,7 @@ def environ(path: str, http_receiver: HttpReceiver) -> dict[str, str]:
 def leave(calls: int, environ: dict[str, str]) -> None:
     """A process whose judge hangs; its exit code is its own."""
     process = start(LEAVE, str(calls), environ=environ)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 3, errors
 
 
@@ -439,7 +439,7 @@ def test_a_process_leaves_and_the_next_scores(http_receiver: HttpReceiver, envir
     leave(5, environ)
     assert scores(http_receiver) == {}
     process = start(SCORE, "99", environ=environ)
-    output, errors = process.communicate("\n", timeout=60)
+    output, errors = process.communicate("\n", timeout=240)
     assert (output.split(), errors) == (["ready", "done"], "")
     assert list(scores(http_receiver).values()) == [1] * 5
     spans = {span.span_id for span in http_receiver.spans if span.name == "invoke_workflow guide"}
@@ -458,7 +458,7 @@ def test_two_processes_at_once_score_each_call_once(
         go(process)
     assert [line(process) for process in processes] == ["done", "done"]
     for process in processes:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
         assert errors == ""
     assert list(scores(http_receiver).values()) == [1] * 40
     assert contents(path) == 0
@@ -478,7 +478,7 @@ def test_a_kill_in_the_middle_loses_nothing(http_receiver: HttpReceiver, environ
     victim.communicate(timeout=10)
     assert contents(path) == 4
     heir = start(SCORE, "99", environ=environ)
-    output, errors = heir.communicate("\n", timeout=60)
+    output, errors = heir.communicate("\n", timeout=240)
     assert (output.split(), errors) == (["ready", "done"], "")
     assert list(scores(http_receiver).values()) == [1] * 6
     assert contents(path) == 0

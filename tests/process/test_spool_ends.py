@@ -63,7 +63,7 @@ def keep(path: str, calls: int) -> None:
     for number in range(calls):
         ask(f"question {number}?")
     assert judge.begun.wait(WAIT_S)
-    ragtrace.shutdown(timeout=2.0)
+    ragtrace.shutdown(timeout=4.0)  # a part of it is for storing calls, also on a busy machine
     assert ragtrace.stats().dropped == {"spooled": calls}
 
 

@@ -35,7 +35,7 @@ def search(question):
 
 ragtrace.configure(exporter=sys.argv[2], service="vendored")
 ask("What is Paris?")
-assert ragtrace.flush()
+assert ragtrace.flush(60.0)
 print(ragtrace.doctor(probe=False).version)
 ragtrace.shutdown()
 assert not ragtrace.stats().faults, ragtrace.stats().faults
@@ -61,7 +61,7 @@ def _run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedP
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGTRACE_", "PYTHON"))}
     environ = {**kept, **environ, "PYTHONPATH": str(folder)}
     command = [sys.executable, "-S", *arguments]
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.mark.parametrize("kind", [HttpReceiver, GrpcReceiver])

@@ -13,7 +13,7 @@ from ragtrace.core.labels import Claim
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.testing import Captured, FakeJudge
 
-WAIT_S: Final = 10.0
+WAIT_S: Final = 30.0
 """How long a test waits for what should happen at once, before it fails."""
 
 ANSWER: Final = "Paris is big. Paris is on Mars."

@@ -99,7 +99,7 @@ def promtool(
         json.dumps({"rule_files": ["rules.yml"], "evaluation_interval": f"{2 * MINUTES}m", "tests": [tests]})
     )
     command = [PROMTOOL, "test", "rules", "test.yml"]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=240, check=False)
 
 
 @needs_promtool

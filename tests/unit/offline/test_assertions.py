@@ -160,7 +160,7 @@ def test_pytest_shows_the_line_of_the_test(pytester_path: Path) -> None:
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(pytester_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # importing all of them takes two seconds
     )

@@ -370,7 +370,7 @@ def _program(way: Way, receiver: HttpReceiver) -> tuple[str, list[Shape]]:
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     ).stdout
     spans = sorted(receiver.spans, key=lambda span: span.start_ns)

@@ -137,7 +137,7 @@ def test_a_program_that_just_ends_posts_its_scores(server: Backend) -> None:
     """At exit no thread can be started any more (from Python 3.12 on): one is there that does it."""
     environ = {**os.environ, "PHOENIX_COLLECTOR_ENDPOINT": server.url, "RAGTRACE_EXPORTER": "phoenix"}
     program = [sys.executable, "-m", "tests.support.application"]
-    done = subprocess.run(program, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(program, env=environ, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert {annotation["name"] for annotation in _annotations(server)} == METRICS
     assert not done.stderr

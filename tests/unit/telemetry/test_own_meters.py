@@ -68,7 +68,7 @@ def run(program: str) -> str:
     """What the processes of *program* wrote."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+        cwd=ROOT, capture_output=True, text=True, timeout=240, check=True,
     )  # fmt: skip
     return done.stdout
 

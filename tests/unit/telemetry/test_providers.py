@@ -43,7 +43,7 @@ def run(program: str, **environ: str) -> list[str]:
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         cwd=ROOT,
         env={**os.environ, **environ},

@@ -324,7 +324,7 @@ def test_the_provider_that_the_process_already_has_is_used(how: str, root: str, 
     import sys
 
     done = subprocess.run(
-        [sys.executable, "-c", GLOBAL_PROVIDER, how], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", GLOBAL_PROVIDER, how], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0
     assert ("HoldProcessor" in done.stderr, done.stderr.count("\n")) == ((False, 0) if how == "hold" else (True, 1))
