@@ -433,7 +433,9 @@ class StepRecorder:
     def _keep_or_read_result(self, value: Any, *, streamed: bool) -> None:
         """Keep an immutable result, to extract texts from it in the background. A mutable one is read at once."""
         if streamed and self.step.kind in FINDING_KINDS:
-            value = self._yielded_documents
+            # Of a stream that was left before its first piece it is not known whether it would have had any.
+            nothing = None if self.step.abandoned else list[object]()
+            value = nothing if self._yielded_documents is None else self._yielded_documents
         if self._spec.select_result is not None or self._spec.select_sources is not None:
             value = self._select_from_result(value, streamed=streamed)
         kept = value if type(value) is str else _immutable_copy(value)

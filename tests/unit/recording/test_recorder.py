@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from opentelemetry import trace as otel
@@ -300,6 +301,53 @@ def test_a_task_that_outlives_its_request_does_not_join_it(seen: Seen) -> None:
 
     asyncio.run(main())
     assert sorted(call.answer or "" for call in seen.calls()) == ["answer to late", "answer to q"]
+
+
+@pytest.mark.parametrize("decorate", [ragtrace.retrieve, ragtrace.tool])
+@pytest.mark.parametrize("kind", ["generator", "async generator", "iterator"])
+def test_a_retrieval_whose_stream_was_empty_has_found_nothing(seen: Seen, kind: str, decorate: Any) -> None:
+    """As one that returns an empty list: that there are no contexts is known, unlike what they are."""
+
+    @decorate
+    def found(query: str) -> Iterator[str]:
+        yield from ()
+
+    @decorate
+    async def found_later(query: str) -> AsyncIterator[str]:
+        for text in ():
+            yield text
+
+    @decorate
+    def returned(query: str) -> Iterator[str]:
+        return (text for text in ())
+
+    @ragtrace.trace
+    async def ask(question: str) -> str:
+        if kind == "async generator":
+            assert [text async for text in found_later(question)] == []
+        else:
+            assert list((found if kind == "generator" else returned)(question)) == []
+        return answer(question)
+
+    asyncio.run(ask("q"))
+    assert texts(seen.call()) == []
+
+
+def test_a_retrieval_that_nobody_has_read_has_found_what_is_not_known(seen: Seen) -> None:
+    """It might have found documents, had the application asked for the first."""
+
+    @ragtrace.retrieve
+    def found(query: str) -> Iterator[str]:
+        yield "a"
+
+    @ragtrace.trace
+    def ask(question: str) -> str:
+        stream = found(question)
+        stream.close()  # type: ignore[attr-defined]
+        return answer(question)
+
+    ask("q")
+    assert texts(seen.call()) is None
 
 
 def test_a_streamed_root_answers_with_what_was_read(seen: Seen) -> None:
