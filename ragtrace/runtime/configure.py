@@ -176,12 +176,12 @@ def configure(
     """
     faults_before = Counter(faults.counts_here())
     # 1. Read and check everything: raises, and changes nothing.
-    limits, telemetry = limits or Limits(), telemetry or TelemetryOptions()
     check_type("judge", judge, Judge)
     check_type("sampling", sampling, Sampling)
     check_type("redact", redact, Redact)
     check_type("limits", limits, Limits)
     check_type("telemetry", telemetry, TelemetryOptions)
+    limits, telemetry = limits or Limits(), telemetry or TelemetryOptions()
     history = store if isinstance(store, History) else History(store)
     learning = _baseline_learning(baseline)
     watched, canaries = _alerts(alerts)

@@ -104,7 +104,8 @@ class LLMJudge:
         self._mode: Mode = mode
         self.id, self.limits = name, limits
         self._embedder, self._gold_checks = embedder, gold_checks
-        self._requests, self._max_uncovered = requests or RequestOptions(), max_uncovered
+        self._requests = RequestOptions() if requests is None else requests
+        self._max_uncovered = max_uncovered
         self._chat, self._chance = chat, chance or random.SystemRandom()
         self._metrics: tuple[Metric, ...] | None = None
 

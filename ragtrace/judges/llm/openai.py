@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ragtrace.core.errors import SettingsError
 from ragtrace.core.options import JudgeLimits
 from ragtrace.judges.llm.build_judgement import MOST_UNCOVERED
 from ragtrace.judges.llm.chat import ChatClient
@@ -69,6 +70,12 @@ class OpenAIJudge(LLMJudge):
         limits: JudgeLimits | None = None,
         requests: RequestOptions | None = None,
     ) -> None:
+        given: object = requests
+        if not isinstance(given, (RequestOptions, type(None))):
+            raise SettingsError(
+                f"requests= must be a ragtrace.judges.RequestOptions, got {type(given).__name__}: {given!r}; "
+                "write requests=ragtrace.judges.RequestOptions(timeout=30)"
+            )
         requests = requests or RequestOptions()
         chat = ChatClient(
             model,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ragtrace
-from ragtrace.core.errors import JudgeError
+from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Document, Judgement, Metric, RagCall, Score
 from ragtrace.judges.llm.label_collector import Mode
 from ragtrace.metrics import registry
@@ -44,6 +44,13 @@ def judged(
             await judge.aclose()
 
     return asyncio.run(run())
+
+
+@pytest.mark.parametrize("requests", [{}, {"timeout": 5}, 0], ids=repr)
+def test_options_of_requests_that_are_none_are_refused(requests: Any) -> None:
+    """An empty dict as any other."""
+    with pytest.raises(SettingsError, match=r"requests= must be a ragtrace.judges.RequestOptions, got (dict|int)"):
+        ragtrace.OpenAIJudge("local", api_key="none", requests=requests)
 
 
 def test_one_request_gives_every_metric_of_the_main_reply() -> None:
