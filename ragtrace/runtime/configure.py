@@ -423,6 +423,8 @@ def _check_fleet(settings: Settings, judge: Judge | None) -> None:
 def _canary_sets(settings: Settings, evaluators: Evaluators) -> tuple[CanarySet, ...]:
     """Read the canaries (labelled calls for the judge) from the file that the settings name.
 
+    Where ragtrace is not enabled, it is not read.
+
     Raises:
         SettingsError: there is no judge, or the file cannot be used.
     """
@@ -434,6 +436,8 @@ def _canary_sets(settings: Settings, evaluators: Evaluators) -> tuple[CanarySet,
             f"canaries are judged by the judge, and there is none, got {settings.canaries!r} (from {origin}); "
             "configure judge=, or leave the canaries out"
         )
+    if not settings.enabled:
+        return ()
     from ragtrace.labels.canary_set import read_canaries
 
     judged = MetricAssignment.from_evaluators(None, judge).judged

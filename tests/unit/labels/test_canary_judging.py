@@ -296,6 +296,15 @@ def test_canaries_are_no_part_of_the_traffic(tmp_path: Path) -> None:
     assert ragtrace.shutdown(WAIT_S)
 
 
+def test_a_ragtrace_that_is_switched_off_reads_no_canaries(tmp_path: Path) -> None:
+    """As it reads no other file: the one that is named may not be there where it is off."""
+    canaries = ragtrace.Canaries(tmp_path / "missing.jsonl")
+    options: dict[str, Any] = {"judge": FakeJudge(GOOD), "alerts": [canaries], "exporter": "none"}
+    ragtrace.configure(enabled=False, **options)
+    with pytest.raises(SettingsError, match="missing"):
+        ragtrace.configure(**options)
+
+
 def test_canaries_need_a_judge(tmp_path: Path) -> None:
     """A clear error at the start."""
     path = write(tmp_path / "canaries.jsonl", rows())
