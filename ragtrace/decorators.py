@@ -54,7 +54,8 @@ def trace(
         function: any function: plain, coroutine, generator, async generator, method.
         name: the workflow's name, of low cardinality; default: the function's qualified name.
         query: where the user's question is among the arguments; default: found by name and position.
-        sources: takes the returned value and gives the documents the answer rests on; default: what was retrieved.
+        sources: takes the returned value (of a stream: each piece) and gives the documents that the answer rests on;
+            default: what was retrieved.
         answer: takes the returned value (of a stream: each piece) and gives the text; default: found by itself.
         session: where the conversation's id is; default: found by name.
         user: where the user's id is; default: none.

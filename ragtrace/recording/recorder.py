@@ -83,7 +83,7 @@ class StepSpec(NamedTuple):
     select_result: Selector | None = None
     """Function that selects the documents (retrieval) or the answer (any other step) from the result or a piece."""
     select_sources: Selector | None = None
-    """Function that selects from the result the documents that a generation or trace used."""
+    """Function that selects from the result, or a piece, the documents that a generation or trace used."""
 
 
 class StartTime(NamedTuple):
@@ -215,6 +215,8 @@ class StepRecorder:
     """Immutable result that is not read yet, or `_NOTHING`."""
     _answer_stream: AnswerStream | None = None
     """Pieces of a streamed answer; None: none has come."""
+    _sources_error: Exception | None = None
+    """What the function that selects the sources has raised first, of a chunk of the stream; None: nothing."""
     _yielded_documents: list[object] | None = None
     """What a retrieval or tool has yielded; None: nothing."""
 
@@ -338,7 +340,19 @@ class StepRecorder:
             self._answer_stream = AnswerStream()
             if type(piece) is not str:
                 self.take_provider(piece)
+        if self._spec.select_sources is not None:
+            self._add_sources(self._spec.select_sources, piece)
         self._answer_stream.add(piece if self._spec.select_result is None else self._spec.select_result(piece))
+
+    def _add_sources(self, select: Selector, piece: object) -> None:
+        """Add the documents that the user's function selects from a chunk of the answer, which need not have any."""
+        try:
+            found = find_documents(select(piece))
+        except Exception as error:
+            self._sources_error = self._sources_error or error
+            return
+        if found is not None:
+            self.step.documents = ((self.step.documents or ()) + found)[:MAX_DOCUMENTS]
 
     def done(self, value: object) -> None:
         """Record the end of a run that returned *value*, which is neither a stream nor an awaitable. Never raises."""
@@ -454,13 +468,16 @@ class StepRecorder:
         spec, step = self._spec, self.step
         if step.kind in FINDING_KINDS:
             return value if spec.select_result is None else spec.select_result(value)
+        if spec.select_sources is not None and step.documents is None:  # no piece of a stream had any
+            error = self._sources_error
+            try:
+                step.documents = None if value is None else find_documents(spec.select_sources(value))
+            except Exception as raised:  # the answer is kept all the same
+                error = error or raised
+            if error is not None and step.documents is None:
+                faults.record(f"sources= of {spec.arguments.function_name}", error)
         if value is None:
             return None
-        if spec.select_sources is not None:
-            try:
-                step.documents = find_documents(spec.select_sources(value))
-            except Exception as error:  # the answer is kept all the same
-                faults.record(f"sources= of {spec.arguments.function_name}", error)
         if spec.select_result is not None and not streamed:  # pieces of a stream were selected one by one
             try:
                 return spec.select_result(value)

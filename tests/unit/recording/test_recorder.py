@@ -17,6 +17,7 @@ from ragtrace.core.step import CallBuilder, Step
 from ragtrace.core.types import Document, Judgement, RagCall
 from ragtrace.recording.recorder import StepRecorder, StepSpec
 from ragtrace.runtime.current_runtime import current
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 
 
@@ -348,6 +349,52 @@ def test_a_retrieval_that_nobody_has_read_has_found_what_is_not_known(seen: Seen
 
     ask("q")
     assert texts(seen.call()) is None
+
+
+@pytest.mark.parametrize("kind", ["generator", "async generator", "iterator"])
+def test_sources_of_a_stream_are_selected_from_its_pieces(seen: Seen, kind: str) -> None:
+    """As the answer is; a piece that has none, or of which the function raises, costs those of no other."""
+    pieces = [{"text": "It is "}, {"documents": ["one"]}, {"text": "high."}, {"documents": ["two"]}]
+    select = {"sources": lambda piece: piece["documents"], "answer": lambda piece: piece.get("text", "")}
+
+    @ragtrace.trace(**select)
+    def ask(question: str) -> Iterator[dict[str, Any]]:
+        yield from pieces
+
+    @ragtrace.trace(**select)
+    async def ask_async(question: str) -> AsyncIterator[dict[str, Any]]:
+        for piece in pieces:
+            yield piece
+
+    @ragtrace.trace(**select)
+    def return_stream(question: str) -> Iterator[dict[str, Any]]:
+        return (piece for piece in pieces)
+
+    async def read() -> list[dict[str, Any]]:
+        if kind == "async generator":
+            return [piece async for piece in ask_async("q")]
+        return list((ask if kind == "generator" else return_stream)("q"))
+
+    faults.clear()
+    assert asyncio.run(read()) == pieces
+    call = seen.call()
+    assert (call.answer, texts(call)) == ("It is high.", ["one", "two"])
+    assert faults.counts() == {}
+
+
+def test_sources_that_no_piece_of_a_stream_has_are_said(seen: Seen) -> None:
+    """Once, with the function; the contexts are what was retrieved."""
+
+    @ragtrace.trace(sources=lambda piece: piece["documents"])
+    def ask(question: str) -> Iterator[str]:
+        search(question)
+        yield from ("It is ", "high.")
+
+    faults.clear()
+    assert list(ask("q")) == ["It is ", "high."]
+    call = seen.call()
+    assert (call.answer, texts(call)) == ("It is high.", ["a", "b"])
+    assert {place.partition(" of ")[0]: count for place, count in faults.counts().items()} == {"sources=": 1}
 
 
 def test_a_streamed_root_answers_with_what_was_read(seen: Seen) -> None:
