@@ -13,6 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
@@ -20,7 +21,8 @@ process: object = object()
 """Marker of this process: another object in each forked child. To compare markers costs less than `os.getpid`."""
 _UNMADE: Final = object()
 _lock = threading.RLock()
-_is_hooked = False
+_unhooked: Final[list[None]] = [None]
+"""One entry until the hooks are registered, for the thread that registers them. A lock might be held at a fork."""
 _before: list[Callable[[], object]] = []
 _in_parent: list[Callable[[], object]] = []
 _in_child: list[Callable[[], object]] = []
@@ -125,9 +127,10 @@ def keep_connections_open() -> None:
 
 
 def _hook() -> None:
-    global _is_hooked
-    if not _is_hooked and hasattr(os, "register_at_fork"):  # not on Windows
-        _is_hooked = True
+    if not _unhooked or not hasattr(os, "register_at_fork"):  # not on Windows
+        return
+    with suppress(IndexError):  # another thread has just come first: registered twice, every fork would wait for itself
+        _unhooked.pop()
         os.register_at_fork(before=_call_before, after_in_parent=_call_in_parent, after_in_child=_call_in_child)
 
 

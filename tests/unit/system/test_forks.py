@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable
 from itertools import count
+from typing import Final
 
 import pytest
 
@@ -118,3 +121,50 @@ def test_forks_are_watched_before_and_after_in_both_processes() -> None:
     assert in_child(lambda: " ".join(seen)) == "before child"
     assert seen == ["before", "parent"]
     is_over.append(True)
+
+
+TWO_THREADS: Final = """
+import os, sys, threading
+from ragtrace.system import forks
+
+seen, steps = [], 0
+
+def use():
+    forks.watch_forks(before=lambda: seen.append("before"))
+
+def trace(frame, event, argument):
+    global steps
+    if frame.f_code.co_name == "_hook":
+        steps += event == "line"
+        if event == "line" and steps == int(sys.argv[1]):
+            other = threading.Thread(target=use)
+            other.start()
+            other.join()
+    return trace
+
+sys.settrace(trace)
+use()
+sys.settrace(None)
+child = os.fork()
+if child == 0:
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print(steps, len(seen))
+"""
+
+
+def test_two_threads_that_watch_forks_first_at_the_same_time_hook_once() -> None:
+    """Else each fork would stop SQLite twice, and wait for ever for the lock that it holds itself."""
+
+    def lines_and_calls(at: int) -> tuple[int, int]:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", TWO_THREADS, str(at)],
+            capture_output=True, text=True, timeout=240, check=True,
+        )  # fmt: skip
+        lines, calls = map(int, done.stdout.split())
+        return lines, calls
+
+    lines, calls = lines_and_calls(0)  # without another thread
+    assert (lines > 1, calls) == (True, 1)
+    # Wherever in the function the other thread comes between: each of the two functions is called once.
+    assert [lines_and_calls(at)[1] for at in range(1, lines + 1)] == [2] * lines
