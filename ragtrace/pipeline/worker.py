@@ -158,7 +158,7 @@ class Worker(Generic[T]):
         self, handler: Handler[T], *, capacity: int, most_bytes: int = 1 << 62, patience: float = _PATIENCE_SECONDS
     ) -> None:
         self._handler, self._capacity, self._most_bytes, self._patience = handler, capacity, most_bytes, patience
-        self.throttle = Throttle(lambda: self._idle_waiters > 0 and monotonic() < self._hurried_until)
+        self.throttle = Throttle(lambda: self.is_hurried)
         # Re-entrant: the garbage collector may end a stream, and so its call, while this thread holds the lock.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -171,7 +171,9 @@ class Worker(Generic[T]):
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
-        self._idle_waiters, self._hurried_until = 0, 0.0  # threads in `wait_idle`, and when to stop hurrying for them
+        # Threads in `wait_idle`, each with the time at which to stop hurrying for it; and the latest of these times.
+        self._idle_waiters: dict[int, float] = {}
+        self._hurried_until = 0.0
         self._closed = False  # new items are refused; those that are queued are still handled
         self._is_ending = False  # set after `_closed`: `stop` has taken the queued items out, and tasks are cancelled
         # Also changed without the lock, each by an atomic operation.
@@ -228,6 +230,11 @@ class Worker(Generic[T]):
         """Whether the worker was stopped, and refuses new items."""
         return self._closed
 
+    @property
+    def is_hurried(self) -> bool:
+        """Whether a thread waits for the items, so that the worker does not sleep between them."""
+        return monotonic() < self._hurried_until
+
     # --- called by any thread ----------------------------------------------------------------------------------------
 
     def offer(self, item: T, *, small: bool = False) -> bool:
@@ -282,20 +289,27 @@ class Worker(Generic[T]):
         """
         if self.is_current_thread:
             return self.size == 0
-        deadline = monotonic() + timeout
+        deadline, waiter = monotonic() + timeout, threading.get_ident()
         with self._changed:
-            self._idle_waiters += 1
             try:
                 while self.size:
                     self._wake_up()
                     left = deadline - reserved(self.size) - monotonic()
                     if left <= 0 or self._is_cut_short:
                         return False
-                    self._hurried_until = monotonic() + left - _UNHURRIED_SECONDS
+                    self._hurry(waiter, monotonic() + left - _UNHURRIED_SECONDS)
                     self._changed.wait(min(left, _TICK_SECONDS))
                 return True
             finally:
-                self._idle_waiters -= 1
+                self._hurry(waiter, None)
+
+    def _hurry(self, waiter: int, until: float | None) -> None:
+        """Hurry for a thread until a monotonic time, and as long as for any other; None: no longer for this one."""
+        if until is None:
+            self._idle_waiters.pop(waiter, None)
+        else:
+            self._idle_waiters[waiter] = until
+        self._hurried_until = max(self._idle_waiters.values(), default=0.0)
 
     def cut_short(self) -> None:
         """Make a `stop` in progress end without waiting for unfinished items."""

@@ -199,6 +199,22 @@ def test_waiting_ends_with_its_time(make: Make) -> None:
     assert monotonic() - began < WAIT_S / 2
 
 
+def test_a_short_wait_does_not_slow_a_longer_one(make: Make) -> None:
+    """The worker hurries for as long as any thread waits: a flush per request must not hold up the one at the end."""
+    hanging = Hanging()
+    worker = make(hanging)
+    worker.offer(1)
+    assert hanging.begun.wait(WAIT_S)
+    waiting = threading.Thread(target=worker.wait_idle, args=(2 * WAIT_S,))
+    waiting.start()
+    assert eventually(lambda: worker.is_hurried)
+    assert not worker.wait_idle(0.02)
+    assert worker.is_hurried
+    worker.stop(0.0, grace=WAIT_S)
+    waiting.join(WAIT_S)
+    assert not worker.is_hurried
+
+
 def test_stop_gives_back_what_was_not_done(make: Make) -> None:
     """What was never begun, and what keeps the thread to itself and cannot be cancelled."""
     begun, release = threading.Event(), threading.Event()
