@@ -233,10 +233,8 @@ class CallAssembler:
             self._left_out.append(span.context)
             return None
         self.counts["spans"] += 1
-        if trace.is_below_handled(span_id):
-            self._leave_out("late", [reading])
-            return None
-        if why := self._why_too_late(reading):
+        why = "late" if trace.is_below_handled(span_id) else self._why_too_late(reading)
+        if why is not None:
             trace.handled[span_id] = None
             self._leave_out(why, [reading])
             return None

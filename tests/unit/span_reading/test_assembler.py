@@ -557,10 +557,12 @@ def test_a_span_that_comes_after_its_call_was_closed_is_counted_as_late() -> Non
     assert len(assembler.take_complete()) == 1
     clock.advance(10)
     assert assembler.take_complete() == []
-    assembler.add(llm((95, 99), spans[-1]))
+    late = llm((95, 99), spans[-1])
+    for _ in range(2):  # two span processors hand it over, or it is exported twice
+        assembler.add(late)
     clock.advance(3)
     assert assembler.take_complete() == []
-    assert assembler.counts["late"] == 1
+    assert (assembler.counts["late"], assembler.counts["spans"]) == (1, 4)
 
 
 def test_what_is_remembered_of_equal_answers_is_bounded() -> None:
