@@ -23,9 +23,10 @@ What every request shows: `_ask`. Asking again for one metric only: not here, as
 metrics; ask a second collector with fewer `needs`.
 
 **Invariants.** Requests of one step run concurrently, steps one after another. If a reply is cut off, each half of its
-sentences, or statements, is asked about. Asked at once, a request that fails raises its error. In steps, one that fails
-leaves the labels of the other, with the error in `Labels.failed`; if a retry may help, or each step that is wanted and
-was asked failed, it is raised, too. Statements have one number in all requests, their index in
+sentences, or statements, is asked about, or else each half of its chunks; of one sentence and several chunks that were
+asked about at once, the labels are asked for in steps. Asked at once, a request that fails raises its error. In steps,
+one that fails leaves the labels of the other, with the error in `Labels.failed`; if a retry may help, or each step that
+is wanted and was asked failed, it is raised, too. Statements have one number in all requests, their index in
 `Labels.extraction.statements`; the ids g1, g2, ... are those of one request.
 """
 
@@ -219,15 +220,28 @@ class LabelCollector:
         """
         if not self._plan.steps:
             return Labels(self._mode)
-        labels = await (self._collect_in_steps() if self._plan.in_steps else self._collect_at_once())
+        labels = await (self._collect_in_steps() if self._plan.in_steps else self._collect_at_once_or_in_steps())
         labels.suspect = self._failed_gold_check
         return labels
 
     # --- at once: one request for both kinds of labels ---------------------------------------------------------------
 
+    async def _collect_at_once_or_in_steps(self) -> Labels:
+        """Ask for both kinds of labels at once, or in steps if a reply about one sentence and several chunks is cut
+        off.
+        """
+        try:
+            return await self._collect_at_once()
+        except JudgeError as error:
+            has_half = len(self._plan.steps) < 2 or len(self._source.sentences) > 1
+            if error.reason != "truncated" or has_half or len(self._source.chunks) < 2:
+                raise
+        self._plan = replace(self._plan, in_steps=True)
+        return await self._collect_in_steps()
+
     async def _collect_at_once(self) -> Labels:
         if "answer" not in self._plan.steps:
-            replies = [await self._label_chunks()]
+            replies = await ask_in_halves(self._label_chunks, self._source.chunks)
         else:
             ask = self._label_all if "chunks" in self._plan.steps else self._extract
             replies = await self._ask_about_sentences(ask)
@@ -236,9 +250,9 @@ class LabelCollector:
         verdicts = [(index, statement.verdict) for index, statement in enumerate(extraction.statements or ())]
         return Labels("fast", extraction, merge_verifications(replies, verdicts))
 
-    async def _label_chunks(self) -> LabelReply:
-        """Ask the LLM, in one request, to compare the chunks with the whole answer, of which no label is wanted."""
-        return await self._ask(LabelTask("verify", chunks=self._source.chunks, parts=self._source.sentences))
+    async def _label_chunks(self, chunks: Sequence[PromptChunk]) -> LabelReply:
+        """Ask the LLM, in one request, to compare *chunks* with the whole answer, of which no label is wanted."""
+        return await self._ask(LabelTask("verify", chunks=tuple(chunks), parts=self._source.sentences))
 
     async def _label_all(self, sentences: Sequence[AnswerUnit]) -> LabelReply:
         """Ask the LLM, in one request, for the labels of *sentences*, of their statements and of all chunks."""
@@ -286,7 +300,7 @@ class LabelCollector:
         # Without statements there is one empty batch: chunks and citations have labels of their own.
         batches = [statements[at : at + most] for at in range(0, len(statements), most)] or [statements]
         requests = [
-            ask_in_halves(partial(self._verify, chunks, statements[:1]), batch)
+            self._verify_in_halves(chunks, statements[:1], batch)
             for chunks in group_by_size(self._source.chunks, self._max_chars)
             for batch in batches
         ]
@@ -294,6 +308,14 @@ class LabelCollector:
         return merge_verifications(
             [batch.reply for batch in verified], [verdict for batch in verified for verdict in batch.verdicts]
         )
+
+    async def _verify_in_halves(
+        self, chunks: Sequence[PromptChunk], first: Sequence[AnswerStatement], batch: Sequence[AnswerStatement]
+    ) -> list[_VerifiedBatch]:
+        """Do as `_verify`; if the reply is cut off, ask about half of the statements at a time, or of the chunks."""
+        if len(batch) > 1:
+            return await ask_in_halves(partial(self._verify, chunks, first), batch)
+        return await ask_in_halves(partial(self._verify, first=first, batch=batch), chunks)
 
     async def _verify(
         self, chunks: Sequence[PromptChunk], first: Sequence[AnswerStatement], batch: Sequence[AnswerStatement]

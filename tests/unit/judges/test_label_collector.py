@@ -370,6 +370,44 @@ def test_a_cut_off_reply_is_asked_for_in_halves(mode: Mode, kind: str, items: st
     assert (len(labels.extraction.statements or ()), supports(labels)) == (2, ["supported", "not_found"])
 
 
+def test_a_cut_off_reply_about_chunks_is_asked_for_in_halves_of_them() -> None:
+    """Where no label of the answer is wanted; each request shows the whole answer."""
+    labels, chat = collected(failing(VERIFY, JudgeError("truncated"), times=1), needs=CHUNKS)
+    assert [len(data["chunks"]) for data in map(chat.data, range(3))] == [2, 1, 1]
+    assert [len(data["answer_parts"]) for data in map(chat.data, range(3))] == [2, 2, 2]
+    assert (chat.kinds, labels.verification.grades) == ([VERIFY] * 3, {"c1": 2, "c2": 2})
+
+
+def test_a_cut_off_reply_about_one_statement_is_asked_for_in_halves_of_the_chunks() -> None:
+    """The best label of the statement counts, as where the chunks are too long for one request."""
+    one = RagCall(CALL.query, CALL.contexts, "The Eiffel Tower is 330 metres high.")
+    labels, chat = collected(failing(VERIFY, JudgeError("truncated"), times=1), one, mode="careful")
+    asked = [chat.data(index) for index, kind in enumerate(chat.kinds) if kind == VERIFY]
+    assert [(len(data["given_statements"]), len(data["chunks"])) for data in asked] == [(1, 2), (1, 1), (1, 1)]
+    assert (labels.failed, supports(labels), labels.verification.grades) == ({}, ["supported"], {"c1": 2, "c2": 2})
+
+
+def test_a_cut_off_reply_about_one_sentence_is_asked_for_in_steps() -> None:
+    """Its sentence has no half, and its chunks are in both halves of the second step if they have to be."""
+    one = RagCall(CALL.query, CALL.contexts, "The Eiffel Tower is 330 metres high.")
+    whole, _ = collected(honest, one)
+    labels, chat = collected(failing(FULL, JudgeError("truncated")), one)
+    assert chat.kinds == [FULL, EXTRACT, VERIFY]
+    assert (labels.mode, labels.failed) == ("careful", {})
+    assert labels.verification.grades == whole.verification.grades
+    assert (supports(labels), labels.extraction.answer_label) == (supports(whole), whole.extraction.answer_label)
+
+
+@pytest.mark.parametrize("needs", [ALL, CHUNKS])
+def test_a_cut_off_reply_about_one_sentence_and_one_chunk_is_a_failure(needs: frozenset[str]) -> None:
+    """There is nothing to halve."""
+    one = RagCall(CALL.query, (Document(TOWER),), "The Eiffel Tower is 330 metres high.")
+    chat = ScriptedChat(failing(FULL if needs == ALL else VERIFY, JudgeError("truncated")))
+    with pytest.raises(JudgeError, match="truncated"):
+        collected(chat, one, needs)
+    assert len(chat.asks) == 1
+
+
 @pytest.mark.parametrize("mode", ["fast", "careful"])
 def test_a_half_that_is_cut_off_is_not_halved_again(mode: Mode) -> None:
     """There is one further try, no more."""
