@@ -18,7 +18,7 @@ from ragtrace.history.writing import QueuedCall
 from tests.support.history import call_of, fill
 
 CALLS: Final = 12
-TIMEOUT_S: Final = 60
+TIMEOUT_S: Final = 240.0
 
 
 def score(path: Path, killed_at: int) -> subprocess.CompletedProcess[str]:

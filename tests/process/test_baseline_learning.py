@@ -507,7 +507,7 @@ def test_a_configured_process_marks_five_percent_of_unchanged_traffic(draw: Call
     for n in range(2000):
         ask(f"question {n}")
         if n % 200 == 199:
-            assert ragtrace.flush(20)
+            assert ragtrace.flush(120)
     found = ragtrace.estimate("suspicious")
     assert found.value == pytest.approx(0.05, abs=0.025)
     assert found.n == 1500

@@ -87,7 +87,7 @@ def run_pytest(folder: Path, *options: str, **environ: str) -> tuple[int, str]:
     ]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "RAGTRACE"))}
     done = subprocess.run(
-        argv, cwd=folder, env=kept | environ, capture_output=True, text=True, timeout=120, check=False
+        argv, cwd=folder, env=kept | environ, capture_output=True, text=True, timeout=400, check=False
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -21,7 +21,7 @@ from ragtrace.system.terminal import INTERRUPTED, OK, READER_GONE
 from tests.support.command_line import demo_arguments
 from tests.support.history import Simulated, fill, made
 
-TIMEOUT = 60.0
+TIMEOUT = 240.0
 BLOCKED = "import sys; sys.modules['rich'] = None; from ragtrace.cli import main; sys.exit(main())"
 """Runs the command line as if rich were not installed."""
 

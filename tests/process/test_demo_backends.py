@@ -19,7 +19,7 @@ from ragtrace.demo.generator import ExtractiveModel
 from ragtrace.system.terminal import FAILURE, INTERRUPTED, OK
 from tests.support.monitoring import wait_until
 
-TIMEOUT = 60.0
+TIMEOUT = 240.0
 ALERTMANAGER = "alertmanager"
 
 # A server with a child of its own, like Phoenix's; it writes down both process ids.

@@ -30,7 +30,7 @@ def test_the_code_runs_as_written(document: Path, tmp_path: Path) -> None:
     """All Python blocks of a document run in one process, in an empty folder, and nothing complains."""
     script = tmp_path / "document.py"
     script.write_text("\n".join(_code(document)), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert document != README or "Berlin" in done.stdout

@@ -38,6 +38,7 @@ sys.exit(5)
 """
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("time", range(3))
 def test_the_last_books_arrive_though_spans_keep_coming(http_receiver: HttpReceiver, time: int) -> None:
     """The SDK's flush of spans goes on as long as there are new ones: the books do not wait for it.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 240.0
 CALL: Final = """
 import ragtrace
 

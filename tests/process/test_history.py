@@ -336,7 +336,7 @@ def test_four_writers_lose_nothing(path: str) -> None:
     """Each call of each process is there, once, and nothing is torn."""
     writers = [start(path, f"p{number}", 300) for number in range(4)]
     for writer in writers:
-        writer.communicate(timeout=120)
+        writer.communicate(timeout=400)
         assert writer.returncode == 0
     assert whole(path) == {f"p{process} {number}" for process in range(4) for number in range(300)}
     assert count(path) == 1200

@@ -26,7 +26,7 @@ QUESTION: Final = "How high is the Eiffel Tower, and who built it?"
 CHUNKS: Final = ["The Eiffel Tower is 330 metres high. It stands in Paris.", "The Louvre is a museum."]
 ANSWER: Final = "The Eiffel Tower is 330 metres high [1]. It was built by the Romans."
 CALL: Final[dict[str, Any]] = {"query": QUESTION, "contexts": CHUNKS, "answer": ANSWER}
-TIMEOUT: Final = 60.0
+TIMEOUT: Final = 240.0
 ROOT: Final = Path(__file__).parents[2]
 
 

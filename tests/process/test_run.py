@@ -17,7 +17,7 @@ from tests.support import acme
 from tests.support.otlp import HttpReceiver
 
 ROOT: Final = Path(__file__).parents[2]
-TIMEOUT_S: Final = 60
+TIMEOUT_S: Final = 240.0
 PROGRAM: Final = """
 import json, os, sys
 

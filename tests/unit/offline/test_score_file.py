@@ -22,7 +22,7 @@ from tests.support.decisions import SHORT
 from tests.support.offline_judge import WordyJudge
 
 ROOT: Final = Path(__file__).parents[3]
-TIMEOUT: Final = 60.0
+TIMEOUT: Final = 240.0
 WORDY: Final = "tests.support.offline_judge:WordyJudge"
 SERVED: Final = "tests.support.offline_judge:served"
 
