@@ -102,6 +102,7 @@ class SpanCalls(Part):
             is_last = everything and self._is_stopped
             calls = assembler.take_last() if is_last else assembler.take_complete(everything=everything)
             left_out = assembler.take_left_out()
+            losses = {reason: assembler.counts.pop(reason, 0) for reason in assembler.LOSSES}
         for call in calls:
             root = call.builder.root.span_context
             for reading in call.readings:
@@ -110,7 +111,7 @@ class SpanCalls(Part):
             self._submit(call.builder)
         for context in left_out:
             self._release(context.span_id)
-        self._count(len(lost) + n_lost_unnamed, assembler)
+        self._count(len(lost) + n_lost_unnamed, losses)
         self._log_missing_calls(assembler)
 
     def _log_missing_calls(self, assembler: CallAssembler) -> None:
@@ -126,17 +127,17 @@ class SpanCalls(Part):
                 counts["no_call"],
             )
 
-    def _count(self, dropped: int, assembler: CallAssembler) -> None:
+    def _count(self, dropped: int, losses: Mapping[LossReason, int]) -> None:
         """Count lost spans as faults, and log the first loss for each reason.
 
         A lost span was dropped before it became part of a RAG call.
 
         Args:
             dropped: number of ended spans that did not fit into the queue, each counted once.
-            assembler: has counted the others.
+            losses: number of the others, by reason.
         """
-        losses = [(assembler.counts.pop(reason, 0), _WHY_LOST.get(reason, reason)) for reason in assembler.LOSSES]
-        for lost, why in ((dropped, "the queue of spans was full"), *losses):
+        others = [(lost, _WHY_LOST[reason]) for reason, lost in losses.items()]
+        for lost, why in ((dropped, "the queue of spans was full"), *others):
             if lost:
                 faults.warn_once(
                     f"spans not evaluated: {why}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from time import thread_time
@@ -242,6 +243,27 @@ FULL = "spans not evaluated: the queue of spans was full"
 def _collect() -> None:
     """Read the queues of spans as the background thread does, and submit no call."""
     SpanCalls(lambda call: None, lambda span_id: None, lambda: None, most_bytes=1 << 20).collect()
+
+
+def test_losses_are_taken_over_while_no_other_thread_counts_one(unread: SpanIntake) -> None:
+    """Else one that a flush counts at that moment would be set back to what the background has just told of."""
+    locked: list[bool] = []
+
+    class Counts(Counter[str]):
+        def pop(self, key: str, *default: Any) -> Any:
+            other = threading.Thread(target=lambda: locked.append(not calls._lock.acquire(blocking=False)))
+            other.start()
+            other.join()
+            return super().pop(key, *default)
+
+    calls = SpanCalls(lambda call: None, lambda span_id: None, lambda: None, most_bytes=1 << 20)
+    calls.collect()
+    assert calls._assembler is not None
+    calls._assembler.counts = Counts(late=2)
+    faults.clear()
+    calls.collect()
+    assert list(faults.counts().values()) == [2]
+    assert set(locked) == {True}
 
 
 def test_a_span_that_a_full_queue_refuses_counts_once(watched: Watched, unread: SpanIntake) -> None:
