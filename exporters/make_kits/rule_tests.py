@@ -298,6 +298,13 @@ def week() -> Test:
         *_phases(of("hallucinated", "judged"), (rate(0.0), 577)),
         *_phases(of("consistency", "new"), (lower, 12)),
     ]
+    # Two services whose judge is a decision model, one of them with labels that hold.
+    for job, holds in (("raw", 0), ("calibrated", 1)):
+        inputs += _phases(of("consistency", job, job), (usual, 552), (lower, 25))
+        inputs += _phases(of("hallucinated", job, job), (rate(0.0), 577))
+        judge = _JUDGE.replace(_BOT, f'{rules.JOB}="{job}"')
+        inputs.append({"series": f"{RAW_PROBABILITY}{{{judge}}}", "values": "1x577"})
+        inputs.append({"series": f"{CALIBRATION_HOLDS}{{{judge}}}", "values": f"{holds}x577"})
     # 300 calls in the half hour of the day before, 300 now; all scores are 0.1 from their mean.
     error = (0.01 / 300 + 0.01 / 300) ** 0.5
     values = {"mean": 0.8, "change": -0.2, "error": error, "change_low": -0.2 - 1.96 * error}
@@ -308,7 +315,8 @@ def week() -> Test:
         record = f'{rules.WEEK.format(name)}{{{rules.WORKFLOW}="fell"}}'
         checks.append(_check(f"count(abs({record} - {value!r}) < {0.0005 * max(1.0, value)!r})", 2880))
         checks += _is(rules.WEEK.format(name), f'{rules.WORKFLOW}="new"', -2880)
-    for workflow, end in (("fell", 2880), ("same", -2880), ("judged", -2880)):
+    ends = {"fell": 2880, "same": -2880, "judged": -2880, "raw": 2880, "calibrated": -2880}
+    for workflow, end in ends.items():
         checks += _is(rules.WEEK.format("fallen"), f'{rules.WORKFLOW}="{workflow}"', -2730, end)
     checks += _fires("ConsistencyFell", -2730, 2880)
     return {"name": "week", "interval": "5m", "input_series": inputs, "promql_expr_test": checks}

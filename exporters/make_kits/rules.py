@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ragtrace.core import semconv
-from ragtrace.estimates.promql import CALIBRATION_HOLDS, corrected_rules, prometheus_name, recording_rules
+from ragtrace.estimates.promql import (
+    CALIBRATION_HOLDS,
+    RAW_PROBABILITY,
+    corrected_rules,
+    prometheus_name,
+    recording_rules,
+)
 
 JOB: Final = "job"
 """Prometheus's label for the service: its name, where `scrape_configs` follow the kit or a collector is between."""
@@ -57,7 +63,7 @@ WEEK: Final = "ragtrace:week:{}"
 """Records of `consistency` in the window of a spike against the same hours of the days before."""
 _LOWER: Final = f'{METRIC}="consistency"'
 _LABELLED: Final = "faithfulness|hallucinated|hallucination"
-"""Metrics of a judge that labels statements: where there is one, `consistency` is not what pages."""
+"""Metrics of a judge that labels statements: where one of them has a rate, `consistency` is not what pages."""
 _SUMS: Final = ("w", "ww", "wy", "wyy")
 """The sums from which the mean of seen calls and its variance are computed."""
 _DAYS: Final = range(1, 8)
@@ -132,6 +138,9 @@ def week(timing: Timing) -> Rule:
     fall = f"{change} < -{_SURE} * {error}"
     enough = f"{past['w']} * {past['w']} / {past['ww']} >= 200 and {now['w']} * {now['w']} / {now['ww']} >= 30"
     labelled = f'last_over_time({MOMENTS}{{{MOMENT}="w", {METRIC}=~"{_LABELLED}"}}[{timing.memory}])'
+    # A decision model's scores have no rate until labels make one, so that no other alert watches them.
+    evaluator = f"on ({JOB}, {METRIC}, {EVALUATOR})"
+    without_rate = f"last_over_time({RAW_PROBABILITY}[{timing.memory}]) unless {evaluator} ({CALIBRATION_HOLDS} == 1)"
     return {
         "name": "ragtrace-week",
         "interval": timing.interval,
@@ -144,7 +153,8 @@ def week(timing: Timing) -> Rule:
             {"record": WEEK.format("change_high"), "expr": f"{change} + 1.96 * {error}"},
             {
                 "record": WEEK.format("fallen"),
-                "expr": f"group by ({BY}) ({fall} and {enough}) unless on ({JOB}, {WORKFLOW}) {labelled}",
+                "expr": f"group by ({BY}) ({fall} and {enough}) "
+                f"unless on ({JOB}, {WORKFLOW}) ({labelled} unless {evaluator} ({without_rate}))",
             },
         ],
     }
