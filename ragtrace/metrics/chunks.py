@@ -186,10 +186,10 @@ def _mean(
         return graded
     if not graded:
         return Unscored("no_contexts")
-    attributes = _chunk_attributes(call, judgement, graded, threshold)
+    chances = _chances(call, judgement)
+    attributes = _chunk_attributes(call, judgement, graded, chances, threshold)
     if too_many(graded.count(None), len(graded), max_unjudged):
         return Unscored("too_many_unjudged", attributes=attributes)
-    chances = _chances(call, judgement)
     if chances is None:
         value = discounted_mean([None if grade is None else worth(grade) for grade in graded], decay)
         return Score(value, attributes=attributes)
@@ -210,16 +210,17 @@ def _rank_score(
         return graded
     hits = [grade is not None and grade >= threshold for grade in graded]
     cut = k if k is not None else hits.index(True) + 1 if True in hits else None
+    chances = _chances(call, judgement)
     attributes = {
-        **_chunk_attributes(call, judgement, graded, threshold),
+        **_chunk_attributes(call, judgement, graded, chances, threshold),
         "retrieved": len(graded),
         "relevant": sum(hits[:cut]),
         **({} if k is None else {"k": k}),
     }
     if None in graded[:cut]:
         return Unscored("unjudged_rank", attributes=attributes)
-    found = Score(value(hits[:cut]), attributes=attributes)
-    return found if _chances(call, judgement) is None else uncalibrated(found.value, None, attributes)
+    found = value(hits[:cut])
+    return Score(found, attributes=attributes) if chances is None else uncalibrated(found, None, attributes)
 
 
 def _average_precision(hits: Sequence[bool]) -> float:
@@ -259,11 +260,20 @@ def _chances(call: RagCall, judgement: Judgement) -> list[float] | None:
 
 
 def _chunk_attributes(
-    call: RagCall, judgement: Judgement, graded: Sequence[int | None], threshold: int
+    call: RagCall,
+    judgement: Judgement,
+    graded: Sequence[int | None],
+    chances: Sequence[float] | None,
+    threshold: int,
 ) -> dict[str, Plain]:
     """Return the score attributes of every metric over chunks: relevance grades, counts, and missed answers.
 
     An answer was missed if the answer declines to answer although a relevant chunk was retrieved.
+
+    Args:
+        graded: grade of each chunk; None: it has none.
+        chances: probability that each chunk helps to answer the query; None: the judge gives grades.
+        threshold: least grade of a relevant chunk.
     """
     judged = [grade for grade in graded if grade is not None]
     attributes: dict[str, Plain] = {
@@ -272,7 +282,6 @@ def _chunk_attributes(
         "unjudged": len(graded) - len(judged),
         "duplicate_chunks": sum(document.duplicate for document in call.contexts or ()),
     }
-    chances = _chances(call, judgement)
     if chances is None:
         attributes["grades"] = tuple(map(float, judged))
         attributes["unit_scores"] = tuple(grade / BEST_GRADE for grade in judged)

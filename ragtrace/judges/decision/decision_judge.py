@@ -222,7 +222,8 @@ class DecisionJudge:
         """
         exchange = DecisionExchange(self._client)
         try:
-            judgement = await self._judgement(call, exchange)
+            async with self._client.connection.turn():  # calls that begin together are split and asked one by one
+                judgement = await self._judgement(call, exchange)
         except JudgeError as error:
             raise exchange.cost.set_on_error(error) from error
         attributes = {**judgement.attributes, **exchange.attributes}

@@ -14,7 +14,7 @@ import os
 import platform
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -46,6 +46,35 @@ _REQUEST_HEADERS: Final = {
 }
 
 _in_request: ContextVar[bool] = ContextVar("ragtrace_judge_request", default=False)
+_turn: ContextVar[_Turn | None] = ContextVar("ragtrace_judge_turn", default=None)
+
+
+class _Turn:
+    """Turn to prepare a request, which one request of a client has at a time and which ends when it is sent.
+
+    The HTTP libraries let other tasks run many times while they prepare a request. Without turns, requests that begin
+    together are all prepared in step and all sent at the end of that time, again and again: their replies come
+    together, too. With turns the first one is on its way while the next one is prepared.
+
+    Args:
+        lock: lock of the client.
+    """
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+        self.lasts = False
+        """Whether the turn has begun and not ended."""
+
+    async def begin(self) -> None:
+        """Wait for the turn."""
+        await self._lock.acquire()
+        self.lasts = True
+
+    def end(self) -> None:
+        """End the turn, if it lasts."""
+        if self.lasts:
+            self.lasts = False
+            self._lock.release()
 
 
 @dataclass(slots=True)
@@ -56,6 +85,8 @@ class _LoopClient:
     client: AsyncOpenAI
     closer: AsyncGenerator[None, None]
     """Generator that closes the client when it is closed, as an event loop does with open generators when it ends."""
+    preparing: asyncio.Lock
+    """Lock that is held by the `_Turn` of a request."""
 
 
 class ServerConnection:
@@ -143,12 +174,15 @@ class ServerConnection:
 
         token = _in_request.set(True)
         try:
-            response: Any = await client.post(
-                path if self._make is not None else self.server + path,  # a whole address is not merged with another
-                cast_to=object,
-                body=body,
-                options={"headers": _REQUEST_HEADERS, "max_retries": 0, "timeout": None},
-            )
+            async with self.turn():
+                response: Any = await client.post(
+                    path
+                    if self._make is not None
+                    else self.server + path,  # a whole address is not merged with another
+                    cast_to=object,
+                    body=body,
+                    options={"headers": _REQUEST_HEADERS, "max_retries": 0, "timeout": None},
+                )
             return await _read_body(response)
         except JudgeError:
             raise
@@ -164,6 +198,28 @@ class ServerConnection:
         finally:
             _in_request.reset(token)
 
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None, None]:
+        """Hold the turn to prepare a request, which ends when one is sent, or else with the block.
+
+        A `post` within the block is part of the turn; one outside has a turn of its own. Without a client of this
+        event loop yet, and with one that the user's function made, nothing is held.
+        """
+        loop, current = asyncio.get_running_loop(), _turn.get()
+        found = self._clients.get().get(id(loop))
+        # A client of the user's would not tell when it sends a request.
+        if found is None or found.loop is not loop or self._make is not None or (current is not None and current.lasts):
+            yield
+            return
+        turn = _Turn(found.preparing)
+        token = _turn.set(turn)
+        try:
+            await turn.begin()
+            yield
+        finally:
+            turn.end()
+            _turn.reset(token)
+
     async def _loop_client(self) -> AsyncOpenAI:
         """Return the client of the running event loop; it is created on first use."""
         if "openai" not in sys.modules:
@@ -178,7 +234,7 @@ class ServerConnection:
             if old.loop.is_closed():
                 clients.pop(key, None)
         client = self._new_client()
-        made = clients[id(loop)] = _LoopClient(loop, client, _close_at_end(client))
+        made = clients[id(loop)] = _LoopClient(loop, client, _close_at_end(client), asyncio.Lock())
         await made.closer.__anext__()
         return client
 
@@ -262,8 +318,9 @@ def _own_client(server: str, key: str, *, aiohttp: bool) -> AsyncOpenAI:
     """Create a client without a timeout: `ServerConnection` limits the time of the whole request."""
     import openai
 
+    hooks = {"request": [_end_turn], "response": [_bound_error]}
     # Questions and answers are for the configured server alone, so that a redirect is not followed.
-    options: dict[str, Any] = {"timeout": None, "follow_redirects": False, "event_hooks": {"response": [_bound_error]}}
+    options: dict[str, Any] = {"timeout": None, "follow_redirects": False, "event_hooks": hooks}
     library = openai.DefaultAioHttpClient if aiohttp else openai.DefaultAsyncHttpxClient
     return _plain_client_class()(base_url=server, api_key=key, max_retries=0, http_client=library(**options))
 
@@ -291,6 +348,12 @@ def _plain_client_class() -> type[AsyncOpenAI]:
             return headers | {name: value for name, value in named.items() if value is not None}
 
     return PlainClient
+
+
+async def _end_turn(request: object) -> None:
+    """End the turn of *request*, which is about to be sent."""
+    if (turn := _turn.get()) is not None:
+        turn.end()
 
 
 async def _bound_error(response: Any) -> None:
