@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import uuid4
 
 from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.canary_drift import Counts, Drift, drift_notice
@@ -20,6 +21,7 @@ from ragtrace.alerts.notifiers.notifier import (
     UndeliveredError,
     have_same_receiver,
 )
+from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal
@@ -147,6 +149,8 @@ class Alerting(Part):
             the baseline is provisional.
         calibrations: calibrations of the metrics, for alerts on corrected rates.
         release: `service.version` of the application.
+        stores: functions that keep what is known of an incident, without blocking; later incidents with the same id
+            replace earlier ones.
 
     Raises:
         UnknownMetricError: no evaluator gives the metric of an alert on a scale from 0 to 1.
@@ -164,6 +168,7 @@ class Alerting(Part):
         adjustment: Callable[[BaselineKey], Adjustment | None] = lambda key: None,
         calibrations: Calibrations | None = None,
         release: str = "",
+        stores: Sequence[Callable[[AlertIncident], None]] = (),
         clock: Callable[[], float] = monotonic,
         wall: Callable[[], float] = time,
     ) -> None:
@@ -172,6 +177,8 @@ class Alerting(Part):
         self._baseline, self._adjustment = baseline, adjustment
         self._calibrations = Calibrations() if calibrations is None else calibrations
         self._host, self._release = socket.gethostname(), release
+        # Each process has a runtime and alerts of its own, and the end of an alert in one is not that in the others.
+        self._process, self._stores = uuid4().hex, stores
         common: tuple[Notifier, ...] = (LogNotifier(), *(() if logger is None else (EventNotifier(logger),)))
         self._common = tuple(map(_outbox, common))
         own: list[tuple[Notifier, Outbox[Notice]]] = []
@@ -258,9 +265,14 @@ class Alerting(Part):
 
     def _send(self, watched: _WatchedAlert, notices: Iterable[Notice]) -> None:
         for notice in notices:
+            self._store(notice)
             for sent, outboxes in self._deliveries(watched, notice):
                 for outbox in outboxes:
                     outbox.offer(sent)
+
+    def _store(self, notice: Notice) -> None:
+        for store in self._stores:
+            store(notice.incident(self._process))
 
     def _deliveries(self, watched: _WatchedAlert, notice: Notice) -> list[tuple[Notice, tuple[Outbox[Notice], ...]]]:
         """Return the notifications to send because of *notice*, each with the delivery queues of its notifiers.
@@ -306,6 +318,7 @@ class Alerting(Part):
         )
         notice = drift_notice(scope, metric, drift, latest, self._wall(), resolved=resolved)
         with self._lock:
+            self._store(notice)
             for outbox in self._outboxes:
                 outbox.offer(notice)
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Final, Literal, TypeAlias
 
+from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.labels import STATEMENT_METRICS, Claim
 from ragtrace.core.types import NOT_A_RATE, Evaluation, RagCall, Score
 from ragtrace.estimates import Distribution, Estimate
@@ -258,6 +259,38 @@ class Notice:
         corrected = self.estimate is not None and self.estimate.corrected
         by = " corrected by human labels" if corrected else ""
         return f"share of the {who}'s verdicts{by}" if self.metric in _VERDICTS else f"mean score by the {who}{by}"
+
+    def incident(self, process: str) -> AlertIncident:
+        """Return what is known of the problem in this process, to be kept in the history.
+
+        Args:
+            process: id of the process, or of its runtime, that is in no other.
+        """
+        resolved = self.status == "resolved"
+        seen = None if resolved else self.estimate  # at the end of a spike, it is of the calls that ended it
+        return AlertIncident(
+            id=hash_of(self.key, process, repr(self.since)),
+            key=self.key,
+            alert=self.alert,
+            metric=self.metric,
+            problem=self.problem,
+            direction=self.direction,
+            bound=self.bound,
+            against_baseline=self.baseline is not None,
+            workflow=self.workflow,
+            model=self.model,
+            release=self.release,
+            evaluator=self.evaluator,
+            since=self.since,
+            seen=self.at,
+            ended=self.at if resolved else None,
+            calls=0 if resolved else self.calls,
+            value=None if seen is None else seen.value,
+            low=None if seen is None else seen.low,
+            high=None if seen is None else seen.high,
+            before=self.before,
+            is_raw=self.scores == "uncalibrated",
+        )
 
     def as_dict(self) -> dict[str, object]:
         """Return the notification as a dict for JSON: all fields, with times also as ISO 8601."""

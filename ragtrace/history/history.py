@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, time
 from typing import Final
 
+from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.feedback import Feedback
 from ragtrace.core.score_sink import Refusal
 from ragtrace.core.step import GuardVerdict
@@ -32,6 +33,7 @@ _MOST_CALLS: Final = 10_000
 _MOST_BYTES: Final = 32 * 2**20
 _FEEDBACK_BYTES: Final = 600
 _VERDICT_BYTES: Final = 500
+_ALERT_BYTES: Final = 1_000
 _TRIES: Final = 3
 _DAY_SECONDS: Final = 86_400.0
 _PACK_SECONDS: Final = 1.0
@@ -123,6 +125,10 @@ class HistoryRecorder(Part):
         """Queue the *verdict* of a guard to be stored with a *call* that was queued before, without blocking."""
         if call.span is not None:  # by which the row of the call is found
             self._outbox.offer(QueuedVerdict(call.span, verdict), size=_VERDICT_BYTES)
+
+    def add_alert(self, incident: AlertIncident) -> None:
+        """Queue what is known of an alert's *incident* to be stored in place of what was known, without blocking."""
+        self._outbox.offer(incident, size=_ALERT_BYTES)
 
     def flush(self, timeout: float) -> bool:
         """Wait at most *timeout* seconds until every queued call is stored.

@@ -6,11 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.step import GuardVerdict
 from ragtrace.core.types import UNCALIBRATED, EvaluatorType
 from ragtrace.estimates import ADJUSTED_CALLS, NOT_LEARNED, Baseline, BaselineKey, CallTraits, CollectedScores
@@ -522,6 +523,21 @@ class HistoryReader:
             (first, last),
         )
         return [StoredVerdict(number, GuardVerdict(*rest)) for number, *rest in rows]
+
+    def alerts(self, start: float, end: float) -> list[AlertIncident]:
+        """Return the incidents of alerts that lasted at some time of a period, the earliest first.
+
+        There are none if an older release created the history.
+        """
+        if not self.has_table("alerts"):
+            return []
+        names = [each.name for each in fields(AlertIncident)]
+        rows = self.database.execute(
+            f"SELECT {', '.join(names)} FROM alerts WHERE since < ? AND coalesce(ended, seen) >= ? ORDER BY since, id",
+            (end, start),
+        )
+        found = (AlertIncident(*row) for row in rows)
+        return [replace(each, against_baseline=bool(each.against_baseline), is_raw=bool(each.is_raw)) for each in found]
 
     def has_table(self, name: str) -> bool:
         """Return whether the file has a table called *name*: an older release may have created the file."""

@@ -59,6 +59,16 @@ CREATE TABLE IF NOT EXISTS guard_verdicts (
 """
 """SQL of the table with the verdicts of guards on the answers of calls, one a call at most. It is created as
 `FEEDBACK_TABLE` is."""
+ALERT_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS alerts (
+    id TEXT PRIMARY KEY, key TEXT NOT NULL, alert TEXT NOT NULL, metric TEXT NOT NULL, problem TEXT NOT NULL,
+    direction TEXT NOT NULL, bound REAL NOT NULL, against_baseline INTEGER NOT NULL, workflow TEXT, model TEXT,
+    release TEXT NOT NULL, evaluator TEXT NOT NULL, since REAL NOT NULL, seen REAL NOT NULL, ended REAL,
+    calls INTEGER NOT NULL, value REAL, low REAL, high REAL, before REAL, is_raw INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+"""SQL of the table with the incidents of alerts, one row for each incident of each process; its columns are the fields
+of an `AlertIncident`. It is created as `FEEDBACK_TABLE` is."""
 OF_A_CALL: Final = ("guard_verdicts", "results", "evaluations", "evidence", "bodies", "calls")
 """Tables whose rows belong to a call, by `number`. The table of the calls themselves comes last."""
 IN_A_BODY: Final = ("query", "answer", "reference", "conversation_id", "error", "cut_chars", "streamed", "abandoned")

@@ -7,9 +7,10 @@ import os
 import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.cost import Cost
 from ragtrace.core.feedback import Feedback
 from ragtrace.core.labels import Claim
@@ -17,7 +18,7 @@ from ragtrace.core.step import GuardVerdict
 from ragtrace.core.text import encodable
 from ragtrace.core.types import UNCALIBRATED, Evaluation, RagCall, Score, is_raw_probability
 from ragtrace.history.packed_blocks import create_blocks, next_to_pack, pack
-from ragtrace.history.schema import FEEDBACK_TABLE, GUARD_TABLE, IN_A_BODY, OF_A_CALL, history_file
+from ragtrace.history.schema import ALERT_TABLE, FEEDBACK_TABLE, GUARD_TABLE, IN_A_BODY, OF_A_CALL, history_file
 from ragtrace.history.source import CallOrigin
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import ForkSafeConnection, transaction
@@ -64,7 +65,7 @@ class QueuedVerdict:
     verdict: GuardVerdict
 
 
-Queued: TypeAlias = QueuedCall | QueuedVerdict | Feedback
+Queued: TypeAlias = QueuedCall | QueuedVerdict | Feedback | AlertIncident
 """Everything that is written to a history."""
 
 
@@ -85,6 +86,8 @@ class HistoryWriter:
         self._database_file = history_file(path)
         self._source = source.encode()
         self._ids: dict[tuple[object, ...], int] = {}
+        self._open_alerts: set[str] = set()
+        """Ids of this process's incidents that last."""
         self._file = (0, 0)
         self._kept = ForkSafeConnection(self._connect)
         with self._kept.use():
@@ -99,6 +102,7 @@ class HistoryWriter:
             raise sqlite3.OperationalError("the file was deleted or replaced while it was opened")
         database.execute(FEEDBACK_TABLE)
         database.execute(GUARD_TABLE)
+        database.execute(ALERT_TABLE)
         create_blocks(database)
         self._file = before
         self._ids.clear()
@@ -109,7 +113,9 @@ class HistoryWriter:
         self._kept.close()
 
     def write(self, calls: Sequence[Queued]) -> int:
-        """Store a batch of calls, verdicts and feedback in one transaction, and return how many could not be stored.
+        """Store a batch of calls, verdicts, feedback and incidents in one transaction.
+
+        Return how many could not be stored.
 
         If the file was deleted or renamed since it was opened, a new one is created.
         """
@@ -148,6 +154,8 @@ class HistoryWriter:
                         _write_feedback(database, call, texts=self._texts)
                     elif isinstance(call, QueuedVerdict):
                         _write_verdict(database, call)
+                    elif isinstance(call, AlertIncident):
+                        self._write_alert(database, call)
                     else:
                         self._write(database, call)
                 except Exception as error:
@@ -159,7 +167,33 @@ class HistoryWriter:
                     faults.record("history: a call", error)
                     unreadable += 1
                 database.execute("RELEASE one")
+            self._note_open_alerts(database, calls)
         return unreadable
+
+    def _write_alert(self, database: sqlite3.Connection, incident: AlertIncident) -> None:
+        """Store what is known of an incident; what was seen while it lasted stays."""
+        values = [_storable_text(each) if isinstance(each, str) else each for each in astuple(incident)]
+        database.execute(
+            f"INSERT INTO alerts VALUES ({', '.join('?' * len(values))}) ON CONFLICT (id) DO UPDATE SET"
+            " seen = max(seen, excluded.seen), ended = coalesce(excluded.ended, ended),"
+            " calls = max(calls, excluded.calls), value = coalesce(excluded.value, value),"
+            " low = coalesce(excluded.low, low), high = coalesce(excluded.high, high)",
+            values,
+        )
+        if incident.ended is None:
+            self._open_alerts.add(incident.id)
+        else:
+            self._open_alerts.discard(incident.id)
+
+    def _note_open_alerts(self, database: sqlite3.Connection, stored: Sequence[Queued]) -> None:
+        """Store with a batch of calls that this process's open incidents last.
+
+        Of a process that is killed, a reader then knows until when they did.
+        """
+        times = [each.at for each in stored if isinstance(each, QueuedCall)]
+        if times and self._open_alerts:
+            rows = [(max(times), incident) for incident in sorted(self._open_alerts)]
+            database.executemany("UPDATE alerts SET seen = max(seen, ?) WHERE id = ?", rows)
 
     def add_evaluation(self, number: int, evaluation: Evaluation) -> bool:
         """Add *evaluation* to a stored call that other evaluators have scored.
@@ -275,9 +309,21 @@ class HistoryWriter:
             How many calls that were not old were deleted because of the size.
         """
         self._delete_old_feedback(before)
+        deleted = 0
         for _ in range(_MOST_ROUNDS):
-            if not self._delete("SELECT number FROM calls WHERE at < ? ORDER BY at LIMIT ?", (before, _PRUNED_AT_ONCE)):
+            of_round = self._delete(
+                "SELECT number FROM calls WHERE at < ? ORDER BY at LIMIT ?", (before, _PRUNED_AT_ONCE)
+            )
+            if not of_round:
                 break
+            deleted += of_round
+        early = self._delete_for_size()
+        if deleted or early:
+            self._delete_old_alerts()
+        return early
+
+    def _delete_for_size(self) -> int:
+        """Delete calls, oldest first, if the file is too large, and return how many."""
         if self.used_bytes <= self._most_bytes:
             return 0
         early = 0
@@ -318,6 +364,14 @@ class HistoryWriter:
             if database.execute("SELECT 1 FROM feedback WHERE at < ? LIMIT 1", (before,)).fetchone():
                 with self._transaction():
                     database.execute("DELETE FROM feedback WHERE at < ?", (before,))
+
+    def _delete_old_alerts(self) -> None:
+        """Delete the incidents of alerts that were over before the oldest call that is still stored."""
+        old = "coalesce(ended, seen) < (SELECT min(at) FROM calls)"
+        with self._kept.use() as database:
+            if database.execute(f"SELECT 1 FROM alerts WHERE {old} LIMIT 1").fetchone():
+                with self._transaction():
+                    database.execute(f"DELETE FROM alerts WHERE {old}")
 
     def _delete(self, which: str, values: tuple[object, ...]) -> int:
         with self._kept.use() as database:

@@ -14,6 +14,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.estimates import Baseline, Estimate
 from ragtrace.history.reading import CallColumns, CallTexts, HistoryReader
+from ragtrace.report.alert_history import reported_alerts
 from ragtrace.report.calibration import LabelCorrections
 from ragtrace.report.comparison import (
     MOST_ROWS,
@@ -238,6 +239,7 @@ class ReportBuilder:
             rollouts=_rollouts(columns, chosen),
             grouping=grouping,
             guards=guard_summaries(reader, period, workflow, model=model, release=release),
+            alerts=reported_alerts(reader, period, workflow, model=model, release=release),
             feedback=feedback_summaries(reader, columns, chosen, rated),
             rate=None if headline is None else headline_rate(headline),
             model=model,

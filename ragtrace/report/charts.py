@@ -8,10 +8,12 @@ from datetime import datetime, timezone
 from typing import Final
 
 from ragtrace.estimates import Estimate
-from ragtrace.report.model import MetricReport, Onset, Period, Rollout, ScoreSpread, TimelinePoint
+from ragtrace.report.model import MetricReport, Onset, Period, ReportedAlert, Rollout, ScoreSpread, TimelinePoint
 
 WIDTH: Final = 1000
 HEIGHT: Final = 200
+_NARROWEST: Final = 6
+"""Least width of an alert's mark, of the `WIDTH` of the chart."""
 _STEPS: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
 _MOST_LINES: Final = 6
 _HOUR: Final = 3600
@@ -51,6 +53,8 @@ class TimelineChart:
     rollouts: tuple[Rollout, ...]
     onset: Onset | None
     """Onset of a change that lies within the times of the chart."""
+    alerts: int
+    """Number of alerts that lasted within the times of the chart."""
     ticks: tuple[tuple[str, float], ...]
     """Label and position in per cent of each round time on the time axis."""
     known: int
@@ -59,7 +63,11 @@ class TimelineChart:
 
 
 def timeline_chart(
-    item: MetricReport, before: Estimate | None, rollouts: Sequence[Rollout], onset: Onset | None = None
+    item: MetricReport,
+    before: Estimate | None,
+    rollouts: Sequence[Rollout],
+    onset: Onset | None = None,
+    alerts: Sequence[ReportedAlert] = (),
 ) -> TimelineChart | None:
     """Build the chart of a metric's estimate over time, or return None if fewer than two points have an estimate.
 
@@ -67,6 +75,7 @@ def timeline_chart(
         before: the level that the estimate is compared with.
         rollouts: new releases.
         onset: time since when the metric is better or worse.
+        alerts: alerts, each of which is marked from its beginning to its end.
     """
     known = [point for point in item.timeline if point.estimate.value is not None]
     if len(known) < _FEWEST_POINTS:
@@ -75,15 +84,18 @@ def timeline_chart(
     times = Axis(item.timeline[0].period.start, item.timeline[-1].period.end)
     shown = tuple(each for each in rollouts if times.low <= each.at < times.high)
     onset = onset if onset is not None and times.low <= onset.at < times.high else None
+    lasted = [each for each in alerts if each.since < times.high and each.last_seen >= times.low]
     paths = [
         *_onset_paths(onset, times),
         *_before_paths(before, values),
         ("grid", "".join(f"M0 {values.y(line)}H{WIDTH}" for line in values.lines)),
         *_estimate_paths(item.timeline, times, values),
         ("rollout", "".join(f"M{10 * times.position(each.at)} 0V{HEIGHT}" for each in shown)),
+        ("alert-began", "".join(f"M{10 * times.position(each.since)} 0V{HEIGHT}" for each in lasted)),
+        ("alert", "".join(f"M{10 * times.position(each.since)} 3H{_alert_end(each, times)}" for each in lasted)),
     ]
     return TimelineChart(
-        values, times, item.timeline, tuple((kind, path) for kind, path in paths if path), shown, onset,
+        values, times, item.timeline, tuple((kind, path) for kind, path in paths if path), shown, onset, len(lasted),
         tuple(_ticks(Period(times.low, times.high), times)), len(known), known[-1].estimate,
     )  # fmt: skip
 
@@ -131,6 +143,11 @@ def _round_scale(levels: Sequence[float]) -> Axis:
     first, last = int((low + _ROUNDING) // step), -int(-(high - _ROUNDING) // step)
     last = max(last, first + 1)
     return Axis(first * step, last * step, tuple(round(number * step, 6) for number in range(first, last + 1)))
+
+
+def _alert_end(alert: ReportedAlert, times: Axis) -> float:
+    """Return where the mark of an alert ends; that of a short one is still wide enough to be seen."""
+    return max(10 * times.position(alert.last_seen), 10 * times.position(alert.since) + _NARROWEST)
 
 
 def _onset_paths(onset: Onset | None, times: Axis) -> list[tuple[str, str]]:

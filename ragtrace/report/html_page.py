@@ -12,7 +12,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import NOT_A_RATE
 from ragtrace.report import charts, wording
 from ragtrace.report.model import BreakdownRow, Report, RetrievedChunk, WorstAnswer
-from ragtrace.report.tables import corrected_table, feedback_table, grouping_tables, guard_table
+from ragtrace.report.tables import alert_table, corrected_table, feedback_table, grouping_tables, guard_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -74,13 +74,15 @@ def report_values(report: Report) -> dict[str, Any]:
         "row": row,
         "verdict": wording.verdict(report),
         "figures": _key_figures(report),
-        "chart": item and charts.timeline_chart(item, row.before if row else None, report.rollouts, report.onset),
+        "chart": item
+        and charts.timeline_chart(item, row.before if row else None, report.rollouts, report.onset, report.alerts),
         "legend": _legend(report),
         "breakdowns": breakdowns,
         "breakdown_scale": charts.common_scale(estimates),
         "breakdown_changed": any(each.moved for each in shown),
         "whole": _overall_now(report),
         "tables": grouping_tables(report),
+        "alerts": alert_table(report),
         "of_people": (corrected_table(report), feedback_table(report), guard_table(report)),
         "wording": wording,
         "charts": charts,
@@ -144,6 +146,8 @@ def _legend(report: Report) -> str:
         text += f" ({wording.comparison_basis(report, item)})."
     if report.onset is not None:
         text += f" Upright line in a band: since when it is {report.onset.direction}, with 95% confidence."
+    if report.alerts:
+        text += " Bars at the top: alerts, from the broken line at their beginning on."
     if report.rollouts:
         text += " Dotted upright lines: the first call of a release."
     if counts := [point.judged for point in item.timeline]:

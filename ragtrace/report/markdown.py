@@ -10,6 +10,7 @@ from ragtrace.report import wording
 from ragtrace.report.model import MetricReport, Report, Rollout, WorstAnswer
 from ragtrace.report.tables import (
     Table,
+    alert_table,
     breakdown_tables,
     closing_tables,
     corrected_table,
@@ -56,6 +57,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from (f"> {escaped(note)}\n" for note in report.notes)
     if item is not None:
         yield from _timeline(item, report.rollouts)
+    yield from _table(alert_table(report))
     yield from _table(metrics_table(report))
     yield from _table(corrected_table(report))
     yield from _table(feedback_table(report))

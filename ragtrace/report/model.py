@@ -395,6 +395,44 @@ class GuardSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedAlert:
+    """Alert that lasted at some time of the reported period, as all processes together saw it."""
+
+    name: str
+    metric: str
+    evaluator: str
+    """Id of the evaluator whose scores the alert watches."""
+    problem: str
+    """Kind of the problem: `spiking`, `no_data`, `judge_failing` or `judge_drift`."""
+    direction: str
+    """Side of the bound on which a mean is bad: `above` or `below`."""
+    bound: float
+    against_baseline: bool
+    """Whether the bound follows from a baseline."""
+    workflow: str | None
+    """Workflow of the calls; None: all workflows."""
+    model: str | None
+    """Model of the calls; None: all models."""
+    since: float
+    last_seen: float
+    """Time when the alert was last known to last in any process."""
+    ended: float | None
+    """Time when the alert was over in the last process; None: it is not known to be over in all of them."""
+    processes: int
+    """Number of incidents that are this alert: usually one for each process that saw it."""
+    calls: int
+    """Number of scored calls behind `value`, of the process that saw the most."""
+    value: float | None
+    """Mean score that this process saw since a spike began; None: the alert is about no spike."""
+    low: float | None
+    high: float | None
+    before: float | None
+    """Mean score before the spike; None: not known."""
+    is_raw: bool
+    """Whether the scores are raw probabilities, whose mean is no rate."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluatorCost:
     """Cost of one evaluator: requests, tokens, dollars and time."""
 
@@ -452,6 +490,8 @@ class Report:
     """Common properties of the bad calls of the headline metric; None if no call was judged."""
     guards: tuple[GuardSummary, ...] = ()
     """Summaries of what guards did, one for each workflow, metric and mode."""
+    alerts: tuple[ReportedAlert, ...] = ()
+    """Alerts that lasted at some time of the period, the latest first."""
     feedback: tuple[FeedbackSummary, ...] = ()
     """Summaries of the users' feedback, one for each feedback name."""
     rate: Estimate | None = None

@@ -72,6 +72,23 @@ def corrected_table(report: Report) -> Table:
     return Table("Corrected by human labels", head, rows, wording.corrected_sentence(report) if rows else "")
 
 
+def alert_table(report: Report) -> Table:
+    """Return the table of the alerts of the period, the latest first; without alerts, the table is empty."""
+    rows = [
+        (
+            wording.display_name(each.name),
+            wording.alert_problem(each),
+            wording.format_time(each.since),
+            wording.alert_end(each),
+            wording.alert_value(each),
+        )
+        for each in report.alerts[: wording.MOST_SHOWN_ROWS]
+    ]
+    rest = len(report.alerts) - len(rows)
+    more = wording.ALERTS_SENTENCE + (f" {rest:,} earlier ones are left out." if rest else "")
+    return Table("Alerts", ("Alert", "Problem", "Since", "Over", "What was seen"), rows, more if rows else "")
+
+
 def feedback_table(report: Report) -> Table:
     """Return the table of user feedback beside the main metric's scores of the same calls.
 

@@ -26,6 +26,7 @@ from ragtrace.report.model import (
     MetricReport,
     Onset,
     Report,
+    ReportedAlert,
     WorstAnswer,
 )
 
@@ -102,6 +103,15 @@ _TOO_FEW_LABELS: Final = (
     f"A rate is corrected from {FEWEST_LABELS} labels on, or as many more as make its interval at most "
     f"{100 * WIDEST_INTERVAL:.0f} points wide; with fewer, its corrected value would be little more than a guess."
 )
+ALERTS_SENTENCE: Final = (
+    "Each process watches the calls that it scores: an alert is over when it is over in every process that saw it. The "
+    "means are of the calls since the alert began, which were selected for looking bad."
+)
+_PROBLEMS: Final = {
+    "no_data": "has no scores any more",
+    "judge_failing": "is not known: the evaluator fails",
+    "judge_drift": "is judged in agreement with human labels less often than before",
+}
 FEEDBACK_SENTENCE: Final = (
     "Users choose which answers they rate, so these figures describe the rated calls alone: they are no estimates for "
     "all calls."
@@ -472,6 +482,30 @@ def corrected_sentence(report: Report) -> str:
     few = [_TOO_FEW_LABELS] if any(each.has_too_few for each in corrected) else []
     doubted = [] if all(each.holds or each.has_too_few for each in corrected) else [_CORRECTED_DOUBTED]
     return " ".join(holds + few + doubted)
+
+
+def alert_problem(alert: ReportedAlert) -> str:
+    """Return what an alert saw, and of which calls."""
+    bound = "its baseline" if alert.against_baseline else format_number(alert.bound)
+    what = _PROBLEMS.get(alert.problem, f"is {alert.direction} {bound}")
+    of = (("workflow", alert.workflow), ("model", alert.model))
+    where = " and ".join(f"{kind} {display_name(name)}" for kind, name in of if name is not None)
+    return f"{display_name(alert.metric)} {what}{f' in {where}' if where else ''}"
+
+
+def alert_end(alert: ReportedAlert) -> str:
+    """Return when an alert was over, or until when it is known to have lasted."""
+    return f"no, last seen {format_time(alert.last_seen)}" if alert.ended is None else format_time(alert.ended)
+
+
+def alert_value(alert: ReportedAlert) -> str:
+    """Return the mean score that an alert saw, with its interval, the mean before, and how many processes did."""
+    several = f"; by {alert.processes:,} processes" if alert.processes > 1 else ""
+    if alert.value is None or alert.low is None or alert.high is None:
+        return several.removeprefix("; ") or "-"
+    interval = NOT_A_RATE if alert.is_raw else f"{format_number(alert.low)} to {format_number(alert.high)}"
+    before = "" if alert.before is None else f", {format_number(alert.before)} before"
+    return f"mean {format_number(alert.value)} ({interval}) of {alert.calls:,} calls{before}{several}"
 
 
 def judged_calls_phrase(item: MetricReport) -> str:

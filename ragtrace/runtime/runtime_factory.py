@@ -97,6 +97,7 @@ class RuntimeFactory:
                 adjustment=learner.find_adjustment,
                 calibrations=self.calibrations,
                 release=self.release,
+                stores=[history.add_alert for history in telemetry.histories],
             )
         return Runtime(
             settings,

@@ -18,7 +18,7 @@ from ragtrace.report.analysis import HEADLINE_METRICS
 from ragtrace.report.dataset import build_dataset
 from ragtrace.report.html_page import report_values
 from ragtrace.report.model import Period, parse_time
-from ragtrace.report.tables import GUARD
+from ragtrace.report.tables import GUARD, alert_table
 from ragtrace.web.call_list import (
     GUARDED,
     SORTS,
@@ -79,7 +79,8 @@ class HistoryPages:
         query = _given(request, (*_FILTERS, "compare"))
         report = self._reports.get(query, "headline" if tab == "now" else "shown")
         if not report.calls:
-            return self._pages.render("empty", tab=tab, **self._filter_values(query), oldest=report.oldest)
+            shared = self._filter_values(query)
+            return self._pages.render("empty", tab=tab, **shared, oldest=report.oldest, alerts=alert_table(report))
 
         def calls_url(kind: str, name: str) -> str | None:
             if kind == GUARD:

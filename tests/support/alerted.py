@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final
 
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.alerts import Alert, Alerting, Example, Notice
+from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.settings import resolve_settings
 from ragtrace.core.types import Document, Evaluation, RagCall, SamplingDecision, Score, Unscored
 from ragtrace.estimates import Adjustment, BaselineKey, Distribution, MetricAssignment
@@ -30,6 +31,7 @@ class Board:
         baseline: Callable[[BaselineKey], Distribution | None] = lambda key: None,
         adjustment: Callable[[BaselineKey], Adjustment | None] = lambda key: None,
         release: str = "",
+        stores: Sequence[Callable[[AlertIncident], None]] = (),
         capture_content: str = "SPAN_ONLY",
         **settings: Any,
     ) -> None:
@@ -45,6 +47,7 @@ class Board:
             baseline=baseline,
             adjustment=adjustment,
             release=release,
+            stores=stores,
             clock=self.clock,
             wall=lambda: self.clock.now + 1e9,
         )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import Span
     from opentelemetry.trace import Tracer
 
+    from ragtrace.core.alert_incident import AlertIncident
     from ragtrace.core.feedback import Feedback
     from ragtrace.core.score_sink import ScoreSink
     from ragtrace.core.step import GuardVerdict
@@ -341,6 +342,8 @@ class ScoreStore(Observer, Part, Protocol):
     def add_feedback(self, feedback: Feedback) -> None: ...
 
     def add_guard_verdict(self, call: RagCall, verdict: GuardVerdict) -> None: ...
+
+    def add_alert(self, incident: AlertIncident) -> None: ...
 
     def settled_until(self, moment: float) -> bool: ...
 

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.step import GuardVerdict
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.schema import history_file
@@ -63,7 +64,16 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
             query = f"Question {number} about {workflow}?"
             calls.append(replace(one, call=replace(one.call, query=query, conversation_id=f"c-{number // 2}")))
         fill(path, calls, source=replace(SOURCE, release=release))
+    fill(path, [spiking(now - 3600.0)])
     return path
+
+
+def spiking(since: float) -> AlertIncident:
+    """An alert that began at *since*, and was seen five minutes later."""
+    return AlertIncident(
+        "i1", "k1", "too many bad", "hallucination", "spiking", "above", 0.05, False, None, None, "1.5.0", "judge@2",
+        since, since + 300.0, None, 40, 0.31, 0.2, 0.45, 0.02, False,
+    )  # fmt: skip
 
 
 def text_of(page: str) -> str:
@@ -111,9 +121,10 @@ def test_the_page_shows_the_numbers_of_the_report(history: Path) -> None:
         assert part(pages["/"], title, "</p>") == part(document, title, "</p>")
         assert part(pages["/"], "<svg", 'class="times"') == part(document, "<svg", 'class="times"')
         headings = re.findall(r"<h2>([^<]+)</h2>", document)
-        assert {"Not scored", "What judging cost", "How the scores are spread", "The worst answers"} <= {*headings}
+        of_now = {"Alerts", "Not scored", "What judging cost"}
+        assert {*of_now, "How the scores are spread", "The worst answers"} <= {*headings}
         for heading in headings:
-            path = "/" if heading in ("Not scored", "What judging cost") else "/changes"
+            path = "/" if heading in of_now else "/changes"
             begin = f"<h2>{heading}</h2>"
             assert (begin in pages[path]) == (begin in document)
             if begin in document:
@@ -293,6 +304,8 @@ def test_an_empty_history_says_what_to_do(tmp_path: Path) -> None:
         assert text in text_of(browser.get(view).text), view
     fill(path, [made(time.time() - 7_200, Simulated(), random.Random(1))])
     assert "Choose a longer time" in text_of(browser.get("/?since=1h").text)
+    fill(path, [replace(spiking(time.time() - 600.0), problem="no_data", value=None)])
+    assert "has no scores any more" in text_of(client(path).get("/?since=1h").text)
     assert "Choose a longer time" in text_of(browser.get("/calls?since=1h").text)
 
 
