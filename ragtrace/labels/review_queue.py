@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -16,6 +16,8 @@ Source: TypeAlias = Literal["picked", "judged", "all"]
 SOURCES: Final[tuple[Source, ...]] = get_args(Source)
 Status: TypeAlias = Literal["unlabelled", "labelled", "unsure", "disputed", "all"]
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+_BAD: Final = 0.5
+"""Lowest badness of a score, from 0 to 1, that agrees with a label of bad, as in a calibration of the judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,28 @@ class Verdict:
     score: float | None
     reason: str
     """Reason why there is no score; empty: there is one."""
+    higher_is_better: bool
+    is_judge: bool
+    """Whether the evaluator is a judge, whose scores labels are compared with, and not one that sees every call."""
+
+    @property
+    def label(self) -> str:
+        """Label that agrees with the score: good or bad, or "" if there is no score."""
+        if self.score is None:
+            return ""
+        return "bad" if (1.0 - self.score if self.higher_is_better else self.score) >= _BAD else "good"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeDisagreement:
+    """RAG call that a reviewer and the judge label differently."""
+
+    identity: bytes
+    number: int
+    """Row number of the call in the history file."""
+    label: str
+    """Label by the reviewer."""
+    verdict: Verdict
 
 
 class ReviewQueue:
@@ -171,13 +195,48 @@ class ReviewQueue:
     def verdicts(self, number: int, metric: str) -> list[Verdict]:
         """Return the scores for *metric* of the call with the row *number*: by LLM judges, decision judges, others."""
         rows = self._database.execute(
-            "SELECT e.name || '@' || e.version, e.id, r.score, coalesce(r.reason, '') FROM results r"
-            " JOIN series s ON s.id = r.series JOIN evaluators e ON e.id = s.evaluator"
+            "SELECT e.name || '@' || e.version, e.id, r.score, coalesce(r.reason, ''), s.higher_is_better,"
+            " e.type IN ('llm_judge', 'decision') FROM results r JOIN series s ON s.id = r.series"
+            " JOIN evaluators e ON e.id = s.evaluator"
             " WHERE r.number = ? AND s.metric = ? ORDER BY e.type = 'llm_judge' DESC,"
             " e.type = 'decision' DESC, e.id DESC",
             (number, metric),
         )
-        return [Verdict(*row) for row in rows]
+        return [
+            Verdict(evaluator, by, score, reason, bool(higher_is_better), bool(is_judge))
+            for evaluator, by, score, reason, higher_is_better, is_judge in rows
+        ]
+
+    def judged_otherwise(self, metric: str, reviewer: str, limit: int = 50) -> list[JudgeDisagreement]:
+        """Return the latest RAG calls that *reviewer* labelled good or bad, and the judge the other way.
+
+        Args:
+            metric: metric of the labels and of the judge's scores.
+            reviewer: name of the reviewer.
+            limit: most calls to return.
+        """
+        labelled = self._database.execute(
+            "SELECT l.identity, c.number, l.label FROM labels l JOIN calls c ON c.identity = l.identity"
+            " WHERE l.metric = ? AND l.reviewer = ? AND l.label IN ('good', 'bad') ORDER BY l.at DESC",
+            (metric, reviewer),
+        )
+        found: list[JudgeDisagreement] = []
+        for identity, number, label in labelled:
+            judge = next((each for each in self.verdicts(number, metric) if each.is_judge and each.label), None)
+            if judge is not None and judge.label != label:
+                found.append(JudgeDisagreement(identity, number, label, judge))
+                if len(found) == limit:
+                    break
+        return found
+
+    def questions(self, numbers: Iterable[int]) -> dict[int, str]:
+        """Return the question of each call by its row number; calls without a stored question are left out."""
+        rows = (
+            (number, self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone())
+            for number in numbers
+        )
+        found = ((number, str(json.loads(row[0]).get("query") or "")) for number, row in rows if row is not None)
+        return {number: question for number, question in found if question}
 
     def described(self, number: int) -> tuple[float, str, str]:
         """Return time, workflow and model of the call with the row *number*."""

@@ -83,6 +83,7 @@ def calibration_values(found: Calibration) -> dict[str, Any]:
         "plots": plots,
         "wording": wording,
         "call_of_identity": call_of_identity,
+        "shown_call": None,  # a page without a server leads nowhere
         # What the macros of the report use besides.
         "report": None,
         "row": None,

@@ -97,7 +97,7 @@ class HistoryPages:
 
         links: dict[str, Any] = {"calls_url": calls_url, "call_url": call_url}
         values = report_values(report) | links | self._filter_values(query)
-        return self._pages.render(tab, tab=tab, **values, compare=query.get("compare", "previous"))
+        return self._pages.render(tab, tab=tab, **values)
 
     def show_calls(self, request: Request, _: Form) -> Response:
         """Show one page of the list of calls."""
@@ -133,12 +133,12 @@ class HistoryPages:
         trace = self._settings.trace_url.replace("{trace_id}", call.trace_id) if call.trace_id else ""
         return self._pages.render(
             "call", tab="calls", call=call, query=query, before=before, after=after, trace=trace, now=time(),
-            tabs_query=_tabs_query(query),
+            tabs_query=tabs_query(query),
         )  # fmt: skip
 
     def show_health(self, request: Request, _: Form) -> Response:
         """Show the state of the history file, the evaluators' failures, and on request what `ragtrace doctor` says."""
-        path = self._settings.history
+        path, query = self._settings.history, _given(request, _FILTERS)
         with closing(HistoryReader(path)) as reader:
             (calls,) = reader.database.execute("SELECT count(*) FROM calls").fetchone()
             times = reader.time_range()
@@ -151,7 +151,7 @@ class HistoryPages:
         report = self._reports.get({}) if calls else None  # that of the first page
         return self._pages.render(
             "health", tab="health", path=path, size=size, calls=calls, times=times, age=times and time() - times[1],
-            diagnosis=found, report=report,
+            diagnosis=found, report=report, query=query, tabs_query=tabs_query(query),
         )  # fmt: skip
 
     def show_cases(self, request: Request, _: Form) -> Response:
@@ -167,7 +167,7 @@ class HistoryPages:
         asked = {**query, **({"all": "yes"} if request.query_params.get("all") else {})}
         return self._pages.render(
             "cases", tab="calls", found=found, chosen=len(numbers), query=query, asked=asked,
-            tabs_query=_tabs_query(query), most=_MOST_CASES,
+            tabs_query=tabs_query(query), most=_MOST_CASES,
         )  # fmt: skip
 
     def download_dataset(self, request: Request, _: Form) -> Response:
@@ -227,8 +227,15 @@ class HistoryPages:
             "chosen": {kind: chosen_name(query, kind) for kind in _NAMES},
             "since": query.get("since") or "24h",
             "metric": query.get("metric", ""),
-            "tabs_query": _tabs_query(query),
+            "compare": query.get("compare", "previous"),
+            "tabs_query": tabs_query(query),
         }
+
+
+def tabs_query(query: Query) -> str:
+    """Return the part of the URL that the links to other pages keep: the filters that all pages have."""
+    kept = {name: value for name, value in query.items() if name in _FILTERS}
+    return page_url("", kept) if kept else ""
 
 
 def _given(request: Request, names: Sequence[str]) -> dict[str, str]:
@@ -251,12 +258,6 @@ def _ticked(request: Request) -> list[int]:
     # Row numbers of SQLite have at most 19 digits.
     known = (int(each) for each in numbers if each.isascii() and each.isdecimal() and len(each) < 19)
     return [*dict.fromkeys(known)][:_MOST_CASES]
-
-
-def _tabs_query(query: Query) -> str:
-    """Return the part of the URL that the links to other pages keep: the filters that all pages have."""
-    kept = {name: value for name, value in query.items() if name in _FILTERS}
-    return page_url("", kept) if kept else ""
 
 
 def _position(request: Request) -> str:

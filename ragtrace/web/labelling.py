@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -12,14 +13,18 @@ from urllib.parse import quote, unquote
 
 from starlette.responses import RedirectResponse, Response
 
+from ragtrace.core.errors import SettingsError
 from ragtrace.core.text import encodable
 from ragtrace.history.reading import HistoryReader
 from ragtrace.labels.label_store import LABELS, STATEMENT_LABELS, LabelStore, Review, ReviewChangedError
 from ragtrace.labels.review_queue import SOURCES, STATUSES, QueueFilter, ReviewQueue, Source, Status
 from ragtrace.report import wording
-from ragtrace.report.calibration import DEFAULT_METRIC, calibrate
+from ragtrace.report.analysis import HEADLINE_METRICS
+from ragtrace.report.calibration import DEFAULT_METRIC, calibrate, judged_calls, pick_calls
 from ragtrace.report.calibration_page import calibration_values
+from ragtrace.system.freed_memory import return_freed_memory
 from ragtrace.web.call_view import read_call, statement_ranges
+from ragtrace.web.history_pages import tabs_query
 from ragtrace.web.rendering import Form, Pages, SiteSettings, from_hexadecimal, page_url
 from ragtrace.web.security import RefusedError
 
@@ -31,6 +36,9 @@ _NAME_CHARS: Final = 80
 _COMMENT_CHARS: Final = 4_000
 _NAMES_SECONDS: Final = 30.0
 _DISPUTED_AT_ONCE: Final = 50
+_PICKED_AT_ONCE: Final = 60
+"""About how many calls are picked at random: as by `ragtrace calibrate pick`, and three times the fewest labels that
+correct a rate."""
 _SOURCES: Final[dict[str, Source]] = {each: each for each in SOURCES}
 _STATUSES: Final[dict[str, Status]] = {each: each for each in STATUSES}
 _SAID: Final = {
@@ -73,7 +81,7 @@ class LabellingPages:
         """Build the filter of the review queue from the URL parameters of *request*."""
         given = request.query_params
         picked = queue.picked_metrics()
-        metric = given.get("metric") or self._settings.metric or next(iter(picked), DEFAULT_METRIC)
+        metric = given.get("metric") or self._settings.metric or next(iter(picked), "") or self._main_metric(queue)
         workflow = given.get("workflow", "")
         return QueueFilter(
             encodable(metric),
@@ -83,6 +91,11 @@ class LabellingPages:
             encodable(workflow[1:]) if workflow.startswith("=") else None,
             encodable(given.get("text", "").strip()),
         )
+
+    def _main_metric(self, queue: ReviewQueue) -> str:
+        """Return the metric that is labelled where none was chosen and no calls are picked."""
+        known = self._all_names(queue)[0]
+        return next((each for each in HEADLINE_METRICS if each in known), DEFAULT_METRIC)
 
     def _all_names(self, queue: ReviewQueue) -> tuple[list[str], list[str]]:
         """Return the names of all metrics and workflows in the history, cached for a while."""
@@ -97,12 +110,18 @@ class LabellingPages:
         said = request.query_params.get("said", "")
         return {
             "chosen": chosen,
-            "query": _filter_parameters(chosen),
+            "query": self._parameters(request, chosen),
+            "kept": _kept(request),
+            "tabs_query": tabs_query(self._parameters(request, chosen)),
             "progress": queue.progress(chosen.metric, chosen.reviewer),
             "said": said if said in _SAID else "",
             "message": _SAID.get(said, ""),
             "can_rename": self._settings.reviewer is None,
         }
+
+    def _parameters(self, request: Request, chosen: QueueFilter) -> dict[str, str]:
+        """Return the URL parameters of links between labelling pages."""
+        return {**_filter_parameters(chosen), **_kept(request)}
 
     # --- pages ---------------------------------------------------------------------------------------------------
 
@@ -115,7 +134,7 @@ class LabellingPages:
             page = queue.page(chosen, _position(request))
             metrics, workflows = self._all_names(queue)
             return self._page(
-                "queue", page=page, metrics=sorted({*metrics, chosen.metric}), workflows=workflows,
+                "queue", page=page, metrics=sorted({*metrics, chosen.metric}), workflows=workflows, now=time.time(),
                 is_first=not _position(request), **self._common(request, queue, chosen),
             )  # fmt: skip
 
@@ -128,7 +147,7 @@ class LabellingPages:
             page = queue.page(chosen, _position(request), limit=1)
             if page.calls:
                 return RedirectResponse(
-                    page_url(f"/label/calls/{page.calls[0].identity.hex()}", _filter_parameters(chosen)), 303
+                    page_url(f"/label/calls/{page.calls[0].identity.hex()}", self._parameters(request, chosen)), 303
                 )
             return self._page("end", after=page.after, **self._common(request, queue, chosen))
 
@@ -147,9 +166,10 @@ class LabellingPages:
                 store.labels_of_call(identity, chosen.metric), is_blind=self._settings.is_blind,
             )  # fmt: skip
             trace = self._settings.trace_url.replace("{trace_id}", identity[:16].hex())
+            judge = next((each for each, _ in view.verdicts if each.is_judge and each.label), None)
             return self._page(
-                "labelling", view=view, trace=trace, position=queue.key(identity, number, chosen.metric),
-                **self._common(request, queue, chosen),
+                "labelling", view=view, trace=trace, judge=judge, now=time.time(),
+                position=queue.key(identity, number, chosen.metric), **self._common(request, queue, chosen),
             )  # fmt: skip
 
     def show_disagreements(self, request: Request, _: Form) -> Response:
@@ -161,8 +181,12 @@ class LabellingPages:
             after = from_hexadecimal(request.query_params.get("after", ""))
             found = queue.disputed(chosen.metric, after, _DISPUTED_AT_ONCE)
             hidden = [each for each in found if self._settings.is_blind and chosen.reviewer not in each.labels]
+            calls = [each for each in found if each not in hidden]
+            with_judge = queue.judged_otherwise(chosen.metric, chosen.reviewer, _DISPUTED_AT_ONCE) if not after else []
+            numbers = {*(each.number for each in calls), *(each.number for each in with_judge)}
             return self._page(
-                "disagreements", calls=[each for each in found if each not in hidden], hidden=len(hidden),
+                "disagreements", calls=calls, hidden=len(hidden), with_judge=with_judge,
+                questions=queue.questions(number for number in numbers if number is not None), is_first=not after,
                 after=found[-1].identity.hex() if len(found) == _DISPUTED_AT_ONCE else "",
                 **self._common(request, queue, chosen),
             )  # fmt: skip
@@ -173,8 +197,24 @@ class LabellingPages:
             return RedirectResponse("/label/reviewer", 303)
         with closing(ReviewQueue(self._settings.history)) as queue:
             chosen = self._filter(request, queue)
-            found = calibrate(self._settings.history, chosen.metric)
-            return self._page("calibration_frame", **calibration_values(found), **self._common(request, queue, chosen))
+            try:
+                found = calibrate(self._settings.history, chosen.metric)
+            except SettingsError as error:  # no calls are picked, or none of them is judged
+                return self._page("calibration_none", reason=str(error), **self._common(request, queue, chosen))
+            return_freed_memory()
+            numbers = {each.identity: queue.number(each.identity) for each in found.disagreements}
+            questions = queue.questions(number for number in numbers.values() if number is not None)
+
+            def shown_call(identity: bytes) -> tuple[str, str] | None:
+                """Return the question of a call and the address of its page, or None if it is not stored any more."""
+                number = numbers.get(identity)
+                if number is None:
+                    return None
+                url = page_url(f"/label/calls/{identity.hex()}", self._parameters(request, chosen))
+                return questions.get(number, "(no question)"), url
+
+            values = calibration_values(found) | {"shown_call": shown_call}
+            return self._page("calibration_frame", **values, **self._common(request, queue, chosen))
 
     def show_reviewer(self, request: Request, _: Form) -> Response:
         """Show the form for the reviewer's name."""
@@ -193,6 +233,30 @@ class LabellingPages:
         )  # fmt: skip
         return response
 
+    def pick(self, request: Request, _: Form) -> Response:
+        """Pick judged calls at random for labelling, where none are picked yet, and lead to the first of them.
+
+        As by `ragtrace calibrate pick`: the probability of each is recorded, so that the labels can correct the rate.
+        """
+        if not self._reviewer(request):
+            raise RefusedError(403, "The reviewer has no name yet. Nothing was picked.")
+        history = self._settings.history
+        with closing(ReviewQueue(history)) as queue, closing(LabelStore(history)) as store, self._writing:
+            chosen = self._filter(request, queue)
+            if not store.picks(chosen.metric):
+                with closing(HistoryReader(history)) as reader:
+                    calls = judged_calls(reader, reader.columns(0.0, math.inf).without_costs(), chosen.metric)
+                    picks = pick_calls(calls, _PICKED_AT_ONCE)
+                    del calls
+                return_freed_memory()
+                if not picks:
+                    raise SettingsError(
+                        f"no call can be picked: none of those judged for {chosen.metric} has a trace id"
+                    )
+                store.replace_picks(chosen.metric, picks, time.time())
+        picked = replace(chosen, source="picked", status="unlabelled", workflow=None, text="")
+        return RedirectResponse(page_url("/label/next", self._parameters(request, picked)), 303)
+
     def save_review(self, request: Request, form: Form) -> Response:
         """Save the label, statement label or comment from the submitted form of a RAG call."""
         if not self._reviewer(request):
@@ -210,7 +274,9 @@ class LabellingPages:
                 if changed != before:
                     store.save_review(replace(changed, at=time.time()))
             said = "same" if changed == before else "label" if changed.label else "draft"
-        return RedirectResponse(page_url(f"/label/calls/{identity.hex()}", _filter_parameters(chosen), said=said), 303)
+        return RedirectResponse(
+            page_url(f"/label/calls/{identity.hex()}", self._parameters(request, chosen), said=said), 303
+        )
 
     def _answer(self, number: int) -> str:
         with closing(HistoryReader(self._settings.history)) as reader:
@@ -226,12 +292,12 @@ class LabellingPages:
             try:
                 review = store.undo_review(chosen.metric, chosen.reviewer)
             except ReviewChangedError:
-                return RedirectResponse(page_url("/label", _filter_parameters(chosen), said="changed"), 303)
+                return RedirectResponse(page_url("/label", self._parameters(request, chosen), said="changed"), 303)
             if review is None:
-                return RedirectResponse(page_url("/label", _filter_parameters(chosen), said="nothing"), 303)
+                return RedirectResponse(page_url("/label", self._parameters(request, chosen), said="nothing"), 303)
             known = queue.number(review.identity) is not None
         page = f"/label/calls/{review.identity.hex()}" if known else "/label"
-        return RedirectResponse(page_url(page, _filter_parameters(chosen), said="undone"), 303)
+        return RedirectResponse(page_url(page, self._parameters(request, chosen), said="undone"), 303)
 
 
 def _apply_form(before: Review, form: Mapping[str, str], answer: str) -> Review:
@@ -291,6 +357,12 @@ def _position(request: Request) -> str:
     is_number = after[:1] == "n" and after[1:].isascii() and after[1:].isdecimal() and len(after) < 20
     is_pick = after[:1] == "p" and len(from_hexadecimal(after[1:])) == 24
     return after if is_number or is_pick else ""
+
+
+def _kept(request: Request) -> dict[str, str]:
+    """Return the filters of other views, which do not apply to labelling but hold again when one goes back to these."""
+    given = {name: encodable(request.query_params.get(name, "")) for name in ("since", "model", "release")}
+    return {name: value for name, value in given.items() if value}
 
 
 def _filter_parameters(chosen: QueueFilter) -> dict[str, str]:

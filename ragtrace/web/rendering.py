@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 Form: TypeAlias = Mapping[str, str]
 Handler: TypeAlias = "Callable[[Request, Form], Response]"
 _SCRIPTS: Final = ("labelling", "live")
+_TITLES: Final[Mapping[int, str]] = {
+    400: "This cannot be shown", 403: "Not allowed", 404: "Not found", 503: "The history cannot be used"
+}  # fmt: skip
+"""Titles of the pages that refuse a request, by their status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +94,11 @@ class Pages:
                 form = await self._session.read_form(request) if request.method == "POST" else {}
                 return await run_in_threadpool(handler, request, form)
             except RefusedError as refused:
-                return self._refuse(str(refused), refused.status)
+                return self._refuse(request, str(refused), refused.status)
             except SettingsError as error:
-                return self._refuse(str(error), 400)
+                return self._refuse(request, str(error), 400)
             except (sqlite3.Error, SQLiteFileError) as error:
-                return self._refuse(f"The history cannot be used, and nothing was saved: {error}", 503)
+                return self._refuse(request, f"The history cannot be used, and nothing was saved: {error}", 503)
 
         return answer
 
@@ -110,8 +115,18 @@ class Pages:
         """Render a page from *template* and the values that it shows."""
         return HTMLResponse(self._templates.get_template(f"{template}.html").render(self._shared | values), status)
 
-    def _refuse(self, text: str, status: int) -> Response:
-        return self.render("message", title="Not done", text=text, status=status)
+    async def refuse_address(self, request: Request, _: Exception) -> Response:
+        """Say that the site has no page at an address."""
+        return self._refuse(request, f"There is no page at {request.url.path}.", 404)
+
+    def _refuse(self, request: Request, text: str, status: int) -> Response:
+        """Render a page that says why a request is refused, and leads back to the page that it came from."""
+        before = urlsplit(request.headers.get("referer", ""))
+        is_ours = before.netloc == request.headers.get("host") and re.match("/(?!/)", before.path)
+        back = urlunsplit(("", "", before.path, before.query, "")) if is_ours else ""
+        here = request.url.path if request.method == "GET" and request.url.query and status == 400 else ""
+        title = _TITLES.get(status, "Not done")
+        return self.render("message", title=title, text=text, back=back, here=here, status=status)
 
     def _open_session(self) -> Response:
         """Set the session cookie, and return a page that leads the browser to the first page of the site.

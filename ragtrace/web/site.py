@@ -33,10 +33,11 @@ def create_application(settings: SiteSettings, reports: KeptReports) -> HostGuar
     }
     forms = {
         "/label/calls/{identity}": labelling.save_review,
+        "/label/pick": labelling.pick,
         "/label/undo": labelling.undo,
         "/label/reviewer": labelling.set_reviewer,
     }
     routes = [Route(path, pages.endpoint(handler), methods=["GET"]) for path, handler in served.items()]
     routes += [Route(path, pages.endpoint(handler), methods=["POST"]) for path, handler in forms.items()]
     routes += [Route("/site.css", pages.style), Route("/{name}.js", pages.script)]
-    return HostGuard(Starlette(routes=routes), settings.port)
+    return HostGuard(Starlette(routes=routes, exception_handlers={404: pages.refuse_address}), settings.port)

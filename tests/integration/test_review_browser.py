@@ -155,7 +155,7 @@ def test_two_reviewers_label_thirty_calls_by_keyboard(
         with opened(browser, address) as page:
             give_name(page, "bob")
             page.get_by_text("Disagreements").click()
-            expect(page.locator("ol.queue li")).to_have_count(10)
+            expect(page.locator("#reviewers ~ ol.queue li")).to_have_count(10)
     assert main(["calibrate", "fit", str(history), "--metric", METRIC]) == OK
     assert "30 of 30 picked calls labelled" in capfd.readouterr().out
 

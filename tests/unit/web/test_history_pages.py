@@ -31,7 +31,7 @@ from tests.support import hostile
 from tests.support.browser import Parsed
 from tests.support.decisions import stored_decisions
 from tests.support.history import SOURCE, Simulated, fill, made
-from tests.unit.web.test_labelling import client
+from tests.unit.web.test_labelling import BASE, client
 
 TAGS = frozenset(
     "html head meta title link script body main header footer nav section article div span p a h1 h2 h3 strong small b"
@@ -275,9 +275,8 @@ def test_labels_have_a_page_about_their_calibration(history: Path, tmp_path: Pat
     path = tmp_path / "history.db"
     path.write_bytes(history.read_bytes())
     LabelStore(str(path)).close()
-    refused = client(path).get("/label/calibration?metric=hallucination")
-    assert refused.status_code == 400
-    assert "ragtrace calibrate pick" in text_of(refused.text)
+    none = client(path).get("/label/calibration?metric=hallucination")
+    assert "ragtrace calibrate pick" in text_of(none.text)
     with closing(LabelStore(str(path))) as store:
         chosen = sorted(store.identities().values())[:60]
         store.replace_picks("hallucination", [Pick(each, "hallucination", "judge@2", 0.1) for each in chosen], 1.0)
@@ -300,6 +299,7 @@ def test_an_empty_history_says_what_to_do(tmp_path: Path) -> None:
         ("/calls", "Choose a longer time"),
         ("/health", "configure(store=...)"),
         ("/label", "No call fits the filter"),
+        ("/label/calibration", "There is nothing to compare yet"),
     ):
         assert text in text_of(browser.get(view).text), view
     fill(path, [made(time.time() - 7_200, Simulated(), random.Random(1))])
@@ -421,6 +421,49 @@ def test_a_wrong_address_says_what_is_wrong_or_begins_anew(history: Path, query:
         assert "since must be a time" in text_of(response.text)
     else:
         assert listed(response.text)
+
+
+def test_filters_stay_from_view_to_view(history: Path) -> None:
+    """Also through views that they do not apply to, and where no call fits them."""
+    LabelStore(str(history)).close()  # which creates the tables of labels
+    browser = client(history)
+    chosen = "since=7d&workflow=%3Dsales&model=%3Dsmall-1&release=%3D1.5.0&metric=faithfulness"
+    call = browser.get(f"/calls?{chosen}").text
+    number = listed(call)[0]
+    label = re.search(r'href="(/label/calls/[^"]+)"', browser.get(f"/calls/{number}?{chosen}").text)
+    assert label
+    views = [f"{path}?{chosen}" for path in ("/", "/calls", f"/calls/{number}", "/changes", "/health", "/label")]
+    for view in (*views, "/label/disagreements?" + chosen, unescape(label[1])):
+        page = browser.get(view).text
+        for path in ("/", "/calls", "/changes", "/label", "/health"):
+            link = re.search(rf'href="{path}[?]([^"]+)"( aria-current="page")?>(Now|Calls|What|Label|Health)', page)
+            assert link, (view, path)
+            assert dict(parse_qsl(unescape(link[1]))) == dict(parse_qsl(chosen)), (view, path)
+    empty = browser.get("/changes?since=1h&workflow=%3Dnone").text
+    assert "No calls in this time" in empty
+    assert "Compared with" in empty
+
+
+@pytest.mark.parametrize(
+    ("address", "title", "links"),
+    [
+        ("/call", "Not found There is no page at /call.", ["/changes?since=7d", "/"]),
+        ("/calls/987654", "Not found The history has no such call", ["/changes?since=7d", "/"]),
+        ("/calls?since=soon", "This cannot be shown since must be a time", ["/changes?since=7d", "/calls", "/"]),
+    ],
+)
+def test_what_cannot_be_shown_says_why_and_leads_back(
+    history: Path, address: str, title: str, links: list[str]
+) -> None:
+    """To the page that led there, to the same page without what is wrong, and to the first; never to another site."""
+    browser = client(history)
+    answer = browser.get(address, headers={"referer": f"{BASE}/changes?since=7d"})
+    assert title in part(answer.text, "<h1>", "</p>")
+    shown = answer.text[answer.text.index("<h1>") :]
+    assert re.findall(r'href="([^"]+)"', shown) == links
+    for referer in ("https://x.example/changes", f"{BASE}//x.example/"):
+        other = browser.get(address, headers={"referer": referer}).text
+        assert re.findall(r'href="([^"]+)"', other[other.index("<h1>") :]) == links[1:]
 
 
 def test_new_calls_are_on_the_page_after_a_moment(tmp_path: Path) -> None:

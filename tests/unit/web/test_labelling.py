@@ -134,6 +134,63 @@ def test_the_queue_begins_with_the_picked_calls_and_goes_on_with_the_newest(hist
     assert pages(history, chosen, limit=1000) == found
 
 
+def test_calls_are_picked_at_random_where_none_are(history: Path) -> None:
+    """With the probabilities of `ragtrace calibrate pick`, once, and the first of them is shown."""
+    with closing(LabelStore(str(history))) as store:
+        store.replace_picks(METRIC, [], 1.0)
+    browser = client(history)
+    assert "20 labels are needed at least" in Parsed(browser.get("/label").text).text
+    page = post(browser, f"/label/pick?metric={METRIC}")
+    assert 'id="call"' in page
+    with closing(LabelStore(str(history))) as store:
+        picked = store.picks(METRIC)
+    assert {each.identity for each in picked} == set(identities(history))
+    assert {(each.evaluator, each.probability) for each in picked} == {("judge@2", 1.0)}
+    with closing(LabelStore(str(history))) as store:
+        store.replace_picks(METRIC, picked[:5], 1.0)
+    post(browser, f"/label/pick?metric={METRIC}")
+    with closing(LabelStore(str(history))) as store:
+        assert store.picks(METRIC) == picked[:5]
+    assert "Pick calls at random" not in browser.get("/label").text
+    refused = browser.post("/label/pick?metric=other", data={"form_token": FORM_TOKEN})
+    assert refused.status_code == 400
+    assert "no judged calls" in refused.text
+
+
+def test_the_page_says_whether_the_judge_agrees(history: Path) -> None:
+    """After the label; disagreements are listed by their questions and lead to the calls, those of others do not."""
+    browser, everything = client(history), identities(history)
+    bad, good = everything[4].hex(), everything[6].hex()
+    for identity, label, sentence in (
+        (bad, "bad", "The judge agrees"),
+        (bad, "good", "The judge disagrees: it finds the call bad"),
+        (bad, "unsure", ""),
+        (bad, "good", "The judge disagrees: it finds the call bad"),
+        (good, "good", "The judge agrees"),
+    ):
+        address = f"/label/calls/{identity}"
+        assert "The judge" not in browser.get(address).text or label != "bad"
+        said = Parsed(post(browser, address, label=label)).text
+        assert (sentence in said) if sentence else ("The judge" not in said)
+    page = browser.get("/label/disagreements").text
+    listed = re.findall(r'data-row href="/label/calls/([0-9a-f]+)', page)
+    assert listed == [bad]
+    assert "Äpfel 4." in page
+    assert bad not in client(history, reviewer="bea").get("/label/disagreements").text
+
+
+def test_calibration_leads_to_the_calls_on_which_judge_and_labels_differ(history: Path) -> None:
+    """By their questions; where nothing can be compared, the page says why and what to do."""
+    browser, everything = client(history), identities(history)
+    post(browser, f"/label/calls/{everything[4].hex()}", label="good")
+    page = browser.get("/label/calibration").text
+    assert "Äpfel 4." in page
+    assert f'href="/label/calls/{everything[4].hex()}' in page
+    none = browser.get("/label/calibration?metric=faithfulness").text
+    assert "There is nothing to compare yet: no calls are picked" in Parsed(none).text
+    assert "Pick calls at random" in none
+
+
 def test_the_queue_is_filtered(history: Path) -> None:
     """By workflow, by text in upper or lower case, by score, and by the labels of the reviewer and of others."""
     everything, chosen = identities(history), QueueFilter(METRIC, "ada")
