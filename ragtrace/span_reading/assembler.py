@@ -37,6 +37,7 @@ from ragtrace.span_reading.call_division import (
 )
 from ragtrace.span_reading.call_draft import AssembledCall, CallDraft, overlap_or_touch, time_span
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
+from ragtrace.span_reading.gone_roots import GoneRoots
 from ragtrace.span_reading.intake import LostSpan, is_genai
 from ragtrace.span_reading.model_calls import KEPT_SECONDS, ModelCall, ModelCalls
 from ragtrace.span_reading.readers import read_span
@@ -74,8 +75,8 @@ _MOST_TRACES: Final = 20_000
 """Most traces that are kept at a time, unless the caller sets another limit."""
 _MOST_EVICTED: Final = 20_000
 """Evicted traces whose times are kept, for calls of the same trace that end later."""
-_MOST_WITHOUT_ROOT: Final = 20_000
-"""Spans above calls that are remembered, of about 300 bytes each: at 30 requests a second, those of ten minutes."""
+_QUIET_BELOW_SECONDS: Final = 30.0
+"""Seconds without news after which a span below a step is no longer waited for: many are never ended."""
 _LATEST_NS: Final = 2**63
 """Later than every span, in nanoseconds since the epoch."""
 
@@ -84,15 +85,6 @@ LeftOutReason: TypeAlias = Literal[LossReason, "duplicates", "no_call"]
 _Extent: TypeAlias = Literal["settled", "what_has_ended", "all"]
 """Which calls are returned. "settled": nothing of them has come in for a moment. "what_has_ended": their root has ended
 and no span below it is open. "all": their root has ended."""
-
-
-class _PartGone(NamedTuple):
-    """What has become of the steps below a span that had not come in."""
-
-    why: Literal["late", "incomplete"]
-    """Reason to leave the span out: the steps were returned as a call, or were incomplete."""
-    start_ns: int
-    """Earliest start, in nanoseconds since the epoch, at which one of them may be a call of its own; 0: it is none."""
 
 
 class _ReadyGroup(NamedTuple):
@@ -137,7 +129,7 @@ class CallAssembler:
     `add` when they have ended: a root that never ends is not known at all. The gateway waits for it by 4; a file does
     not wait for parents, and the steps form calls without it.
 
-    A span above steps that have left the buffer is no call without them, should it come in after all.
+    A span above steps that have left the buffer is no call without them, should it come in after all (`gone_roots.py`).
 
     Args:
         settle_seconds: seconds without news after which a call whose root has ended is returned.
@@ -175,12 +167,10 @@ class CallAssembler:
         self._include_own, self._most_traces, self._needs_parents = include_own, most_traces, needs_parents
         self._traces: OrderedDict[int, TraceSpans] = OrderedDict()
         self._ended: OrderedDict[int, TraceSpans] = OrderedDict()
-        """Traces without readings that have just ended, kept to recognise late spans."""
+        """Traces without readings that have just ended, kept for a minute to recognise late spans."""
         self._evicted: OrderedDict[int, tuple[int, int]] = OrderedDict()
         """Start and end of the evicted steps of each trace: a call that was going on meanwhile would lack them."""
-        self._without: OrderedDict[tuple[int, int], _PartGone] = OrderedDict()
-        """Spans above steps that have left the buffer, by trace and span id: they may come in long after their trace
-        was forgotten, and are then no call without these steps."""
+        self._gone_roots = GoneRoots()
         self._spans = self._bytes = 0
         self._model_calls = ModelCalls()
         self._left_out: list[SpanContext] = []
@@ -233,7 +223,7 @@ class CallAssembler:
             self._left_out.append(span.context)
             return None
         self.counts["spans"] += 1
-        why = "late" if trace.is_below_handled(span_id) else self._why_too_late(reading)
+        why = "late" if trace.is_below_handled(span_id) else self._gone_roots.why_too_late(reading)
         if why is not None:
             trace.handled[span_id] = None
             self._leave_out(why, [reading])
@@ -272,30 +262,6 @@ class CallAssembler:
             trace.forget_handled()
         trace.touched = self._clock()
         return trace
-
-    def _why_too_late(self, reading: SpanReading) -> Literal["late", "incomplete"] | None:
-        """Return why a workflow or a generation comes too late to be a call with the steps below it.
-
-        Return None for all others, and for a workflow that had ended before the workflow below it began.
-        """
-        gone = self._without.get((reading.span.context.trace_id, reading.span_id))
-        if gone is None or reading.step.kind not in ("trace", "generate") or gone.start_ns > reading.span.end_ns:
-            return None
-        return gone.why
-
-    def _note_without_root(self, trace: TraceSpans, group: StepGroup, why: Literal["late", "incomplete"]) -> None:
-        """Remember the spans above the steps of a group that leave the buffer without them."""
-        parts = [top for top in group.tops if not top.begins_call]
-        if not parts or not group.parent_id:
-            return
-        trace_id = parts[0].span.context.trace_id
-        start_ns = min(
-            each.span.start_ns if each.step.kind == "trace" and each.step.query is not None else 0 for each in parts
-        )
-        for span_id in (group.parent_id, *trace.ancestor_ids(group.parent_id)):
-            self._without[trace_id, span_id] = _PartGone(why, start_ns)
-        while len(self._without) > _MOST_WITHOUT_ROOT:
-            self._without.popitem(last=False)
 
     def take_left_out(self) -> list[SpanContext]:
         """Return the ended spans that belong to no RAG call, and forget them."""
@@ -425,15 +391,16 @@ class CallAssembler:
             extent: which calls are to be returned.
         """
         quiet = now - group.seen
-        if group.n_unended:
+        if group.n_unended:  # 1; `_take` forgets what has started more than `open_seconds` ago
             return True
         if extent == "all":
             return False
-        if group.n_unended_below and quiet < 30.0:
+        if group.n_unended_below and quiet < _QUIET_BELOW_SECONDS:  # 2
             return True
+        # 3: an open parent of generative AI is one of `n_unended`, so this one is of another kind
         if group.parent_id in trace.unended and not group.has_answer:
             return quiet < self._parent_seconds
-        return extent == "settled" and quiet < self._settle
+        return extent == "settled" and quiet < self._settle  # 5
 
     def _assemble(self, trace: TraceSpans, ready: _ReadyGroup) -> list[AssembledCall]:
         """Remove the steps of a group from the buffer, and return the RAG calls that they form."""
@@ -443,11 +410,12 @@ class CallAssembler:
             self._leave_out("duplicates", group.readings)
             return []
         drafts = self._divide(group)
-        n_incomplete = self.counts["incomplete"]
         made = [self._build(ready, own) for draft in drafts for own in self._prefer_own_workflows(draft)]
-        calls = [call for call in made if call is not None]
-        if calls or self.counts["incomplete"] > n_incomplete:
-            self._note_without_root(trace, group, "late" if calls else "incomplete")
+        calls = [call for call in made if isinstance(call, AssembledCall)]
+        if group.parent_id and (calls or "incomplete" in made):
+            parts = [top for top in group.tops if not top.begins_call]
+            above = (group.parent_id, *trace.ancestor_ids(group.parent_id))
+            self._gone_roots.note(above, parts, "late" if calls else "incomplete")
         return calls
 
     def _remove(self, trace: TraceSpans, group: StepGroup) -> None:
@@ -471,27 +439,29 @@ class CallAssembler:
         self._leave_out("duplicates", _without(draft.readings.values(), kept))
         return kept
 
-    def _build(self, ready: _ReadyGroup, draft: CallDraft) -> AssembledCall | None:
-        """Build a RAG call from steps of a group, or leave the steps out and return None."""
+    def _build(self, ready: _ReadyGroup, draft: CallDraft) -> AssembledCall | LeftOutReason:
+        """Build a RAG call from steps of a group, or leave the steps out and return why."""
         readings = list(draft.readings.values())
-        if self._is_duplicate(readings):
-            self._leave_out("duplicates", readings)
-            return None
         times = time_span(readings)
         is_incomplete = any(overlap_or_touch(each, times) for each in ready.incomplete_times)
-        if is_incomplete or ready.group.has_lost_step(draft.top_ids):
-            self._leave_out("incomplete", readings)
-            return None
-        call = build_call(draft)
-        if call is None:
-            self._leave_out_without_call(readings, "unfinished" if ready.is_cut_off else "no_call")
+        call: AssembledCall | None = None
+        why: LeftOutReason
+        if self._is_duplicate(readings):
+            why = "duplicates"
+        elif is_incomplete or ready.group.has_lost_step(draft.top_ids):
+            why = "incomplete"
+        elif (call := build_call(draft)) is None:
+            why = "unfinished" if ready.is_cut_off else "no_call"
+            self._leave_out_without_call(readings, why)
+            return why
         elif self._is_known_failure(call):
-            self._leave_out("duplicates", readings)
+            why = "duplicates"
         else:
             for model_call in self._model_calls.of(readings):
                 model_call.is_in_call = True
             return call
-        return None
+        self._leave_out(why, readings)
+        return why
 
     # --- the same model call, seen by two instrumentations ------------------------------------------------------------
 
