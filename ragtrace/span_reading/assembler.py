@@ -210,6 +210,7 @@ class CallAssembler:
         trace = self._trace(span.context.trace_id)
         trace.parents[span_id] = 0 if span.parent is None else span.parent.span_id
         trace.unended.pop(span_id, None)
+        trace.lost.pop(span_id, None)  # another processor had room for it
         if self._needs_parents and span.parent is not None and span.parent.is_remote:
             trace.remote.add(span_id)
         if span_id in trace.readings or span_id in trace.handled:  # exported twice, or ended by two processors
@@ -346,7 +347,8 @@ class CallAssembler:
                     calls += self._assemble(trace, ready)
             # The next check of a trace is the later, the more readings it has, as it takes longer.
             trace.due = now + max(0.2, len(trace.readings) * 0.000_2)
-            is_over = extent != "settled" or (not trace.unended and now - trace.touched > self._settle)
+            # An open span may be the root of what comes in next.
+            is_over = not trace.unended and (extent != "settled" or now - trace.touched > self._settle)
             if is_over and not trace.readings and not trace.lost:
                 self._ended[trace_id] = self._traces.pop(trace_id)
         for trace, ready in yielding:  # now that the fuller recordings that are ready have become calls, or none

@@ -209,7 +209,8 @@ def adopt_streamed_answers(trace: TraceSpans, groups: dict[int, StepGroup]) -> N
     Order: after all steps are in groups, and before the groups are divided.
     """
     for orphan in [group for parent, group in groups.items() if parent and parent not in trace.parents]:
-        if orphan.n_unended or orphan.n_unended_below or not all(map(_is_part_of_an_answer, orphan.tops)):
+        waits = orphan.n_unended or orphan.n_unended_below
+        if waits or not orphan.tops or not all(map(_is_part_of_an_answer, orphan.tops)):
             continue
         answers = {reading.step.answer for reading in orphan.readings if reading.step.answer}
         for group in groups.values():
@@ -223,6 +224,9 @@ def adopt_streamed_answers(trace: TraceSpans, groups: dict[int, StepGroup]) -> N
                 latest = max(waiting, key=_begin)
                 group.outer_ids |= orphan.outer_ids | {top.span_id: latest.span_id for top in orphan.tops}
                 group.readings += orphan.readings
+                group.lost_ids += orphan.lost_ids
+                if orphan.lost_ids:
+                    group.lost_top_ids.add(latest.span_id)
                 group.seen = max(group.seen, orphan.seen)
                 del groups[orphan.parent_id]
                 break

@@ -641,6 +641,59 @@ def test_a_lost_step_costs_only_the_call_that_it_is_below() -> None:
     assert texts(call)[0] == QUERY
 
 
+def test_a_lost_step_below_an_unknown_span_hinders_no_other_call() -> None:
+    """It has no step beside it that a workflow could take over as its answer."""
+    assembler, spans = CallAssembler(), whole()
+    for each in spans:
+        assembler.add(each)
+    stray = llm((40, 50), None)
+    assembler.lose(LostSpan(stray.context, parent_id=0xABCDEF, is_genai=True))
+    (call,) = assembler.take_complete(everything=True)
+    assert texts(call) == WHOLE
+
+
+def test_a_streamed_answer_of_which_a_step_was_lost_makes_its_workflow_incomplete() -> None:
+    """The workflow takes over the steps below a span that never ended, and their loss with them."""
+    assembler, never_ended = CallAssembler(), chain((10, 200))
+    root = chain((0, 100), output__value="")
+    answer = llm((30, 90), never_ended)
+    inner = llm((40, 50), answer)
+    for each in (retriever((10, 20), root), root, answer):
+        assembler.add(each)
+    assert len(assembler.take_complete()) == 0
+    assembler.lose(_lost(inner))
+    assert assembler.take_complete(everything=True) == []
+    assert (assembler.counts["incomplete"], len(assembler)) == (3, 0)
+
+
+def test_a_lost_span_that_another_processor_had_room_for_is_a_step() -> None:
+    """Each `HoldProcessor` has a queue of its own."""
+    assembler, spans = CallAssembler(), whole()
+    assembler.lose(_lost(spans[0]))
+    for each in spans:
+        assembler.add(each)
+    (call,) = assembler.take_complete(everything=True)
+    assert (texts(call), assembler.counts["incomplete"]) == (WHOLE, 0)
+
+
+def test_a_flush_does_not_forget_a_root_that_is_open() -> None:
+    """A call that takes a minute without a step has its root all the same."""
+    clock, root = FakeClock(), chain((0, 100))
+    assembler = CallAssembler(clock=clock)
+    assembler.observe(_started("chain", root.context, None, genai=True))
+    assert assembler.take_complete(everything=True) == []
+    clock.advance(61)
+    assert assembler.take_complete() == []
+    assembler.add(retriever((10, 20), root))
+    clock.advance(3)
+    assert assembler.take_complete() == []
+    for each in (llm((30, 90), root), root):
+        assembler.add(each)
+    clock.advance(3)
+    (call,) = assembler.take_complete()
+    assert texts(call) == WHOLE
+
+
 def test_a_lost_root_is_no_longer_waited_for() -> None:
     """Its start was read, and its end was lost."""
     provider = TracerProvider(shutdown_on_exit=False)
