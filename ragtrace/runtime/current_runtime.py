@@ -81,6 +81,8 @@ def install(
     global installed, _switched_off, _ended, _rebuild, _parents
     _watch_forks()
     with _lock:
+        if _parents is not None:  # a child that configures itself, or shuts down, builds no runtime from the parent's
+            _parents.worker.forget_queued()
         before, installed, _switched_off = installed, runtime, off
         _rebuild, _parents = rebuild, None
         # Set before the shutdown, which a signal may interrupt: `stats` reads the ended runtime afterwards.

@@ -235,6 +235,31 @@ def test_a_child_may_configure_itself_and_one_of_an_ended_parent_has_no_runtime(
     assert (own, bool(answer), offered, ended) == (1, True, 0, True)
 
 
+LEFT: Final = """
+judge = WaitingJudge(GOOD, blocking=True)
+ragtrace.configure(service="s", exporter=Captured().signals, screen=judge)
+ask("judged now")
+assert judge.begun.wait(WAIT_S)
+for _ in range(3):
+    ask("queued")
+steps = [weakref.ref(item.step) for item, _ in current_runtime.current().worker._unweighed]
+for leave in (lambda: ragtrace.configure(service="s", exporter=Captured().signals), ragtrace.shutdown):
+    if fork():
+        leave()
+        gc.collect()
+        tell(len(steps) >= 3, sum(step() is not None for step in steps))
+        os._exit(0)
+judge.open()
+assert ragtrace.shutdown(WAIT_S)
+tell(ragtrace.stats().scored, 0)
+"""
+
+
+def test_a_child_that_configures_itself_or_shuts_down_keeps_no_call_of_its_parent() -> None:
+    """What waits in the parent's queue is the parent's, and takes no memory in the child."""
+    assert told(LEFT) == [[True, 0], [True, 0], [4, 0]]
+
+
 SPANS: Final = """
 from opentelemetry import trace
 
