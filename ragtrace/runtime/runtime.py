@@ -338,7 +338,7 @@ class Runtime:
         """
         try:
             self._span_calls.start(self._wake)
-            set_before_flush(self._wait_idle)
+            set_before_flush(self._before_flush)
             # After the providers were made, so before their own exit handlers: atexit is last in, first out.
             exits.before_exit(self._at_exit)
         except BaseException:
@@ -349,7 +349,7 @@ class Runtime:
         """Give back the hooks of the process that `start` has taken. Never raises."""
         for give_back in (
             partial(self._span_calls.stop, self._wake),
-            partial(clear_before_flush, self._wait_idle),
+            partial(clear_before_flush, self._before_flush),
             partial(exits.cancel, self._at_exit),
         ):
             with guarded("start of a runtime"):
@@ -507,6 +507,10 @@ class Runtime:
             self._collect_span_calls(timeout)
             return self.worker.wait_idle(deadline - monotonic())
 
+    def _before_flush(self, timeout: float) -> bool | None:
+        """Do as `_wait_idle`, and return None if the time was not enough and another thread waits for longer."""
+        return self._wait_idle(timeout) or (None if self.worker.is_hurried else False)
+
     def _hurried(self) -> AbstractContextManager[None]:
         return nullcontext() if self.publisher is None else self.publisher.hurried()
 
@@ -519,7 +523,7 @@ class Runtime:
     def flush(self, timeout: float) -> bool:
         """Score and export all finished RAG calls, and return whether all was delivered in *timeout* seconds."""
         budget = ShutdownBudget(timeout)
-        set_before_flush(self._wait_idle)
+        set_before_flush(self._before_flush)
         self._open_instruments()
         with self._hurried():
             scored = self._wait_idle(timeout) and self.processor.score_spooled(budget)
@@ -565,7 +569,7 @@ class Runtime:
             self.processor.store_or_drop([item for item in left if isinstance(item, CallItem)], budget)
             until = budget.until(reserved=budget.closing / 2)
             run_bounded(partial(end_spans, left, self.processor.drop, self.telemetry, until), until)  # this may hang
-            clear_before_flush(self._wait_idle)
+            clear_before_flush(self._before_flush)
             self.ledger.close(_SETTLE_SECONDS)
             incomplete = self.parts.close(budget)
             delivered = incomplete.isdisjoint((self.telemetry, *self.telemetry.histories, *self.telemetry.posters))

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
 from opentelemetry.attributes import BoundedAttributes
@@ -38,6 +38,9 @@ Scores = Mapping[str, "str | bool | int | float"]
 # A list, since a thread may iterate over it while another adds to it: appending, removing and copying are atomic.
 _hold_processors: list[ref[HoldProcessor]] = []
 _flushing = threading.local()
+BeforeFlush: TypeAlias = "Callable[[float], bool | None]"
+"""Function that finishes the scoring of calls within the given seconds. It returns whether that succeeded; None if not,
+and another thread waits for longer, which then releases what is held."""
 
 
 class _KeptSpans:
@@ -52,7 +55,7 @@ class _KeptSpans:
         self.held: OrderedDict[int, tuple[float, ReadableSpan, int]] = OrderedDict()
         self.bytes = 0
         self.interim_scores: dict[int, Scores] = {}
-        self.before_flush: Callable[[float], bool] | None = None
+        self.before_flush: BeforeFlush | None = None
 
 
 class HoldProcessor(SpanProcessor):
@@ -97,12 +100,12 @@ class HoldProcessor(SpanProcessor):
         return len(self._kept.get().held)
 
     @property
-    def before_flush(self) -> Callable[[float], bool] | None:
+    def before_flush(self) -> BeforeFlush | None:
         """Function that a flush calls to finish scoring within the given seconds, before held spans are released."""
         return self._kept.get().before_flush
 
     @before_flush.setter
-    def before_flush(self, before_flush: Callable[[float], bool] | None) -> None:
+    def before_flush(self, before_flush: BeforeFlush | None) -> None:
         self._kept.get().before_flush = before_flush
 
     @property
@@ -229,15 +232,19 @@ class HoldProcessor(SpanProcessor):
         return True
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Wait until scoring is over, export all spans that are still kept back, and flush the wrapped processor."""
+        """Wait until scoring is over, export all spans that are still kept back, and flush the wrapped processor.
+
+        While another flush waits for longer, they stay kept back.
+        """
         if getattr(_flushing, "keeps_held", False):
             return self._inner.force_flush(timeout_millis) is not False
         deadline = monotonic() + timeout_millis / 1000
         before_flush = self.before_flush
         finished = before_flush is None or before_flush(timeout_millis / 1000)
-        self._release_all()
+        if finished is not None:
+            self._release_all()
         left_ms = max(1, int((deadline - monotonic()) * 1000))
-        return self._inner.force_flush(left_ms) is not False and finished
+        return self._inner.force_flush(left_ms) is not False and finished is True
 
     def shutdown(self) -> None:
         """Export all spans that are still kept back, and shut the wrapped processor down."""
@@ -281,7 +288,7 @@ def hold_processors() -> list[HoldProcessor]:
     return [hold for entry in tuple(_hold_processors) if (hold := entry()) is not None]
 
 
-def set_before_flush(before_flush: Callable[[float], bool]) -> None:
+def set_before_flush(before_flush: BeforeFlush) -> None:
     """Make every `HoldProcessor` call *before_flush* before each flush.
 
     The callback finishes the scoring of calls.
@@ -290,7 +297,7 @@ def set_before_flush(before_flush: Callable[[float], bool]) -> None:
         hold.before_flush = before_flush
 
 
-def clear_before_flush(before_flush: Callable[[float], bool]) -> None:
+def clear_before_flush(before_flush: BeforeFlush) -> None:
     """Stop every `HoldProcessor` from calling *before_flush* before each flush."""
     for hold in hold_processors():
         if hold.before_flush == before_flush:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import ragtrace
 from ragtrace.runtime import current_runtime
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.spans.hold import hold_processors
+from ragtrace.telemetry.spans.hold import BeforeFlush, hold_processors
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.watched import GOOD, WAIT_S, ask
 
@@ -29,14 +29,14 @@ class FailingHold(ragtrace.HoldProcessor):
     """Hold processor of a user, which fails when a runtime registers with it, once after each `arm`."""
 
     armed = False
-    given: Callable[[float], bool] | None = None
+    given: BeforeFlush | None = None
 
     @property
-    def before_flush(self) -> Callable[[float], bool] | None:
+    def before_flush(self) -> BeforeFlush | None:
         return self.given
 
     @before_flush.setter
-    def before_flush(self, before_flush: Callable[[float], bool] | None) -> None:
+    def before_flush(self, before_flush: BeforeFlush | None) -> None:
         if self.armed:
             self.armed = False
             raise RuntimeError("not now")

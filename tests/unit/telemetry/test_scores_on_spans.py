@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -22,11 +23,12 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Claim
 from ragtrace.core.score_id import score_id
 from ragtrace.core.types import Judgement, RagCall, Score
+from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.scores.score_sender import unsupported_json
 from ragtrace.testing import FakeJudge
 from tests.support.scored import EVERY, SCREENED, scored_event, scores, screen, without_id
-from tests.support.watched import ANSWER, CLAIMS, GOOD, HALF, ask, watch
+from tests.support.watched import ANSWER, CLAIMS, GOOD, HALF, WAIT_S, WaitingJudge, ask, eventually, watch
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +45,37 @@ def test_the_screen_alone() -> None:
     ask("where?")
     assert ragtrace.flush()
     assert scores(captured.root()) == SCREENED
+
+
+def test_a_flush_with_little_time_leaves_the_spans_to_one_that_waits_for_their_scores() -> None:
+    """A flush after each request would export the spans of all others without scores, which another flush waits for."""
+    judge = WaitingJudge(name="screen")
+    captured = watch(screen=judge, limits=ragtrace.Limits(hold_seconds=600))
+    ask("where?")
+    assert judge.begun.wait(WAIT_S)
+    done: list[bool] = []
+    waiting = threading.Thread(target=lambda: done.append(ragtrace.flush(2 * WAIT_S)))
+    waiting.start()
+    runtime = current()
+    assert runtime is not None
+    assert eventually(lambda: runtime.worker.is_hurried)
+    assert not ragtrace.flush(0.05)
+    judge.open()
+    waiting.join(2 * WAIT_S)
+    assert done == [True]
+    assert (captured.root().attributes or {})["ragtrace.eval.status"] == "ok"
+
+
+def test_a_flush_that_nobody_waits_longer_than_exports_spans_without_their_scores() -> None:
+    """The application has asked for it."""
+    judge = WaitingJudge(name="screen")
+    captured = watch(screen=judge, limits=ragtrace.Limits(hold_seconds=600))
+    ask("where?")
+    assert judge.begun.wait(WAIT_S)
+    assert not ragtrace.flush(0.05)
+    assert eventually(lambda: len(captured.roots()) == 1)  # a flush that is late goes on in the background
+    assert (captured.root().attributes or {})["ragtrace.eval.status"] == "timeout"
+    judge.open()
 
 
 def test_the_judge_prevails_over_the_screen() -> None:
