@@ -151,9 +151,9 @@ def test_a_forked_child_does_not_keep_the_port(port: int) -> None:
 def test_a_second_process_with_the_same_port_is_told_to_use_otlp(tmp_path: Path, port: int) -> None:
     """As of a server with several workers: the page shows the first, and the log of the others says so."""
     with application(tmp_path, port, CALLS="4", STAY="1"):
-        wait_until(lambda: offered(fetch(port)) == 4, 30, "the first process counts")
+        wait_until(lambda: offered(fetch(port)) == 4, 120, "the first process counts")
         with application(tmp_path, port, CALLS="2", STAY="1"):
-            logs = wait_until(lambda: [log for log in _logs(tmp_path) if "cannot be served" in log], 30, "a warning")
+            logs = wait_until(lambda: [log for log in _logs(tmp_path) if "cannot be served" in log], 120, "a warning")
             assert "a page shows one process" in logs[0]
             assert "exporter='otlp'" in logs[0]
             assert offered(fetch(port)) == 4

@@ -696,7 +696,7 @@ def test_a_page_that_this_process_does_not_get_to_serve_is_a_problem(page: int) 
 def test_a_page_of_another_process_is_a_problem(page: int, tmp_path: Path) -> None:
     """As in a server with several workers: the metrics of this one are on no page."""
     with application(tmp_path, page, CALLS="0", STAY="1"):
-        wait_until(lambda: answers(f"http://127.0.0.1:{page}/metrics"), 30, "the other process serves its page")
+        wait_until(lambda: answers(f"http://127.0.0.1:{page}/metrics"), 120, "the other process serves its page")
         ragtrace.configure(service="guide-service", exporter="prometheus")
         diagnosis = ragtrace.doctor()
     seen = "another process of 'guide-service' is on it; this one is on no page"

@@ -132,7 +132,7 @@ def test_long_texts_cost_no_more_than_their_length(unit: str) -> None:
     text = unit * (2_000_000 // len(unit))
     began = process_time()
     reason(text)
-    assert process_time() - began < 3.0
+    assert process_time() - began < 10.0
 
 
 @pytest.mark.parametrize(("text", "value"), [("0.8", 0.8), (" 1.0 \n", 1.0), ("0", 0.0), (".5", 0.5), ("5e-1", 0.5)])
