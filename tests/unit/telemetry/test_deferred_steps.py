@@ -149,11 +149,12 @@ def test_a_forked_child_leaves_its_parents_steps_alone() -> None:
     read, write = os.pipe()
 
     def fork() -> None:
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             ragtrace.flush(WAIT_S)
             os.write(write, repr(names(captured)[3:]).encode())
             os._exit(0)
-        os.wait()
+        os.waitpid(child, 0)  # not any child: a test before may have left one
 
     around(fork)
     assert os.read(read, 1_000) == b"[]"
