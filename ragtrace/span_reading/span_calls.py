@@ -102,7 +102,7 @@ class SpanCalls(Part):
             is_last = everything and self._is_stopped
             calls = assembler.take_last() if is_last else assembler.take_complete(everything=everything)
             left_out = assembler.take_left_out()
-            losses = {reason: assembler.counts.pop(reason, 0) for reason in assembler.LOSSES}
+            losses: dict[LossReason, int] = {each: assembler.counts.pop(each, 0) for each in assembler.LOSSES}
         for call in calls:
             root = call.builder.root.span_context
             for reading in call.readings:
