@@ -14,7 +14,8 @@ are large. The two kinds have separate limits (`AdmissionControl`), so that many
                                      (may move to judging)
 
 `offer` refuses an item for which there is no place. `_weigh_queued` measures it, and tells the handler of one that is
-too heavy (`reject`); this one keeps its turn, with the weight 0. `_handle_next` runs its coroutine until that ends or
+too heavy (`reject`), so that it lets go of most of its texts; this one keeps its turn, with the weight 0 until it is in
+flight, where it counts with what it still holds. `_handle_next` runs its coroutine until that ends or
 waits, and `_finish` runs the rest in a task. `_end` frees its place. `stop` takes what is unweighed or weighed out, and
 returns it: it is neither handled nor rejected afterwards.
 
@@ -126,7 +127,7 @@ class _Entry(Generic[T]):
 
 
 _handled_entry: ContextVar[_Entry[Any]] = ContextVar("ragtrace_handled_entry")
-"""Item that the running coroutine handles."""
+"""Item that the running coroutine handles, also where it goes on in a task: `run_inline` keeps its context."""
 
 
 class Worker(Generic[T]):
@@ -426,6 +427,8 @@ class Worker(Generic[T]):
         with self._lock:
             if self._urgent:
                 return
+            # No wake-up is lost by this: who has something to say takes the lock and calls `call_soon_threadsafe`, and
+            # the event is set in a later turn of the loop, in which this task waits for it.
             wake.clear()
             self._asleep = not busy and not self._unweighed
             # An item that arrives just now, or while the thread is busy, wakes no thread: the alarm bounds the wait.
@@ -510,12 +513,14 @@ class Worker(Generic[T]):
             with self._lock:
                 if self._is_ending:
                     return  # `stop` has given these items back
+                rejected: list[_Entry[T]] = []
                 for entry, weight in zip(entries, weights, strict=True):
                     entry.weight = weight if self._admission.fits(weight) else 0
                     self._admission.weigh(weight, entry.weight)
-            for entry, weight in zip(entries, weights, strict=True):
-                if entry.weight != weight:
-                    self._handler.reject(entry.item)
+                    if entry.weight != weight:
+                        rejected.append(entry)
+            for entry in rejected:  # without the lock, as the handler may take it
+                self._handler.reject(entry.item)
             self.throttle.yield_interpreter()
 
     def _weight_of(self, item: T) -> int:
@@ -536,6 +541,7 @@ class Worker(Generic[T]):
         if not entry.small and not self._reweigh(entry):
             return
         rest: Awaitable[None] | None = None
+        # Before `run_inline`, which copies this context for the coroutine: `move_to_judging` finds the item in it.
         _handled_entry.set(entry)
         try:
             rest = run_inline(self._handler.handle(entry.item), self.throttle, _ROUND_SECONDS)
@@ -561,6 +567,7 @@ class Worker(Generic[T]):
         more = self._weight_of(entry.item) - entry.weight  # without the lock, for which threads that offer items wait
         with self._lock:
             if self._is_ending:
+                # It stays in `_in_flight`, where `stop`, which waits for this thread, finds it and returns it.
                 self._admission.free(entry.small, entry.weight)
                 return False
             entry.weight += more

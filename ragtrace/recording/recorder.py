@@ -8,6 +8,8 @@ later, elsewhere.
 
     until the hand-over    the application's threads, one after another: `begin`, `piece`, `done` or `end`
     hand-over              `_hand_over`, once: sets `Step.ended` and gives step and recorder to the runtime
+    while a guard checks   the thread or task of the application that waits, and the background thread, which builds the
+                           call to be judged; `ragtrace.guard.guarded_call` says how they take turns
     afterwards             the background thread: `read` or `clear`, through `Step.complete` and `Step.clear_texts`
 
 Arguments that are mutable, and what the root span shows at its start, are read by the application's thread.
@@ -189,6 +191,10 @@ class StepRecorder:
     value that the function has returned, the usual case, and measures the duration itself; `end` is for all else, and
     is given the times that `Invocation` has measured.
 
+    The recorders of guarded functions are subclasses (`ragtrace.guard.guarded_call`). They override `_hand_over`, to
+    hold a call back until its answer was checked; `end`, as a run that failed has no answer to check; and
+    `_count_dropped`, to count what was not checked. Each calls the method here once.
+
     Args:
         runtime: takes over the finished step.
         spec: the specification of the decorated function's steps.
@@ -246,6 +252,8 @@ class StepRecorder:
             self.started_at = perf_counter() if started is None else started.seconds
             step, writer = self.step, self._runtime.writer
             fast = writer.fast  # makes spans at less cost than the SDK; None: the SDK makes them
+            # The arguments come before the span where its start shows them, and after it where the trace may be dropped
+            # without anybody seeing them. `_keep_or_read_arguments` does nothing the second time.
             if fast is None:
                 self._keep_or_read_arguments()
                 self.read()  # processors and samplers see the attributes of an SDK span as soon as it starts
@@ -537,7 +545,16 @@ class StepRecorder:
             self._fill_answer(value)
 
     def _fill_answer(self, value: object) -> None:
-        """Fill in the answer of a generation or trace from a streamed answer, from the returned *value*, or both."""
+        """Fill in the answer of a generation or trace from a streamed answer, from the returned *value*, or both.
+
+        Whether the answer was found (`Step.answer_found`), by what there is:
+
+            an object, or pieces of a stream         if any has words or tool calls
+            None from a generation                   yes: an empty answer
+            the same, of a stream that nobody read   no: it is not known
+            an exception                             as None; the error says that there is no answer
+            None from a trace                        left open: its generation may have the answer
+        """
         step = self.step
         returned = None if value is None else find_answer(value)
         streamed = None if self._answer_stream is None else self._answer_stream.answer()
