@@ -93,13 +93,26 @@ def _pool(bad: bool) -> tuple[Array, Array, Array]:
         chance = random.beta(0.26, 1.68, POOL)
         wrong = (random.random((POOL, 8)) < chance[:, None]) & ~single[:, None]
         wrong[np.arange(POOL), (random.random(POOL) * number).astype(int)] = True
-    errors = np.sqrt(_ALIKE) * random.normal(size=(POOL, 1)) + np.sqrt(1.0 - _ALIKE) * random.normal(size=(POOL, 8))
-    return wrong & present, present, errors
+    return wrong & present, present, _errors(random)
 
 
-def _scores(distance: float, prior: float, *, bad: bool, blind: float = 0.0) -> Array:
-    """Return the logits of the honest scores of many good or bad calls, when statements are *distance* apart."""
+def _errors(random: np.random.Generator) -> Array:
+    """Return a judge's errors about the statements of many calls."""
+    found: Array = np.sqrt(_ALIKE) * random.normal(size=(POOL, 1)) + np.sqrt(1.0 - _ALIKE) * random.normal(
+        size=(POOL, 8)
+    )
+    return found
+
+
+def _scores(distance: float, prior: float, *, bad: bool, blind: float = 0.0, alike: float = 1.0) -> Array:
+    """Return the logits of the honest scores of many good or bad calls, when statements are *distance* apart.
+
+    Args:
+        alike: correlation of the errors with those of the other judges.
+    """
     wrong, present, errors = _pool(bad)
+    if alike < 1.0:
+        errors = alike * errors + np.sqrt(1.0 - alike**2) * _errors(np.random.default_rng(20_261_125 + bad))
     seen = wrong & (np.random.default_rng(7).random(len(wrong)) >= blind)[:, None] if blind else wrong
     evidence = distance * (np.where(seen, distance / 2.0, -distance / 2.0) + errors)
     found: Array = np.where(present, prior + evidence, -np.inf).max(1)
@@ -123,13 +136,32 @@ def _distance(auroc: float) -> float:
     return low
 
 
-@cache
-def population(rate: float, judge: Decider) -> Population:
-    """Return the table of the scores that *judge* gives to traffic of which the share *rate* is bad."""
+def _prior(rate: float) -> float:
+    """Return the logit of the share of bad statements, where the share *rate* of the calls is bad."""
     (wrong, present, _), (_, others, _) = _pool(True), _pool(False)
     statements = rate * present.sum() + (1.0 - rate) * others.sum()
     share = rate * wrong.sum() / statements
-    distance, prior = _distance(judge.auroc), float(np.log(share / (1.0 - share)))
+    return float(np.log(share / (1.0 - share)))
+
+
+@cache
+def call_scores(rate: float, judge: Decider, alike: float = 1.0) -> tuple[Array, Array]:
+    """Return the scores that *judge* gives to many bad and to as many good calls of traffic with this *rate*.
+
+    Judges score the same calls; *alike* is the correlation of the errors with those of a judge for which it is 1.
+    """
+    prior, distance = _prior(rate), _distance(judge.auroc)
+    bad, good = (
+        1.0 / (1.0 + np.exp(-judge.temperature * _scores(distance, prior, bad=bad, alike=alike) - judge.shift))
+        for bad in (True, False)
+    )
+    return bad, good
+
+
+@cache
+def population(rate: float, judge: Decider) -> Population:
+    """Return the table of the scores that *judge* gives to traffic of which the share *rate* is bad."""
+    distance, prior = _distance(judge.auroc), _prior(rate)
     found: list[Array] = []
     for bad in (True, False):
         eta = judge.temperature * _scores(distance, prior, bad=bad, blind=judge.blind if bad else 0.0) + judge.shift
