@@ -268,7 +268,7 @@ class AlertEvaluator:
         lacking = f"no calibration that holds, of {FEWEST_FOR_BOUND} labels or more"
         if entry is not None and entry.scores is not None:
             lacking = entry.scores.bound_lacking() or "an alert on the bad side of the metric"
-        faults.warn_once(
+        faults.log_once(
             f"alert refused: {self._alert.title}: {lacking}",
             "the alert %r has no bound to compare with: the scores of %s are a decision model's probabilities, and a "
             "fixed bound on their rate needs labels that are missing (%s). Compare with a baseline, which needs none: "

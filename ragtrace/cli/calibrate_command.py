@@ -208,7 +208,8 @@ def _bridge_lines(found: Bridge) -> list[str]:
         lines += _scores_lines(found.calibration.scores)
     else:
         lines.append("uncalibrated: the offset says how the judge's own mean moved, and no rate of bad calls")
-    lines.append(f"cost of these requests: {found.cost_usd:.4f} dollars")
+    unpriced = f"; price of {found.unpriced:,} calls not known" if found.unpriced else ""
+    lines.append(f"cost of these requests: {found.cost_usd:.4f} dollars{unpriced}")
     return lines
 
 
@@ -456,11 +457,15 @@ def _lines(found: Calibration) -> list[str]:
     from ragtrace.system.faults import printable
 
     unsure = f", {found.unsure} unsure" if found.unsure else ""
+    bridge = "" if found.scores is None else ", or have the new judge score these calls (ragtrace calibrate bridge)"
     lines = [
         f"{found.metric} by {found.evaluator}: {found.labelled} of {found.picked} picked calls labelled{unsure}; "
         f"reviewers: {', '.join(map(printable, found.reviewers)) or 'none'}",
         *(
-            [f"STALE: the newest calls are judged by {found.stale}, of which these labels say nothing; pick again"]
+            [
+                f"STALE: the newest calls are judged by {found.stale}, of which these labels say nothing; pick again"
+                + bridge
+            ]
             if found.stale
             else []
         ),

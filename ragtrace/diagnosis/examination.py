@@ -140,6 +140,8 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
             *probes.problems,
             *_failing_evaluator_problems(evaluators),
             *_drift_problems(runtime.canaries),
+            *runtime.calibrations.stale(),
+            *_refused_alert_problems(alerting),
             *(_shadow_problems(runtime) if probe else ()),
             *(message % (each.calls, repr(each.workflow)) for each in seen for _, message in each.defects),
             *_full_queue_problems(runtime),
@@ -354,6 +356,15 @@ def _drift_problems(canaries: CanaryJudging | None) -> Iterator[str]:
         yield (
             f"{each.evaluator} agrees with human labels less often than before: for {each.metric}, on calls labelled "
             f"{each.fallen}, in {0.0 if now is None else now:.0%} of the latest judgements{was}; calibrate it again"
+        )
+
+
+def _refused_alert_problems(alerting: Alerting | None) -> Iterator[str]:
+    rows = () if alerting is None else alerting.states()
+    for title in dict.fromkeys(row.alert for row in rows if row.on and row.state == "no_calibration"):
+        yield (
+            f"the alert {title!r} compares nothing: its bound is one of a rate, and needs a calibration that holds, of "
+            "a decision judge from 500 labels on (ragtrace calibrate fit); 'baseline' as its bound needs none"
         )
 
 

@@ -527,13 +527,21 @@ class Calibrations:
         found = ((metric, self.find(metric)) for metric in self._keys)
         return [(entry[0], self.current(metric) is not None) for metric, entry in found if entry is not None]
 
-    def _warn_if_stale(self, metric: str) -> None:
+    def stale(self) -> list[str]:
+        """Return a sentence for each calibration that is stale: why, and what to do."""
+        return [said for metric in self._keys if (said := self._said_of_stale(metric))]
+
+    def _said_of_stale(self, metric: str) -> str:
         entry, stale = self.find(metric) or (None, "")
-        if entry is not None and stale:
-            faults.warn_once(
-                f"stale calibration of {metric}: {stale}",
-                "the calibration of %s is stale (%s): corrected estimates say so, and no alert uses it. Label calls of "
-                "the new judge: ragtrace calibrate pick",
-                metric,
-                stale,
-            )
+        if entry is None or not stale:
+            return ""
+        todo = "Label calls of the new judge: ragtrace calibrate pick"
+        if entry.scores is not None:
+            todo = "Have the new judge score the labelled calls, whose labels stay valid: ragtrace calibrate bridge"
+        return (
+            f"the calibration of {metric} is stale ({stale}): corrected estimates say so, and no alert uses it. {todo}"
+        )
+
+    def _warn_if_stale(self, metric: str) -> None:
+        if said := self._said_of_stale(metric):
+            faults.log_once(said, "%s", said)

@@ -57,6 +57,8 @@ class Bridge:
     lost_labels: int
     """Number of labelled calls without a new score, which do not count in the new calibration."""
     cost_usd: float
+    unpriced: int
+    """Number of scored calls of unknown price, which `cost_usd` leaves out."""
     calibration: JudgeCalibration | None
     """Calibration of the model that now answers; None: no labelled call was scored anew."""
 
@@ -123,7 +125,7 @@ class _Scoring:
         self._models: Counter[str] = Counter()
         self._unscored: Counter[str] = Counter()
         self._without_texts = 0
-        self._cost = 0.0
+        self._cost, self._unpriced = 0.0, 0
 
     async def score_enough(self, order: Sequence[int], labelled: Sequence[int], most: int) -> None:
         """Score calls in the given order until the offset is known well enough, and all *labelled* ones."""
@@ -149,6 +151,7 @@ class _Scoring:
             return
         evaluation: Evaluation = await evaluator.evaluate_with_retries(stored_call(body))
         self._cost += evaluation.cost_usd or 0.0
+        self._unpriced += evaluation.cost_usd is None and evaluation.n_calls > 0
         result = evaluation.results[self._metric.name]
         if not isinstance(result, Score):
             self._unscored[result.reason] += 1
@@ -188,6 +191,7 @@ class _Scoring:
             len(known),
             len(labelled) - len(known),
             self._cost,
+            self._unpriced,
             self._calibration(known, after) if known else None,
         )
 

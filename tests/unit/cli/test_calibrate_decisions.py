@@ -225,6 +225,13 @@ class Verdicts:
         return Judgement((Claim(call.answer or "", 0, 5, support, relevant="yes"),), "answered")
 
 
+class Requesting(Verdicts):
+    """The same at a server of unknown price."""
+
+    def judge(self, call: RagCall) -> Judgement:
+        return replace(super().judge(call), n_calls=1)
+
+
 def test_a_bridge_says_how_far_the_judge_moved(history: Path, tmp_path: Path) -> None:
     """Within one point, from as many calls as the differences ask for; the labels calibrate the new model's scores."""
     run("calibrate", "pick", history, "-n", 200, "--seed", 1)
@@ -246,6 +253,35 @@ def test_a_bridge_says_how_far_the_judge_moved(history: Path, tmp_path: Path) ->
     assert found.calibration.key.served_model == "decider-2"
     assert found.calibration.scores is not None
     assert found.calibration.scores.is_calibrated
+
+
+class Unpriced(NewModel):
+    """The new model, at a server whose price nobody knows."""
+
+    def judge(self, call: RagCall) -> Judgement:
+        return replace(super().judge(call), n_calls=1)
+
+
+def test_a_bridge_without_a_price_says_that_its_cost_is_not_known(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Instead of a cost of nothing."""
+    assert bridge(history, Badness(), Unpriced(), most=300).unpriced == 300
+    assert bridge(history, Badness(), NewModel(), most=300).unpriced == 0
+    run("calibrate", "bridge", history, "--judge", f"{__name__}:Requesting", "-n", 300)
+    assert "cost of these requests: 0.0000 dollars; price of 300 calls not known" in capsys.readouterr().out
+
+
+def test_a_stale_fit_of_a_decision_judge_names_the_bridge(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The labels stay valid: the new judge may score the labelled calls."""
+    run("calibrate", "pick", history, "-n", 120, "--seed", 1)
+    label_picked(history, tmp_path / "labels.jsonl")
+    fill(history, served="decider-2", calls=1, begin=CALLS)
+    capsys.readouterr()
+    run("calibrate", "fit", history)
+    assert "pick again, or have the new judge score these calls (ragtrace calibrate bridge)" in capsys.readouterr().out
 
 
 def test_two_models_behind_one_name_are_no_bridge(history: Path) -> None:

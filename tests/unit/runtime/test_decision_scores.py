@@ -14,6 +14,7 @@ from ragtrace.estimates import CalibrationKey, JudgeCalibration, write_calibrati
 from ragtrace.estimates.calibration import label_sums
 from ragtrace.estimates.curve_fitting import fit_scores
 from ragtrace.runtime.current_runtime import current
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.watched import WAIT_S, ask, watch
 
@@ -140,3 +141,16 @@ def test_a_calibrated_alert_fires_on_a_rate_above_its_bound(file: Path) -> None:
     assert states("rate") == ["spiking"]
     assert "mean calibrated probability by the judge" in notices[0].text
     assert notices[0].bound == 0.3
+
+
+def test_what_lacks_labels_is_no_failure_of_ragtrace(file: Path) -> None:
+    """The doctor names the alert and the calibration that do not work, and what to do; nothing counts as a fault."""
+    faults.clear()
+    alert = ragtrace.Alert("doubt", above=0.3, name="rate")
+    run(*judged(*[0.4] * 20), *judged(0.4, served="decider-2"), labels=300, path=file, alerts=[alert])
+    assert ragtrace.stats().faults == {}
+    problems = " ".join(ragtrace.doctor().problems)
+    assert "the alert 'rate' compares nothing" in problems
+    assert "the calibration of doubt is stale (served model decider-2 instead of decider-1)" in problems
+    assert "ragtrace calibrate bridge" in problems
+    assert "ragtrace itself failed" not in problems
