@@ -383,6 +383,22 @@ def test_a_task_that_a_judge_leaves_behind_cannot_end_the_background(make: Make,
     assert faults.counts() == {"background worker": 1}
 
 
+def test_a_judge_that_stops_the_event_loop_does_not_end_the_background(make: Make) -> None:
+    """As one may that was written for a loop of its own."""
+    faults.clear()
+
+    async def handle(item: int) -> None:
+        if item == 0:
+            asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+
+    worker = make(handle)
+    for number in range(3):
+        worker.offer(number)
+        assert worker.wait_idle(WAIT_S)
+    assert faults.counts() == {"background worker": 1}
+
+
 def test_small_items_have_room_of_their_own(make: Make) -> None:
     """Spans to be written do not take the places of calls to be scored, and are bounded too."""
     worker = make(Hanging(), capacity=2)
