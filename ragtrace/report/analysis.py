@@ -16,6 +16,7 @@ from ragtrace.estimates import Baseline, Estimate
 from ragtrace.history.reading import CallColumns, CallTexts, HistoryReader
 from ragtrace.report.alert_history import reported_alerts
 from ragtrace.report.calibration import LabelCorrections
+from ragtrace.report.comparability import version_note
 from ragtrace.report.comparison import (
     MOST_ROWS,
     ComparedGroups,
@@ -234,6 +235,7 @@ class ReportBuilder:
             decisions=_sampling_decisions(columns, chosen),
             notes=(
                 *_notes(columns, chosen, measured, groups, period, self._oldest),
+                *filter(None, (version_note(self._series[key], chosen) for key in self._measured)),
                 *_baseline_notes(self._path, workflow, self._made_at),
             ),
             rollouts=_rollouts(columns, chosen),

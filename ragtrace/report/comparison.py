@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import NOT_A_RATE
 from ragtrace.estimates import Estimate, difference
 from ragtrace.history.reading import CallColumns
+from ragtrace.report.comparability import why_not_comparable
 from ragtrace.report.model import (
     BreakdownChange,
     BreakdownRow,
@@ -120,18 +120,16 @@ def compare_metrics(columns: CallColumns, found: Sequence[ComparedSeries], group
         groups.after,
         int(groups.calls_before.sum()),
         int(groups.calls_after.sum()),
-        tuple(map(_compare, found)),
+        tuple(_compare(each, groups) for each in found),
         release_names(columns, groups.calls_before),
         release_names(columns, groups.calls_after),
     )
 
 
-def _compare(compared: ComparedSeries) -> MetricComparison:
+def _compare(compared: ComparedSeries, groups: ComparedGroups) -> MetricComparison:
     series, before, after = compared
-    change = change_between(before, after, higher_is_better=series.higher_is_better)
-    missing = "before" if before.value is None else "after"
-    why = NOT_A_RATE if series.is_raw else f"nothing was judged by {series.evaluator} {missing}"
-    reason = "" if change else why
+    reason = why_not_comparable(series, groups.calls_before, groups.calls_after)
+    change = None if reason else change_between(before, after, higher_is_better=series.higher_is_better)
     return MetricComparison(series.metric, series.evaluator, series.higher_is_better, before, after, change, reason)
 
 
@@ -166,6 +164,8 @@ def recent_change(columns: CallColumns, series: ScoreSeries, period: Period) -> 
     """
     since = period.end - _RECENT_SHARE * (period.end - period.start)
     within, newest = (columns.at >= period.start) & (columns.at < period.end), columns.at >= since
+    if why_not_comparable(series, within & ~newest, within & newest):
+        return None
     before, after = series.split(within & ~newest, within & newest)
     # Ratio of the width of a 99 % interval to the width of a 95 % interval.
     change = change_between(before, after, higher_is_better=series.higher_is_better, widening=(2.5758 / 1.96))
@@ -205,12 +205,8 @@ def estimate_by_group(
     row_of = np.full(len(names), -1, np.int16)
     row_of[largest] = np.arange(len(largest), dtype=np.int16)
     rows = row_of[codes]
-    judged_calls = series.judged_calls()
-    judged_in_both = groups is not None and all(
-        side[judged_calls].any() for side in (groups.calls_before, groups.calls_after)
-    )
     changes: Sequence[BreakdownChange | None] = [None] * len(largest)
-    if groups is None or not judged_in_both:
+    if groups is None or why_not_comparable(series, groups.calls_before, groups.calls_after):
         (of_chosen,) = _breakdown(series, rows, [chosen], len(largest))
     else:
         before, after = _breakdown(series, rows, [groups.calls_before, groups.calls_after], len(largest))

@@ -75,7 +75,9 @@ def report_values(report: Report) -> dict[str, Any]:
         "verdict": wording.verdict(report),
         "figures": _key_figures(report),
         "chart": item
-        and charts.timeline_chart(item, row.before if row else None, report.rollouts, report.onset, report.alerts),
+        and charts.timeline_chart(
+            item, row.before if row and row.change else None, report.rollouts, report.onset, report.alerts
+        ),
         "legend": _legend(report),
         "breakdowns": breakdowns,
         "breakdown_scale": charts.common_scale(estimates),
@@ -141,7 +143,7 @@ def _legend(report: Report) -> str:
     if item.is_raw:
         return f"{wording.judged_calls_phrase(item)}."
     text = "Line: estimate over time. Band: its 95% interval."
-    if row is not None and row.before.value is not None and report.comparison is not None:
+    if row is not None and row.change is not None and report.comparison is not None:
         text += f" Broken line in a grey band: {report.comparison.before}, {wording.format_estimate(row.before)}"
         text += f" ({wording.comparison_basis(report, item)})."
     if report.onset is not None:

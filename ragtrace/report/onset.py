@@ -124,7 +124,7 @@ def find_onset(columns: CallColumns, series: ScoreSeries, comparison: Comparison
     Returns:
         The onset; None if there is no change that is certain.
     """
-    if series.is_raw:
+    if series.is_raw or series.versions:  # a change of the metric itself would look like one of the answers
         return None
     scores = _Scores(columns, series)
     (whole,) = scores.sums()

@@ -60,6 +60,8 @@ class ScoreSeries:
     """Whether all these scores were given to stored calls, later than those of the judge of the live calls."""
     is_raw: bool = False
     """Whether they are raw probabilities of a decision model, whose mean is not a rate."""
+    versions: tuple[tuple[str, Ints], ...] = ()
+    """Versions of the metric, each with the positions of the calls that it scored; empty if there is one version."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -92,7 +94,7 @@ class ScoreSeries:
         return replace(
             self, scored_call=place[self.scored_call[mine]], scores=self.scores[mine], weights=self.weights[mine],
             always_judged=self.always_judged[mine], eligible=self.eligible[positions],
-            screen_score=self.screen_score[positions],
+            screen_score=self.screen_score[positions], versions=(),
         )  # fmt: skip
 
     def count_judged(self, group: Ints, count: int) -> list[int]:
@@ -230,11 +232,7 @@ class _SeriesReader:
         """Return the calls that an evaluator scored, ascending, and its score of each."""
         columns, key = self._columns, (metric, evaluator)
         if key not in self._scores:
-            numbers = [
-                number
-                for number, series in columns.series.items()
-                if series.metric == metric and columns.evaluators.get(series.evaluator) == evaluator
-            ]
+            numbers = self._stored(metric, evaluator)
             self._scores[key] = _rows_of(numbers, columns.scored_series, columns.scored_call, columns.score)
         return self._scores[key]
 
@@ -315,8 +313,31 @@ class _SeriesReader:
         weight = known_weight if np.array_equal(known_weight, weight) else weight
         raw = (metric, evaluator) in columns.raw_scores
         return ScoreSeries(
-            metric, evaluator, higher_is_better, scored, y, weight, ruled, counted, f, estimated, unit, only_added, raw
+            metric, evaluator, higher_is_better, scored, y, weight, ruled, counted, f, estimated, unit, only_added, raw,
+            self._versions(metric, evaluator),
         )  # fmt: skip
+
+    def _versions(self, metric: str, evaluator: str) -> tuple[tuple[str, Ints], ...]:
+        """Return the versions of a metric with the calls that each scored, or none if all scores are of one."""
+        columns = self._columns
+        calls: dict[str, list[Ints]] = {}
+        stored = self._stored(metric, evaluator)
+        if len({columns.series[number].version for number in stored}) < 2:
+            return ()  # as usual: nothing is looked for among a million scores
+        for number in stored:
+            found = columns.scored_call[columns.scored_series == number]
+            if len(found):
+                calls.setdefault(columns.series[number].version, []).append(found)
+        return tuple((version, np.concatenate(calls[version])) for version in sorted(calls)) if len(calls) > 1 else ()
+
+    def _stored(self, metric: str, evaluator: str) -> list[int]:
+        """Return the numbers in the file of a metric's series by an evaluator: one for each version of the metric."""
+        columns = self._columns
+        return [
+            number
+            for number, series in columns.series.items()
+            if series.metric == metric and columns.evaluators.get(series.evaluator) == evaluator
+        ]
 
 
 def scores_and_chances(columns: CallColumns, metric: str, evaluator: str) -> tuple[Floats, Floats]:
