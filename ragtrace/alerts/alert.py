@@ -53,7 +53,9 @@ class Alert:
         metric: name of a metric with range [0, 1] that the judge or the screen computes; of both, the judge's scores
             are used.
         above: alarm when the mean is above this, in (0, 1), or "baseline".
-        below: alarm when the mean is below this, in (0, 1), or "baseline"; give one of the two.
+        below: alarm when the mean is below this, in (0, 1), or "baseline". Give at most one of the two; with neither,
+            the bound is "baseline", on the side on which scores of the metric are worse. That needs no labels where the
+            scores are a decision model's probabilities. A metric of your own, passed to `configure`, needs one of them.
         mean_calls_between_false_alarms: at least 10. Ten times as many make an alarm come later by about a third.
         min_calls: scored calls that must have been seen before there can be an alarm.
         batch: scored calls whose mean counts as one observation; default 1, with a baseline 5. Only with 1 are more bad
@@ -117,6 +119,8 @@ class Alert:
         object.__setattr__(self, "notify", tuple(map(_as_notifier, _as_sequence(self.notify))))
 
     def _check_bound(self) -> None:
+        if self.above is None and self.below is None and (side := _worse_side(self.metric)) is not None:
+            object.__setattr__(self, side, BASELINE)
         given = {key: value for key, value in (("above", self.above), ("below", self.below)) if value is not None}
         if len(given) != 1:
             raise SettingsError(
@@ -194,6 +198,14 @@ class Alert:
         rare = min(limit, 1.0 - limit)
         # Bad calls expected at the bound among the calls that decide about a recovery, so that no single call decides.
         return min(_MOST_RECOVERY_CALLS, max(_RECOVERY_CALLS, math.ceil(3.0 / rare)))
+
+
+def _worse_side(metric: str) -> Literal["above", "below"] | None:
+    """Return on which side scores of the registered *metric* are worse, or None if it is not registered."""
+    from ragtrace.metrics import registry  # here: all families of metrics take their time to import
+
+    known = registry.find(metric)
+    return None if known is None else "below" if known.higher_is_better else "above"
 
 
 def _as_sequence(notify: object) -> Sequence[object]:

@@ -38,7 +38,6 @@ CALM = (0.0,) * 100
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({}, "an alert has one bound, got above=None and below=None; write for instance above=0.05"),
         ({"above": 0.1, "below": 0.1}, "an alert has one bound"),
         ({"above": 5}, "above must be more than 0 and less than 1, got 5; for 5% write 0.05"),
         ({"below": 1.0}, "below must be more than 0 and less than 1, got 1.0"),
@@ -67,6 +66,28 @@ def test_a_wrong_value_says_what_to_write(settings: dict[str, Any], says: str) -
     with pytest.raises(SettingsError) as caught:
         Alert(METRIC, **settings)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("alert", "same", "rule"),
+    [
+        (Alert("hallucinated"), Alert("hallucinated", above="baseline"), "hallucinated above baseline"),
+        (Alert("consistency"), Alert("consistency", below="baseline"), "consistency below baseline"),
+    ],
+)
+def test_an_alert_without_a_bound_compares_with_the_baseline(alert: Alert, same: Alert, rule: str) -> None:
+    """On the side on which scores of the metric are worse; it is equal to an alert that says so."""
+    assert (alert.rule, alert.against_baseline, alert.calls_in_batch) == (rule, True, 5)
+    assert alert == same
+    assert dataclasses.replace(alert, name="usual").rule == rule
+
+
+def test_an_alert_on_an_unknown_metric_needs_a_bound() -> None:
+    """Nothing says on which side its scores are worse."""
+    with pytest.raises(
+        SettingsError, match="an alert has one bound, got above=None and below=None; write for instance"
+    ):
+        Alert("of my own")
 
 
 def test_an_unknown_metric_is_named() -> None:
