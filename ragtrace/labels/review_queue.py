@@ -109,7 +109,7 @@ class Verdict:
     """Reason why there is no score; empty: there is one."""
     higher_is_better: bool
     is_judge: bool
-    """Whether the evaluator is a judge, whose scores labels are compared with, and not one that sees every call."""
+    """Whether the labels for the metric are compared with the scores of this evaluator."""
 
     @property
     def label(self) -> str:
@@ -195,17 +195,30 @@ class ReviewQueue:
     def verdicts(self, number: int, metric: str) -> list[Verdict]:
         """Return the scores for *metric* of the call with the row *number*: by LLM judges, decision judges, others."""
         rows = self._database.execute(
-            "SELECT e.name || '@' || e.version, e.id, r.score, coalesce(r.reason, ''), s.higher_is_better,"
-            " e.type IN ('llm_judge', 'decision') FROM results r JOIN series s ON s.id = r.series"
-            " JOIN evaluators e ON e.id = s.evaluator"
+            "SELECT e.name || '@' || e.version, e.id, r.score, coalesce(r.reason, ''), s.higher_is_better"
+            " FROM results r JOIN series s ON s.id = r.series JOIN evaluators e ON e.id = s.evaluator"
             " WHERE r.number = ? AND s.metric = ? ORDER BY e.type = 'llm_judge' DESC,"
             " e.type = 'decision' DESC, e.id DESC",
             (number, metric),
         )
+        judge = self._judge(metric)
         return [
-            Verdict(evaluator, by, score, reason, bool(higher_is_better), bool(is_judge))
-            for evaluator, by, score, reason, higher_is_better, is_judge in rows
+            Verdict(evaluator, by, score, reason, bool(higher_is_better), evaluator == judge)
+            for evaluator, by, score, reason, higher_is_better in rows
         ]
+
+    def _judge(self, metric: str) -> str:
+        """Return the evaluator from whose calls those to label were picked; without picks the judge of the metric.
+
+        An application without a model has a judge that compares words, and is one as well.
+        """
+        row = self._database.execute(
+            "SELECT evaluator FROM picks WHERE metric = ?1 UNION ALL SELECT * FROM (SELECT e.name || '@' || e.version"
+            " FROM series s JOIN evaluators e ON e.id = s.evaluator WHERE s.metric = ?1"
+            " ORDER BY e.type = 'llm_judge' DESC, e.type = 'decision' DESC, e.id DESC) LIMIT 1",
+            (metric,),
+        ).fetchone()
+        return "" if row is None else str(row[0])
 
     def judged_otherwise(self, metric: str, reviewer: str, limit: int = 50) -> list[JudgeDisagreement]:
         """Return the latest RAG calls that *reviewer* labelled good or bad, and the judge the other way.

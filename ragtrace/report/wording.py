@@ -341,7 +341,7 @@ def label_rule(metric: str) -> str:
     """Return the sentence that tells a reviewer how to label an answer for *metric*."""
     name, meaning = display_name(metric), metric_meaning(metric)
     if metric in _BAD_CALLS:
-        return f"For {name}, the answer is bad if {_BAD_CALLS[metric]}; else it is good."
+        return f"{metric_title(metric)}: the answer is bad if {_BAD_CALLS[metric]}; else it is good."
     return f"The answer is, for {name}{f' ({meaning})' if meaning else ''}:"
 
 

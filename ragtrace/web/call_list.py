@@ -15,6 +15,7 @@ from ragtrace.core.step import CHECKED, GuardVerdict
 from ragtrace.history.reading import HistoryReader
 from ragtrace.labels.review_queue import has_text, sql_needle
 from ragtrace.report.model import Period
+from ragtrace.report.wording import has_verdict
 
 Status: TypeAlias = Literal["all", "bad", "scored", "unscored", "failed"]
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
@@ -331,6 +332,8 @@ class CallList:
             where += f" AND {of_metric} AND r.score IS NOT NULL)"
         elif choice.status == "unscored":
             where += f" AND NOT {of_metric} AND r.score IS NOT NULL)"
+        elif choice.status == "bad" and not has_verdict(choice.metric):
+            where += " AND 0"
         elif choice.status == "bad":
             first = min((each.rank for each in series.values()), default=0)
             judges = {number: each for number, each in series.items() if each.rank in (first, 0, 1)}

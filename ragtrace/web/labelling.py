@@ -166,7 +166,8 @@ class LabellingPages:
                 store.labels_of_call(identity, chosen.metric), is_blind=self._settings.is_blind,
             )  # fmt: skip
             trace = self._settings.trace_url.replace("{trace_id}", identity[:16].hex())
-            judge = next((each for each, _ in view.verdicts if each.is_judge and each.label), None)
+            is_judged = wording.has_verdict(chosen.metric)
+            judge = next((each for each, _ in view.verdicts if is_judged and each.is_judge and each.label), None)
             return self._page(
                 "labelling", view=view, trace=trace, judge=judge, now=time.time(),
                 position=queue.key(identity, number, chosen.metric), **self._common(request, queue, chosen),
@@ -182,7 +183,8 @@ class LabellingPages:
             found = queue.disputed(chosen.metric, after, _DISPUTED_AT_ONCE)
             hidden = [each for each in found if self._settings.is_blind and chosen.reviewer not in each.labels]
             calls = [each for each in found if each not in hidden]
-            with_judge = queue.judged_otherwise(chosen.metric, chosen.reviewer, _DISPUTED_AT_ONCE) if not after else []
+            is_judged = wording.has_verdict(chosen.metric) and not after
+            with_judge = queue.judged_otherwise(chosen.metric, chosen.reviewer, _DISPUTED_AT_ONCE) if is_judged else []
             numbers = {*(each.number for each in calls), *(each.number for each in with_judge)}
             return self._page(
                 "disagreements", calls=calls, hidden=len(hidden), with_judge=with_judge,

@@ -18,7 +18,7 @@ from ragtrace.alerts.notifiers.notifier import event_attributes
 from ragtrace.alerts.notifiers.slack import slack_message
 from ragtrace.cli import main
 from ragtrace.history.reading import HistoryReader
-from ragtrace.labels.label_store import Review
+from ragtrace.labels.label_store import LabelStore, Review
 from ragtrace.labels.review_queue import ReviewQueue
 from ragtrace.report.analysis import build_report
 from ragtrace.report.console import render_terminal
@@ -152,6 +152,7 @@ def test_the_labelling_page_gives_no_verdict_on_a_comparison_of_words(path: Path
     ragtrace.shutdown()
     with closing(HistoryReader(str(path))) as reader:
         number = int(reader.columns(0.0, time.time() + 60.0, None).number[0])
+    LabelStore(str(path)).close()  # which creates the tables of labels
     review = Review(b"0" * 24, "consistency", "ada")
     view = read_call(str(path), ReviewQueue(str(path)), number, review, (), is_blind=False)
     said = [each.judged for each in view.statements] + [explanation for _, explanation in view.verdicts]

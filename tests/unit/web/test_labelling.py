@@ -16,6 +16,7 @@ import pytest
 
 from ragtrace.cli import main
 from ragtrace.core.text import encodable
+from ragtrace.core.types import Score
 from ragtrace.history.schema import history_file
 from ragtrace.history.writing import QueuedCall
 from ragtrace.labels.label_store import Label, LabelStore, Pick
@@ -177,6 +178,35 @@ def test_the_page_says_whether_the_judge_agrees(history: Path) -> None:
     assert listed == [bad]
     assert "Äpfel 4." in page
     assert bad not in client(history, reviewer="bea").get("/label/disagreements").text
+
+
+def test_the_evaluator_whose_calls_were_picked_is_the_judge(history: Path) -> None:
+    """Such as one that compares words, where an application has no model as its judge."""
+    everything = identities(history)
+    with closing(LabelStore(str(history))) as store:
+        store.replace_picks(METRIC, [Pick(each, METRIC, "screen@1", 0.1) for each in everything[:8]], 1.0)
+    with closing(ReviewQueue(str(history))) as queue:
+        number = queue.number(everything[4])
+        assert number is not None
+        verdicts = queue.verdicts(number, METRIC)
+    assert [(each.evaluator, each.is_judge) for each in verdicts] == [("judge@2", False), ("screen@1", True)]
+    other = {"good": "bad", "bad": "good"}[verdicts[1].label]
+    page = Parsed(post(client(history), f"/label/calls/{everything[4].hex()}", label=other)).text
+    assert f"The judge disagrees: it finds the call {verdicts[1].label}" in page
+
+
+def test_a_comparison_of_words_neither_agrees_nor_disagrees(tmp_path: Path) -> None:
+    """Scores of `consistency` are no verdicts, so the page holds no label against them."""
+    path, call = tmp_path / "history.db", made(time.time() - 10.0, Simulated(), random.Random(1))
+    screen = replace(call.evaluations[0], results={"consistency": Score(0.1, "consistency", "1")})
+    fill(path, [replace(call, evaluations=(screen,))])
+    (identity,) = identities(path)
+    browser = client(path, metric="consistency")
+    page = Parsed(post(browser, f"/label/calls/{identity.hex()}", label="good")).text
+    assert "consistency 0.1" in page
+    assert "The judge" not in page
+    assert identity.hex() not in browser.get("/label/disagreements").text
+    assert "No call fits" in browser.get("/calls?since=all&status=bad&metric=consistency").text
 
 
 def test_calibration_leads_to_the_calls_on_which_judge_and_labels_differ(history: Path) -> None:
