@@ -33,6 +33,7 @@ def register(commands: Any) -> None:
         action="store_true",
         help="start Phoenix, Prometheus, Alertmanager and stay up",
     )
+    demo.add_argument("--decisions", action="store_true", help="judge by a (local, fake) decision model")
     demo.add_argument("--store", type=Path, metavar="PATH", help="keep the calls in this local history")
 
 
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     from ragtrace.demo.backends import running_backends
     from ragtrace.demo.demo_run import Options, run
 
-    wanted = Options(options.questions, options.seed, options.store)
+    wanted = Options(options.questions, options.seed, options.store, options.decisions)
     terminal = not options.json and sys.stderr is not None and sys.stderr.isatty()
     progress = _count_on_stderr if terminal else _no_progress
     try:

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -25,10 +25,14 @@ from ragtrace.demo.library_questions import library_questions
 from ragtrace.demo.outcome import Alarm, DemoCall, Destination, Outcome, Verdict, read_verdict
 from ragtrace.demo.regression import SHARE, Invention, Release
 from ragtrace.demo.search import Index
+from ragtrace.testing import DecisionServer
 
 SERVICE = "ragtrace-demo"
 RELEASE_NAME = f"{ExtractiveModel.name}-simulated"
 """Name of the simulated release of the model."""
+
+MODEL = "decision-rule"
+"""Name of the model of `--decisions`, which a server on this machine answers for: by a rule, with errors."""
 
 _FLUSH_S = 10.0
 
@@ -44,6 +48,8 @@ class Options:
     seed: int = 7
     store: Path | None = None
     """File of the history that stores the calls; None: no history."""
+    decisions: bool = False
+    """Whether a local decision server judges the calls, instead of a comparison of words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,18 @@ def running_demo(
 
     The block gets a function that returns the outcome as of now.
     """
+    # Errors that a good model makes.
+    served = DecisionServer(false_alarms=0.02, misses=0.1) if options.decisions else nullcontext()
+    with served as server:
+        judge = None if server is None else ragtrace.DecisionJudge(MODEL, base_url=server.url, api_key="none")
+        with _judged_demo(options, progress, to, judge) as outcome:
+            yield outcome
+
+
+@contextmanager
+def _judged_demo(
+    options: Options, progress: Progress, to: Destinations, judge: ragtrace.DecisionJudge | None
+) -> Generator[Callable[[], Outcome], None, None]:
     started = time.monotonic()
     progress("Reading documents", 0, 1)
     documents = standard_library()
@@ -157,14 +175,18 @@ def running_demo(
     notices: list[Notice] = []
     # One receiver for each alert: a receiver shared by both would get only the first notification of one event.
     alerts = (
-        ragtrace.Alert("hallucinated", above=0.05, notify=(notices.append, *to.notify)),
+        ragtrace.Alert(
+            "hallucinated", above=0.05 if judge is None else "baseline", notify=(notices.append, *to.notify)
+        ),
         ragtrace.Alert("consistency", below="baseline", notify=lambda notice: notices.append(notice)),
     )
     # Share of the calls before the release from which the baseline is learned; below 1, as some calls have no score.
     ragtrace.configure(
         service=SERVICE,
         exporter=replace(to.signals, spans=roots),
-        screen=ragtrace.EmbeddedJudge(extractive=True),
+        screen=ragtrace.EmbeddedJudge(extractive=judge is None),
+        judge=judge,
+        sampling=ragtrace.Sampling(rate=1.0),
         telemetry=ragtrace.TelemetryOptions(evidence=True),
         metrics=("hallucinated", "faithfulness", "consistency"),
         alerts=alerts,

@@ -38,6 +38,8 @@ class Verdict:
     """Reason why the call is unscored ("no_span": the SDK exported no root span); None if the call is scored."""
     evaluator: str = ""
     findings: tuple[Finding, ...] = ()
+    raw_score: float | None = None
+    """Score of `hallucinated` as a decision model gave it, whose mean is no rate; None: the judge is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class HalfCounts:
     faithfulness: float | None
     flagged: int
     hallucination_rate: float | None
+    raw_score: float | None
+    """Mean score of a decision model, which is no rate; None: the judge is another one."""
     invented: int
     caught: int
     located: int
@@ -155,12 +159,14 @@ def count_calls(calls: Sequence[DemoCall]) -> HalfCounts:
     scores = [call.verdict.faithfulness for call in scored if call.verdict.faithfulness is not None]
     flagged = [call for call in scored if call.verdict.flagged]
     caught = [call for call in flagged if call.invention]
+    raw = [call.verdict.raw_score for call in scored if call.verdict.raw_score is not None]
     return HalfCounts(
         calls=len(calls),
         scored=len(scored),
         faithfulness=fmean(scores) if scores else None,
         flagged=len(flagged),
-        hallucination_rate=len(flagged) / len(scored) if scored else None,
+        hallucination_rate=len(flagged) / len(scored) if scored and not raw else None,
+        raw_score=fmean(raw) if raw else None,
         invented=sum(call.invention is not None for call in calls),
         caught=len(caught),
         located=sum(call.located for call in caught),
@@ -189,10 +195,11 @@ def read_verdict(attributes: Mapping[str, object]) -> Verdict:
     status = attributes.get(semconv.EVAL_STATUS, "no_span")
     return Verdict(
         faithfulness=number(attributes.get(semconv.eval_score("faithfulness"))),
-        flagged=hallucinated == 1.0,
+        flagged=hallucinated is not None and hallucinated > 0.5,  # a judge of words says 0 or 1
         reason=str(attributes.get(semconv.eval_reason("hallucinated"), status)) if hallucinated is None else None,
         evaluator=str(attributes.get(semconv.EVAL_EVALUATOR, "")),
         findings=tuple(map(finding, json.loads(str(attributes.get(semconv.EVAL_UNSUPPORTED, "[]"))))),
+        raw_score=hallucinated if semconv.eval_calibration("hallucinated") in attributes else None,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from ragtrace.core.types import NOT_A_RATE
 from ragtrace.demo.generator import ExtractiveModel
 from ragtrace.demo.library import SOURCE
 from ragtrace.demo.outcome import Alarm, DemoCall, HalfCounts, Outcome
@@ -83,7 +84,7 @@ def report_lines(outcome: Outcome, picture: bool) -> Iterator[ReportLine]:
     blank = ReportLine(())
     yield _line(_introduction(outcome))
     yield blank
-    if picture:
+    if picture and all(half.raw_score is None for half in outcome.halves):
         yield from _bar_chart(outcome)
         yield blank
     yield ReportLine(((f"{'':<36}{'before':>14}{'after the release':>26}", "bold"),))
@@ -117,11 +118,20 @@ def _line(text: str, style: str = "") -> ReportLine:
 
 
 def _introduction(outcome: Outcome) -> str:
+    raw = any(call.verdict.raw_score is not None for call in outcome.calls)
+    how = (
+        "It compares words, which is fit here: the answers quote their passages (extractive=True). One unsupported"
+        " statement flags an answer."
+    )
+    if raw:
+        how = (
+            "It is a decision model, here one that answers by a rule and errs now and then. Its scores are"
+            f" probabilities that no labels were held against ({NOT_A_RATE}); an answer is flagged from 0.5 on."
+        )
     return (
         f"A RAG application over {outcome.passages:,} passages of {SOURCE} answered {len(outcome.calls):,} questions"
         f" (model: {ExtractiveModel.name}). Each was judged in the background by {outcome.evaluator}; its scores are on"
-        f" its span. It compares words, which is fit here: the answers quote their passages (extractive=True). One"
-        f" unsupported statement flags an answer. Half-way a new model was released. This regression is SIMULATED: it"
+        f" its span. {how} Half-way a new model was released. This regression is SIMULATED: it"
         f" invents details in about {outcome.share:.0%} of its answers, and the demo knows which."
     )
 
@@ -142,17 +152,21 @@ def _bar_chart(outcome: Outcome) -> Iterator[ReportLine]:
 
 def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
     """Return the rows of the demo report's table: label, value before and value after the simulated release."""
+    before, after = outcome.halves
     contents: tuple[tuple[str, Callable[[HalfCounts], str]], ...] = (
         ("Calls", lambda half: f"{half.calls:,}"),
-        ("Faithfulness, mean", lambda half: "-" if half.faithfulness is None else f"{half.faithfulness:.3f}"),
-        ("Hallucination rate (share flagged)", lambda half: _share(half.flagged, half.scored)),
+        ("Faithfulness, mean", lambda half: _decimals(half.faithfulness)),
+        *(
+            (("Hallucination rate (share flagged)", lambda half: _share(half.flagged, half.scored)),)
+            if before.raw_score is None and after.raw_score is None
+            else (("Hallucinated score, mean (no rate)", lambda half: _decimals(half.raw_score)),)
+        ),
         ("Answers with invented details", lambda half: f"{half.invented:,}"),
         ("  caught by the judge", lambda half: _share(half.caught, half.invented)),
         ("  with the invented words marked", lambda half: _share(half.located, half.invented)),
         ("Wrongly flagged", lambda half: _share(half.wrongly_flagged, half.healthy)),
         ("Not scored", lambda half: _counts(half.unscored) or "0"),
     )
-    before, after = outcome.halves
     return [(label, value(before), value(after)) for label, value in contents]
 
 
@@ -207,6 +221,10 @@ def _call_counts(stats: Mapping[str, object]) -> Iterator[str]:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
+
+
+def _decimals(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _share(part: int, whole: int) -> str:

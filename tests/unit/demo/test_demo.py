@@ -441,3 +441,22 @@ def test_everything_goes_to_a_backend_too(http_receiver: HttpReceiver, monkeypat
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", http_receiver.endpoint)
     result = run(Options(questions=4), silent)
     assert result.destination == Destination(http_receiver.endpoint, spans=12)
+
+
+def test_a_decision_model_judges_the_demo() -> None:
+    """It finds most inventions, errs now and then, and no rate is made of its scores; the run ends with its server."""
+    found = run(Options(questions=160, decisions=True), lambda stage, done, total: None)
+    before, after = found.halves
+    assert found.evaluator.startswith("decision@decision-rule/openai/")
+    assert (before.hallucination_rate, after.hallucination_rate) == (None, None)
+    assert before.raw_score is not None
+    assert after.raw_score is not None
+    assert before.raw_score + 0.1 < after.raw_score
+    assert after.caught > after.invented / 2
+    assert before.wrongly_flagged < before.healthy / 10
+    text = " ".join(report_as_text(found, picture=True).split())
+    assert "uncalibrated: not a rate" in text
+    assert "Hallucination rate" not in text
+    assert "hallucination rate over the run" not in text
+    assert f"Hallucinated score, mean (no rate) {before.raw_score:.3f} {after.raw_score:.3f}" in text
+    assert as_json(found, 3)["before"] == asdict(before)
