@@ -24,7 +24,7 @@ from tests.support.services import Phoenix
 
 pytestmark = pytest.mark.integration
 
-ARRIVAL_S: Final = 30.0
+ARRIVAL_S: Final = 120.0
 JUDGING_S: Final = 1.0
 METRICS: Final = set(ragtrace.score(query="Where?", contexts=["In Paris."], answer="In Paris."))
 """All metrics that the default screen gives."""

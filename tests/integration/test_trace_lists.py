@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-ARRIVAL_S: Final = 30.0
+ARRIVAL_S: Final = 120.0
 ANSWERS: Final = (ANSWER, INVENTED)
 SHOWN: Final = {
     "hallucinated", "faithfulness", "answer_relevancy", "context_relevance", "answered", "answered_without_context",
