@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from typing_extensions import Self
 
-WAIT_S: Final = 10.0
+WAIT_S: Final = 30.0
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from typing_extensions import Self
 from tests.support import telemetry
 from tests.support.telemetry import LogRecord, Metric, Span
 
-WAIT_S: Final = 10.0
+WAIT_S: Final = 30.0
 """How long a test waits for telemetry before it fails; usually it is there in milliseconds."""
 
 
