@@ -164,7 +164,10 @@ class Verdict:
 def verdict(report: Report) -> Verdict:
     """Return the report's summary: whether its main metric went up or down, by how much, how certain that is, and
     since when."""
-    return replace(_verdict(report), since=() if report.onset is None else onset_sentences(report.onset))
+    if report.onset is None:
+        return _verdict(report)
+    is_part = any((report.workflow, report.model, report.release))
+    return replace(_verdict(report), since=onset_sentences(report.onset, is_part=is_part))
 
 
 def _verdict(report: Report) -> Verdict:
@@ -253,12 +256,17 @@ def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
     return Verdict(f"{name} went {_direction_of_change(row.change)} by {size}", detail, _tone_of_change(row.change))
 
 
-def onset_sentences(onset: Onset) -> tuple[str, str]:
-    """Return since when a metric is better or worse, and which group of calls brings most of the change."""
+def onset_sentences(onset: Onset, *, is_part: bool = False) -> tuple[str, ...]:
+    """Return since when a metric is better or worse, and which group of calls brings most of the change.
+
+    Args:
+        onset: when it began, and where.
+        is_part: whether the report is of a part of the calls, which may be that group itself.
+    """
     since = f"{onset.direction.capitalize()} since {_onset_times(onset)}: {_moved(onset.before, onset.after)}"
     group = onset.group
     if group is None:
-        return since, "No single workflow, model or release brings most of the change"
+        return (since,) if is_part else (since, "No single workflow, model or release brings most of the change")
     share = f"Most of the change ({100 * group.share:.0f}%)" if group.share < 1.0 else "All of the change"
     where = " with ".join(f"{kind} {display_name(name)}" for kind, name in group.names)
     if group.before is None:
@@ -407,8 +415,13 @@ def format_change(change: Change | None, missing: str = "not known") -> str:
 
 
 def format_contribution(row: BreakdownRow, overall: MetricComparison | None) -> str:
-    """Format how many points of a metric's overall change come from one workflow or model, or return "" if unknown."""
+    """Format how many points of a metric's overall change come from one workflow or model, or return "" if unknown.
+
+    Of a change that may be chance there is nothing to explain.
+    """
     if row.moved is None or row.moved.share is None or overall is None or overall.change is None:
+        return ""
+    if overall.change.direction == "unclear":
         return ""
     return f"{_signed(row.moved.share * overall.change.value)} of {format_points(overall.change.value)}"
 

@@ -95,7 +95,11 @@ class HistoryPages:
         def call_url(number: int) -> str:
             return page_url(f"/calls/{number}", query)
 
-        links: dict[str, Any] = {"calls_url": calls_url, "call_url": call_url}
+        group = report.onset.group if report.onset is not None and report.onset.direction == "worse" else None
+        links: dict[str, Any] = {"calls_url": calls_url, "call_url": call_url, "group_url": ""}
+        if group is not None:
+            chosen = {kind: f"={name}" for kind, name in group.names}
+            links["group_url"] = page_url("/calls", {**query, **chosen, "sort": "worst", "metric": metric})
         values = report_values(report) | links | self._filter_values(query)
         return self._pages.render(tab, tab=tab, **values)
 

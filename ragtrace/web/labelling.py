@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +39,8 @@ _DISPUTED_AT_ONCE: Final = 50
 _PICKED_AT_ONCE: Final = 60
 """About how many calls are picked at random: as by `ragtrace calibrate pick`, and three times the fewest labels that
 correct a rate."""
+_OF_THE_QUEUE: Final = ("metric", "source", "status", "workflow", "text")
+_OF_OTHER_VIEWS: Final = ("since", "model", "release")
 _SOURCES: Final[dict[str, Source]] = {each: each for each in SOURCES}
 _STATUSES: Final[dict[str, Status]] = {each: each for each in STATUSES}
 _SAID: Final = {
@@ -128,7 +130,7 @@ class LabellingPages:
     def show_queue(self, request: Request, _: Form) -> Response:
         """Show one page of the review queue."""
         if not self._reviewer(request):
-            return RedirectResponse("/label/reviewer", 303)
+            return RedirectResponse(page_url("/label/reviewer", _given(request)), 303)
         with closing(ReviewQueue(self._settings.history)) as queue:
             chosen = self._filter(request, queue)
             page = queue.page(chosen, _position(request))
@@ -141,7 +143,7 @@ class LabellingPages:
     def go_to_next(self, request: Request, _: Form) -> Response:
         """Redirect to the next call of the review queue, or show that the queue has ended."""
         if not self._reviewer(request):
-            return RedirectResponse("/label/reviewer", 303)
+            return RedirectResponse(page_url("/label/reviewer", _given(request)), 303)
         with closing(ReviewQueue(self._settings.history)) as queue:
             chosen = self._filter(request, queue)
             page = queue.page(chosen, _position(request), limit=1)
@@ -154,7 +156,7 @@ class LabellingPages:
     def show_call(self, request: Request, _: Form) -> Response:
         """Show the labelling page of one RAG call."""
         if not self._reviewer(request):
-            return RedirectResponse("/label/reviewer", 303)
+            return RedirectResponse(page_url("/label/reviewer", _given(request)), 303)
         with (
             closing(ReviewQueue(self._settings.history)) as queue,
             closing(LabelStore(self._settings.history)) as store,
@@ -176,7 +178,7 @@ class LabellingPages:
     def show_disagreements(self, request: Request, _: Form) -> Response:
         """Show the RAG calls that some reviewers labelled good and others bad."""
         if not self._reviewer(request):
-            return RedirectResponse("/label/reviewer", 303)
+            return RedirectResponse(page_url("/label/reviewer", _given(request)), 303)
         with closing(ReviewQueue(self._settings.history)) as queue:
             chosen = self._filter(request, queue)
             after = from_hexadecimal(request.query_params.get("after", ""))
@@ -196,7 +198,7 @@ class LabellingPages:
     def show_calibration(self, request: Request, _: Form) -> Response:
         """Show how far the labels agree with the judge, and the rate that they correct."""
         if not self._reviewer(request):
-            return RedirectResponse("/label/reviewer", 303)
+            return RedirectResponse(page_url("/label/reviewer", _given(request)), 303)
         with closing(ReviewQueue(self._settings.history)) as queue:
             chosen = self._filter(request, queue)
             try:
@@ -220,16 +222,16 @@ class LabellingPages:
 
     def show_reviewer(self, request: Request, _: Form) -> Response:
         """Show the form for the reviewer's name."""
-        return self._page("reviewer", name=self._reviewer(request))
+        return self._page("reviewer", name=self._reviewer(request), query=_given(request))
 
     # --- forms ---------------------------------------------------------------------------------------------------
 
     def set_reviewer(self, request: Request, form: Form) -> Response:
-        """Store the reviewer's name in a cookie."""
+        """Store the reviewer's name in a cookie, and go on with the filters with which the name was asked for."""
         name = encodable(" ".join(wording.replace_control_characters(form.get("name", "")).split()))
         if not name or len(name) > _NAME_CHARS:
             raise RefusedError(400, f"The name must have 1 to {_NAME_CHARS} characters.")
-        response = RedirectResponse("/label", 303)
+        response = RedirectResponse(page_url("/label", _given(request)), 303)
         response.set_cookie(
             _REVIEWER_COOKIE, quote(name), max_age=365 * 86_400, httponly=True, samesite="strict"
         )  # fmt: skip
@@ -363,7 +365,12 @@ def _position(request: Request) -> str:
 
 def _kept(request: Request) -> dict[str, str]:
     """Return the filters of other views, which do not apply to labelling but hold again when one goes back to these."""
-    given = {name: encodable(request.query_params.get(name, "")) for name in ("since", "model", "release")}
+    return _given(request, _OF_OTHER_VIEWS)
+
+
+def _given(request: Request, names: Sequence[str] = (*_OF_THE_QUEUE, *_OF_OTHER_VIEWS)) -> dict[str, str]:
+    """Return the URL parameters of *request* that have a value and one of these names, which are those of filters."""
+    given = {name: encodable(request.query_params.get(name, "")) for name in names}
     return {name: value for name, value in given.items() if value}
 
 

@@ -131,6 +131,17 @@ def test_the_page_shows_the_numbers_of_the_report(history: Path) -> None:
                 assert part(pages[path], begin, "</section>") == part(document, begin, "</section>")
 
 
+def test_the_group_that_a_change_comes_from_leads_to_its_worst_calls(history: Path) -> None:
+    """On the first page, beside the worst calls of all; a page of that group alone does not say that no group is it."""
+    page = client(history).get("/?since=all").text
+    assert "comes from workflow returns" in text_of(page)
+    (url,) = re.findall(r'href="([^"]+)">Show the worst calls of this group<', page)
+    found = client(history).get(unescape(url)).text
+    assert listed(found)
+    assert {*re.findall(r"Question \d+ about (\w+)\?", found)} == {"returns"}
+    assert "No single workflow" not in client(history).get("/?since=all&workflow=%3Dreturns").text
+
+
 def test_each_group_leads_to_its_calls(history: Path) -> None:
     """The link of a workflow, a model or a group of bad calls shows the calls of this group alone."""
     browser = client(history)

@@ -8,8 +8,10 @@ import re
 import time
 from contextlib import closing
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
@@ -497,6 +499,17 @@ def test_reviewers_give_their_names(history: Path) -> None:
     post(browser, "/label/reviewer", name=" Ämilie  \u5c0f; ")
     post(browser, f"/label/calls/{identity.hex()}", label="good")
     assert labels(history)[0].reviewer == "Ämilie \u5c0f;"
+
+
+def test_the_filters_hold_when_the_name_was_asked_for(history: Path) -> None:
+    """Those of labelling, and those of the other views, which apply again when one goes back."""
+    browser, query = client(history, reviewer=None), "workflow=%3Dbilling&status=all&since=7d&model=%3Dlarge"
+    form = browser.get(f"/label?{query}")
+    assert form.url.path == "/label/reviewer"
+    (action,) = re.findall(r'action="(/label/reviewer[^"]*)"', form.text)
+    page = browser.post(unescape(action), data={"form_token": FORM_TOKEN, "name": "ada"})
+    assert page.url.path == "/label"
+    assert {*parse_qsl(page.url.query.decode())} == {*parse_qsl(query)}
 
 
 def test_a_wrong_address_says_what_is_missing(history: Path) -> None:
