@@ -28,6 +28,8 @@ _INSTRUCTIONS: Final = (
 )
 _LEAST_MASS: Final = 0.5
 """Least probability of yes and no together. A model that gives them less did not mean to answer with either."""
+_MOST_MASS: Final = 1.01
+"""Most probability that several words have together, as servers round. More is no distribution."""
 _SPACES: Final = " \t\r\n\u2581\u0120\"'`*."
 """Characters around the word in a token: white space, as tokenizers write it too, quotes and markup."""
 
@@ -143,7 +145,7 @@ def _systemone_answer(given: object, label_mass: object) -> Answer:
 
 def _is_enough(label_mass: object) -> bool:
     number = isinstance(label_mass, (int, float)) and not isinstance(label_mass, bool)
-    return number and _LEAST_MASS <= cast("float", label_mass) < 1.01  # a sum of rounded probabilities
+    return number and _LEAST_MASS <= cast("float", label_mass) < _MOST_MASS
 
 
 # --- One token of a chat model ----------------------------------------------------------------------------------------
@@ -179,7 +181,8 @@ def _logprobs_answers(reply: Mapping[str, Any], questions: Sequence[Question]) -
 def _yes_or_no(token: TokenChoice | None) -> Answer:
     """Return the probability of yes from the likeliest tokens at the place of the reply.
 
-    The probabilities of yes and no are divided by their sum, unless that is small. A word that is not among the
+    The probabilities of yes and no are divided by their sum, unless that is small. If the tokens that are listed have
+    more than all probability, one of them may be listed twice, and nothing is known. A word that is not among the
     likeliest counts as impossible if the tokens that are listed leave next to nothing for it; otherwise its probability
     is not known.
     """
@@ -190,10 +193,10 @@ def _yes_or_no(token: TokenChoice | None) -> Answer:
     for word, chance in listed:
         if word in mass:
             mass[word] += chance
-    total = mass["yes"] + mass["no"]
-    unlisted = min(1.0 - sum(chance for _, chance in listed), min(chance for _, chance in listed))
+    total, of_all = mass["yes"] + mass["no"], sum(chance for _, chance in listed)
+    unlisted = min(1.0 - of_all, min(chance for _, chance in listed))
     # A word that is not listed counts as impossible only where it can have at most a hundredth.
-    if total < _LEAST_MASS or (0.0 in mass.values() and unlisted > 0.01):
+    if total < _LEAST_MASS or of_all >= _MOST_MASS or (0.0 in mass.values() and unlisted > 0.01):
         return _UNPARSABLE
     return min(1.0, mass["yes"] / total)
 

@@ -242,6 +242,8 @@ def test_an_error_with_status_200() -> None:
         ({"no": 0.995, "No": 0.004}, 0.0),
         ({"no": 0.6}, "unparsable"),  # yes may have the other 0.4: only one token was listed
         ({"<think>": 0.9, "yes": 0.06, "no": 0.04}, "unparsable"),
+        ({"yes": 0.72, "no": 0.2, "no ": 0.2}, "unparsable"),  # more than all: a token is listed twice
+        ({"yes": 0.72, "no": 0.285}, 0.72 / 1.005),  # rounded by the server
     ],
 )
 def test_the_probability_of_yes_at_the_first_token(chances: dict[str, float], expected: float | str) -> None:
