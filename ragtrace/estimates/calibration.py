@@ -269,6 +269,65 @@ def transported_bounds(judge: IntervalBounds[Q], sums: Mapping[str, Q], a: Arith
     return _clamped_bounds(rate, low, high, a)
 
 
+def rogan_gladen(
+    *,
+    marked_calls: float,
+    judged_calls: float,
+    marked_bad: float,
+    labelled_bad: float,
+    passed_good: float,
+    labelled_good: float,
+) -> Estimate:
+    """Estimate the true share of bad calls, with a 95 % interval, from a judge's verdicts and labels of other traffic.
+
+    It assumes that the judge's sensitivity and specificity are the same there and here. Where labels of the same
+    traffic exist, `corrected.corrected_rate` needs no such assumption.
+
+    Args:
+        marked_calls: number of calls that the judge marked as bad.
+        judged_calls: number of calls that it judged.
+        marked_bad: number of the calls labelled bad that the judge marked as bad.
+        labelled_bad: number of calls labelled bad.
+        passed_good: number of the calls labelled good that the judge did not mark.
+        labelled_good: number of calls labelled good.
+
+    Returns:
+        The estimate; its value is None where sensitivity and specificity sum to 1.1 or less, or with
+        one more of each label to 1 or less (`judge_uninformative`).
+
+    Raises:
+        SettingsError: a count is negative or larger than its total, or a total is 0.
+
+    Source: Rogan and Gladen 1978, American Journal of Epidemiology 107:71; the interval with adjusted counts is that of
+    Lang and Reiczigel 2014, Preventive Veterinary Medicine 113:13.
+    """
+    for part, total in ((marked_calls, judged_calls), (marked_bad, labelled_bad), (passed_good, labelled_good)):
+        if not 0 <= part <= total or not 0 < total < math.inf:
+            raise SettingsError(
+                f"a count must be from 0 to its total, and the total positive, got {part!r} of {total!r}"
+            )
+    if marked_bad / labelled_bad + passed_good / labelled_good <= 1.0 + LEAST_INFORMATION:
+        return missing_estimate(UNINFORMATIVE, "weighted", "rate")
+    sensitivity, specificity = (marked_bad + 1.0) / (labelled_bad + 2.0), (passed_good + 1.0) / (labelled_good + 2.0)
+    if sensitivity + specificity <= 1.0:
+        return missing_estimate(UNINFORMATIVE, "weighted", "rate")
+    rates = LabelRates(
+        sensitivity,
+        1.0 - specificity,
+        sensitivity * (1.0 - sensitivity) / (labelled_bad + 2.0),
+        specificity * (1.0 - specificity) / (labelled_good + 2.0),
+    )
+    value = (marked_calls / judged_calls + passed_good / labelled_good - 1.0) / (
+        marked_bad / labelled_bad + passed_good / labelled_good - 1.0
+    )
+    number = judged_calls + Z * Z
+    share = (marked_calls + Z * Z / 2.0) / number
+    ends = rogan_gladen_bounds(value, share, share * (1.0 - share) / number, rates, Floats())
+    return Estimate(
+        ends.value, ends.low, ends.high, round(judged_calls), judged_calls, "weighted", "rate", corrected="rogan_gladen"
+    )
+
+
 def rogan_gladen_bounds(rate: Q, share: Q, variance: Q, known: LabelRates[Q], a: Arithmetic[Q]) -> IntervalBounds[Q]:
     """Add the 95 % interval of Lang and Reiczigel to a mean score corrected by human labels.
 

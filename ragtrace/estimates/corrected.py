@@ -1,7 +1,7 @@
 """Corrected rates: estimates of the mean human label over all calls, from a judge and some labels.
 
-**Which function.** `corrected_rate`: the labels are of calls of the same traffic. `rogan_gladen`: they are of other
-traffic, and only the judge's error rates are taken from there.
+The labels are of calls of the same traffic. Where they are of other traffic, `calibration` takes only the judge's error
+rates from there (`rogan_gladen`).
 
 **Three layers of scores.** Each looks at a random sample of what the layer before looked at:
 
@@ -28,6 +28,11 @@ correction of its own beside step 4. A further number about the result belongs t
 **Invariants.** 0 <= low <= value <= high <= 1. Without unsure labels the corrected interval is never wider than that of
 the labels alone (step 4 never leaves more variance than step 3 found). A judge that guesses has a weight near 0.
 
+**Changing it.** `tests/unit/estimates/test_corrected.py` has the invariants and figures worked out by hand. The
+coverage of the intervals depends on IMAGINED, DISAGREEING, SHRINK and PENALTY, which `cascade` uses, too: after a
+change of these or of an equation, run `tests/simulation/test_corrected_rate.py`, and the whole grid of
+`tests/benchmarks/corrected_rate.py`.
+
 **Numbers.** Steps 2 to 5 compute with sums, not with calls, so that the simulations that confirm the intervals run the
 same code on thousands of samples at once: `Numbers` are floats here, and arrays there.
 
@@ -39,7 +44,6 @@ outcomes are missing); `formulas` for the interval. Confirmed by simulation: `te
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -48,9 +52,8 @@ import numpy as np
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.estimates.arrays import Arrays, Numbers
-from ragtrace.estimates.calibration import LEAST_INFORMATION, UNINFORMATIVE, LabelRates, rogan_gladen_bounds
 from ragtrace.estimates.estimate import Estimate, estimate_mean, missing_estimate
-from ragtrace.estimates.formulas import Floats, IntervalBounds, Z, wilson_interval
+from ragtrace.estimates.formulas import IntervalBounds, Z, wilson_interval
 from ragtrace.estimates.moments import Moments
 
 NOTHING_LABELLED: Final = "nothing_labelled"
@@ -429,65 +432,3 @@ def _judge_correction(
     left = np.maximum(labels.variance - judge_weight * (2.0 * c - judge_weight * d), 0.0)
     left = left + DISAGREEING * labels.traffic_weight * labels.traffic_weight / square
     return _JudgeCorrection(judge_weight, np.minimum(left * (1.0 + PENALTY / x2), labels.variance))
-
-
-# --- labels of other traffic -----------------------------------------------------------------------------------------
-
-
-def rogan_gladen(
-    *,
-    marked_calls: float,
-    judged_calls: float,
-    marked_bad: float,
-    labelled_bad: float,
-    passed_good: float,
-    labelled_good: float,
-) -> Estimate:
-    """Estimate the true share of bad calls, with a 95 % interval, from a judge's verdicts and labels of other traffic.
-
-    It assumes that the judge's sensitivity and specificity are the same there and here. Where labels of the same
-    traffic exist, `corrected_rate` needs no such assumption.
-
-    Args:
-        marked_calls: number of calls that the judge marked as bad.
-        judged_calls: number of calls that it judged.
-        marked_bad: number of the calls labelled bad that the judge marked as bad.
-        labelled_bad: number of calls labelled bad.
-        passed_good: number of the calls labelled good that the judge did not mark.
-        labelled_good: number of calls labelled good.
-
-    Returns:
-        The estimate; its value is None where sensitivity and specificity sum to 1.1 or less, or with
-        one more of each label to 1 or less (`judge_uninformative`).
-
-    Raises:
-        SettingsError: a count is negative or larger than its total, or a total is 0.
-
-    Source: Rogan and Gladen 1978, American Journal of Epidemiology 107:71; the interval with adjusted counts is that of
-    Lang and Reiczigel 2014, Preventive Veterinary Medicine 113:13.
-    """
-    for part, total in ((marked_calls, judged_calls), (marked_bad, labelled_bad), (passed_good, labelled_good)):
-        if not 0 <= part <= total or not 0 < total < math.inf:
-            raise SettingsError(
-                f"a count must be from 0 to its total, and the total positive, got {part!r} of {total!r}"
-            )
-    if marked_bad / labelled_bad + passed_good / labelled_good <= 1.0 + LEAST_INFORMATION:
-        return missing_estimate(UNINFORMATIVE, "weighted", "rate")
-    sensitivity, specificity = (marked_bad + 1.0) / (labelled_bad + 2.0), (passed_good + 1.0) / (labelled_good + 2.0)
-    if sensitivity + specificity <= 1.0:
-        return missing_estimate(UNINFORMATIVE, "weighted", "rate")
-    rates = LabelRates(
-        sensitivity,
-        1.0 - specificity,
-        sensitivity * (1.0 - sensitivity) / (labelled_bad + 2.0),
-        specificity * (1.0 - specificity) / (labelled_good + 2.0),
-    )
-    value = (marked_calls / judged_calls + passed_good / labelled_good - 1.0) / (
-        marked_bad / labelled_bad + passed_good / labelled_good - 1.0
-    )
-    number = judged_calls + Z * Z
-    share = (marked_calls + Z * Z / 2.0) / number
-    ends = rogan_gladen_bounds(value, share, share * (1.0 - share) / number, rates, Floats())
-    return Estimate(
-        ends.value, ends.low, ends.high, round(judged_calls), judged_calls, "weighted", "rate", corrected="rogan_gladen"
-    )

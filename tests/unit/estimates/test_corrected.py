@@ -10,8 +10,9 @@ from operator import add
 import pytest
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.estimates import Moments, estimate_mean, judged_moments
-from ragtrace.estimates.corrected import LabelledCall, corrected_rate, rogan_gladen
+from ragtrace.estimates import Moments, estimate_mean, judged_moments, unjudged_moments
+from ragtrace.estimates.corrected import DISAGREEING, IMAGINED, PENALTY, SHRINK, LabelledCall, corrected_rate
+from ragtrace.estimates.formulas import Z
 
 BAD, GOOD = 1.0, 0.0
 
@@ -110,71 +111,57 @@ def test_numbers_outside_their_range_are_an_error(wrong: LabelledCall) -> None:
 # --- labels of other traffic -----------------------------------------------------------------------------------------
 
 
-def test_rogan_gladen_takes_the_judges_errors_off() -> None:
-    """(0.2 + 0.9 - 1) / (0.8 + 0.9 - 1) = 0.143."""
-    found = rogan_gladen(
-        marked_calls=200, judged_calls=1000, marked_bad=80, labelled_bad=100, passed_good=90, labelled_good=100
-    )
-    assert found.value == pytest.approx(0.1 / 0.7)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < 0.1 / 0.7 < found.high
+@pytest.mark.parametrize("seed", range(5))
+def test_the_rate_follows_the_equations_summed_call_by_call(seed: int) -> None:
+    """Those of the docstrings, with a screen, a judge that sees more of the suspicious calls, and labels of some."""
+    rng, moments, calls = random.Random(seed), Moments(), list[LabelledCall]()
+    for _ in range(600):
+        bad = rng.random() < 0.2
+        f, y = (float(rng.random() < (hit if bad else alarm)) for hit, alarm in ((0.6, 0.3), (0.9, 0.1)))
+        p1, p2 = 0.9 if f else 0.3, 0.7 if y else 0.4
+        moments += unjudged_moments(f)
+        if rng.random() < p1:
+            moments += judged_moments(y, p1, f)
+            if rng.random() < p2:
+                calls.append(LabelledCall(float(bad), y, p1, p2, f))
+    judge = estimate_mean(moments)
+    assert judge.value is not None
+    assert judge.high is not None
+    assert judge.low is not None
+    weights = [1.0 / (call.judging_probability * call.labelling_probability) for call in calls]
+    of_judge = [1.0 / call.judging_probability for call in calls]
+    z = [float(call.label or 0.0) for call in calls]
+    y, f = [call.score for call in calls], [call.screen for call in calls]
+    total = math.fsum(weights)
 
+    def mean(values: list[float]) -> float:
+        return math.fsum(w * each for w, each in zip(weights, values, strict=True)) / total
 
-def test_rogan_gladen_of_a_perfect_judge_is_its_rate() -> None:
-    """With an interval that knows that the labels are few."""
-    few = rogan_gladen(
-        marked_calls=50, judged_calls=1000, marked_bad=20, labelled_bad=20, passed_good=20, labelled_good=20
-    )
-    many = rogan_gladen(
-        marked_calls=50, judged_calls=1000, marked_bad=2000, labelled_bad=2000, passed_good=2000, labelled_good=2000
-    )
-    assert few.value == many.value == pytest.approx(0.05)
-    assert few.high is not None
-    assert many.high is not None
-    assert few.high > many.high
+    def product(by: list[float], a: list[float], b: list[float]) -> float:
+        terms = zip(weights, by, a, b, strict=True)
+        mean_a, mean_b = mean(a), mean(b)
+        return math.fsum(w * v * (one - mean_a) * (other - mean_b) for w, v, one, other in terms) / total**2
 
+    ones, t = [1.0] * len(calls), mean(z)
+    one_call = math.fsum(w * w for w in weights) / total
+    m = (t * total + IMAGINED * one_call) / (total + 2.0 * IMAGINED * one_call)
+    around = math.fsum((w * (each - m)) ** 2 for w, each in zip(weights, z, strict=True))
+    s2 = (around + IMAGINED * one_call**2 * ((1.0 - m) ** 2 + m * m)) / total**2
+    effective = m * (1.0 - m) * (total + 2.0 * IMAGINED * one_call) / total / s2
+    x = effective * m * (1.0 - m)
+    by_judge = [each - judge.weight * of_screen for each, of_screen in zip(y, f, strict=True)]
+    k_z, k_y = (product(of_judge, a, by_judge) + judge.weight * product(ones, a, f) for a in (z, y))
+    c = product(weights, z, y) - k_z
+    d = product(weights, y, y) + ((judge.high - judge.low) / (2.0 * Z)) ** 2 - 2.0 * k_y
+    best = c / d * x * x / (x * x + SHRINK)
+    left = s2 - best * (2.0 * c - best * d) + DISAGREEING * one_call**2 / total**2
+    v = min(s2, left * (1.0 + PENALTY / (x * x)))
 
-def test_rogan_gladen_refuses_a_judge_that_guesses() -> None:
-    """Sensitivity and specificity of 1.1 or less in sum."""
-    found = rogan_gladen(
-        marked_calls=50, judged_calls=100, marked_bad=60, labelled_bad=100, passed_good=50, labelled_good=100
-    )
-    assert (found.value, found.reason) == (None, "judge_uninformative")
-
-
-def test_rogan_gladen_covers() -> None:
-    """In at least 93 % of 1,000 samples, give or take chance: rate 10 %, sensitivity 0.8, specificity 0.9."""
-    chance = random.Random(3)
-
-    def binomial(number: int, p: float) -> int:
-        return sum(chance.random() < p for _ in range(number))
-
-    covered = 0
-    for _ in range(1000):
-        found = rogan_gladen(
-            marked_calls=binomial(400, 0.1 * 0.8 + 0.9 * 0.1), judged_calls=400,
-            marked_bad=binomial(60, 0.8), labelled_bad=60, passed_good=binomial(60, 0.9), labelled_good=60,
-        )  # fmt: skip
-        assert found.low is not None
-        assert found.high is not None
-        covered += found.low <= 0.1 <= found.high
-    assert covered >= 920
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"marked_calls": 11}, {"labelled_bad": 0, "marked_bad": 0}, {"labelled_good": math.inf}, {"passed_good": -1}],
-)
-def test_impossible_counts_are_an_error(wrong: dict[str, float]) -> None:
-    """A part that is larger than its total, nothing, or negative."""
-    counts = {
-        "marked_calls": 1,
-        "judged_calls": 10,
-        "marked_bad": 8,
-        "labelled_bad": 10,
-        "passed_good": 9,
-        "labelled_good": 10,
-    } | wrong
-    with pytest.raises(SettingsError, match="a count must be"):
-        rogan_gladen(**counts)
+    found, alone = corrected_rate(calls, moments), corrected_rate(calls)
+    assert alone.value == pytest.approx(t)
+    assert found.effective_n == pytest.approx(effective)
+    assert found.weight == pytest.approx(best)
+    assert found.value == pytest.approx(t + best * (judge.value - mean(y)))
+    assert None not in (found.low, found.high, alone.low, alone.high)
+    arms = [each.high - each.value for each in (found, alone) if each.high is not None and each.value is not None]
+    assert arms[0] / arms[1] == pytest.approx(math.sqrt(v / s2))
