@@ -377,6 +377,17 @@ class HistoryReader:
                 found[first] = times is not None
         return found
 
+    def number_bounds(self, start: float, end: float) -> tuple[int, int] | None:
+        """Return bounds of the row numbers of the calls between two times, which need not be the narrowest.
+
+        The result is None if there are no calls. It is found by the blocks, as SQLite would look at each call.
+        """
+        blocks = [*self._blocks(self._chosen_calls(start, end, None, None, None))]
+        if not blocks:
+            return None
+        (newest,) = self.database.execute("SELECT max(number) FROM calls").fetchone()
+        return blocks[0], min(newest, blocks[-1] + BLOCK - 1)
+
     def unscored_counter(
         self,
         start: float,

@@ -182,7 +182,7 @@ class CallList:
         # Each part takes some milliseconds, whether many of its calls fit or none.
         for numbers, _ in self._newest(choice, ""):
             (fitting,) = self._reader.database.execute(
-                f"SELECT count(*) FROM calls WHERE {where} AND number BETWEEN ? AND ?",
+                f"SELECT count(*) FROM calls NOT INDEXED WHERE {where} AND number BETWEEN ? AND ?",
                 (*values, numbers[-1], numbers[0]),
             ).fetchone()
             found += fitting
@@ -249,12 +249,10 @@ class CallList:
 
         Calls are stored in the order in which they end, so the number says which one is newer.
         """
-        least, most = self._reader.database.execute(
-            "SELECT min(number), max(number) FROM calls WHERE at >= ? AND at < ?",
-            (choice.period.start, choice.period.end),
-        ).fetchone()
-        if least is None:
+        bounds = self._reader.number_bounds(choice.period.start, choice.period.end)
+        if bounds is None:
             return
+        least, most = bounds
         end = min(int(after[1:]), most + 1) if after.startswith("n") else most + 1
         if choice.guard != "any":  # few of many calls: other calls are not looked at
             yield from ((part, f"n{part[-1]}") for part in self._guarded(choice, least, end))

@@ -135,6 +135,23 @@ def test_the_worst_score_of_each_call_is_that_of_the_rows(
     assert bool(expected) == ("none" not in chosen.values())
 
 
+def test_bounds_of_row_numbers_hold_the_calls_of_a_time(path: Path, writer: HistoryWriter) -> None:
+    """They leave out packed blocks of other times, and a history without calls has none."""
+    with closing(HistoryReader(str(path))) as reader:
+        assert reader.number_bounds(0.0, 1e9) is None
+    write(writer, path, 5)
+    pack_all(writer)
+    with closing(HistoryReader(str(path))) as reader:
+        everything = reader.columns(0.0, 1e9)
+        newest = int(everything.number[-1])
+        assert reader.number_bounds(0.0, 1e9) == (0, newest)
+        for at, number in zip(everything.at.tolist(), everything.number.tolist(), strict=True):
+            bounds = reader.number_bounds(at, at + 0.5)
+            assert bounds is not None
+            assert bounds[0] <= number <= bounds[1] <= newest
+        assert reader.number_bounds(float(everything.at[3]), 1e9) == (BLOCK, newest)
+
+
 def test_results_without_a_score_are_counted_of_a_part_of_the_calls(path: Path, writer: HistoryWriter) -> None:
     """While the columns of all are read, from packed blocks and from rows."""
     write(writer, path, 6)
