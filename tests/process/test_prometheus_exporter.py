@@ -42,7 +42,7 @@ def fetch(port: int, accept: str = "text/plain") -> str:
     """The page, or "" while nobody serves it."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept})
     try:
-        with urllib.request.urlopen(request, timeout=5) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return str(response.read().decode())
     except (urllib.error.URLError, OSError):
         return ""
