@@ -129,6 +129,11 @@ class StepGuard(Protocol):
         """Seconds for which the answer was held back, or would have been; None: nobody waited to the end."""
         ...
 
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether the guard has had the call evaluated, or has begun to, so that the judge is not asked once more."""
+        ...
+
     async def evaluation(self, call: RagCall, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
         """Return the evaluation of *call* that the guard had made, or else what *evaluate* makes."""
         ...

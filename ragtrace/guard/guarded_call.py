@@ -414,6 +414,12 @@ class AnswerCheck(VerdictWait):
         """
         return self._outcome.act(self.check, result, shape, self.waited)
 
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether the judge has been asked, and has not failed by now."""
+        task = self._task
+        return task is not None and not (task.done() and (task.cancelled() or task.exception() is not None))
+
     async def evaluation(self, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
         """Return the evaluation that the check has begun, or what *evaluate* makes where the check made none."""
         task = self._task
@@ -463,6 +469,11 @@ class AnswerOutcome(GuardOutcome):
     def call(self) -> RagCall | None:
         """Call that the check has built."""
         return self._answer_check.call
+
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether the check has asked the judge."""
+        return self._answer_check.has_evaluation
 
     async def evaluation(self, call: RagCall, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
         """Return the evaluation that the check has begun, or what *evaluate* makes where the check made none."""
@@ -538,6 +549,8 @@ class ShadowCheck:
 
     call: RagCall | None = None
     """None: the call is built when its turn to be scored has come."""
+    has_evaluation = False
+    """The judge is asked when the call's turn to be scored has come."""
     added_s: float | None = None
     """Seconds for which a guard would have held the answer back; None: it was not checked."""
     _check: Check | None = None

@@ -69,6 +69,8 @@ class SentenceOutcome(GuardOutcome):
 
     call: RagCall | None = None
     """None: the whole call is built when its turn to be scored has come."""
+    has_evaluation = False
+    """Sentences were judged, each by itself; the whole answer was not."""
     has_verdict = False
     """Whether any sentence has been checked, or could not be."""
     sentences = 0

@@ -518,7 +518,10 @@ class CallProcessor:
                 self._handover.count_unjudged(call)
             return False
         # A call from the spool file keeps its slot of the queue's capacity: it was only claimed because there was room.
-        if work.spool_row is None and not self.worker.move_to_judging():
+        # One that a guard has had judged does not wait for the judge, and its score is paid for.
+        guard = work.step.guard
+        needs_place = work.spool_row is None and not (guard is not None and guard.has_evaluation)
+        if needs_place and not self.worker.move_to_judging():
             self._drop_as_queue_full(work, self._judge_id, decision)
             if self._handover is not None:
                 self._handover.count_unjudged(call)

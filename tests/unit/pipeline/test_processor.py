@@ -453,6 +453,32 @@ def test_a_call_that_finds_no_place_at_the_judge_is_dropped_there(screened: bool
     assert list(map(_status, _finished(captured, 2))) == [("ok", None), second]
 
 
+class _FirstWaits(WaitingJudge):
+    """Judge that lets the calls about "first" wait, and answers all others at once."""
+
+    async def judge(self, call: RagCall) -> Judgement:
+        return await super().judge(call) if call.query == "first" else GOOD
+
+
+def test_a_call_that_a_guard_has_had_judged_needs_no_place_at_the_judge() -> None:
+    """Its score is there, and paid for; the call that waits for the judge has the only place."""
+    judge = _FirstWaits()
+    watch(screen=None, judge=judge, sampling=EVERY, limits=ragtrace.Limits(capacity=1), metrics=["faithfulness"])
+    ask("first")
+    assert judge.begun.wait(WAIT_S)
+
+    @ragtrace.trace(name="guarded", guard=guard())
+    def guarded(question: str) -> str:
+        search(question)
+        return "In France."
+
+    guarded("second")
+    assert eventually(lambda: ragtrace.stats().evaluators["waiting"].pending == 1)
+    judge.open()
+    assert ragtrace.flush(WAIT_S)
+    assert _ends() == Counter({("waiting", "scored", ""): 2})
+
+
 @pytest.mark.parametrize("spooled", [True, False])
 @pytest.mark.parametrize("blocking", [True, False])
 def test_a_shutdown_counts_what_is_in_progress_and_what_is_queued(
@@ -494,7 +520,7 @@ DROPPED: Mapping[str, tuple[str, str | None]] = {
 class _Guard:
     """Guard of a step that keeps the reasons for which it was closed."""
 
-    evaluator, call, score, added_s = "judge", None, None, None
+    evaluator, call, score, added_s, has_evaluation = "judge", None, None, None, False
 
     def __init__(self) -> None:
         self.closed: list[str] = []
