@@ -388,7 +388,8 @@ class StepRecorder:
             error: what the function raised.
             timing: how long the run took, when the first and the last piece of a stream came, and how long the reader
                 held the stream between them. `Invocation` measures it.
-            abandoned: whether the stream was left before its end.
+            abandoned: whether the stream was left before its end, also by a reader that was cancelled (with *error*),
+                or an awaitable was never awaited to its end.
             streamed: whether the function returned a stream, read or not.
         """
         if self.is_dropped or self.process is not forks.process:

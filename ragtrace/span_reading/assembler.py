@@ -338,6 +338,7 @@ class CallAssembler:
         for trace_id, trace in list(self._traces.items()):
             if extent == "settled" and now < trace.due:
                 continue
+            # The end of the waits 1 and 2 of the list in the class's docstring.
             for span_id in [key for key, (_, since) in trace.unended.items() if now - since > self._open_seconds]:
                 del trace.unended[span_id]
             for ready in self._ready_groups(trace, now, extent, self._evicted.get(trace_id)):
@@ -503,7 +504,8 @@ class CallAssembler:
     def _is_known_failure(self, call: AssembledCall) -> bool:
         """Return whether *call* failed without an answer and was returned before, from another instrumentation's spans.
 
-        There is no answer by which to recognise it: the two have the same question at the same time.
+        There is no answer by which to recognise it: the two have the same question at the same time. A failure that is
+        not known yet is remembered, so this is asked last, of a call that is returned otherwise.
         """
         step = call.builder.root
         has_answer = any(
