@@ -140,7 +140,8 @@ class Pages:
 
 def page_url(path: str, query: Mapping[str, str], **more: str) -> str:
     """Return the URL of a page with the given path and query parameters."""
-    return f"{path}?{urlencode({**query, **more})}"
+    given = urlencode({**query, **more})
+    return f"{path}?{given}" if given else path
 
 
 def from_hexadecimal(text: str) -> bytes:

@@ -13,6 +13,7 @@ import pytest
 
 from ragtrace.core.ledger import HEAD_DROPPED
 from ragtrace.core.unscored_reasons import JUDGE_ERROR, NOT_APPLICABLE, REASONS_OF_CALLS, status_of
+from ragtrace.pipeline.call_ends import ENDS
 from ragtrace.pipeline.health import REASON_WORDS
 from ragtrace.report.wording import DECISIONS
 
@@ -58,7 +59,7 @@ def test_reports_word_the_decisions_of_the_sampler() -> None:
 
 def test_the_code_gives_these_reasons_and_no_others(trees: list[ast.Module]) -> None:
     """Wherever an outcome stands beside its reason, the two are in the list; and every listed reason is used."""
-    given = {pair for tree in trees for pair in _pairs(tree)}
+    given = {pair for tree in trees for pair in _pairs(tree)} | {(end.outcome, end.reason) for end in ENDS.values()}
     assert given >= {("dropped", "shutdown"), ("failed", "internal"), ("sampled_out", "never_rule")}
     assert given <= LISTED
     texts = {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
