@@ -209,6 +209,7 @@ class LabelCollector:
         self._mode: Mode = mode
         self._statements_per_call, self._max_chars = statements_per_call, max_chars
         self._plan = plan_requests(source, needs, mode, max_chars, with_gold_checks)
+        self._asks_for_gold_checks = with_gold_checks
         self._failed_gold_check = False
         """Whether the LLM has labelled a gold check wrongly in any reply so far."""
 
@@ -236,7 +237,8 @@ class LabelCollector:
             has_half = len(self._plan.steps) < 2 or len(self._source.sentences) > 1
             if error.reason != "truncated" or has_half or len(self._source.chunks) < 2:
                 raise
-        self._plan = replace(self._plan, in_steps=True)
+        in_steps = replace(self._plan, in_steps=True)
+        self._plan = in_steps if self._asks_for_gold_checks is not None else replace(in_steps, with_gold_checks=True)
         return await self._collect_in_steps()
 
     async def _collect_at_once(self) -> Labels:

@@ -398,6 +398,15 @@ def test_a_cut_off_reply_about_one_sentence_is_asked_for_in_steps() -> None:
     assert (supports(labels), labels.extraction.answer_label) == (supports(whole), whole.extraction.answer_label)
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, True), (True, True), (False, False)])
+def test_what_a_cut_off_reply_is_asked_for_in_steps_has_gold_checks(given: bool | None, expected: bool) -> None:
+    """As where a call is asked about in steps for its length."""
+    one = RagCall(CALL.query, CALL.contexts, "The Eiffel Tower is 330 metres high.")
+    _, chat = collected(failing(FULL, JudgeError("truncated")), one, with_gold_checks=given)
+    (verified,) = [chat.data(index) for index, kind in enumerate(chat.kinds) if kind == VERIFY]
+    assert (len(verified["given_statements"]) > 1) == expected
+
+
 @pytest.mark.parametrize("needs", [ALL, CHUNKS])
 def test_a_cut_off_reply_about_one_sentence_and_one_chunk_is_a_failure(needs: frozenset[str]) -> None:
     """There is nothing to halve."""
