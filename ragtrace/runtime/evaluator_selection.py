@@ -100,7 +100,8 @@ def _build_evaluators(
 
     Raises:
         UnknownMetricError: no metric has that name.
-        SettingsError: no judge offers a requested metric, or screen and judge have the same id.
+        SettingsError: no judge offers a requested metric, the judge offers none of them, or screen and judge have the
+            same id.
     """
     if screen is not None and judge is not None and screen.id == judge.id:
         raise SettingsError(
@@ -119,6 +120,12 @@ def _build_evaluators(
     for candidate, more in ((LabelFreeJudge(), ()), (screen, (*for_sampling, *[suspicious.name] * usual)), (judge, ())):
         offered = () if candidate is None else _offered_metrics(candidate, meant, more, screens=candidate is screen)
         chosen.append(_evaluator(candidate, offered, learner) if candidate is not None and offered else None)
+    if judge is not None and names is not None and chosen[-1] is None:
+        raise SettingsError(
+            f"the judge {judge.id!r} computes none of the metrics that are asked for, {', '.join(names) or 'none'}, "
+            f"and would never be asked; leave judge= out, or add a metric that it offers to metrics=. Offered now: "
+            f"{offered_metric_names(screen, judge)}"
+        )
     covered = {metric.name for evaluator in chosen if evaluator for metric in evaluator.metrics}
     for metric in named:
         if metric.name not in covered and not settings.fleet:  # the workers of a fleet have the judge, and check it

@@ -263,6 +263,15 @@ def test_a_metric_that_nobody_offers_is_refused() -> None:
         ragtrace.configure(screen=judge, metrics=["faithfulness"])
 
 
+def test_a_judge_that_would_never_be_asked_is_refused() -> None:
+    """Its metrics are not among those asked for, which the screen computes; without metrics= it has those it offers."""
+    judge = FakeJudge(Judgement(), name="judge", metrics=["answered"])
+    expected = r"'judge' computes none of the metrics that are asked for, consistency, .*Offered now: .*answered"
+    with pytest.raises(ragtrace.SettingsError, match=expected):
+        ragtrace.configure(exporter="none", judge=judge, metrics=["consistency"])
+    ragtrace.configure(exporter="none", judge=judge)
+
+
 def test_a_judge_that_lacks_a_metric_is_told_by_name() -> None:
     """Without tracing, too."""
     judge = FakeJudge(Judgement(), metrics=["answered"])
