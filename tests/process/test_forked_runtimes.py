@@ -86,16 +86,18 @@ def hold():
 holder = threading.Thread(target=hold)
 holder.start()
 assert is_held.wait(WAIT_S)
-if fork():
-    tell("child before", *state())
-    ask("question 1?")
-    assert ragtrace.flush(WAIT_S)
-    tell("child after", *state())
-    converse()
-    assert ragtrace.shutdown(WAIT_S)
-    os._exit(0)
-may_end.set()
-holder.join()
+try:
+    if fork():
+        tell("child before", *state())
+        ask("question 1?")
+        assert ragtrace.flush(WAIT_S)
+        tell("child after", *state())
+        converse()
+        assert ragtrace.shutdown(WAIT_S)
+        os._exit(0)
+finally:  # else a failure of the child would hold the parent until its time is up
+    may_end.set()
+    holder.join()
 tell("parent again", *state())
 converse()
 assert ragtrace.shutdown(WAIT_S)

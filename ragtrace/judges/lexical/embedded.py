@@ -108,6 +108,7 @@ class EmbeddedJudge:
 
     id = "embedded"
     version = "2"
+    """Raised with every change of a score: baselines and calibrations hold for one version alone."""
     type: EvaluatorType = "deterministic"
     computes = True  # never waits, so it needs no thread; gives way to other tasks by itself
 
