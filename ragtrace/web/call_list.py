@@ -16,6 +16,7 @@ from ragtrace.history.reading import HistoryReader
 from ragtrace.labels.review_queue import has_text, sql_needle
 from ragtrace.report.model import Period
 from ragtrace.report.wording import has_verdict
+from ragtrace.web.kept_orders import KeptOrders, Order
 
 Status: TypeAlias = Literal["all", "bad", "scored", "unscored", "failed"]
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
@@ -74,6 +75,8 @@ class CallChoice:
     guard: Guarded = "any"
     """`pass`, `fail`: calls whose answer a guard found within or beyond its bound; `unchecked`: calls whose guard could
     not find out; `any`: all calls, with a guard and without."""
+    since: str = ""
+    """The time as it was chosen, such as `24h`, by which a kept order of the list is found; empty: none is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +132,17 @@ class CallCount(NamedTuple):
 class CallList:
     """Reader of lists of RAG calls in a history file.
 
+    Args:
+        path: the file.
+        orders: beginnings of lists that are kept from request to request; None: none are.
+
     Raises:
         SQLiteFileError: it is no history.
         sqlite3.Error: it cannot be read.
     """
 
-    def __init__(self, path: str) -> None:
-        self._reader = HistoryReader(path)
+    def __init__(self, path: str, orders: KeptOrders | None = None) -> None:
+        self._reader, self._orders = HistoryReader(path), orders
         sources = self._reader.database.execute("SELECT id, body FROM sources")
         self._releases: dict[int, str] = {number: json.loads(body).get("release") or "" for number, body in sources}
 
@@ -195,7 +202,9 @@ class CallList:
         place = {number: at for at, number in enumerate(sorted(numbers, reverse=True))}
         series = self._series(choice.metric)
         if choice.sort == "worst" and series:
-            ordered = self._ordered(choice, series)[0]
+            ordered = self._order(choice, series).numbers
+            if not set(numbers) <= set(ordered.tolist()):
+                ordered = self._order(choice, series, whole=True).numbers
             listed = ordered[np.isin(ordered, list(numbers))].tolist()
             place = {number: at + len(listed) for number, at in place.items()}
             place.update((number, at) for at, number in enumerate(listed))
@@ -208,18 +217,26 @@ class CallList:
         """
         series = self._series(choice.metric)
         if choice.sort == "worst" and series:
-            ordered = self._ordered(choice, series)[0]
-            places = np.flatnonzero(ordered == number)
-            if not len(places):
-                return None, None
-            place = int(places[0])
-            earlier, later = ordered[:place][::-1].tolist(), ordered[place + 1 :].tolist()
-            return self._first(choice, series, _parts(earlier)), self._first(choice, series, _parts(later))
+            kept = self._order(choice, series)
+            found = self._neighbours_in(kept, choice, series, number)
+            if kept.is_whole or found[1] is not None:
+                return found
+            return self._neighbours_in(self._order(choice, series, whole=True), choice, series, number)
         newer, older = self._reader.database.execute("SELECT max(number), min(number) FROM calls").fetchone()
         return (
             self._first(choice, series, _parts(range(number + 1, newer + 1))),
             self._first(choice, series, _parts(range(number - 1, older - 1, -1))),
         )
+
+    def _neighbours_in(
+        self, order: Order, choice: CallChoice, series: _Series, number: int
+    ) -> tuple[int | None, int | None]:
+        places = np.flatnonzero(order.numbers == number)
+        if not len(places):
+            return None, None
+        place = int(places[0])
+        earlier, later = order.numbers[:place][::-1].tolist(), order.numbers[place + 1 :].tolist()
+        return self._first(choice, series, _parts(earlier)), self._first(choice, series, _parts(later))
 
     def _first(self, choice: CallChoice, series: _Series, parts: Iterable[Sequence[int]]) -> int | None:
         """Return the first call of *parts* that the filter selects, or None if none was found in time."""
@@ -280,18 +297,31 @@ class CallList:
 
     def _worst(self, choice: CallChoice, series: _Series, after: str) -> Iterator[tuple[Sequence[int], str]]:
         """Yield the numbers of the scored calls of the period part by part, the worst first."""
-        numbers, badness = self._ordered(choice, series)
-        begin = 0
-        if after.startswith("w"):
-            bad, _, number = after[1:].partition("_")
-            # Among equal scores, the newest call comes first.
-            same = (
-                np.searchsorted(-badness, -float(bad), side="left"),
-                np.searchsorted(-badness, -float(bad), side="right"),
-            )
-            begin = int(same[0]) + int((numbers[same[0] : same[1]] >= int(number)).sum())
-        for part in _parts(numbers[begin:].tolist()):
-            yield part, self._position(choice, series, part[-1])
+        order = self._order(choice, series)
+        for part in _parts(_after(order, after)):
+            after = self._position(choice, series, part[-1])
+            yield part, after
+        if not order.is_whole:
+            for part in _parts(_after(self._order(choice, series, whole=True), after)):
+                yield part, self._position(choice, series, part[-1])
+
+    def _order(self, choice: CallChoice, series: _Series, *, whole: bool = False) -> Order:
+        """Return the scored calls of the period, worst first: all of them, or those of the beginning that was kept.
+
+        Args:
+            choice: filter of the list.
+            series: stored series of its metric.
+            whole: whether all are needed.
+        """
+        filters = choice.since, choice.workflow, choice.model, choice.release, choice.metric
+        orders = self._orders if choice.since else None
+        if orders is not None and not whole and (kept := orders.find(filters)) is not None:
+            return kept
+        began = monotonic()
+        order = Order(*self._ordered(choice, series), is_whole=True)
+        if orders is not None:
+            orders.keep(filters, order, monotonic() - began)
+        return order
 
     def _ordered(
         self, choice: CallChoice, series: _Series
@@ -401,6 +431,19 @@ def names_in(path: str) -> dict[str, list[str]]:
             "metric": [name for (name,) in select("SELECT DISTINCT metric FROM series ORDER BY 1")],
             "guard": [*GUARDED] if is_guarded else [],
         }
+
+
+def _after(order: Order, position: str) -> list[int]:
+    """Return the calls of an order that come after a position in the list, or all for an empty one."""
+    begin = 0
+    if position.startswith("w"):
+        bad, _, number = position[1:].partition("_")
+        # Among equal scores, the newest call comes first.
+        first = int(np.searchsorted(-order.badness, -float(bad), side="left"))
+        last = int(np.searchsorted(-order.badness, -float(bad), side="right"))
+        begin = first + int((order.numbers[first:last] >= int(number)).sum())
+    listed: list[int] = order.numbers[begin:].tolist()
+    return listed
 
 
 def _numbers(numbers: Iterable[int]) -> str:

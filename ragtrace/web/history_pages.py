@@ -32,6 +32,7 @@ from ragtrace.web.call_list import (
     names_in,
 )
 from ragtrace.web.call_page import read_stored_call
+from ragtrace.web.kept_orders import KeptOrders
 from ragtrace.web.kept_reports import KeptReports, chosen_name
 from ragtrace.web.rendering import Form, Pages, SiteSettings, page_url
 from ragtrace.web.security import RefusedError
@@ -64,6 +65,7 @@ class HistoryPages:
     def __init__(self, settings: SiteSettings, pages: Pages, reports: KeptReports) -> None:
         self._settings, self._pages, self._reports = settings, pages, reports
         self._names: tuple[float, dict[str, list[str]]] = (float("-inf"), {})
+        self._orders = KeptOrders()
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
@@ -114,7 +116,7 @@ class HistoryPages:
         if ticked:
             query["ticked"] = ",".join(map(str, ticked))
         after = _position(request)
-        with closing(CallList(self._settings.history)) as calls:
+        with closing(CallList(self._settings.history, self._orders)) as calls:
             page, count = calls.page(choice, after), calls.count(choice)
         if not after and page.after is None:
             count = CallCount(len(page.calls), is_whole=True)
@@ -132,7 +134,7 @@ class HistoryPages:
         call = read_stored_call(self._settings.history, number)
         if call is None:
             raise RefusedError(404, "The history has no such call; it may have been deleted for its age.")
-        with closing(CallList(self._settings.history)) as calls:
+        with closing(CallList(self._settings.history, self._orders)) as calls:
             before, after = calls.neighbours(choice, number)
         trace = self._settings.trace_url.replace("{trace_id}", call.trace_id) if call.trace_id else ""
         return self._pages.render(
@@ -190,7 +192,7 @@ class HistoryPages:
         """Return the row numbers of the ticked calls, or of all listed ones if these are asked for, in the order of the
         list."""
         choice = self._choice(_given(request, _OF_LIST))
-        with closing(CallList(self._settings.history)) as calls:
+        with closing(CallList(self._settings.history, self._orders)) as calls:
             if not request.query_params.get("all"):
                 return calls.in_order(choice, _ticked(request))
             numbers: list[int] = []
@@ -212,6 +214,7 @@ class HistoryPages:
             chosen_name(query, "release"), query.get("text", "").strip(), metric,
             _STATUSES.get(query.get("status", ""), "all"),
             _SORTS.get(query.get("sort", ""), "newest"), _GUARDED.get(query.get("guard", ""), "any"),
+            query.get("since") or "24h",
         )  # fmt: skip
 
     def _all_names(self) -> dict[str, list[str]]:
