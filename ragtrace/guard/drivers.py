@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from ragtrace.capture.fields import shape_of
 from ragtrace.core.errors import SettingsError
-from ragtrace.guard.guarded_call import RETRY, AnswerCheck, GuardRuntime, HeldRecorder, ShadowCheck, ShadowRecorder
+from ragtrace.guard.guarded_call import RETRY, AnswerCheck, GuardRuntime, HeldRecorder, ShadowCheck, ShadowRuntime
 from ragtrace.guard.guards import GuardedFunction
 from ragtrace.guard.settings import Guard
 from ragtrace.guard.streams import HeldStream, held_stream
 from ragtrace.recording.drivers import called_function, driver_of, is_awaitable_generator
-from ragtrace.recording.recorder import StepSpec
+from ragtrace.recording.recorder import StepRecorder, StepSpec
 from ragtrace.system.faults import faults
 
 _COROUTINE: Any = types.CoroutineType
@@ -52,13 +52,17 @@ class GuardDriver:
             _check_kind(guard, spec, inner)
         self.function = GuardedFunction(guard, spec.workflow)
         self._spec, self._run = spec, driver_of(function)
+        self._shadow: ShadowRuntime | None = None
         self._is_coroutine = inspect.iscoroutinefunction(inner)
         self.run = self._run_shadow if guard.action == "shadow" else self._run_held
 
     def _run_shadow(
         self, runtime: GuardRuntime, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: bool
     ) -> Any:
-        recorder = ShadowRecorder(runtime, self._spec, args, kwargs, bound)
+        shadow = self._shadow
+        if shadow is None or shadow.runtime is not runtime:  # `configure` was called, or the process forked
+            shadow = self._shadow = ShadowRuntime(runtime)
+        recorder = StepRecorder(shadow, self._spec, args, kwargs, bound)
         recorder.step.guard = ShadowCheck(self.function, runtime.guards)
         return self._run(recorder, wrapped, args, kwargs)
 

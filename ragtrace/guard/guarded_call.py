@@ -6,10 +6,10 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from ragtrace.core.step import CHECKED, CallBuilder, Step
-from ragtrace.core.types import Evaluation, RagCall, Timing
+from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.guard.decision import blocks, check_of
 from ragtrace.guard.guards import GuardedFunction, Guards
@@ -594,29 +594,42 @@ class ShadowCheck:
         self._guards.count(self._function, check.verdict, "none", added)
 
 
-class ShadowRecorder(StepRecorder):
-    """Recorder of a run of a function whose guard is in shadow mode."""
+class ShadowRuntime:
+    """Runtime that recorders of functions with a shadow guard hand their steps to: it sees to the guard, and passes on.
 
-    def end(
-        self, value: object, error: BaseException | None, *, timing: Timing, abandoned: bool, streamed: bool
-    ) -> None:
-        """Record the end of a run, as `StepRecorder.end` does; a run that failed has no answer to be checked."""
-        if error is not None:
-            self.step.guard = None
-        super().end(value, error, timing=timing, abandoned=abandoned, streamed=streamed)
+    These functions have no recorder class of their own. The interpreter fits the code of a recorder to one class, and
+    a second one beside it would cost the application's thread two microseconds a call.
 
-    def _hand_over(self) -> None:
-        builder, step = self.call_builder, self.step
-        if builder is not None and builder.root is step:  # as a rule; the verdict comes with the scores of the call
-            StepRecorder._hand_over(self)  # `super()` takes longer
-            if builder.root is not step and step.guard is not None:  # the call is over already: the queue was full
-                step.guard.close("queue_full")
-            return
-        if step.guard is not None:
+    Args:
+        runtime: the runtime.
+    """
+
+    def __init__(self, runtime: GuardRuntime) -> None:
+        self.runtime, self.writer, self.orphans = runtime, runtime.writer, runtime.orphans
+        self._call_ended = runtime.call_ended
+
+    @property
+    def scores_head_dropped(self) -> bool:
+        """Whether RAG calls are scored even if the head sampler dropped their trace."""
+        return self.runtime.scores_head_dropped
+
+    def call_ended(self, builder: CallBuilder) -> None:
+        """Pass on a RAG call whose root step has ended; the verdict comes with its scores."""
+        root = builder.root
+        if root.error is not None:  # a run that failed has no answer to be checked
+            root.guard = None
+        self._call_ended(builder)
+        if builder.root is not root and root.guard is not None:  # the call is over already: the queue was full
+            root.guard.close("queue_full")
+
+    def step_ended(self, builder: CallBuilder | None, step: Step) -> None:
+        """Pass on a step that is not the root of a RAG call, and whose answer is not checked therefore."""
+        if step.guard is not None and step.error is None:
             step.guard.close("not_outermost")
-        StepRecorder._hand_over(self)
+        self.runtime.step_ended(builder, step)
 
-    def _count_dropped(self) -> None:
-        super()._count_dropped()
-        if self.step.guard is not None:
-            self.step.guard.close("head_dropped" if self.is_dropped else "forked")
+    def unrecorded(self, step: Step, reason: Literal["head_dropped", "forked"], *, is_call: bool) -> None:
+        """Pass on a step that is not recorded, and whose answer is not checked therefore."""
+        if step.guard is not None:
+            step.guard.close(reason)
+        self.runtime.unrecorded(step, reason, is_call=is_call)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import perf_counter, time_ns
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from opentelemetry.context import Context, get_current
 from opentelemetry.trace import get_current_span
@@ -122,8 +122,14 @@ class RecordingRuntime(Protocol):
         """Receive a RAG call whose root step has ended, to write its span and score it."""
         ...
 
-    def head_dropped(self, workflow: str) -> None:
-        """Count an unrecorded RAG call as sampled out, because the head sampler dropped its trace."""
+    def unrecorded(self, step: Step, reason: Literal["head_dropped", "forked"], *, is_call: bool) -> None:
+        """Receive a step that has ended and is not recorded.
+
+        Args:
+            step: the step, without texts.
+            reason: `head_dropped`: the head sampler dropped its trace; `forked`: it began in the parent process.
+            is_call: whether it is the root of a RAG call, which is then counted as sampled out.
+        """
         ...
 
 
@@ -191,9 +197,8 @@ class StepRecorder:
     value that the function has returned, the usual case, and measures the duration itself; `end` is for all else, and
     is given the times that `Invocation` has measured.
 
-    The recorders of guarded functions are subclasses (`ragtrace.guard.guarded_call`). They override `_hand_over`, to
-    hold a call back until its answer was checked; `end`, as a run that failed has no answer to check; and
-    `_count_dropped`, to count what was not checked. Each calls the method here once.
+    Guards that hold an answer back (`ragtrace.guard.guarded_call`) have a subclass, which overrides `_hand_over` to
+    keep the call until its answer was checked. Those in shadow mode stand between the recorder and the runtime instead.
 
     Args:
         runtime: takes over the finished step.
@@ -427,8 +432,8 @@ class StepRecorder:
         That is a step that the head sampler dropped, or one that a forked child ends: it belongs to the parent process.
         """
         self.step.ended = True
-        if self._counts_as_dropped and self.process is forks.process:
-            self._runtime.head_dropped(self.step.workflow)
+        is_call = self._counts_as_dropped and self.process is forks.process
+        self._runtime.unrecorded(self.step, "head_dropped" if self.is_dropped else "forked", is_call=is_call)
 
     def _keep_or_read_arguments(self) -> None:
         """Keep the function's arguments, to read query and documents from them in the background.

@@ -416,9 +416,10 @@ class Runtime:
         """Whether RAG calls are scored even if the head sampler dropped their trace."""
         return self.sampling.score_head_dropped
 
-    def head_dropped(self, workflow: str) -> None:
+    def unrecorded(self, step: Step, reason: str, *, is_call: bool) -> None:
         """Count an unrecorded RAG call as sampled out, because the head sampler dropped its trace."""
-        self.ledger.count_not_evaluated(self._evaluator_ids, workflow)
+        if is_call:
+            self.ledger.count_not_evaluated(self._evaluator_ids, step.workflow)
 
     def check_guard(self, function: GuardedFunction) -> None:
         """Check that the guard of *function*, which was decorated after `configure`, can work.

@@ -484,8 +484,8 @@ class Ended:
     def call_ended(self, builder: CallBuilder) -> None:
         self.steps.append(builder.root)
 
-    def head_dropped(self, workflow: str) -> None:
-        raise AssertionError(workflow)
+    def unrecorded(self, step: Step, reason: str, *, is_call: bool) -> None:
+        raise AssertionError(reason)
 
 
 def run_search(result: object) -> tuple[StepRecorder, Step]:
