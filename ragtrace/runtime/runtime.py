@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -127,11 +128,14 @@ class DeferredSteps(Part):
 class DroppedSpans(Part):
     """Counter of the spans that were dropped because the worker's queue was full.
 
-    A request thread only appends to a list, which is counted later.
+    A request thread only appends to a queue, without a lock. What is in it is counted later, by the worker's tick, by a
+    flush, and by each thread that reads the losses.
     """
 
     def __init__(self) -> None:
         self._uncounted: deque[None] = deque()
+        """One entry for each dropped span that is not counted yet."""
+        self._lock = threading.RLock()  # re-entrant: a signal handler may read the losses while this thread counts
         self._counted = 0
 
     def tick(self) -> None:
@@ -155,11 +159,12 @@ class DroppedSpans(Part):
     def count(self) -> int:
         """Return the number of spans dropped so far. New ones are counted as faults, and the first is logged."""
         new = 0
-        with suppress(IndexError):  # several threads may count at a time
-            while True:
-                self._uncounted.pop()
-                new += 1
-        self._counted += new
+        with self._lock:  # else one of two threads that count at a time would replace the sum of the other
+            with suppress(IndexError):
+                while True:
+                    self._uncounted.pop()
+                    new += 1
+            self._counted += new
         if new:
             faults.warn_once(
                 "lost spans: queue full",

@@ -71,8 +71,8 @@ tell("parent", *state())
 converse()
 runtime = current_runtime.current()
 held = [runtime.worker._lock, runtime.ledger._lock, runtime.moments._lock, runtime.learner._lock,
-        runtime.alerts._lock, runtime.feedback.outbox._changed, runtime.telemetry.histories[0]._outbox._changed,
-        current_runtime._lock, forks._lock]
+        runtime._dropped._lock, runtime.alerts._lock, runtime.feedback.outbox._changed,
+        runtime.telemetry.histories[0]._outbox._changed, current_runtime._lock, forks._lock]
 is_held, may_end = threading.Event(), threading.Event()
 
 def hold():
