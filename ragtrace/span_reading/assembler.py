@@ -4,7 +4,7 @@ A *reading* (`SpanReading`) is the step of a RAG call that was read from one fin
 part of the assembly changes a reading, but that it gets its span. It goes through these files:
 
 1. `step_groups.py`: the steps of a trace become groups, one for each span that has steps right below it. The steps of a
-   group wait for one another.
+   group wait for one another; `group_waits.py` says for what, and how long.
 2. `call_division.py`: a complete group is divided into calls by `DIVISION`, below.
 3. `model_calls.py`: a call that another instrumentation shows, too, is left out. If that one shows more and is not
    complete yet, the call waits for it.
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -38,10 +37,11 @@ from ragtrace.span_reading.call_division import (
 from ragtrace.span_reading.call_draft import AssembledCall, CallDraft, overlap_or_touch, time_span
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
 from ragtrace.span_reading.gone_roots import GoneRoots
+from ragtrace.span_reading.group_waits import Extent, WaitLimits, at_the_time_of
 from ragtrace.span_reading.intake import LostSpan, is_genai
 from ragtrace.span_reading.model_calls import KEPT_SECONDS, ModelCall, ModelCalls
 from ragtrace.span_reading.readers import read_span
-from ragtrace.span_reading.step_groups import StepGroup, TraceSpans, group_steps, missing_parent
+from ragtrace.span_reading.step_groups import OpenSpan, StepGroup, TraceSpans, group_steps, missing_parent
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -75,16 +75,11 @@ _MOST_TRACES: Final = 20_000
 """Most traces that are kept at a time, unless the caller sets another limit."""
 _MOST_EVICTED: Final = 20_000
 """Evicted traces whose times are kept, for calls of the same trace that end later."""
-_QUIET_BELOW_SECONDS: Final = 30.0
-"""Seconds without news after which a span below a step is no longer waited for: many are never ended."""
 _LATEST_NS: Final = 2**63
 """Later than every span, in nanoseconds since the epoch."""
 
 LossReason: TypeAlias = Literal["incomplete", "evicted", "late", "unfinished"]
 LeftOutReason: TypeAlias = Literal[LossReason, "duplicates", "no_call"]
-_Extent: TypeAlias = Literal["settled", "what_has_ended", "all"]
-"""Which calls are returned. "settled": nothing of them has come in for a moment. "what_has_ended": their root has ended
-and no span below it is open. "all": their root has ended."""
 
 
 class _ReadyGroup(NamedTuple):
@@ -98,6 +93,15 @@ class _ReadyGroup(NamedTuple):
     of the steps that were evicted."""
 
 
+class _Detail(NamedTuple):
+    """How much a recording of a RAG call shows. Of two recordings of the same call, the one that shows more is kept:
+    the numbers of documents decide, and if they are equal those of workflows, then those of steps."""
+
+    documents: int
+    workflows: int
+    steps: int
+
+
 class CallAssembler:
     """Bounded buffer of finished spans, which combines the spans of a RAG call once all of them have arrived.
 
@@ -109,25 +113,12 @@ class CallAssembler:
     takes from a queue in the worker's periodic work or in a flush, and holds a lock meanwhile. The gateway and the
     reader of span files call `add`.
 
-    **What a group of steps waits for**, and until when. "Without news" means that no step of the group has come in, nor
-    has the loss of one been noted.
+    What a group of steps waits for, and until when, is decided by `WaitLimits` (`group_waits.py`).
 
-    1. A span of generative AI that has started above or beside the steps: until it ends, or `open_seconds` after its
-       start. The calls are then made without it. `take_last` does not make them, as a request that still goes on looks
-       the same, and its answer is not known: the steps are left out as `unfinished`.
-    2. One that has started below a step of the group: until it ends, `open_seconds` after its start, or half a minute
-       without news. The calls are then made without it. `take_last` does not wait for it.
-    3. A generation where there are only contexts, and the reverse, while the span above them, such as that of a web
-       server, is open: `parent_seconds` without news.
-    4. Where `needs_parents`, a span that is missing above the steps, or above other steps at the same time:
-       `parent_seconds` without news. The steps are then `incomplete`, unless the missing span is in another process
-       than the steps below it, which may export nothing.
-    5. More steps in all other cases: `settle_seconds` without news.
-
-    `take_complete(everything=True)` waits for neither 4 nor 5, and `take_last` for none of 3, 4 and 5. Only `observe`
-    sees starts, so that 1 to 3 concern the process that makes the spans. In the gateway and in a file, spans come in by
-    `add` when they have ended: a root that never ends is not known at all. The gateway waits for it by 4; a file does
-    not wait for parents, and the steps form calls without it.
+    **The order in `_take`.** A group that waits for nothing becomes calls at once, unless another instrumentation
+    shows one of them in more detail and that recording is still in the buffer: such groups come last, when the
+    recordings that are ready have become calls. A call that is returned marks its model calls (`ModelCall.is_in_call`),
+    by which a later recording of it is known as a duplicate.
 
     A span above steps that have left the buffer is no call without them, should it come in after all (`gone_roots.py`).
 
@@ -162,7 +153,7 @@ class CallAssembler:
         needs_parents: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._settle, self._parent_seconds, self._open_seconds = settle_seconds, parent_seconds, open_seconds
+        self._waits = WaitLimits(settle_seconds, parent_seconds, open_seconds)
         self._most_spans, self._most_bytes, self._clock = most_spans, most_bytes, clock
         self._include_own, self._most_traces, self._needs_parents = include_own, most_traces, needs_parents
         self._traces: OrderedDict[int, TraceSpans] = OrderedDict()
@@ -196,7 +187,7 @@ class CallAssembler:
         if span.end_time is None:
             trace = self._trace(context.trace_id)
             trace.parents[context.span_id] = 0 if span.parent is None else span.parent.span_id
-            trace.unended[context.span_id] = is_genai(span), self._clock()
+            trace.unended[context.span_id] = OpenSpan(is_genai(span), self._clock())
             return None
         finished = from_sdk_span(span)
         return None if finished is None else self.add(finished)
@@ -331,16 +322,14 @@ class CallAssembler:
         self._spans = self._bytes = 0
         return calls
 
-    def _take(self, extent: _Extent) -> list[AssembledCall]:
+    def _take(self, extent: Extent) -> list[AssembledCall]:
         now = self._clock()
         calls: list[AssembledCall] = []
         yielding: list[tuple[TraceSpans, _ReadyGroup]] = []
         for trace_id, trace in list(self._traces.items()):
             if extent == "settled" and now < trace.due:
                 continue
-            # The end of the waits 1 and 2 of the list in the class's docstring.
-            for span_id in [key for key, (_, since) in trace.unended.items() if now - since > self._open_seconds]:
-                del trace.unended[span_id]
+            self._waits.forget_overdue(trace, now)
             for ready in self._ready_groups(trace, now, extent, self._evicted.get(trace_id)):
                 if self._has_fuller_recording(ready.group):
                     yielding.append((trace, ready))
@@ -349,7 +338,7 @@ class CallAssembler:
             # The next check of a trace is the later, the more readings it has, as it takes longer.
             trace.due = now + max(0.2, len(trace.readings) * 0.000_2)
             # An open span may be the root of what comes in next.
-            is_over = not trace.unended and (extent != "settled" or now - trace.touched > self._settle)
+            is_over = not trace.unended and (extent != "settled" or now - trace.touched > self._waits.settle_seconds)
             if is_over and not trace.readings and not trace.lost:
                 self._ended[trace_id] = self._traces.pop(trace_id)
         for trace, ready in yielding:  # now that the fuller recordings that are ready have become calls, or none
@@ -360,7 +349,7 @@ class CallAssembler:
         return calls
 
     def _ready_groups(
-        self, trace: TraceSpans, now: float, extent: _Extent, evicted: tuple[int, int] | None
+        self, trace: TraceSpans, now: float, extent: Extent, evicted: tuple[int, int] | None
     ) -> list[_ReadyGroup]:
         """Return the groups of steps in a trace that wait for nothing any more. Changes nothing.
 
@@ -374,36 +363,13 @@ class CallAssembler:
         lacking = [each for each in groups if missing_parent(trace, each)] if self._needs_parents else []
         ready: list[_ReadyGroup] = []
         for group in groups:
-            if self._waits_for_steps(trace, group, now, extent):
+            if self._waits.wait_of(trace, group, lacking, now, extent) is not None:
                 continue
-            lacking_now = _groups_at_the_time_of(group, lacking)
-            if lacking_now and extent == "settled" and now - group.seen < self._parent_seconds:  # 4 of the list
-                continue
+            lacking_now = at_the_time_of(group, lacking)
             missing = [time_span(each.readings) for each in lacking_now if missing_parent(trace, each) == "local"]
             missing += [] if evicted is None else [evicted]
             ready.append(_ReadyGroup(group, extent == "all" and group.n_unended_below > 0, missing))
         return ready
-
-    def _waits_for_steps(self, trace: TraceSpans, group: StepGroup, now: float, extent: _Extent) -> bool:
-        """Return whether *group* waits for steps that are missing: 1, 2, 3 and 5 of the list in the class's docstring.
-
-        Args:
-            trace: the trace of the group.
-            group: the group.
-            now: monotonic seconds.
-            extent: which calls are to be returned.
-        """
-        quiet = now - group.seen
-        if group.n_unended:  # 1; `_take` forgets what has started more than `open_seconds` ago
-            return True
-        if extent == "all":
-            return False
-        if group.n_unended_below and quiet < _QUIET_BELOW_SECONDS:  # 2
-            return True
-        # 3: an open parent of generative AI is one of `n_unended`, so this one is of another kind
-        if group.parent_id in trace.unended and not group.has_answer:
-            return quiet < self._parent_seconds
-        return extent == "settled" and quiet < self._settle  # 5
 
     def _assemble(self, trace: TraceSpans, ready: _ReadyGroup) -> list[AssembledCall]:
         """Remove the steps of a group from the buffer, and return the RAG calls that they form."""
@@ -445,26 +411,45 @@ class CallAssembler:
     def _build(self, ready: _ReadyGroup, draft: CallDraft) -> AssembledCall | LeftOutReason:
         """Build a RAG call from steps of a group, or leave the steps out and return why."""
         readings = list(draft.readings.values())
+        result = self._call_or_reason(ready, draft, readings)
+        if isinstance(result, AssembledCall):
+            self._remember_returned(result, readings)
+        elif result == "no_call" or result == "unfinished":
+            self._leave_out_without_call(readings, result)
+        else:
+            self._leave_out(result, readings)
+        return result
+
+    def _call_or_reason(
+        self, ready: _ReadyGroup, draft: CallDraft, readings: list[SpanReading]
+    ) -> AssembledCall | LeftOutReason:
+        """Return the RAG call of *readings*, the steps of *draft*, or why they are in none. Changes nothing."""
+        if self._is_duplicate(readings):
+            return "duplicates"
         times = time_span(readings)
         is_incomplete = any(overlap_or_touch(each, times) for each in ready.incomplete_times)
-        call: AssembledCall | None = None
-        why: LeftOutReason
-        if self._is_duplicate(readings):
-            why = "duplicates"
-        elif is_incomplete or ready.group.has_lost_step(draft.top_ids):
-            why = "incomplete"
-        elif (call := build_call(draft)) is None:
-            why = "unfinished" if ready.is_cut_off else "no_call"
-            self._leave_out_without_call(readings, why)
-            return why
-        elif self._is_known_failure(call):
-            why = "duplicates"
-        else:
-            for model_call in self._model_calls.of(readings):
-                model_call.is_in_call = True
-            return call
-        self._leave_out(why, readings)
-        return why
+        if is_incomplete or ready.group.has_lost_step(draft.top_ids):
+            return "incomplete"
+        call = build_call(draft)
+        if call is None:
+            return "unfinished" if ready.is_cut_off else "no_call"
+        failure = ModelCall.of_failure(call, self._clock())
+        if failure is not None and any(self._model_calls.same_as(failure)):
+            return "duplicates"
+        return call
+
+    def _remember_returned(self, call: AssembledCall, readings: list[SpanReading]) -> None:
+        """Remember a RAG call that is returned, so that another instrumentation's recording of it is a duplicate.
+
+        Args:
+            call: the call.
+            readings: its steps as read from its spans, by which its model calls are known.
+        """
+        for model_call in self._model_calls.of(readings):
+            model_call.is_in_call = True
+        failure = ModelCall.of_failure(call, self._clock())
+        if failure is not None:
+            self._model_calls.remember(failure)
 
     # --- the same model call, seen by two instrumentations ------------------------------------------------------------
 
@@ -486,9 +471,9 @@ class CallAssembler:
         drafts = (own for draft in divide(group) for own in keep_own_workflows(draft))
         for readings in (list(draft.readings.values()) for draft in drafts):
             others = list(self._recorded_otherwise(readings, group.readings))
-            detail = _detail_counts(readings)
+            detail = _detail_of(readings)
             if not any(other.is_in_call for other in others) and any(
-                _detail_counts(self._steps_around(other.span)) > detail for other in others
+                _detail_of(self._steps_around(other.span)) > detail for other in others
             ):
                 return True
         return False
@@ -500,27 +485,6 @@ class CallAssembler:
         own = {reading.span_id for reading in apart_from}
         for model_call in self._model_calls.of(readings):
             yield from (other for other in self._model_calls.same_as(model_call) if other.span.span_id not in own)
-
-    def _is_known_failure(self, call: AssembledCall) -> bool:
-        """Return whether *call* failed without an answer and was returned before, from another instrumentation's spans.
-
-        There is no answer by which to recognise it: the two have the same question at the same time. A failure that is
-        not known yet is remembered, so this is asked last, of a call that is returned otherwise.
-        """
-        step = call.builder.root
-        has_answer = any(
-            each.step.answer for each in call.readings if each.step is step or each.step.kind == "generate"
-        )
-        if step.error is None or step.query is None or has_answer:
-            return False
-        root = next(each for each in call.readings if each.step is step)
-        failure = replace(
-            ModelCall.of(root, self._clock()), response_id=None, answer=hash((step.query, None)), is_in_call=True
-        )
-        if any(self._model_calls.same_as(failure)):
-            return True
-        self._model_calls.remember(failure)
-        return False
 
     def _steps_around(self, span: SpanContext) -> list[SpanReading]:
         """Return the buffered steps of the RAG call that a span belongs to.
@@ -541,17 +505,6 @@ class CallAssembler:
         ):
             self._ended.popitem(last=False)
         self._model_calls.forget_old(now, self._traces.keys())
-
-
-def _groups_at_the_time_of(group: StepGroup, groups: list[StepGroup]) -> list[StepGroup]:
-    """Return those of *groups* whose steps overlap with the steps of *group* in time.
-
-    The times of more than 64 groups are not compared, which would take long: all of them are returned.
-    """
-    if not groups or len(groups) > 64:
-        return groups
-    times = time_span(group.readings)
-    return [each for each in groups if each is group or overlap_or_touch(time_span(each.readings), times)]
 
 
 def divide(group: StepGroup, passes: Sequence[Callable[[Division], Division]] = DIVISION) -> list[CallDraft]:
@@ -581,13 +534,11 @@ def _without(readings: Collection[SpanReading], drafts: list[CallDraft]) -> list
     return [each for each in readings if not any(each.span_id in draft.readings for draft in drafts)]
 
 
-def _detail_counts(readings: list[SpanReading]) -> tuple[int, int, int]:
-    """Return how many documents, workflows and steps a RAG call has.
-
-    Of two recordings of the same call, the one with more of them is kept.
+def _detail_of(readings: list[SpanReading]) -> _Detail:
+    """Return how much a recording of a RAG call shows.
 
     Args:
         readings: the steps of the call, as read from its spans.
     """
     documents = sum(len(each.step.documents or ()) for each in readings)
-    return documents, sum(each.step.kind == "trace" for each in readings), len(readings)
+    return _Detail(documents, sum(each.step.kind == "trace" for each in readings), len(readings))

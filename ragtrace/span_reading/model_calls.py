@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from opentelemetry.trace import SpanContext
 
-from ragtrace.span_reading.call_draft import overlap
+from ragtrace.span_reading.call_draft import AssembledCall, overlap
 from ragtrace.span_reading.finished_span import SpanReading
 
 KEPT_SECONDS: Final = 60.0
@@ -27,7 +27,8 @@ class ModelCall:
     """Start and end, in nanoseconds since the epoch."""
     response_id: str | None
     answer: int | None
-    """Hash of the answer; None for a model call without answer."""
+    """Hash of the answer, or of the question of a RAG call that failed (`of_failure`); None for a model call without
+    answer."""
     at: float
     """Monotonic time of arrival."""
     is_in_call: bool = False
@@ -40,6 +41,22 @@ class ModelCall:
         answer = hash(step.answer) if step.answer else None
         source, times = (span.scope, reading.convention), (span.start_ns, span.end_ns)
         return cls(span.context, source, times, step.response_id, answer, at)
+
+    @classmethod
+    def of_failure(cls, call: AssembledCall, at: float) -> ModelCall | None:
+        """Create a `ModelCall` that stands for a RAG call which failed without an answer, or return None for another.
+
+        There is no answer by which to recognise the call in another instrumentation's spans: the two have the same
+        question at the same time.
+        """
+        step = call.builder.root
+        if step.error is None or step.query is None:
+            return None
+        if any(each.step.answer for each in call.readings if each.step is step or each.step.kind == "generate"):
+            return None
+        root = next(each for each in call.readings if each.step is step)
+        question = hash((step.query, None))  # a pair, so that it equals the hash of no answer
+        return replace(cls.of(root, at), response_id=None, answer=question, is_in_call=True)
 
     @property
     def keys(self) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from ragtrace.core.step import FINDING_KINDS
 from ragtrace.span_reading.finished_span import SpanReading
@@ -13,15 +13,24 @@ _MOST_PARENTS: Final = 40_000
 """Fewest spans of a trace at which those that no step waits for are forgotten."""
 
 
+class OpenSpan(NamedTuple):
+    """Span that has started and not ended."""
+
+    is_genai: bool
+    """Whether it is a span of generative AI."""
+    since: float
+    """Monotonic time at which its start came in."""
+
+
 @dataclass(slots=True, eq=False)
 class TraceSpans:
     """Spans of one trace: their parents, and the steps among them that are in no call yet."""
 
     parents: dict[int, int] = field(default_factory=dict[int, int])
     """Parent's span id, 0 for none, of each span of the trace, started or ended, by span id."""
-    unended: dict[int, tuple[bool, float]] = field(default_factory=dict[int, tuple[bool, float]])
-    """Started spans that have not ended, by span id: whether of generative AI, and the monotonic start time. Only
-    `CallAssembler.observe` sees starts, so there are none where spans come in by `add`, as in the gateway."""
+    unended: dict[int, OpenSpan] = field(default_factory=dict[int, OpenSpan])
+    """Started spans that have not ended, by span id. Only `CallAssembler.observe` sees starts, so there are none where
+    spans come in by `add`, as in the gateway."""
     readings: dict[int, SpanReading] = field(default_factory=dict[int, SpanReading])
     """Readings that wait in the buffer, by span id."""
     lost: dict[int, float] = field(default_factory=dict[int, float])
@@ -141,7 +150,7 @@ def group_by_parent(trace: TraceSpans) -> dict[int, StepGroup]:
     Spans of generative AI that have not ended are counted in the groups.
     """
     groups: dict[int, StepGroup] = {}
-    for span_id in (*trace.readings, *(key for key, (genai, _) in trace.unended.items() if genai), *trace.lost):
+    for span_id in (*trace.readings, *(key for key, span in trace.unended.items() if span.is_genai), *trace.lost):
         top_id, outer_id = _enclosing_ids(trace, span_id)
         parent_id = trace.parents.get(top_id, 0)
         group = groups.setdefault(parent_id, StepGroup(parent_id))
@@ -173,7 +182,7 @@ def _enclosing_ids(trace: TraceSpans, span_id: int) -> tuple[int, int]:
             if _is_separate_call(trace.readings.get(top_id), trace.readings[above]):
                 break
             top_id, outer_id = above, outer_id or above
-        elif above in trace.lost or trace.unended.get(above, (False, 0.0))[0]:
+        elif above in trace.lost or (above in trace.unended and trace.unended[above].is_genai):
             top_id = above
     return top_id, outer_id
 

@@ -451,7 +451,7 @@ def _started(name: str, context: SpanContext, parent: SpanContext | None, *, gen
     [("open root", 600.0), ("open part", 30.0), ("contexts below an open span", 5.0), ("more steps", 2.0)],
 )
 def test_each_thing_that_is_waited_for_has_an_end(waits_for: str, seconds: float) -> None:
-    """As listed in the docstring of the class: after it, and not before, the steps leave the buffer."""
+    """As listed at the top of `group_waits.py`: after it, and not before, the steps leave the buffer."""
     clock = FakeClock()
     assembler = CallAssembler(clock=clock)
     root = chain((0, 100))
