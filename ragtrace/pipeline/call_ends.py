@@ -7,10 +7,18 @@ alone (`not_sampled`, `budget` and so on) are no ends of a call: its span has th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from ragtrace.core import semconv
 from ragtrace.core.ledger import Outcome
+
+EndReason: TypeAlias = Literal[
+    "head_dropped", "call_failed", "redaction", "internal", "spooled", "not_spooled", "shutdown", "queue_full",
+    "too_large", "not_configured",
+]  # fmt: skip
+"""Reason under which a call that ends without the scores of all its evaluators is counted: a key of `ENDS`."""
+ReasonIfAny: TypeAlias = Literal[EndReason, ""]
+"""Reason of an end, or empty: none."""
 
 
 class CallEnd(NamedTuple):
@@ -18,10 +26,11 @@ class CallEnd(NamedTuple):
 
     outcome: Outcome
     """Outcome that is counted for each evaluator which has not scored the call."""
-    reason: str
+    reason: ReasonIfAny
+    """Reason that is counted; empty where the outcome says all."""
     status: str
     """Evaluation status of the root span."""
-    reason_on_span: str = ""
+    reason_on_span: ReasonIfAny = ""
     """Reason that the root span shows; empty: the status says it already."""
 
     @property
@@ -30,7 +39,7 @@ class CallEnd(NamedTuple):
         return self.status != semconv.STATUS_DROPPED
 
 
-def _dropped(reason: str) -> CallEnd:
+def _dropped(reason: EndReason) -> CallEnd:
     return CallEnd("dropped", reason, semconv.STATUS_DROPPED, reason)
 
 
@@ -47,11 +56,12 @@ NOT_CONFIGURED: Final = _dropped("not_configured")
 HANDED_OVER: Final = CallEnd("handed_over", "", semconv.STATUS_HANDED_OVER)
 """End in this process: a worker of the fleet goes on, and counts what becomes of the call there."""
 
-ENDS: Final[Mapping[str, CallEnd]] = {
+ENDS: Final[Mapping[EndReason, CallEnd]] = {
     end.reason: end
     for end in (
         HEAD_DROPPED, CALL_FAILED, REDACTION_FAILED, SCORING_RAISED, SPOOLED, NOT_SPOOLED, SHUT_DOWN, QUEUE_FULL,
         TOO_LARGE, NOT_CONFIGURED,
     )
+    if end.reason
 }  # fmt: skip
 """Ends by the reason under which a call is counted."""

@@ -10,6 +10,7 @@ from ragtrace.core.ledger import FLEET
 from ragtrace.core.types import RagCall, SamplingDecision
 from ragtrace.core.unscored_call import UnscoredCall
 from ragtrace.fleet.call_message import CallMessage
+from ragtrace.pipeline.call_ends import TOO_LARGE
 from ragtrace.pipeline.call_outcomes import CallOutcomes
 from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.work_items import CallItem
@@ -64,8 +65,8 @@ class FleetHandover:
             work.published = self._outcomes.count(work, FLEET, "handed_over", probability=probability)
             return
         self._publisher.count_unjudged(call.workflow)
-        work.dropped_in_handling = result  # "too_large"
-        self._outcomes.count(work, FLEET, "dropped", result, probability=probability)
+        work.dropped_in_handling = TOO_LARGE.reason
+        self._outcomes.count(work, FLEET, TOO_LARGE.outcome, TOO_LARGE.reason, probability=probability)
         faults.warn_once(
             "dropped: too large for the fleet",
             "the texts of a call are too large for the queue of the fleet (4 MiB), and it is counted as dropped "

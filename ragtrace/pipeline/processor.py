@@ -73,7 +73,17 @@ from ragtrace.estimates.calibration import Calibrations
 from ragtrace.estimates.moments import NEVER_RULE
 from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, evaluate
-from ragtrace.pipeline.call_ends import ENDS, HANDED_OVER, QUEUE_FULL, SCORING_RAISED, SHUT_DOWN, SPOOLED, CallEnd
+from ragtrace.pipeline.call_ends import (
+    ENDS,
+    HANDED_OVER,
+    QUEUE_FULL,
+    SCORING_RAISED,
+    SHUT_DOWN,
+    SPOOLED,
+    CallEnd,
+    EndReason,
+    ReasonIfAny,
+)
 from ragtrace.pipeline.call_outcomes import CallOutcomes
 from ragtrace.pipeline.call_preparation import CallPreparation, conversations_for
 from ragtrace.pipeline.fleet_scoring import FleetScoring, JudgedCall
@@ -227,7 +237,7 @@ class CallProcessor:
         """Return the memory in bytes that *item* keeps alive."""
         return item.bytes
 
-    def reject(self, item: WorkItem, reason: str = "queue_full") -> None:
+    def reject(self, item: WorkItem, reason: EndReason = "queue_full") -> None:
         """Count a RAG call that does not fit into the queue as dropped, and release the texts of its root step.
 
         The other steps keep theirs until the item is handled. The call's span is still ended. A job is done all the
@@ -295,7 +305,7 @@ class CallProcessor:
 
     # --- the span ----------------------------------------------------------------------------------------------------
 
-    def drop(self, work: SpanItem, reason: str = "") -> None:
+    def drop(self, work: SpanItem, reason: ReasonIfAny = "") -> None:
         """Count a RAG call as dropped, and end its span.
 
         The span gets the call's texts only if a shutdown has prepared the call, to store it in the spool file. Of a

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from opentelemetry.trace import NonRecordingSpan
 
 from ragtrace.core.step import CallBuilder, Step
+from ragtrace.pipeline.call_ends import ReasonIfAny
 
 if TYPE_CHECKING:
     from ragtrace.core.types import RagCall
@@ -27,7 +28,7 @@ class StepItem:
     step: Step
     builder: CallBuilder | None = None
     """Builder of the RAG call that the step is part of; None for a retrieval outside any call."""
-    dropped: str = ""
+    dropped: ReasonIfAny = ""
     """Reason why the span gets no content, or empty; written by the thread that has the item."""
 
     @property
@@ -49,10 +50,10 @@ class CallItem:
     # evaluator, the one that takes it out of `pending_evaluators` first counts. With one reason, a worker's thread that
     # was stopped between its look and its write would have replaced what a shutdown has counted, and the span would say
     # something else than the counts.
-    dropped_in_handling: str = ""
+    dropped_in_handling: ReasonIfAny = ""
     """Reason why the queue, the worker or the fleet did not take the call, or empty; written by the thread that has the
     item: the one that offers it, then the worker's."""
-    dropped_at_shutdown: str = ""
+    dropped_at_shutdown: ReasonIfAny = ""
     """Reason under which a shutdown has counted the call for an evaluator, or empty; also one for which no evaluator
     would have seen the call, such as `call_failed`. Written by threads of the shutdown alone, one after the other, once
     it has claimed the evaluator. It outweighs `dropped_in_handling`."""
@@ -75,7 +76,7 @@ class CallItem:
     """Whether this process has stored the call in the spool file."""
 
     @property
-    def dropped(self) -> str:
+    def dropped(self) -> ReasonIfAny:
         """Reason why evaluators do not score the call, or empty; a span that is not written yet then gets no content.
 
         A call that is stored in the spool file counts as dropped, too, with the reason "spooled": every call that this

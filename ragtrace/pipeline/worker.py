@@ -64,6 +64,12 @@ _GATHER_SECONDS: Final = 0.02
 _LINGER_SECONDS: Final = 1.0
 """Time without an item after which the thread is no longer busy, and sleeps until the next item wakes it."""
 _TICK_SECONDS: Final = 0.25
+"""Shortest time between two ticks of the handler."""
+_IDLE_SLEEP_SECONDS: Final = _TICK_SECONDS
+"""Longest sleep of a thread that is not busy: a longer one would make ticks late."""
+_LOOK_AGAIN_SECONDS: Final = 0.25
+"""Longest wait of `wait_idle` before it looks again whether it has been cut short, which notifies nobody, and how much
+of its time is reserved by now."""
 _ROUND_SECONDS: Final = 0.005
 """Time for which the worker handles queued items before it runs the other tasks of the event loop."""
 _SHORT_ROUND_SECONDS: Final = 0.001
@@ -299,7 +305,7 @@ class Worker(Generic[T]):
                     if left <= 0 or self._is_cut_short:
                         return False
                     self._hurry(waiter, monotonic() + left - _UNHURRIED_SECONDS)
-                    self._changed.wait(min(left, _TICK_SECONDS))
+                    self._changed.wait(min(left, _LOOK_AGAIN_SECONDS))
                 return True
             finally:
                 self._hurry(waiter, None)
@@ -432,7 +438,7 @@ class Worker(Generic[T]):
             wake.clear()
             self._asleep = not busy and not self._unweighed
             # An item that arrives just now, or while the thread is busy, wakes no thread: the alarm bounds the wait.
-        alarm = loop.call_later(_GATHER_SECONDS if busy else _TICK_SECONDS, wake.set)
+        alarm = loop.call_later(_GATHER_SECONDS if busy else _IDLE_SLEEP_SECONDS, wake.set)
         await wake.wait()
         alarm.cancel()
         self._asleep = False

@@ -22,6 +22,7 @@ from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.guard.guards import GuardedFunction, Guards, find_bound, find_evaluator
 from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.labels.served_models import ServedModels
+from ragtrace.pipeline.call_ends import EndReason
 from ragtrace.pipeline.health import HealthMonitor, RecentOutcomes
 from ragtrace.pipeline.parts import Parts
 from ragtrace.pipeline.processor import CallProcessor
@@ -454,7 +455,7 @@ class Runtime:
         if not self.worker.offer(work, small=is_step):
             self._refuse(work, "shutdown" if self.worker.closed else "queue_full")
 
-    def _refuse(self, work: SpanItem, reason: str) -> None:
+    def _refuse(self, work: SpanItem, reason: EndReason) -> None:
         """Count a work item that the queue refused as dropped, and end its span without content.
 
         The worker ends the span if the queue still has room for a small item.

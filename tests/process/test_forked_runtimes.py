@@ -48,8 +48,9 @@ def state():
     runtime, stats = current_runtime.current(), ragtrace.stats()
     alerts = [row.state for row in runtime.alerts.states() if row.on]
     [judge] = runtime.judge_statuses().values()
-    return [stats.offered, stats.scored, ragtrace.estimate("hallucinated").n, alerts, len(runtime.outcomes.last()),
-            judge.asked, dict(stats.faults)]
+    return {"offered": stats.offered, "scored": stats.scored, "estimated": ragtrace.estimate("hallucinated").n,
+            "alerts": alerts, "outcomes": len(runtime.outcomes.last()), "asked": judge.asked,
+            "faults": dict(stats.faults)}
 
 def converse():
     with ragtrace.call("And why?", session="one") as call:
@@ -67,7 +68,7 @@ ragtrace.configure(
 for number in range(5):
     ask(f"question {number}?")
 assert ragtrace.flush(WAIT_S)
-tell("parent", *state())
+tell("parent", state())
 converse()
 runtime = current_runtime.current()
 held = [runtime.worker._lock, runtime.ledger._lock, runtime.moments._lock, runtime.learner._lock,
@@ -88,17 +89,17 @@ holder.start()
 assert is_held.wait(WAIT_S)
 try:
     if fork():
-        tell("child before", *state())
+        tell("child before", state())
         ask("question 1?")
         assert ragtrace.flush(WAIT_S)
-        tell("child after", *state())
+        tell("child after", state())
         converse()
         assert ragtrace.shutdown(WAIT_S)
         os._exit(0)
 finally:  # else a failure of the child would hold the parent until its time is up
     may_end.set()
     holder.join()
-tell("parent again", *state())
+tell("parent again", state())
 converse()
 assert ragtrace.shutdown(WAIT_S)
 """
@@ -107,15 +108,24 @@ assert ragtrace.shutdown(WAIT_S)
 def test_a_child_begins_with_empty_books_and_no_lock_of_its_parent_held(tmp_path: Path) -> None:
     """Counts, sums, alerts, outcomes, conversations and the judge's cache are the parent's alone."""
     lines = told(FRESH, str(tmp_path / "history.db"))
-    states = {name: state for name, *state in lines if name != "turns"}
-    turns = [line[1] for line in lines if line[0] == "turns"]
-    assert states["parent"][:3] == [10, 10, 5]
-    assert states["parent again"][:3] == [12, 12, 6]
-    assert turns[:2] == [None, None]
-    assert turns[2] == 2  # in the parent, where the conversation goes on
-    assert states["child before"] == [0, 0, 0, ["no_data"], 0, 0, {}]
-    assert states["child after"][:3] == [2, 2, 1]
-    assert states["child after"][4:6] == [2, 1]  # the judge was asked, as its answer to the parent is not remembered
+    states = {name: state for name, state in lines if name != "turns"}
+    turns_of_parent, turns_of_child, turns_of_parent_again = (turns for name, turns in lines if name == "turns")
+    assert books(states["parent"]) == {"offered": 10, "scored": 10, "estimated": 5}
+    assert books(states["parent again"]) == {"offered": 12, "scored": 12, "estimated": 6}
+    assert (turns_of_parent, turns_of_child) == (None, None)
+    assert turns_of_parent_again == 2  # in the parent, where the conversation goes on
+    assert books(states["child before"]) == {"offered": 0, "scored": 0, "estimated": 0}
+    assert states["child before"] == states["child before"] | {
+        "alerts": ["no_data"], "outcomes": 0, "asked": 0, "faults": {}
+    }  # fmt: skip
+    assert books(states["child after"]) == {"offered": 2, "scored": 2, "estimated": 1}
+    assert states["child after"]["outcomes"] == 2
+    assert states["child after"]["asked"] == 1  # as the judge's answer to the parent is not remembered
+
+
+def books(state: dict[str, Any]) -> dict[str, int]:
+    """What a process has counted of calls, and of those with an estimate."""
+    return {name: state[name] for name in ("offered", "scored", "estimated")}
 
 
 UNUSED: Final = """

@@ -108,6 +108,23 @@ def test_numbers_outside_their_range_are_an_error(wrong: LabelledCall) -> None:
         corrected_rate([wrong])
 
 
+def test_a_worked_example_gives_these_numbers() -> None:
+    """Ten of 1000 calls are labelled, two of them bad, one of which the judge has missed; it has marked 300 of all.
+
+    By hand, with w = 100 and v = 1 for each labelled call: t = y' = 2 / 10, m = 3 / 12,
+        S2 = (2 * 0.75^2 + 8 * 0.25^2 + 0.75^2 + 0.25^2) / 10^2 = 0.0225, e = 0.25 * 0.75 * 1.2 / S2 = 10, x = 1.875,
+        c = 0.006 - 0.00006, d = 0.016 + var(Y) - 2 * 0.00016, var(Y) = 0.3 * 0.7 / 1000 about, so that
+        L = 0.00594 / 0.01589 * x^2 / (x^2 + 3) = 0.2017 about, and the rate is 0.2 + L * (0.3 - 0.2).
+    """
+    calls = labelled(1, 1, 1, 7, 0.01)
+    alone, found = corrected_rate(calls), corrected_rate(calls, judged(300, 1000))
+    assert (alone.value, alone.effective_n) == (pytest.approx(0.2), pytest.approx(10.0))
+    assert (alone.low, alone.high) == (pytest.approx(0.031295, abs=1e-6), pytest.approx(0.585828, abs=1e-6))
+    assert found.weight == pytest.approx(0.201610, abs=1e-6)
+    assert found.value == pytest.approx(0.220161, abs=1e-6)
+    assert (found.low, found.high) == (pytest.approx(0.051456, abs=1e-6), pytest.approx(0.605989, abs=1e-6))
+
+
 # --- labels of other traffic -----------------------------------------------------------------------------------------
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from ragtrace.core import semconv
 from ragtrace.core.unscored_reasons import REASONS_OF_CALLS
-from ragtrace.pipeline.call_ends import ENDS
+from ragtrace.pipeline.call_ends import ENDS, EndReason
 
 OF_THE_SAMPLER = frozenset("not_sampled budget overload never_rule".split())
 """Reasons for which the judge alone does not see a call."""
@@ -16,6 +18,11 @@ def test_each_reason_of_a_call_without_scores_has_an_end() -> None:
     assert {end.reason: end.outcome for end in ENDS.values()} == {
         reason: outcome for reason, outcome in expected.items() if reason not in OF_THE_SAMPLER
     }
+
+
+def test_each_reason_that_the_types_allow_has_an_end() -> None:
+    """So that no look-up in the table raises."""
+    assert set(get_args(EndReason)) == set(ENDS)
 
 
 def test_a_dropped_call_shows_its_reason_and_no_texts() -> None:
