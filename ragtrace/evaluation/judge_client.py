@@ -14,10 +14,11 @@ import math
 import random
 import re
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from functools import lru_cache
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from ragtrace.core.cost import Cost, measure_cost
 from ragtrace.core.errors import JudgeError
@@ -26,9 +27,6 @@ from ragtrace.core.unscored_reasons import JUDGE_ERROR
 from ragtrace.system.fair_semaphore import FairSemaphore, TimeLimitError, run_within
 from ragtrace.system.faults import LEFT_OUT, faults
 from ragtrace.system.threads import BlockingCalls, NoThreadError
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 _MOST_TRIES: Final = 4
 """Largest number of attempts for one call, below `_FAILURES_IN_A_ROW`, so that no single call can open the breaker."""
@@ -601,7 +599,8 @@ class JudgementCache:
 
         A judgement that is malformed or huge is not cached.
         """
-        labels = [each.name for each in fields(judgement) if each.name not in ("reasons", "attributes")]
+        kind: Any = type(judgement)
+        labels = [name for name in _field_names(kind) if name not in ("reasons", "attributes")]
         try:
             chars = sum(_chars_in(getattr(judgement, name)) for name in labels)
         except Exception:  # labels of a user's judge may be anything: a list that grows, or an iterator that ends
@@ -615,14 +614,27 @@ class JudgementCache:
             self._chars -= evicted
 
 
+_WITHOUT_CHARS: Final = frozenset({bool, float, int, type(None)})
+
+
 def _chars_in(value: object) -> int:
     """Return the number of characters in all texts of *value*, which may be a tuple, a mapping or a dataclass."""
     if isinstance(value, str):
         return len(value)
     if value is None or isinstance(value, (int, float)):
         return 0
+    parts: Iterable[object]
     if isinstance(value, tuple):
-        return sum(map(_chars_in, cast("tuple[object, ...]", value)))
-    if isinstance(value, Mapping):
-        return sum(map(_chars_in, cast("Mapping[object, object]", value).values()))
-    return sum(_chars_in(getattr(value, label.name)) for label in fields(cast("DataclassInstance", value)))
+        parts = cast("tuple[object, ...]", value)
+    elif isinstance(value, Mapping):
+        parts = cast("Mapping[object, object]", value).values()
+    else:
+        kind: Any = type(value)
+        parts = [getattr(value, name) for name in _field_names(kind)]
+    # Most parts of a label are numbers, for which a call would take longer than all else here.
+    return sum([_chars_in(part) for part in parts if type(part) not in _WITHOUT_CHARS])
+
+
+@lru_cache(maxsize=64)
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))

@@ -27,6 +27,7 @@ from typing import Final
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.follow_ups import QUERY_NEEDS_TURNS
+from ragtrace.core.labels import Claim
 from ragtrace.core.types import (
     CALIBRATION,
     NOT_A_RATE,
@@ -214,9 +215,12 @@ def share(counted: int, unjudged: int, items: int, limit: float, attributes: Map
     return Score(counted / (items - unjudged), attributes=attributes)
 
 
-def uncalibrated(value: float, label: str | None, attributes: Mapping[str, Plain]) -> Score:
+def uncalibrated(
+    value: float, label: str | None, attributes: Mapping[str, Plain], claims: tuple[Claim, ...] = ()
+) -> Score:
     """Return a score that rests on raw probabilities of a decision model, and says that it is no rate."""
-    return Score(value, label=label, explanation=NOT_A_RATE, attributes={**attributes, CALIBRATION: UNCALIBRATED})
+    said = {**attributes, CALIBRATION: UNCALIBRATED}
+    return Score(value, label=label, explanation=NOT_A_RATE, attributes=said, claims=claims)
 
 
 def f1(precision: float, recall: float) -> float:

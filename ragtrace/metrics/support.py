@@ -212,7 +212,7 @@ def _share(
         if len(chances) < len(claims):  # the largest or mean probability of the others would be another call's
             return Unscored(why_missing(judgement, "claims", "unanswered"), attributes=attributes)
         label = "pass" if counts["supported"] == len(claims) else "fail"
-        return replace(uncalibrated(of_chances(chances), label, attributes), claims=judgement.claims)
+        return uncalibrated(of_chances(chances), label, attributes, judgement.claims)
     if held_against_chunks:
         attributes["faithfulness"] = counts["supported"] / judged
     value = sum(counts[label] for label in counted) / judged

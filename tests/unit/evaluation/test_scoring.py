@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy
@@ -244,3 +244,27 @@ def test_a_users_metric_need_not_repeat_what_it_says_of_itself() -> None:
         False,
         "meh",
     )
+
+
+@dataclass(frozen=True)
+class Graded(Score):
+    """A score of the user's own class, with a field of its own."""
+
+    grade: str = ""
+
+
+NAMED = {"metric": "custom", "metric_version": "3", "higher_is_better": False, "evaluator": "fake@1"}
+
+
+@pytest.mark.parametrize("kind", [Score, Unscored, Graded])
+def test_every_field_of_a_result_is_kept(kind: type[Any]) -> None:
+    """But those that say which metric and evaluator it is of; also in a class of the user's own."""
+    given = {"value": 0.25, "reason": "no_claims", "label": "poor", "explanation": "why", "mode": "whole"}
+    given |= {"n_calls": 2, "input_tokens": 3, "output_tokens": 4, "attributes": {"seen": 5}, "grade": "D"}
+    given |= {"claims": (Claim("Paris.", 0, 6, "supported"),)}
+    names = [each.name for each in fields(kind)]
+    assert set(names) == {name for name in names if name in given or name in NAMED}
+    result = kind(**{name: given[name] for name in names if name in given})
+    evaluation = run(FakeJudge(Judgement()), Custom(lambda: result))
+    expected = {**NAMED, "evaluator": f"{evaluation.evaluator}@{evaluation.version}"}
+    assert evaluation.results["custom"] == replace(result, **expected)
