@@ -29,6 +29,15 @@ for being long nor condemned for it.
 `ChunkIndex` (`chunk_index`) has what the chunks say about the words of one answer. A *stem* is a text: the part of a
 word that its spellings share (`Word.stem`). A *term* is the number of a stem in the vocabulary of the answer.
 
+**Changing it.** A change raises `EmbeddedJudge.version` if any call gets another `consistency`, another label or other
+claims: of a word list, a stem, a threshold, the order of words, a rule of what is judged. It needs none if it changes
+what a judgement shows beside these (`evidence`, `quote`, attributes), its speed, or how work is divided into steps.
+A worked example in `tests/unit/judges/test_embedded.py` has the arithmetic of one call as literal values, and
+`tests/benchmarks/accuracy.py` shows what a change does to the order of human-labelled answers.
+
+**Thresholds.** Those of a score (`FEW_WORDS`, `HALF`, `SUPPORTED`) follow from an example that stands with each. Those
+that decide whether a call is judged at all are `_SHARED_SCRIPT`, `_ENOUGH_WORDS`, `_FOREIGN_SHARE`, `_FEWEST_WORDS`.
+
 **Order.** `EmbeddedJudge.steps` reads the answer, then the chunks, then compares. Each part returns a value that
 nothing changes. The index alone is filled bit by bit: with all statements, then with all chunks; from then on it is
 only read.
@@ -70,16 +79,21 @@ MAX_QUERY_CHARS: Final = 10_000
 STEP_CHARS: Final = 1_500
 """Number of characters that are read, in about 0.3 ms, before other tasks of the event loop get to run."""
 _SAMPLED_CHUNKS: Final = 3
+"""Number of first chunks in which the language of the chunks is looked for."""
 # Least share of letters in the chunks' scripts: the others may be names and terms. Below, the script is another one.
 _SHARED_SCRIPT: Final = 0.6
 # English text has 35 to 45 % function words, a sentence of twelve words practically never none.
 _ENOUGH_WORDS: Final = 12
 _FOREIGN_SHARE: Final = 0.04
+"""Share of function words of the chunks' languages up to which an answer of `_ENOUGH_WORDS` is in another language."""
 _FEWEST_WORDS: Final = 3
+"""Words of an answer from which on function words of another language alone say that it is in that language."""
 _OFFERED: Final = frozenset({"consistency", "answered", "answered_without_context"})
 _OFFERED_EXTRACTIVE: Final = _OFFERED | {"faithfulness", "hallucination", "hallucinated"}
 _CLOSEST_CHUNKS: Final = 3
+"""Most chunks that are named as the evidence of a claim."""
 _AS_CLOSE: Final = 0.8
+"""Share of the closest chunk's weight from which on another chunk is evidence, too."""
 IN_QUERY: Final = 0.5
 """Absence, from 0 to 1, of a number or name that the query has but no chunk."""
 FEW_WORDS: Final = 25
@@ -183,26 +197,14 @@ class EmbeddedJudge:
         query_stems = yield from _stems_of_query(query, lexicon)
         for rank, chunk in chunks.texts.items():
             yield from index.add_chunk(rank, chunk, cut_into_pieces(chunk, STEP_CHARS, len(chunk)))
-        findings: dict[int, Finding] = {}
-        """For each checkable statement, by its start, the result of its comparison."""
-        for each in answer.statements:
-            if each.statement.checkable:
-                findings[each.statement.start] = compare_statement(each, index, query_stems)
-                yield each.statement.end - each.statement.start
+        findings = yield from _compare_statements(answer, index, query_stems)
         if findings and not _shares_language(answer, chunks, list(findings.values())):
             return _unjudged(answer, "language_mismatch", chunks)
-        claims: list[Claim] = []
-        for each in answer.prose:
-            start, end = each.statement.start, each.statement.end
-            finding = findings.get(start)
-            claims.append(
-                _compared_claim(text, each, finding, index, chunks) if finding else _plain_claim(text, each.statement)
-            )
-            yield STEP_CHARS // 2 if claims[-1].quote else end - start
+        claims = yield from _make_claims(answer, chunks, index, findings)
         if not any(claim.checkable for claim in claims):
             why = "abstained" if answer.abstained else "no_claims"
-            return _judgement(answer, chunks, tuple(claims), None, {"consistency": why})
-        return _judgement(answer, chunks, tuple(claims), consistency(list(findings.values())), {})
+            return _judgement(answer, chunks, claims, None, {"consistency": why})
+        return _judgement(answer, chunks, claims, consistency(list(findings.values())), {})
 
 
 class SplitAnswer(NamedTuple):
@@ -417,6 +419,21 @@ class _Words(NamedTuple):
     terms: Sequence[int]
 
 
+def _compare_statements(
+    answer: _ParsedAnswer, index: ChunkIndex, query_stems: frozenset[str]
+) -> Generator[int, None, dict[int, Finding]]:
+    """Compare all checkable statements of an answer, and return the finding for each by the start of the statement.
+
+    Lines of code are among them: what they share with the chunks counts for consistency, though none becomes a claim.
+    """
+    findings: dict[int, Finding] = {}
+    for each in answer.statements:
+        if each.statement.checkable:
+            findings[each.statement.start] = compare_statement(each, index, query_stems)
+            yield each.statement.end - each.statement.start
+    return findings
+
+
 def compare_statement(numbered: NumberedStatement, index: ChunkIndex, query_stems: frozenset[str]) -> Finding:
     """Compare a statement of the answer with the indexed chunks, and return how well the chunks support it.
 
@@ -572,6 +589,26 @@ def consistency(findings: Sequence[Finding]) -> float:
 
 
 # --- the judgement ----------------------------------------------------------------------------------------------------
+
+
+def _make_claims(
+    answer: _ParsedAnswer, chunks: _ChosenChunks, index: ChunkIndex, findings: Mapping[int, Finding]
+) -> Generator[int, None, tuple[Claim, ...]]:
+    """Return the statements of an answer, without lines of code, as claims.
+
+    *findings* has the finding for each checkable statement by the start of the statement.
+    """
+    claims: list[Claim] = []
+    for each in answer.prose:
+        start, end = each.statement.start, each.statement.end
+        finding = findings.get(start)
+        claims.append(
+            _compared_claim(answer.text, each, finding, index, chunks)
+            if finding
+            else _plain_claim(answer.text, each.statement)
+        )
+        yield STEP_CHARS // 2 if claims[-1].quote else end - start
+    return tuple(claims)
 
 
 def _compared_claim(

@@ -97,6 +97,21 @@ def test_an_invented_place_is_flagged() -> None:
     assert consistency(answer, TOWER) < 0.5
 
 
+def test_a_worked_example_gives_these_numbers() -> None:
+    """A score that differs from them raises `EmbeddedJudge.version`.
+
+    Of the words eiffel, tower and berlin one is absent (1/3), and of their pairs two (2/3): the deficit is 1/2. A name
+    is missing, which takes half of the rest: 3/4. Three words count as 25: the strength is (3/4)^2 * sqrt(25) = 2.8125.
+    """
+    answer = "The Eiffel Tower is in Berlin."
+    claim = only_claim(answer, TOWER)
+    assert EmbeddedJudge.version == "2"
+    assert (claim.support, claim.score) == ("partial", pytest.approx(0.25))
+    assert consistency(answer, TOWER) == pytest.approx(2 ** -(2.8125 / 2**0.5))
+    assert consistency(answer, TOWER) == pytest.approx(0.251959, abs=1e-6)
+    assert consistency("The Eiffel Tower is in Paris.", TOWER) == 1.0
+
+
 def test_asking_for_it_does_not_make_it_true() -> None:
     """A word that only the query has supports nothing."""
     answer = "Yes, the Eiffel Tower is in Berlin."
