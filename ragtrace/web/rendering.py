@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlencode, urlsplit, urlunsplit
@@ -57,15 +58,7 @@ class Pages:
     def __init__(self, settings: SiteSettings) -> None:
         self._start = settings.start
         self._session = Session(settings.token, settings.port)
-        # The site shows the parts of the report by the templates of the report.
-        self._templates = Environment(
-            loader=ChoiceLoader([PackageLoader("ragtrace.web"), PackageLoader("ragtrace.report")]),
-            autoescape=True,
-            undefined=StrictUndefined,
-            finalize=_without_control_characters,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        self._templates = _compiled_templates()
         self._shared: dict[str, Any] = {
             "wording": wording,
             "charts": charts,
@@ -73,11 +66,6 @@ class Pages:
             "link": page_url,
             "tab": "",
         }
-        self._templates.filters["thousands"] = "{:,}".format
-        of_report = PackageLoader("ragtrace.report").list_templates()
-        of_site = [*PackageLoader("ragtrace.web").list_templates(), *(n for n in of_report if n.startswith("part_"))]
-        for name in of_site:  # else the first page waits 0.1 s for each
-            self._templates.get_template(name)
         style = files("ragtrace.report").joinpath("templates/style.css").read_text("utf-8")
         static = files("ragtrace.web").joinpath("static")
         self._style = style + static.joinpath("site.css").read_text("utf-8")
@@ -136,6 +124,28 @@ class Pages:
         response = self.render("session", start=self._start)
         response.set_cookie(self._session.cookie, self._session.cookie_value, httponly=True, samesite="strict")
         return response
+
+
+@cache
+def _compiled_templates() -> Environment:
+    """Return the Jinja2 environment of the site's templates, all of them compiled.
+
+    It is cached, as compiling them takes 0.25 s. They are compiled before the first request, which would wait for it.
+    """
+    of_site, of_report = PackageLoader("ragtrace.web"), PackageLoader("ragtrace.report")
+    environment = Environment(
+        loader=ChoiceLoader([of_site, of_report]),  # the site shows the parts of the report by the report's templates
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_without_control_characters,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thousands"] = "{:,}".format
+    parts = (name for name in of_report.list_templates() if name.startswith("part_"))
+    for name in (*of_site.list_templates(), *parts):
+        environment.get_template(name)
+    return environment
 
 
 def page_url(path: str, query: Mapping[str, str], **more: str) -> str:
