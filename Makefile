@@ -103,9 +103,12 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# Both at once, as each uses one processor; what mypy says is shown after it, and not between pyright's lines.
 types: $(VENV)/.dev
-	$(BIN)/mypy
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	@said=$$(mktemp); $(BIN)/mypy >$$said 2>&1 & mypy=$$!; \
+	echo "$(BIN)/pyright --pythonpath $(BIN)/python"; $(BIN)/pyright --pythonpath $(BIN)/python; pyright=$$?; \
+	wait $$mypy; mypy=$$?; echo "$(BIN)/mypy"; cat $$said; rm -f $$said; \
+	[ $$mypy = 0 ] && [ $$pyright = 0 ]
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
