@@ -131,6 +131,9 @@ class HistoryPages:
         """Show one call with its texts, every score and the reasons of those that are missing."""
         query = _given(request, _OF_LIST)
         choice, number = self._choice(query), int(request.path_params["number"])
+        ticked = _ticked(request)
+        if ticked:
+            query["ticked"] = ",".join(map(str, ticked))
         call = read_stored_call(self._settings.history, number)
         if call is None:
             raise RefusedError(404, "The history has no such call; it may have been deleted for its age.")
@@ -139,7 +142,7 @@ class HistoryPages:
         trace = self._settings.trace_url.replace("{trace_id}", call.trace_id) if call.trace_id else ""
         return self._pages.render(
             "call", tab="calls", call=call, query=query, before=before, after=after, trace=trace, now=time(),
-            tabs_query=tabs_query(query),
+            ticked=ticked, ticked_otherwise=_with_other_tick(ticked, number), tabs_query=tabs_query(query),
         )  # fmt: skip
 
     def show_health(self, request: Request, _: Form) -> Response:
@@ -265,6 +268,11 @@ def _ticked(request: Request) -> list[int]:
     # Row numbers of SQLite have at most 19 digits.
     known = (int(each) for each in numbers if each.isascii() and each.isdecimal() and len(each) < 19)
     return [*dict.fromkeys(known)][:_MOST_CASES]
+
+
+def _with_other_tick(ticked: Sequence[int], number: int) -> list[int]:
+    """Return the row numbers *ticked* with *number* if they are without it, and without it otherwise."""
+    return [each for each in ticked if each != number] if number in ticked else [*ticked, number]
 
 
 def _position(request: Request) -> str:

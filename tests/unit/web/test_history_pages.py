@@ -239,6 +239,27 @@ def test_ticked_calls_become_test_cases_in_the_order_of_the_list(history: Path) 
     assert "200 calls make 100 test cases. 100 are left out" in everything
 
 
+def test_a_call_is_ticked_on_its_own_page(history: Path) -> None:
+    """The tick goes on to the next call and to the test cases, and can be taken back."""
+    browser, address = client(history), "since=all&sort=worst&metric=hallucination"
+    order = all_listed(history, f"/calls?{address}")
+
+    def link(page: str, key: str) -> str:
+        found = re.search(rf'<a [^>]*data-key="{key}"[^>]*>', page)
+        assert found, key
+        return unescape(found[0].partition('href="')[2].partition('"')[0])
+
+    first = browser.get(f"/calls/{order[0]}?{address}").text
+    assert "Make test cases" not in first
+    second = browser.get(link(browser.get(link(first, "x")).text, "j")).text
+    both = browser.get(link(second, "x")).text
+    assert "Make test cases of the ticked calls (2)" in text_of(both)
+    assert "2 calls make" in text_of(browser.get(link(both, "t")).text)
+    listed_again = browser.get(link(both, "q")).text
+    assert re.findall(r'name="tick" value="(\d+)"[^>]* checked', listed_again) == [str(each) for each in order[:2]]
+    assert "ticked calls (1)" in text_of(browser.get(link(both, "x")).text)
+
+
 @pytest.mark.parametrize("view", ["/cases", "/dataset"])
 def test_a_list_without_ticks_says_that_calls_are_to_be_ticked(history: Path, view: str) -> None:
     """Above the list that was shown, with its filters: nothing is lost."""
