@@ -68,17 +68,18 @@ def report_values(report: Report) -> dict[str, Any]:
         for each in shown
         for estimate in ((each.moved.before, each.moved.after) if each.moved else (each.estimate,))
     ]
+    chart = None
+    if item is not None:
+        before = row.before if row and row.change else None
+        chart = charts.timeline_chart(item, before, report.rollouts, report.onset, report.alerts)
     return {
         "report": report,
         "item": item,
         "row": row,
         "verdict": wording.verdict(report),
         "figures": _key_figures(report),
-        "chart": item
-        and charts.timeline_chart(
-            item, row.before if row and row.change else None, report.rollouts, report.onset, report.alerts
-        ),
-        "legend": _legend(report),
+        "chart": chart,
+        "legend": _legend(report, chart),
         "breakdowns": breakdowns,
         "breakdown_scale": charts.common_scale(estimates),
         "breakdown_changed": any(each.moved for each in shown),
@@ -125,7 +126,7 @@ def _key_figures(report: Report) -> list[tuple[str, str, str]]:
         figures = [figure(groups.after, row.after), figure(groups.before, row.before), difference]
     else:
         figures = [figure("By the judge" if corrected else "This time", item.overall)]
-    if report.recent is not None and report.recent.after.value is not None:
+    if report.recent is not None and report.recent.change.direction != "unclear":
         figures.append(
             figure(f"The last {wording.format_length(report.period.end - report.recent.since)}", report.recent.after)
         )
@@ -135,22 +136,23 @@ def _key_figures(report: Report) -> list[tuple[str, str, str]]:
     return corrected + figures
 
 
-def _legend(report: Report) -> str:
-    """Return the sentences that explain the timeline chart of the report's main metric."""
+def _legend(report: Report, chart: charts.TimelineChart | None) -> str:
+    """Return the sentences that explain the timeline chart of the report's main metric, and say how many calls were
+    judged."""
     item, row = report.headline, report.compared(report.headline)
     if item is None:
         return ""
-    if item.is_raw:
+    if chart is None:
         return f"{wording.judged_calls_phrase(item)}."
     text = "Line: estimate over time. Band: its 95% interval."
     if row is not None and row.change is not None and report.comparison is not None:
         text += f" Broken line in a grey band: {report.comparison.before}, {wording.format_estimate(row.before)}"
         text += f" ({wording.comparison_basis(report, item)})."
-    if report.onset is not None:
-        text += f" Upright line in a band: since when it is {report.onset.direction}, with 95% confidence."
-    if report.alerts:
+    if chart.onset is not None:
+        text += f" Upright line in a band: since when it is {chart.onset.direction}, with 95% confidence."
+    if chart.alerts:
         text += " Bars at the top: alerts, from the broken line at their beginning on."
-    if report.rollouts:
+    if chart.rollouts:
         text += " Dotted upright lines: the first call of a release."
     if counts := [point.judged for point in item.timeline]:
         width = sorted(point.period.end - point.period.start for point in item.timeline)[len(counts) // 2]

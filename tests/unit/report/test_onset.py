@@ -162,3 +162,14 @@ def test_raw_probabilities_have_no_onset(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     stored_decisions(path, [NOW - DAY / 2 + 60 * number for number in range(40)])
     assert build_report(str(path), Period(NOW - DAY, NOW), made_at=NOW).onset is None
+
+
+def test_the_legend_explains_only_what_the_picture_has(worse: Path) -> None:
+    """The onset is said in words, too, where it was before the time of the picture; it has no line there then."""
+    line = "Upright line in a band: since when it is worse"
+    within, before = report_on(worse), report_on(worse, days=0.2)
+    assert onset_of(before).at < before.period.start
+    assert line in render_html(within)
+    page = render_html(before)
+    assert "Line: estimate over time" in page
+    assert line not in page
