@@ -13,6 +13,7 @@ from ragtrace.judges.lexical.statements import sentences
 from ragtrace.labels.label_store import Label, Review
 from ragtrace.labels.review_queue import ReviewQueue, Verdict
 from ragtrace.report.wording import format_number, merge_ranges, split_at_marks
+from ragtrace.web.closest_passages import Passage, PassageSearch
 
 _SUPPORT: Final = {
     "supported": "supported", "partial": "supported in part", "not_found": "in no chunk", "contradicted": "contradicted"
@@ -33,11 +34,14 @@ class Statement:
     """Offset of the statement's first character in the answer."""
     end: int
     pieces: Sequence[tuple[str, bool]]
-    """Text of the statement in pieces, each with whether a judge marks that piece as unsupported."""
+    """Text of the statement in pieces, each with whether a judge marks that piece as unsupported. The marker of a list
+    item, such as "1.", stands before it."""
     label: str
     """Label by the reviewer; empty: none yet."""
     judged: str
     """Judge's verdict on the statement, in words; empty: there is none, or it is hidden."""
+    closest: Sequence[Passage] = ()
+    """Passages of the chunks whose words are closest to the statement, as a help for checking it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +86,16 @@ class CallView:
 
 
 def statement_ranges(answer: str) -> list[tuple[int, int]]:
-    """Return the character ranges of the statements of *answer*: its sentences, and the text between sentences."""
-    found: list[tuple[int, int]] = []
-    end = 0
-    for start, stop in [*sentences(answer), (len(answer), len(answer))]:
-        between = answer[end:start]
-        if between.strip():
-            begin = end + len(between) - len(between.lstrip())
-            found.append((begin, begin + len(between.strip())))
-        if stop > start:
-            found.append((start, stop))
-        end = max(end, stop)
+    """Return the character ranges of the statements of *answer*: its sentences, and what follows the last of them.
+
+    Between sentences are only white space and the markers of list items, such as "1.".
+    """
+    found = list(sentences(answer))
+    end = found[-1][1] if found else 0
+    rest = answer[end:].strip()
+    if rest:
+        begin = answer.index(rest, end)
+        found.append((begin, begin + len(rest)))
     return found
 
 
@@ -120,8 +123,14 @@ def read_call(
     given = {(each.get("start"), each.get("end")): str(each.get("label", "")) for each in review.statements}
     conversation = body.get("conversation_id")
     earlier = queue.earlier_bodies(number, str(conversation)) if conversation else []
+    chunks = retrieved_chunks(body, marked)
+    search = PassageSearch([chunk.text for chunk in chunks or ()], answer)
     statements = [
-        replace(each, label=given.get((each.start, each.end), ""))
+        replace(
+            each,
+            label=given.get((each.start, each.end), ""),
+            closest=search.closest(answer[each.start : each.end]),
+        )
         for each in judged_statements(answer, marked, is_labelled=review.metric in STATEMENT_METRICS)
     ]
     at, workflow, model = queue.described(number)
@@ -133,7 +142,7 @@ def read_call(
         query=str(body.get("query") or ""),
         has_texts=bool(body) and not body.get("without_texts"),
         statements=statements,
-        chunks=retrieved_chunks(body, marked),
+        chunks=chunks,
         earlier=[(str(each.get("query") or ""), str(each.get("answer") or "")) for each in earlier],
         error=str(body.get("error") or ""),
         cut_chars=int(body.get("cut_chars") or 0),
@@ -163,13 +172,15 @@ def judged_statements(answer: str, evidence: Mapping[str, Any], *, is_labelled: 
         for first, last in claim.get("unsupported") or [(claim["start"], claim["end"])]
     ]
     marks, in_words = merge_ranges(ranges, len(answer)), _SUPPORT if is_labelled else _COMPARED_WORDS
-    return [
-        Statement(
-            start, end, _pieces(answer, start, end, marks), "",
-            _likeliest_unsupported(claims, start, end) or _worst_verdict(claims, start, end, in_words),
-        )
-        for start, end in statement_ranges(answer)
-    ]  # fmt: skip
+    found: list[Statement] = []
+    last = 0
+    for start, end in statement_ranges(answer):
+        marker = answer[last:start].strip()
+        pieces = _pieces(answer, start, end, marks)
+        said = _likeliest_unsupported(claims, start, end) or _worst_verdict(claims, start, end, in_words)
+        found.append(Statement(start, end, [(f"{marker} ", False), *pieces] if marker else pieces, "", said))
+        last = end
+    return found
 
 
 def retrieved_chunks(body: Mapping[str, Any], evidence: Mapping[str, Any]) -> list[Chunk] | None:

@@ -17,6 +17,7 @@
   });
 
   const items = () => [...document.querySelectorAll("[data-statement], [data-row]")];
+  const chunks = () => [...document.querySelectorAll("details.passage")];
   const comment = () => document.querySelector("textarea[name=comment]");
   const hasChangedComment = () => comment() !== null && comment().value !== comment().defaultValue;
 
@@ -37,11 +38,13 @@
     const kept = active && active.name ? `[name="${active.name}"][value="${CSS.escape(active.value)}"]` : "";
     const isTyping = active === comment();
     const place = isTyping ? [comment().selectionStart, comment().selectionEnd] : [];
+    const wereOpen = chunks().map((chunk) => chunk.open);
     document.getElementById("call").replaceWith(document.adoptNode(page.getElementById("call")));
     for (const name of [".progress", "#said"]) {
       const shown = page.querySelector(name);
       document.querySelector(name).replaceChildren(...shown.childNodes);
     }
+    chunks().forEach((chunk, index) => { chunk.open = wereOpen[index]; });
     if (!wasSent) comment().value = typed;
     if (isTyping) {
       comment().focus({preventScroll: true});
@@ -121,6 +124,9 @@
       const button = items()[current].querySelector(`[data-statement-key="${key}"]`);
       save(button.form, button, {keep: "yes"});  // a click takes the same label back, a key that is held down does not
       select(current + 1);
+    } else if (key === "e" && chunks().length) {
+      const isClosed = chunks().some((chunk) => !chunk.open);
+      chunks().forEach((chunk) => { chunk.open = isClosed; });
     } else if (key === "p") history.back();
     else if (key === "q" && !document.querySelector('[data-key="q"]')) follow(document.querySelector("[data-queue]"));
     else {

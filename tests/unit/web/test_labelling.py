@@ -18,7 +18,7 @@ import pytest
 
 from ragtrace.cli import main
 from ragtrace.core.text import encodable
-from ragtrace.core.types import Score
+from ragtrace.core.types import Document, Score
 from ragtrace.history.schema import history_file
 from ragtrace.history.writing import QueuedCall
 from ragtrace.labels.label_store import Label, LabelStore, Pick
@@ -31,7 +31,7 @@ from ragtrace.web.site import create_application
 from tests.support import hostile
 from tests.support.browser import Parsed
 from tests.support.decisions import stored_decisions
-from tests.support.history import BAD, Simulated, fill, made
+from tests.support.history import BAD, Simulated, call_of, fill, made
 
 METRIC: Final = "hallucination"
 PORT: Final = 8378
@@ -259,10 +259,11 @@ def test_the_labelling_page_says_how_many_labels_are_missing(history: Path) -> N
         store.replace_picks(METRIC, [Pick(each, METRIC, "judge@2", 0.5) for each in chosen], 1.0)
         store.add(Label(each, METRIC, "bob", "good") for each in chosen[:18])
         store.add([Label(chosen[18], METRIC, "ada", "unsure"), Label(chosen[19], METRIC, "ada", "bad")])
-    assert "1 more label is needed to correct the rate." in Parsed(client(history).get("/label").text).text
+    page = Parsed(client(history).get("/label").text).text
+    assert "picked calls labelled. From 20 on, they correct the rate: 1 to go." in " ".join(page.split())
     with closing(LabelStore(str(history))) as store:
         store.add([Label(chosen[20], METRIC, "ada", "good")])
-    assert "needed to correct the rate" not in client(history).get("/label").text
+    assert "they correct the rate" not in client(history).get("/label").text
 
 
 def test_a_label_is_saved_with_its_statements_and_its_comment(history: Path) -> None:
@@ -342,6 +343,24 @@ def test_what_the_judge_said_is_hidden_until_the_label_is_given(history: Path) -
     assert identity.hex() in browser.get("/label/disagreements").text
     assert identity.hex() not in client(history, reviewer="cy").get("/label/disagreements").text
     assert "<mark>" in client(history, reviewer="cy", is_blind=False).get(path).text
+
+
+def test_a_statement_is_shown_with_the_closest_passages(tmp_path: Path) -> None:
+    """Before it has a label, as they say where to look. A short chunk is open, a long one is behind its number."""
+    path = tmp_path / "history.db"
+    long = " ".join(f"Paragraph {number} is about the opening hours of shop {number}." for number in range(40))
+    worn = f"{long} Worn shoes may be returned within 14 days."
+    chunks = (Document(worn, "a"), Document("Refunds take a week.", "b"))
+    answer = "1. Worn shoes can be returned within 14 days.\n2. Whales sing."
+    call = replace(call_of(random.Random(1), answer), contexts=chunks)
+    fill(path, [QueuedCall(call, (), "sampled", time.time())])
+    page = client(path).get(f"/label/calls/{identities(path)[0].hex()}").text
+    said = " ".join(Parsed(page).text.split())
+    assert "1. Worn shoes can be returned within 14 days." in said
+    assert "Closest words: chunk 1 Worn shoes may be returned within 14 days." in said
+    assert said.count("Closest words") == 1
+    assert page.count("data-statement tabindex") == 2
+    assert re.findall(r'<details class="passage"( open)?>', page) == ["", " open"]
 
 
 def test_next_leads_through_the_calls_without_a_label_to_the_end(history: Path) -> None:
