@@ -259,8 +259,9 @@ def test_the_labelling_page_says_how_many_labels_are_missing(history: Path) -> N
         store.replace_picks(METRIC, [Pick(each, METRIC, "judge@2", 0.5) for each in chosen], 1.0)
         store.add(Label(each, METRIC, "bob", "good") for each in chosen[:18])
         store.add([Label(chosen[18], METRIC, "ada", "unsure"), Label(chosen[19], METRIC, "ada", "bad")])
+        store.add([Label(identities(history)[30], METRIC, "ada", "good")])
     page = Parsed(client(history).get("/label").text).text
-    assert "picked calls labelled. From 20 on, they correct the rate: 1 to go." in " ".join(page.split())
+    assert "picked calls labelled, 1 other. From 20 on, they correct the rate: 1 to go." in " ".join(page.split())
     with closing(LabelStore(str(history))) as store:
         store.add([Label(chosen[20], METRIC, "ada", "good")])
     assert "they correct the rate" not in client(history).get("/label").text
