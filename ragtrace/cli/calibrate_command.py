@@ -457,7 +457,8 @@ def _lines(found: Calibration) -> list[str]:
     from ragtrace.system.faults import printable
 
     unsure = f", {found.unsure} unsure" if found.unsure else ""
-    bridge = "" if found.scores is None else ", or have the new judge score these calls (ragtrace calibrate bridge)"
+    bridge = ", or have the new judge score these calls (ragtrace calibrate bridge, whose file then holds for it)"
+    bridge = "" if found.scores is None else bridge
     lines = [
         f"{found.metric} by {found.evaluator}: {found.labelled} of {found.picked} picked calls labelled{unsure}; "
         f"reviewers: {', '.join(map(printable, found.reviewers)) or 'none'}",

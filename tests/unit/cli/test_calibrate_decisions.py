@@ -281,7 +281,8 @@ def test_a_stale_fit_of_a_decision_judge_names_the_bridge(
     fill(history, served="decider-2", calls=1, begin=CALLS)
     capsys.readouterr()
     run("calibrate", "fit", history)
-    assert "pick again, or have the new judge score these calls (ragtrace calibrate bridge)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "or have the new judge score these calls (ragtrace calibrate bridge, whose file then holds for it)" in said
 
 
 def test_two_models_behind_one_name_are_no_bridge(history: Path) -> None:
