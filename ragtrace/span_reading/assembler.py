@@ -37,7 +37,7 @@ from ragtrace.span_reading.call_division import (
 from ragtrace.span_reading.call_draft import AssembledCall, CallDraft, overlap_or_touch, time_span
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
 from ragtrace.span_reading.gone_roots import GoneRoots
-from ragtrace.span_reading.group_waits import Extent, WaitLimits, at_the_time_of
+from ragtrace.span_reading.group_waits import DEFAULT_WAITS, Extent, WaitLimits, at_the_time_of
 from ragtrace.span_reading.intake import LostSpan, is_genai
 from ragtrace.span_reading.model_calls import KEPT_SECONDS, ModelCall, ModelCalls
 from ragtrace.span_reading.readers import read_span
@@ -144,9 +144,9 @@ class CallAssembler:
         self,
         *,
         include_own: bool = True,
-        settle_seconds: float = 2.0,
-        parent_seconds: float = 5.0,
-        open_seconds: float = 600.0,
+        settle_seconds: float = DEFAULT_WAITS.settle_seconds,
+        parent_seconds: float = DEFAULT_WAITS.parent_seconds,
+        open_seconds: float = DEFAULT_WAITS.open_seconds,
         most_spans: int = 50_000,
         most_bytes: int = 32 << 20,
         most_traces: int = _MOST_TRACES,

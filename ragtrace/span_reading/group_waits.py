@@ -44,13 +44,17 @@ _QUIET_BELOW_SECONDS: Final = 30.0
 """Seconds without news after which a span below a step is no longer waited for: many are never ended."""
 
 
+_MOST_COMPARED: Final = 64
+"""Most groups of a trace whose times are compared, as each is compared with each."""
+
+
 @dataclass(frozen=True, slots=True)
 class WaitLimits:
     """Limits of the waits of a group, in seconds."""
 
-    settle_seconds: float
-    parent_seconds: float
-    open_seconds: float
+    settle_seconds: float = 2.0
+    parent_seconds: float = 5.0
+    open_seconds: float = 600.0
 
     def forget_overdue(self, trace: TraceSpans, now: float) -> None:
         """Forget the spans of a trace that started more than `open_seconds` ago: they are no longer waited for.
@@ -99,9 +103,12 @@ class WaitLimits:
 def at_the_time_of(group: StepGroup, groups: Sequence[StepGroup]) -> Sequence[StepGroup]:
     """Return those of *groups* whose steps overlap with the steps of *group* in time.
 
-    The times of more than 64 groups are not compared, which would take long: all of them are returned.
+    The times of more than `_MOST_COMPARED` groups are not compared: all of them are returned.
     """
-    if not groups or len(groups) > 64:
+    if not groups or len(groups) > _MOST_COMPARED:
         return groups
     times = time_span(group.readings)
     return [each for each in groups if each is group or overlap_or_touch(time_span(each.readings), times)]
+
+
+DEFAULT_WAITS: Final = WaitLimits()
