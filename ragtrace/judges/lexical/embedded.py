@@ -460,18 +460,26 @@ def compare_statement(numbered: NumberedStatement, index: ChunkIndex, query_stem
             if words.weights[at] == 1:
                 missing.append(at)
     absent /= total
-    deficit = absent if missed_pairs is None else (absent + missed_pairs) / 2
-    support: Support = "not_found" if deficit >= NOT_FOUND else "supported"
-    if support == "supported" and (fact_missing or deficit > SUPPORTED):
-        support = "partial"
-    if fact_missing:
-        deficit = (1 + deficit) / 2
+    of_words = absent if missed_pairs is None else (absent + missed_pairs) / 2
+    support = _support_of(of_words, fact_missing=fact_missing)
     if support == "supported":
-        return Finding(total, deficit, support, ())
+        return Finding(total, of_words, support, ())
+    # One wrong number or name makes a statement wrong, however many of its other words are in the chunks.
+    deficit = (1 + of_words) / 2 if fact_missing else of_words
     # Where no word is missing, show the words that occur in no chunk together with a neighbour.
     shown: Sequence[int] = missing or [at for at, term in enumerate(words.terms) if term not in affirmed]
     shown = shown or [at for at, lost in enumerate(alone) if lost] or range(len(words.tokens))
     return Finding(total, deficit, support, _covered_ranges(words.tokens, shown))
+
+
+def _support_of(deficit: float, *, fact_missing: bool) -> Support:
+    """Return the label of a statement of whose words and pairs the share *deficit* is in no chunk.
+
+    *fact_missing* says whether a number or a name is among them.
+    """
+    if deficit >= NOT_FOUND:
+        return "not_found"
+    return "partial" if fact_missing or deficit > SUPPORTED else "supported"
 
 
 def _missed_pairs(words: _Words, apart: Mapping[int, Set[int]]) -> tuple[float | None, list[bool]]:
