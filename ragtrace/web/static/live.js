@@ -68,6 +68,10 @@
       else url.searchParams.delete("ticked");
       link.setAttribute("href", url.pathname + url.search);
     }
+    const own = new URL(location.href);  // the address is the list with its ticks, after a reload, too
+    if (all.length) own.searchParams.set("ticked", all.join(","));
+    else own.searchParams.delete("ticked");
+    if (own.href !== location.href) history.replaceState(null, "", own);
   }
   document.addEventListener("change", (event) => {
     if (event.target.matches("input[name=tick]")) carry();
