@@ -98,13 +98,18 @@ def test_an_older_version_in_the_file_does_not_matter(path: Path) -> None:
     assert row.change is not None
 
 
-def test_the_reason_names_the_evaluator_that_judged_nothing(path: Path) -> None:
-    """Before or after."""
+def test_the_reason_tells_no_calls_from_calls_that_were_not_judged(path: Path) -> None:
+    """Before or after. A release without calls in the time of the report is no fault of the evaluator."""
     report_of(path, 0.0)
     with closing(HistoryReader(str(path))) as reader:
         columns = reader.columns(0.0, NOW)
     series = next(each for each in score_series(columns) if each.evaluator == "judge@2")
     none, every = np.zeros(len(columns), dtype=bool), np.ones(len(columns), dtype=bool)
-    assert why_not_comparable(series, none, every) == "nothing was judged by judge@2 before"
-    assert why_not_comparable(series, every, none) == "nothing was judged by judge@2 after"
+    unjudged = every.copy()
+    unjudged[series.judged_calls()] = False
+    assert unjudged.any()
+    assert why_not_comparable(series, unjudged, every) == "nothing was judged by judge@2 before"
+    assert why_not_comparable(series, every, unjudged) == "nothing was judged by judge@2 after"
+    assert why_not_comparable(series, none, every) == "there are no calls before in the time of the report"
+    assert why_not_comparable(series, every, none) == "there are no calls after in the time of the report"
     assert why_not_comparable(series, every, every) == ""
