@@ -47,7 +47,7 @@ from ragtrace.report.model import (
     divide_period,
     previous_period,
 )
-from ragtrace.report.onset import find_onset
+from ragtrace.report.onset import find_onset, rollouts_in
 from ragtrace.report.series import ScoreSeries, score_series
 from ragtrace.report.user_feedback import feedback_summaries
 from ragtrace.report.wording import merge_ranges
@@ -413,14 +413,8 @@ def _costs(columns: CallColumns, chosen: Mask) -> tuple[EvaluatorCost, ...]:
 
 def _rollouts(columns: CallColumns, chosen: Mask) -> tuple[Rollout, ...]:
     """Return the application releases that were first used during the period, each with the time of its first call."""
-    began: dict[str, float] = {}
-    for number, source in columns.sources.items():
-        times = columns.at[columns.source == number]
-        if source.release and len(times):
-            began[source.release] = min(began.get(source.release, np.inf), float(times.min()))
     first = float(columns.at[chosen].min()) if chosen.any() else np.inf
-    later = sorted((at, release) for release, at in began.items() if at > max(first, min(began.values())))
-    return tuple(Rollout(at, release) for at, release in later[-_MOST_ROLLOUTS:])
+    return tuple(each for each in rollouts_in(columns) if each.at > first)[-_MOST_ROLLOUTS:]
 
 
 def _notes(

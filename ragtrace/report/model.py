@@ -242,6 +242,9 @@ class Onset:
     after: Estimate
     group: ChangedGroup | None
     """Group of calls that most of the change comes from; None: it comes from no single one."""
+    rollouts: tuple[Rollout, ...] = ()
+    """Releases whose first call lies within the times of the onset, of the group's where there is one: a change at the
+    same time, which may be the cause or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,7 +454,7 @@ class EvaluatorCost:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Application release that was first used during the reported period, with the time of its first call."""
+    """Application release, with the time of its first call."""
 
     at: float
     release: str

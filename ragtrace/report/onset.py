@@ -20,7 +20,7 @@ import numpy as np
 
 from ragtrace.estimates.change_point import FEWEST, ChangePoint, OrderedSums, evidence_of_difference, find_change
 from ragtrace.report.comparison import change_between
-from ragtrace.report.model import ChangedGroup, Comparison, Direction, Onset
+from ragtrace.report.model import ChangedGroup, Comparison, Direction, Onset, Rollout
 
 if TYPE_CHECKING:
     from ragtrace.history.reading import CallColumns
@@ -137,7 +137,23 @@ def find_onset(columns: CallColumns, series: ScoreSeries, comparison: Comparison
     if change is None or (change.value > 0.0) is not (found.after > found.before):
         return None
     direction: Direction = "better" if (change.value > 0.0) is series.higher_is_better else "worse"
-    return Onset(at, earliest, latest, direction, before, after, _changed_group(columns, series, scores, whole, found))
+    group = _changed_group(columns, series, scores, whole, found)
+    first, last = (earliest, latest) if group is None else (group.earliest, group.latest)
+    rollouts = tuple(each for each in rollouts_in(columns) if first <= each.at <= last)
+    return Onset(at, earliest, latest, direction, before, after, group, rollouts)
+
+
+def rollouts_in(columns: CallColumns) -> list[Rollout]:
+    """Return the application's releases with their first calls, oldest first, without the release of the oldest call.
+
+    When that one was rolled out is not known: it may have been in use before the calls that were read.
+    """
+    began: dict[str, float] = {}
+    for number, source in columns.sources.items():
+        times = columns.at[columns.source == number]
+        if source.release and len(times):
+            began[source.release] = min(began.get(source.release, np.inf), float(times.min()))
+    return [Rollout(at, release) for at, release in sorted((at, release) for release, at in began.items())[1:]]
 
 
 def _is_clear(found: ChangePoint, series: ScoreSeries, comparison: Comparison | None) -> bool:

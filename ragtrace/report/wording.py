@@ -265,15 +265,22 @@ def onset_sentences(onset: Onset, *, is_part: bool = False) -> tuple[str, ...]:
     """
     since = f"{onset.direction.capitalize()} since {_onset_times(onset)}: {_moved(onset.before, onset.after)}"
     group = onset.group
+    named = () if group is None else [name for kind, name in group.names if kind == "release"]
+    same_time = tuple(
+        f"The first call of release {display_name(each.release)} was at {format_time(each.at)}, within these times"
+        for each in onset.rollouts
+        if each.release not in named
+    )
     if group is None:
-        return (since,) if is_part else (since, "No single workflow, model or release brings most of the change")
+        nowhere = () if is_part else ("No single workflow, model or release brings most of the change",)
+        return since, *nowhere, *same_time
     share = f"Most of the change ({100 * group.share:.0f}%)" if group.share < 1.0 else "All of the change"
     where = " with ".join(f"{kind} {display_name(name)}" for kind, name in group.names)
     if group.before is None:
         there = f"whose first call was at {format_time(group.at)}: {format_share(group.after.value)} there"
     else:
         there = f"{onset.direction} there since {_onset_times(group)}: {_moved(group.before, group.after)}"
-    return since, f"{share} comes from {where}, {there}"
+    return since, f"{share} comes from {where}, {there}", *same_time
 
 
 def _onset_times(onset: Onset | ChangedGroup) -> str:

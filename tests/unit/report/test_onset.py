@@ -173,3 +173,22 @@ def test_the_legend_explains_only_what_the_picture_has(worse: Path) -> None:
     page = render_html(before)
     assert "Line: estimate over time" in page
     assert line not in page
+
+
+def test_a_release_at_the_time_of_the_onset_is_said(tmp_path: Path, worse: Path) -> None:
+    """It came with the change, whether it is its cause or not; a release of another time did not."""
+
+    def rate(at: float, *of: str) -> float:
+        return 0.9 if of == ("billing", "small-1") and at >= CHANGED else 0.04
+
+    report = report_on(history(tmp_path / "at_once.db", rate, new_release=CHANGED))
+    onset = onset_of(report)
+    assert [each.release for each in onset.rollouts] == ["2"]
+    assert onset.group is not None
+    assert onset.group.earliest <= onset.rollouts[0].at <= onset.group.latest
+    said = f"The first call of release 2 was at {wording.format_time(onset.rollouts[0].at)}, within these times"
+    assert wording.verdict(report).since[-1] == said
+    assert said in " ".join(Parsed(render_html(report)).text.split())
+    earlier = onset_of(report_on(history(tmp_path / "earlier.db", rate, new_release=NOW - DAY)))
+    assert earlier.rollouts == ()
+    assert onset_of(report_on(worse)).rollouts == ()
