@@ -142,7 +142,9 @@ def test_calls_are_picked_at_random_where_none_are(history: Path) -> None:
     with closing(LabelStore(str(history))) as store:
         store.replace_picks(METRIC, [], 1.0)
     browser = client(history)
-    assert "20 labels are needed at least" in Parsed(browser.get("/label").text).text
+    offer = Parsed(browser.get("/label?workflow=%3Dsales").text).text
+    assert "20 labels are needed at least" in offer
+    assert "Whatever the filters say, calls of all workflows are picked" in offer
     page = post(browser, f"/label/pick?metric={METRIC}")
     assert 'id="call"' in page
     with closing(LabelStore(str(history))) as store:
