@@ -88,7 +88,8 @@ def compared_groups(columns: CallColumns, compare: str, period: Period) -> Compa
         return None
     if compare == "previous":
         length = format_length(period.end - period.start)
-        return ComparedGroups("periods", f"the {length} before", f"these {length}", ~within, within)
+        this = "this" if length == "1 hour" else "these"
+        return ComparedGroups("periods", f"the {length} before", f"{this} {length}", ~within, within)
     releases = {number: source.release for number, source in columns.sources.items()}
     models = dict(enumerate(columns.models))
     kinds: tuple[tuple[ComparisonKind, dict[int, str], Ints], ...] = (

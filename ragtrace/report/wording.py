@@ -565,7 +565,8 @@ def format_length(seconds: float) -> str:
     """Format a length of time in the largest unit that fits, such as days or hours."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length or (unit == "hours" and seconds >= length):
-            return f"{format_plainly(seconds / length, 3)} {unit if seconds != length else 'hour'}"
+            amount = format_plainly(seconds / length, 3)
+            return f"{amount} {'hour' if amount == '1' else unit}"
     return "second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
 
 

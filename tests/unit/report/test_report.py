@@ -961,3 +961,12 @@ def test_what_a_part_of_a_report_has_is_what_the_whole_one_has(path: Path, metri
     for page in (shown, headline):
         assert [each.unscored for each in page.measured] == [each.unscored for each in whole.measured]
         assert (page.spent, page.notes, page.latest) == (whole.spent, whole.notes, whole.latest)
+
+
+def test_an_hour_that_is_a_fraction_longer_is_an_hour(path: Path) -> None:
+    """A time that ends now is never of a whole number of seconds."""
+    fill(path, calls(400, NOW - DAY, Simulated(0.1, 0.5)))
+    found = build_report(str(path), Period(NOW - 3600.0000001, NOW), made_at=NOW)
+    assert found.comparison is not None
+    assert (found.comparison.before, found.comparison.after) == ("the 1 hour before", "this 1 hour")
+    assert wording.format_length(7200.0) == "2 hours"
