@@ -21,20 +21,23 @@ if TYPE_CHECKING:
 
 
 @cache
-def template_environment() -> Environment:
+def template_environment(*more_packages: str) -> Environment:
     """Return the Jinja2 environment of the report's templates.
 
     It is cached, as compiling a template takes 0.1 s.
+
+    Args:
+        more_packages: packages with further templates, which come first where names are the same.
 
     Raises:
         SettingsError: Jinja2 is not installed.
     """
     try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     except ImportError:
         raise SettingsError("the HTML report needs Jinja2; install it with: pip install 'ragtrace-otel[cli]'") from None
     environment = Environment(
-        loader=PackageLoader("ragtrace.report"),
+        loader=ChoiceLoader([PackageLoader(each) for each in (*more_packages, "ragtrace.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_without_control_characters,

@@ -11,12 +11,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.report import charts, wording
+from ragtrace.report.html_page import template_environment
 from ragtrace.system.sqlite_files import SQLiteFileError
 from ragtrace.web.security import RefusedError, Session
 
@@ -132,16 +133,8 @@ def _compiled_templates() -> Environment:
 
     It is cached, as compiling them takes 0.25 s. They are compiled before the first request, which would wait for it.
     """
+    environment = template_environment("ragtrace.web")  # the site shows the parts of the report by its templates
     of_site, of_report = PackageLoader("ragtrace.web"), PackageLoader("ragtrace.report")
-    environment = Environment(
-        loader=ChoiceLoader([of_site, of_report]),  # the site shows the parts of the report by the report's templates
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_without_control_characters,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["thousands"] = "{:,}".format
     parts = (name for name in of_report.list_templates() if name.startswith("part_"))
     for name in (*of_site.list_templates(), *parts):
         environment.get_template(name)
@@ -160,9 +153,3 @@ def from_hexadecimal(text: str) -> bytes:
         return bytes.fromhex(text)
     except ValueError:
         return b""
-
-
-def _without_control_characters(value: object) -> object:
-    if isinstance(value, str) and not hasattr(value, "__html__"):  # `__html__`: markup of the template itself
-        return wording.replace_control_characters(value)
-    return value
