@@ -26,7 +26,7 @@ def why_not_comparable(series: ScoreSeries, before: Mask, after: Mask) -> str:
     judged = series.judged_calls()
     for group, when in ((before, "before"), (after, "after")):
         if not group.any():  # such as a release that was used at another time
-            return f"there are no calls {when} in the time of the report"
+            return f"there are no calls {when}"
         if not group[judged].any():
             return f"nothing was judged by {series.evaluator} {when}"
     was, became = versions_in(series, before), versions_in(series, after)

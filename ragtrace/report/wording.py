@@ -267,7 +267,8 @@ def onset_sentences(onset: Onset, *, is_part: bool = False) -> tuple[str, ...]:
     group = onset.group
     named = () if group is None else [name for kind, name in group.names if kind == "release"]
     same_time = tuple(
-        f"The first call of release {display_name(each.release)} was at {format_time(each.at)}, within these times"
+        f"The first call of release {display_name(each.release)} was at {format_time(each.at)}, "
+        "when the change may have begun"
         for each in onset.rollouts
         if each.release not in named
     )

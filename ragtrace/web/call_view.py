@@ -69,6 +69,8 @@ class CallView:
     statements: Sequence[Statement]
     chunks: Sequence[Chunk] | None
     """Retrieved chunks in order of rank; None: the retrieval was not captured."""
+    chunks_searched: bool
+    """Whether all of the chunks was searched for passages close to the statements, and not only their beginning."""
     earlier: Sequence[tuple[str, str]]
     """Pairs of query and answer of earlier calls in the conversation."""
     error: str
@@ -143,6 +145,7 @@ def read_call(
         has_texts=bool(body) and not body.get("without_texts"),
         statements=statements,
         chunks=chunks,
+        chunks_searched=search.is_whole,
         earlier=[(str(each.get("query") or ""), str(each.get("answer") or "")) for each in earlier],
         error=str(body.get("error") or ""),
         cut_chars=int(body.get("cut_chars") or 0),

@@ -43,6 +43,8 @@ class PassageSearch:
     def __init__(self, chunks: Sequence[str], answer: str) -> None:
         self._lexicon = Lexicon(detect_language(answer[:SAMPLE_CHARS]))
         self._passages: list[tuple[Passage, frozenset[str]]] = []
+        self.is_whole: Final = sum(map(len, chunks)) <= _READ_CHARS
+        """Whether all of the chunks is searched, and not only their beginning."""
         left = _READ_CHARS
         for rank, text in enumerate(chunks, 1):
             for start, end in sentences(text, left):

@@ -186,8 +186,8 @@ def test_a_release_at_the_time_of_the_onset_is_said(tmp_path: Path, worse: Path)
     assert [each.release for each in onset.rollouts] == ["2"]
     assert onset.group is not None
     assert onset.group.earliest <= onset.rollouts[0].at <= onset.group.latest
-    said = f"The first call of release 2 was at {wording.format_time(onset.rollouts[0].at)}, within these times"
-    assert wording.verdict(report).since[-1] == said
+    said = f"The first call of release 2 was at {wording.format_time(onset.rollouts[0].at)}"
+    assert wording.verdict(report).since[-1] == f"{said}, when the change may have begun"
     assert said in " ".join(Parsed(render_html(report)).text.split())
     earlier = onset_of(report_on(history(tmp_path / "earlier.db", rate, new_release=NOW - DAY)))
     assert earlier.rollouts == ()

@@ -44,6 +44,8 @@ def test_only_the_beginning_of_very_long_chunks_is_searched() -> None:
     filler = "The shop has shelves. " * 10_000
     assert closest("Whales sing.", (filler, "Whales sing.")) == []
     assert closest("Whales sing.", ("Whales sing.", filler)) == [Passage(1, "Whales sing.")]
+    assert not PassageSearch((filler, "Whales sing."), "Whales sing.").is_whole
+    assert PassageSearch(CHUNKS, "Whales sing.").is_whole
 
 
 def test_words_are_compared_in_the_language_of_the_answer() -> None:
