@@ -42,8 +42,6 @@ Wait: TypeAlias = Literal["open_above", "open_below", "other_half", "more_steps"
 """What a group waits for: see the text at the top of this module."""
 _QUIET_BELOW_SECONDS: Final = 30.0
 """Seconds without news after which a span below a step is no longer waited for: many are never ended."""
-
-
 _MOST_COMPARED: Final = 64
 """Most groups of a trace whose times are compared, as each is compared with each."""
 
@@ -53,8 +51,11 @@ class WaitLimits:
     """Limits of the waits of a group, in seconds."""
 
     settle_seconds: float = 2.0
+    """Time without news after which no more steps are waited for."""
     parent_seconds: float = 5.0
+    """Time without news after which a missing parent, or the other half of a call, is no longer waited for."""
     open_seconds: float = 600.0
+    """Time after the start of a span after which its end is no longer waited for."""
 
     def forget_overdue(self, trace: TraceSpans, now: float) -> None:
         """Forget the spans of a trace that started more than `open_seconds` ago: they are no longer waited for.
@@ -112,3 +113,4 @@ def at_the_time_of(group: StepGroup, groups: Sequence[StepGroup]) -> Sequence[St
 
 
 DEFAULT_WAITS: Final = WaitLimits()
+"""Limits that hold where none are given."""
