@@ -493,7 +493,7 @@ def test_a_shutdown_counts_what_is_in_progress_and_what_is_queued(
     ask("second")
     runtime = current()
     assert runtime is not None
-    ragtrace.shutdown(timeout=1.0)
+    ragtrace.shutdown(timeout=4.0)
     judge.open()
     reason = "spooled" if spooled else "shutdown"
     assert ragtrace.stats().evaluators["waiting"].dropped == {reason: 2}

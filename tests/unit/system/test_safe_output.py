@@ -24,7 +24,7 @@ from ragtrace_exporters.http_spans import FailureLog, HttpSpanExporter
 from ragtrace_exporters.otlp import otlp
 from tests.support.logged import logged
 from tests.support.otlp import HttpReceiver
-from tests.support.watched import ask, watch
+from tests.support.watched import WAIT_S, ask, watch
 
 CARD = "4111111111111111"
 CARDS = r"\b\d{16}\b"
@@ -199,9 +199,9 @@ def test_without_content_the_span_of_a_failed_call_has_types_and_frames_alone(mo
 )
 def test_without_content_neither_events_nor_the_doctor_repeat_what_a_judge_said(error: Exception) -> None:
     """A server's error may quote the request, and a refusal the question; the reason stays."""
-    captured = watch(screen=FakeJudge(error, limits=ragtrace.JudgeLimits(timeout=1)), capture_content="NO_CONTENT")
+    captured = watch(screen=FakeJudge(error, limits=ragtrace.JudgeLimits(timeout=20)), capture_content="NO_CONTENT")
     ask("where?")
-    assert ragtrace.flush()
+    assert ragtrace.flush(WAIT_S)
     events = [dict(record.log_record.attributes or {}) for record in captured.events]
     assert events
     assert CARD not in str(events)
