@@ -1,7 +1,7 @@
 """Passes that turn the steps of one RAG call, as they were read from spans, into the call: each concludes one thing.
 
 A pass is a function from a draft to a draft, or to None if the steps form no RAG call. It changes no reading. The
-order of the passes is `PASSES` in `assembler.py`, where each is described by three lines of its docstring:
+order of the passes is `PASSES` in `pass_order.py`, where each is described by three lines of its docstring:
 
 Needed for: the instrumentations whose spans would be read wrong without the pass.
 Seen in: a recording in `tests/files/recorded` that would be; or "made", where no recording shows it, so that the

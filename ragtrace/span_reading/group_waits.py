@@ -33,7 +33,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from ragtrace.span_reading.call_draft import overlap_or_touch, time_span
-from ragtrace.span_reading.step_groups import StepGroup, TraceSpans
+from ragtrace.span_reading.step_groups import StepGroup
+from ragtrace.span_reading.trace_spans import TraceSpans
 
 Extent: TypeAlias = Literal["settled", "what_has_ended", "all"]
 """Which calls are returned. "settled": those that nothing has come in for, for a moment. "what_has_ended": those whose

@@ -2,79 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Literal
 
 from ragtrace.core.step import FINDING_KINDS
 from ragtrace.span_reading.finished_span import SpanReading
-
-_MOST_PARENTS: Final = 40_000
-"""Fewest spans of a trace at which those that no step waits for are forgotten."""
-
-
-class OpenSpan(NamedTuple):
-    """Span that has started and not ended."""
-
-    is_genai: bool
-    """Whether it is a span of generative AI."""
-    since: float
-    """Monotonic time at which its start came in."""
-
-
-@dataclass(slots=True, eq=False)
-class TraceSpans:
-    """Spans of one trace: their parents, and the steps among them that are in no call yet."""
-
-    parents: dict[int, int] = field(default_factory=dict[int, int])
-    """Parent's span id, 0 for none, of each span of the trace, started or ended, by span id."""
-    unended: dict[int, OpenSpan] = field(default_factory=dict[int, OpenSpan])
-    """Started spans that have not ended, by span id. Only `CallAssembler.observe` sees starts, so there are none where
-    spans come in by `add`, as in the gateway."""
-    readings: dict[int, SpanReading] = field(default_factory=dict[int, SpanReading])
-    """Readings that wait in the buffer, by span id."""
-    lost: dict[int, float] = field(default_factory=dict[int, float])
-    """Monotonic time of the loss of each step whose ended span did not fit into the queue, by span id."""
-    handled: dict[int, None] = field(default_factory=dict[int, None])
-    """Span ids of the readings that have left the buffer, in a call or left out, in order."""
-    seen: dict[int, float] = field(default_factory=dict[int, float])
-    """Monotonic time of arrival of each of `readings`, by span id."""
-    remote: set[int] = field(default_factory=set[int])
-    """Span ids of spans whose parent is in another process."""
-    touched: float = 0.0
-    """Monotonic time at which a span of the trace last came in, or was lost."""
-    due: float = 0.0
-    """Monotonic time from which the trace is checked for complete calls again."""
-    bytes: int = 0
-    """Memory that `readings` take."""
-    most_parents: int = _MOST_PARENTS
-    """Number of `parents` beyond which `forget_handled` is called."""
-
-    def forget_handled(self) -> None:
-        """Forget all spans but those that wait: readings, spans that have not ended, and lost steps.
-
-        So a trace that never ends takes bounded memory. A step that comes in below a forgotten one is not known to be
-        late.
-        """
-        used = self.readings.keys() | self.unended.keys() | self.lost.keys()
-        self.parents, self.handled = {key: self.parents[key] for key in used if key in self.parents}, {}
-        self.remote &= self.parents.keys()
-        # If most spans still wait, this has freed next to nothing. As many more must come before it is done again:
-        # were it done for each of them, the work would grow with the square of their number.
-        self.most_parents = max(_MOST_PARENTS, 2 * len(self.parents))
-
-    def ancestor_ids(self, span_id: int) -> Iterator[int]:
-        """Yield the span ids of the known ancestors of a span, from its parent upwards."""
-        met = {span_id}
-        above = self.parents.get(span_id, 0)
-        while above and above not in met:  # hostile data may have circles
-            yield above
-            met.add(above)
-            above = self.parents.get(above, 0)
-
-    def is_below_handled(self, span_id: int) -> bool:
-        """Return whether a span is below one that has left the buffer."""
-        return any(above in self.handled for above in self.ancestor_ids(span_id))
+from ragtrace.span_reading.trace_spans import TraceSpans
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,8 @@ from opentelemetry.trace import SpanContext
 
 from ragtrace.span_reading.finished_span import Attributes, FinishedSpan
 from ragtrace.span_reading.readers import read_span
-from ragtrace.span_reading.step_groups import StepGroup, TraceSpans, group_steps
+from ragtrace.span_reading.step_groups import StepGroup, group_steps
+from ragtrace.span_reading.trace_spans import TraceSpans
 
 RECORDED = Path(__file__).parents[2] / "files" / "recorded"
 SECOND = 1_000_000_000

@@ -565,16 +565,6 @@ def test_a_span_that_comes_after_its_call_was_closed_is_counted_as_late() -> Non
     assert (assembler.counts["late"], assembler.counts["spans"]) == (1, 4)
 
 
-def test_what_is_remembered_of_equal_answers_is_bounded() -> None:
-    """Many requests are answered with the same sentence."""
-    assembler = CallAssembler()
-    prompt = f"Context:\n{PASSAGE}\n\nQuestion: {QUERY}"
-    for number in range(2_000):
-        assembler.add(llm((number, number + 1), trace=number + 1, answer="I do not know.", prompt=prompt))
-    assert len(assembler.take_complete(everything=True)) == 2_000
-    assert len(assembler._model_calls) <= 100  # pyright: ignore[reportPrivateUsage]
-
-
 def test_the_buffer_is_bounded_and_counts_what_it_evicts() -> None:
     """A trace whose root never ends takes its room from the oldest."""
     assembler = CallAssembler(most_spans=100)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ragtrace.span_reading.assembler import DIVISION, divide
 from ragtrace.span_reading.call_division import Division, assign_by_prompt, keep_own_workflows, split_at_answers
 from ragtrace.span_reading.finished_span import FinishedSpan
+from ragtrace.span_reading.pass_order import DIVISION, divide
 from ragtrace.span_reading.step_groups import group_by_parent
 from tests.unit.span_reading.made import PASSAGE, llm, retriever, span
 from tests.unit.span_reading.recorded import groups, recording, traces

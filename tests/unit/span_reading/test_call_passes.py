@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from ragtrace.core.step import Step
-from ragtrace.span_reading.assembler import PASSES, Pass, build_call, divide
 from ragtrace.span_reading.call_division import keep_own_workflows
 from ragtrace.span_reading.call_draft import CallDraft, copy_of
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
+from ragtrace.span_reading.pass_order import PASSES, Pass, build_call, divide
 from tests.unit.span_reading.made import ANSWER, PASSAGE, QUERY, chain, llm, retriever, span
 from tests.unit.span_reading.recorded import RECORDED, groups, recording
 

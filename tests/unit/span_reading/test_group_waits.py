@@ -9,7 +9,8 @@ import pytest
 from ragtrace.span_reading.finished_span import FinishedSpan
 from ragtrace.span_reading.group_waits import Extent, Wait, WaitLimits
 from ragtrace.span_reading.readers import read_span
-from ragtrace.span_reading.step_groups import OpenSpan, StepGroup, TraceSpans, group_steps, missing_parent
+from ragtrace.span_reading.step_groups import StepGroup, group_steps, missing_parent
+from ragtrace.span_reading.trace_spans import OpenSpan, TraceSpans
 from tests.unit.span_reading.made import chain, llm, retriever, span_context
 
 LIMITS: Final = WaitLimits(settle_seconds=2.0, parent_seconds=5.0, open_seconds=600.0)

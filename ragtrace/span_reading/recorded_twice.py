@@ -1,0 +1,102 @@
+"""`RecordedTwice`: RAG calls that two instrumentations have recorded, each in spans of its own.
+
+The two recordings of a call are known by its model calls (`ModelCalls`), or by the question if it failed before a model
+answered. One recording becomes a call, which is scored; the other is left out as a duplicate:
+
+- If one was returned before, the other is a duplicate, whatever it shows (`is_returned`).
+- If both wait, the one that shows less waits for the other (`has_fuller_recording`): that may still turn out to be
+  incomplete or no call, and then the one that shows less becomes the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from opentelemetry.trace import SpanContext
+
+from ragtrace.span_reading.call_draft import AssembledCall
+from ragtrace.span_reading.finished_span import SpanReading
+from ragtrace.span_reading.model_calls import ModelCall, ModelCalls
+
+
+class _Detail(NamedTuple):
+    """How much a recording of a RAG call shows. Of two recordings of the same call, the one that shows more is kept:
+    the numbers of documents decide, and if they are equal those of workflows, then those of steps."""
+
+    documents: int
+    workflows: int
+    steps: int
+
+    @classmethod
+    def of(cls, readings: Sequence[SpanReading]) -> _Detail:
+        """Return how much the steps of a call show, as read from its spans."""
+        documents = sum(len(each.step.documents or ()) for each in readings)
+        return cls(documents, sum(each.step.kind == "trace" for each in readings), len(readings))
+
+
+class RecordedTwice:
+    """Recognition of the RAG calls that two instrumentations have recorded.
+
+    All steps that are given to it are as read from their spans, before the passes: what a pass concludes may differ in
+    the two recordings.
+
+    Args:
+        waiting_around: returns the waiting steps of the group that a span belongs to; none if the span does not wait.
+    """
+
+    def __init__(self, waiting_around: Callable[[SpanContext], Sequence[SpanReading]]) -> None:
+        self._waiting_around = waiting_around
+        self._model_calls = ModelCalls()
+
+    def note_step(self, reading: SpanReading, now: float) -> None:
+        """Remember a step that has come in, if it is a model call."""
+        if reading.step.kind == "generate":
+            self._model_calls.remember(ModelCall.of(reading, now))
+
+    def note_returned(self, call: AssembledCall, readings: Sequence[SpanReading], now: float) -> None:
+        """Remember that *call* was returned, of which *readings* are the steps."""
+        for model_call in self._model_calls.of(readings):
+            model_call.is_in_call = True
+        failure = ModelCall.of_failure(call, now)
+        if failure is not None:
+            self._model_calls.remember(failure)
+
+    def is_returned(self, readings: Sequence[SpanReading]) -> bool:
+        """Return whether a RAG call with one of the model calls among *readings* was returned before."""
+        return any(other.is_in_call for other in self._others(readings, readings))
+
+    def is_returned_failure(self, call: AssembledCall, now: float) -> bool:
+        """Return whether *call* failed before a model answered, and another recording of it was returned before."""
+        failure = ModelCall.of_failure(call, now)
+        return failure is not None and any(self._model_calls.same_as(failure))
+
+    def may_be_recorded_otherwise(self, readings: Sequence[SpanReading]) -> bool:
+        """Return whether another instrumentation shows a model call among *readings*, and shows it in no call yet.
+
+        So it is for few groups: only for them it is worth the time to divide a group and to ask for more.
+        """
+        return not all(other.is_in_call for other in self._others(readings, readings))
+
+    def has_fuller_recording(self, readings: Sequence[SpanReading], apart_from: Collection[SpanReading]) -> bool:
+        """Return whether steps wait that show the call of *readings* in more detail, and no recording was returned.
+
+        Args:
+            readings: the steps of the call.
+            apart_from: the steps of its group, which are no other recording.
+        """
+        others = list(self._others(readings, apart_from))
+        if any(other.is_in_call for other in others):
+            return False
+        detail = _Detail.of(readings)
+        return any(_Detail.of(self._waiting_around(other.span)) > detail for other in others)
+
+    def forget_old(self, now: float, live_traces: Collection[int]) -> None:
+        """Forget the model calls that came more than a minute ago, unless their trace is one of *live_traces*."""
+        self._model_calls.forget_old(now, live_traces)
+
+    def _others(self, readings: Sequence[SpanReading], apart_from: Collection[SpanReading]) -> Iterator[ModelCall]:
+        """Yield the records of the model calls among *readings* in spans other than those of *apart_from*."""
+        own = {reading.span_id for reading in apart_from}
+        for model_call in self._model_calls.of(readings):
+            yield from (other for other in self._model_calls.same_as(model_call) if other.span.span_id not in own)
