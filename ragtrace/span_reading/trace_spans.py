@@ -63,9 +63,13 @@ class TraceSpans:
     # --- a span comes in, and leaves again ----------------------------------------------------------------------------
 
     def begin(self, span_id: int, parent_id: int, span: OpenSpan) -> None:
-        """Note that a span has started."""
+        """Note that a span has started.
+
+        A span that has been read or was lost has ended, whose start a second span processor hands over.
+        """
         self.parents[span_id] = parent_id
-        self.unended[span_id] = span
+        if not self.is_read(span_id) and span_id not in self.lost:
+            self.unended[span_id] = span
 
     def end(self, span_id: int, parent_id: int) -> None:
         """Note that a span has ended, whether it started in this process or not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -845,6 +846,79 @@ def test_a_workflow_below_a_circle_of_parents_is_a_call() -> None:
     (call,) = assembler.take_complete(everything=True)
     assert texts(call) == (QUERY, None, ANSWER)
     assert assembler.counts["no_call"] == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_step_is_in_one_call_or_left_out_once(seed: int) -> None:
+    """Whatever comes in, in any order and twice, is lost, has no room, or is taken before the rest has come."""
+    chance, clock = random.Random(seed), FakeClock()
+    is_small = seed % 3 == 0  # then steps are evicted, of which those that come in twice are counted twice
+    assembler = CallAssembler(
+        most_spans=12 if is_small else 1_000,
+        most_traces=2 if is_small else 1_000,
+        needs_parents=seed % 2 > 0,
+        clock=clock,
+    )
+    calls: list[AssembledCall] = []
+    left_out: list[SpanContext] = []
+    spans = [each for trace in range(1, 9) for each in _request(chance, trace)]
+    chance.shuffle(spans)
+    for each in [*spans, *chance.sample(spans, 10)]:
+        match chance.randint(0, 9):
+            case 0:
+                assembler.lose(_lost(each))
+            case 1 | 2:
+                assembler.observe(_started(each.name, each.context, each.parent, genai=True))
+                assembler.add(each)
+            case 3:
+                assembler.observe(_started(each.name, each.context, each.parent, genai=True))
+            case _:
+                assembler.add(each)
+        clock.advance(chance.choice([0.0, 0.5, 3.0]))
+        calls += assembler.take_complete(everything=chance.random() < 0.1)
+        left_out += assembler.take_left_out()
+        in_calls = [reading.span.context for call in calls for reading in call.readings]
+        assert len(in_calls) + len(left_out) + len(assembler) == assembler.counts["spans"]
+    calls += assembler.take_last()
+    left_out += assembler.take_left_out()
+    found = [*(reading.span.context for call in calls for reading in call.readings), *left_out]
+    assert len(assembler) == 0
+    assert len(found) == assembler.counts["spans"]
+    assert left_out
+    if not is_small:
+        assert calls
+        assert max(Counter(each.span_id for each in found).values()) == 1
+    assert len(left_out) == sum(assembler.counts[why] for why in assembler.LEFT_OUT)
+
+
+def _request(chance: random.Random, trace: int) -> list[FinishedSpan]:
+    """The spans of a request: some have a span above them that never comes in, and some another instrumentation's."""
+    start = chance.randint(0, 1_000)
+    above = chance.choice([None, None, 10**9 + trace])
+    root = chain((start, start + 100), trace=trace, parent_id=above)
+    answer = chance.choice([ANSWER, "I do not know."])
+    spans = [retriever((start + 10, start + 20), root), llm((start + 30, start + 90), root, answer), root]
+    if chance.random() < 0.5:
+        other = "opentelemetry.instrumentation.langchain"
+        lesser = chain((start + 1, start + 99), trace=trace + 100, scope=other)
+        spans += [llm((start + 31, start + 89), lesser, answer, scope=other), lesser]
+    return spans
+
+
+def test_a_start_that_a_second_span_processor_hands_over_opens_no_step_that_has_ended() -> None:
+    """A flush may come between the start and the end that it hands over."""
+    assembler, spans = CallAssembler(), whole()
+    for each in spans:
+        assembler.observe(_started(each.name, each.context, each.parent, genai=True))
+        assembler.add(each)
+    for each in spans:
+        assembler.observe(_started(each.name, each.context, each.parent, genai=True))
+    assert [texts(call) for call in assembler.take_complete(everything=True)] == [WHOLE]
+    for each in spans:
+        assembler.observe(_started(each.name, each.context, each.parent, genai=True))
+        assembler.add(each)
+    assert assembler.take_last() == []
+    assert (assembler.counts["spans"], len(assembler)) == (3, 0)
 
 
 def test_a_retrieval_that_was_taken_out_of_its_call_is_given_back() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Final
+
+import pytest
 
 from ragtrace.span_reading.finished_span import SpanReading
 from ragtrace.span_reading.readers import read_span
@@ -16,6 +19,32 @@ def _read() -> SpanReading:
     reading = read_span(llm((0, 1)))
     assert reading is not None
     return reading
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_step_is_in_one_place_at_a_time(seed: int) -> None:
+    """Also if two span processors hand over its start and its end, one after the other."""
+    chance, trace = random.Random(seed), TraceSpans()
+    readings = [_read() for _ in range(6)]
+    for now in range(200):
+        reading = chance.choice(readings)
+        span_id = reading.span_id
+        match chance.choice(["begin", "end", "lose", "hand over"]):
+            case "begin":
+                trace.begin(span_id, 0, STARTED)
+            case "end":
+                trace.end(span_id, 0)
+                if not trace.is_read(span_id):
+                    trace.keep(reading, now)
+            case "lose":
+                trace.end(span_id, 0)
+                trace.lose(span_id, now)
+            case _:
+                if span_id in trace.readings:
+                    assert trace.hand_over(span_id) is reading
+        places = (trace.unended, trace.lost, trace.readings, trace.handled)
+        assert max(sum(each.span_id in place for place in places) for each in readings) <= 1
+        assert trace.seen.keys() == trace.readings.keys()
 
 
 def test_what_is_below_a_handled_step_is_known() -> None:
