@@ -10,9 +10,11 @@ import pytest
 from ragtrace.span_reading.finished_span import SpanReading
 from ragtrace.span_reading.readers import read_span
 from ragtrace.span_reading.trace_spans import OpenSpan, TraceSpans
-from tests.unit.span_reading.made import chain, llm
+from tests.unit.span_reading.made import llm
 
 STARTED: Final = OpenSpan(is_genai=True, since=0.0)
+ONE, TWO, THREE = 10**9 + 1, 10**9 + 2, 10**9 + 3
+"""Span ids that no span of the tests has."""
 
 
 def _read() -> SpanReading:
@@ -51,34 +53,34 @@ def test_what_is_below_a_handled_step_is_known() -> None:
     """Through spans that are no steps, and not beyond the top."""
     trace, reading = TraceSpans(), _read()
     trace.end(reading.span_id, 0)
-    trace.end(7, reading.span_id)
-    trace.end(8, 7)
+    trace.end(ONE, reading.span_id)
+    trace.end(TWO, ONE)
     trace.keep(reading, 0.0)
-    assert not trace.is_below_handled(8)
+    assert not trace.is_below_handled(TWO)
     trace.hand_over(reading.span_id)
-    assert trace.is_below_handled(8)
+    assert trace.is_below_handled(TWO)
     assert not trace.is_below_handled(reading.span_id)
-    assert list(trace.ancestor_ids(8)) == [7, reading.span_id]
+    assert list(trace.ancestor_ids(TWO)) == [ONE, reading.span_id]
 
 
 def test_forgetting_keeps_what_waits() -> None:
     """Readings, open spans and lost steps, each with its parent."""
     trace, waiting, gone = TraceSpans(), _read(), _read()
     for reading in (waiting, gone):
-        trace.end(reading.span_id, 5)
+        trace.end(reading.span_id, 0)
         trace.keep(reading, 0.0)
     trace.hand_over(gone.span_id)
-    trace.begin(1, 5, STARTED)
-    trace.lose(2, 0.0)
-    trace.end(3, 5)
-    trace.remote |= {1, 3}
+    trace.begin(ONE, 0, STARTED)
+    trace.end(TWO, ONE)
+    trace.lose(TWO, 0.0)
+    trace.end(THREE, ONE)
+    trace.remote |= {TWO, THREE}
     trace.forget_handled()
-    assert (trace.parents, trace.handled, trace.remote) == ({waiting.span_id: 5, 1: 5}, {}, {1})
-    assert (list(trace.readings), list(trace.unended), list(trace.lost)) == ([waiting.span_id], [1], [2])
+    assert (trace.parents, trace.handled, trace.remote) == ({waiting.span_id: 0, ONE: 0, TWO: ONE}, {}, {TWO})
+    assert (list(trace.readings), list(trace.unended), list(trace.lost)) == ([waiting.span_id], [ONE], [TWO])
 
 
 def test_a_circle_of_parents_has_an_end() -> None:
     """Hostile ids must not hang the background."""
-    root = chain((0, 1))
-    trace = TraceSpans(parents={root.context.span_id: 2, 2: 3, 3: 2})
-    assert list(trace.ancestor_ids(root.context.span_id)) == [2, 3]
+    trace = TraceSpans(parents={ONE: TWO, TWO: THREE, THREE: TWO})
+    assert list(trace.ancestor_ids(ONE)) == [TWO, THREE]
