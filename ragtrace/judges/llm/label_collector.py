@@ -3,9 +3,12 @@
 **Data.** In: the call as prompts show it (`PromptInput`), and the fields of the judgement that the metrics read. Out:
 `Labels`, merged from all replies, from which `build_judgement` makes the judgement.
 
-**Steps.** `plan_requests` decides once which labels are asked for, and how. There are two kinds of labels, asked for
-only if a metric needs them: of the `answer` (its sentences and statements, and how well it answers) and of the `chunks`
-(whether they support the statements, are relevant, are contradicted, and whether the citations are right).
+**Steps.** `plan_requests` alone decides, before any request, which labels are asked for and how: at once or in steps,
+with gold checks or without, and what is done if a reply at once is cut off. Its `LabelPlan` is never changed; the
+collector follows it, and at most once goes over to the plan that it names in `if_cut_off`. There are two kinds of
+labels, asked for only if a metric needs them: of the `answer` (its sentences and statements, and how well it answers)
+and of the `chunks` (whether they support the statements, are relevant, are contradicted, and whether the citations are
+right).
 
     mode of asking   labels wanted        requests (kind of `LabelTask`)
     at once          answer and chunks    `full`, one for every twelve sentences, with all chunks
@@ -16,18 +19,41 @@ only if a metric needs them: of the `answer` (its sentences and statements, and 
                      chunks               then `verify`, one for each group of chunks and batch of statements, with
                                           gold checks among the statements
 
-The mode `careful` always asks in steps, the mode `fast` only about a call that is too long for one request.
+The mode `careful` always asks in steps, the mode `fast` only about a call that is too long for one request, or whose
+labels do not fit into one reply although it has one sentence.
 
-**Where a change goes.** A further step: a `Step`, its condition in `plan_requests`, a block in `_collect_in_steps`.
-What every request shows: `_ask`. Asking again for one metric only: not here, as this module knows fields and no
-metrics; ask a second collector with fewer `needs`.
+**Order of the file.** What comes out (`Labels`), what is decided (`LabelPlan`, `plan_requests`), what one request is
+given to verify (`GivenStatements`), and `LabelCollector`: at once, in steps, and what both ways share.
 
-**Invariants.** Requests of one step run concurrently, steps one after another. If a reply is cut off, each half of its
-sentences, or statements, is asked about, or else each half of its chunks; of one sentence and several chunks that were
-asked about at once, the labels are asked for in steps. Asked at once, a request that fails raises its error. In steps,
-one that fails leaves the labels of the other, with the error in `Labels.failed`; if a retry may help, or each step that
-is wanted and was asked failed, it is raised, too. Statements have one number in all requests, their index in
-`Labels.extraction.statements`; the ids g1, g2, ... are those of one request.
+**Invariants**, each with its test in `tests/unit/judges/test_label_collector.py`:
+    requests of one step run concurrently, steps one      `test_requests_of_a_step_run_at_the_same_time_...`
+        after another
+    of a reply that is cut off, each half of its          `test_a_cut_off_reply_is_asked_for_in_halves`,
+        sentences, or statements, is asked about, or      `..._about_chunks_...`, `..._about_one_statement_...`;
+        else each half of its chunks; a half is not       `test_a_half_that_is_cut_off_is_not_halved_again`
+        halved again
+    of one sentence and several chunks that were asked    `test_a_cut_off_reply_about_one_sentence_is_asked_...`,
+        about at once, the labels are asked for in steps  `test_one_sentence_and_several_chunks_have_a_second_plan`
+    at once, a request that fails raises its error        `test_a_failure_at_once_leaves_no_labels`
+    in steps, one that fails leaves the labels of the     `test_a_failed_extraction_leaves_...`,
+        other, with the error in `Labels.failed`          `test_a_failed_verification_leaves_...`
+    it is raised all the same if a retry may help, or     `test_a_failure_in_steps_is_raised_if_...`,
+        each step that is wanted and was asked failed     `test_both_steps_that_fail_leave_nothing`
+    statements have one number in all requests, their     `test_what_cannot_be_checked_is_not_verified`,
+        index in `Labels.extraction.statements`; the ids  `test_each_statement_is_verified_against_each_chunk`
+        g1, g2, ... are those of one request
+    each citation is in one request for each group of     `test_each_citation_is_in_one_request`
+        chunks
+    a gold check looks like a statement, and its label    `test_gold_checks_look_like_statements_and_are_none`
+        is never among those of the answer
+
+**Changing it.** A further step: a `Step`, its condition in `plan_requests`, a block in `_collect_in_steps`. What every
+request shows: `_ask`. Asking again for one metric only: not here, as this module knows fields and no metrics; ask a
+second collector with fewer `needs`. A change by which a call is asked about in other requests, or is shown other texts,
+may move labels as much as another prompt does: raise `VERSION` in `prompts/__init__.py`, which is part of the judge's
+version, so that baselines and calibrations of before are not mixed with it. How many requests a call costs also stands
+in docs/judges.md. Then run the tests above, `test_llm_judge.py` and `test_judge_injection.py` beside them (what a
+hostile chunk can do in each mode), and `tests/simulation/test_gold_checks.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +61,6 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ragtrace.core.errors import JudgeError
@@ -50,7 +75,10 @@ Mode: TypeAlias = Literal["fast", "careful"]
 Step: TypeAlias = Literal["answer", "chunks"]
 """Kind of labels: of the answer, or of comparing it with the chunks. In steps, each kind is a step."""
 MOST_SENTENCES: Final = 12
-"""Most sentences in one request: of more, models leave out some."""
+"""Most sentences in one request: of more, models leave out some. Fewer cost more requests, each with its instructions.
+
+Users read the number in docs/judges.md.
+"""
 
 T = TypeVar("T")
 
@@ -85,6 +113,8 @@ class LabelPlan:
     """Whether the kinds of labels are asked for one after the other, rather than in one request."""
     with_gold_checks: bool
     """Whether statements with known labels are mixed in."""
+    if_cut_off: LabelPlan | None = None
+    """Plan in steps for a call whose labels do not fit into one reply; None: it fails, or is in steps already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +178,7 @@ class _VerifiedBatch(NamedTuple):
 
 
 def plan_requests(
-    source: PromptInput, needs: frozenset[str], mode: Mode, max_chars: int, with_gold_checks: bool | None
+    source: PromptInput, needs: frozenset[str], *, mode: Mode, max_chars: int, with_gold_checks: bool | None
 ) -> LabelPlan:
     """Decide which labels of a call are asked for, and how.
 
@@ -166,12 +196,22 @@ def plan_requests(
         steps.add("answer")
     if source.chunks and need_chunks and (source.sentences or "chunks" in needs):
         steps.add("chunks")
-    in_steps = mode == "careful" or source.chars > max_chars
-    return LabelPlan(
+    plan_in_steps = LabelPlan(
         steps=frozenset(steps),
         only_statements=need_chunks == frozenset({"claims"}),
-        in_steps=in_steps,
-        with_gold_checks=in_steps if with_gold_checks is None else with_gold_checks,
+        in_steps=True,
+        with_gold_checks=with_gold_checks is not False,
+    )
+    if mode == "careful" or source.chars > max_chars:
+        return plan_in_steps
+    # A request for both kinds of labels is halved by its sentences. One sentence has no half, but each of the two steps
+    # has a shorter reply, and the chunks of the second have halves.
+    has_no_half = len(steps) == 2 and len(source.sentences) == 1 and len(source.chunks) > 1
+    return replace(
+        plan_in_steps,
+        in_steps=False,
+        with_gold_checks=bool(with_gold_checks),
+        if_cut_off=plan_in_steps if has_no_half else None,
     )
 
 
@@ -208,8 +248,8 @@ class LabelCollector:
         self._session, self._source, self._chance = session, source, chance
         self._mode: Mode = mode
         self._statements_per_call, self._max_chars = statements_per_call, max_chars
-        self._plan = plan_requests(source, needs, mode, max_chars, with_gold_checks)
-        self._asks_for_gold_checks = with_gold_checks
+        self._plan = plan_requests(source, needs, mode=mode, max_chars=max_chars, with_gold_checks=with_gold_checks)
+        """Plan that is followed, in the end that for a reply that was cut off."""
         self._failed_gold_check = False
         """Whether the LLM has labelled a gold check wrongly in any reply so far."""
 
@@ -221,25 +261,21 @@ class LabelCollector:
         """
         if not self._plan.steps:
             return Labels(self._mode)
-        labels = await (self._collect_in_steps() if self._plan.in_steps else self._collect_at_once_or_in_steps())
+        labels = await (self._collect_in_steps() if self._plan.in_steps else self._collect_at_once_or_if_cut_off())
         labels.suspect = self._failed_gold_check
         return labels
 
-    # --- at once: one request for both kinds of labels ---------------------------------------------------------------
-
-    async def _collect_at_once_or_in_steps(self) -> Labels:
-        """Ask for both kinds of labels at once, or in steps if a reply about one sentence and several chunks is cut
-        off.
-        """
+    async def _collect_at_once_or_if_cut_off(self) -> Labels:
+        """Ask for both kinds of labels at once, or if that reply is cut off by the plan for it, if there is one."""
         try:
             return await self._collect_at_once()
         except JudgeError as error:
-            has_half = len(self._plan.steps) < 2 or len(self._source.sentences) > 1
-            if error.reason != "truncated" or has_half or len(self._source.chunks) < 2:
+            if error.reason != "truncated" or self._plan.if_cut_off is None:
                 raise
-        in_steps = replace(self._plan, in_steps=True)
-        self._plan = in_steps if self._asks_for_gold_checks is not None else replace(in_steps, with_gold_checks=True)
+            self._plan = self._plan.if_cut_off
         return await self._collect_in_steps()
+
+    # --- at once: one request for both kinds of labels ---------------------------------------------------------------
 
     async def _collect_at_once(self) -> Labels:
         if "answer" not in self._plan.steps:
@@ -301,8 +337,9 @@ class LabelCollector:
         most = self._statements_per_call
         # Without statements there is one empty batch: chunks and citations have labels of their own.
         batches = [statements[at : at + most] for at in range(0, len(statements), most)] or [statements]
+        first = statements[0] if statements else None
         requests = [
-            self._verify_in_halves(chunks, statements[:1], batch)
+            self._verify_in_halves(chunks, batch, first)
             for chunks in group_by_size(self._source.chunks, self._max_chars)
             for batch in batches
         ]
@@ -312,27 +349,27 @@ class LabelCollector:
         )
 
     async def _verify_in_halves(
-        self, chunks: Sequence[PromptChunk], first: Sequence[AnswerStatement], batch: Sequence[AnswerStatement]
+        self, chunks: Sequence[PromptChunk], batch: Sequence[AnswerStatement], first: AnswerStatement | None
     ) -> list[_VerifiedBatch]:
         """Do as `_verify`; if the reply is cut off, ask about half of the statements at a time, or of the chunks."""
         if len(batch) > 1:
-            return await ask_in_halves(partial(self._verify, chunks, first), batch)
-        return await ask_in_halves(partial(self._verify, first=first, batch=batch), chunks)
+            return await ask_in_halves(lambda half: self._verify(chunks, half, first), batch)
+        return await ask_in_halves(lambda half: self._verify(half, batch, first), chunks)
 
     async def _verify(
-        self, chunks: Sequence[PromptChunk], first: Sequence[AnswerStatement], batch: Sequence[AnswerStatement]
+        self, chunks: Sequence[PromptChunk], batch: Sequence[AnswerStatement], first: AnswerStatement | None
     ) -> _VerifiedBatch:
         """Ask the LLM, in one request, to verify the statements of *batch* against *chunks*.
 
         Args:
             chunks: one group of chunks.
-            first: the first of all statements, in a sequence; empty if there are none. The request whose batch begins
-                with it asks about the citations, too: so each citation is in one request for each group of chunks, also
-                where a batch is asked about in halves.
             batch: statements; empty only if there are none at all.
+            first: the first of all statements; None: there are none. The request whose batch begins with it asks about
+                the citations, too: so each citation is in one request for each group of chunks, also where a batch is
+                asked about in halves.
         """
         source = self._source
-        citations = self._citations_of(chunks) if batch[:1] == first else ()
+        citations = self._citations_of(chunks) if not batch or batch[0] == first else ()
         citing = {cited.unit_id for cited in citations}
         # Without statements, compare the chunks with the sentences: else no chunk could be found contradicted.
         parts = (

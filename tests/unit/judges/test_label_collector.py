@@ -14,7 +14,7 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Turn
 from ragtrace.core.types import Document, RagCall
 from ragtrace.judges.llm.chat import JudgeSession, ModelReply
-from ragtrace.judges.llm.label_collector import LabelCollector, Labels, Mode, Step, plan_requests
+from ragtrace.judges.llm.label_collector import LabelCollector, LabelPlan, Labels, Mode, Step, plan_requests
 from ragtrace.judges.llm.prompt import Prompt, R
 from ragtrace.judges.llm.prompt_input import prepare_input
 from tests.support.chats import Data, Rule, ScriptedChat, failing, honest
@@ -92,7 +92,7 @@ def test_only_labels_that_are_needed_and_can_be_had_are_planned(
     call: RagCall, needs: frozenset[str], steps: set[Step], only_statements: bool
 ) -> None:
     """An answer without a sentence has no labels, and a call without chunks has none of these."""
-    plan = plan_requests(prepare_input(call), needs, "fast", 100_000, None)
+    plan = plan_requests(prepare_input(call), needs, mode="fast", max_chars=100_000, with_gold_checks=None)
     assert (plan.steps, plan.only_statements) == (frozenset(steps), only_statements)
 
 
@@ -112,8 +112,22 @@ def test_a_call_that_is_too_long_is_asked_about_in_steps(
 ) -> None:
     """As one is in the mode careful; then with gold checks, unless they are left out."""
     source = prepare_input(CALL)
-    plan = plan_requests(source, ALL, mode, source.chars + room, given)
+    plan = plan_requests(source, ALL, mode=mode, max_chars=source.chars + room, with_gold_checks=given)
     assert (plan.in_steps, plan.with_gold_checks) == (in_steps, with_gold_checks)
+
+
+@pytest.mark.parametrize("given", [None, True, False])
+def test_one_sentence_and_several_chunks_have_a_second_plan(given: bool | None) -> None:
+    """That of the mode careful, for a reply that is cut off: such a call has no half. No other call has the plan."""
+    one = replace(CALL, answer="The Eiffel Tower is 330 metres high.")
+
+    def plan(call: RagCall, needs: frozenset[str] = ALL, mode: Mode = "fast") -> LabelPlan:
+        return plan_requests(prepare_input(call), needs, mode=mode, max_chars=100_000, with_gold_checks=given)
+
+    assert plan(one).if_cut_off == plan(one, mode="careful")
+    assert plan(one, mode="careful").if_cut_off is None
+    for call, needs in ((CALL, ALL), (replace(one, contexts=(Document(TOWER),)), ALL), (one, ANSWER), (one, CHUNKS)):
+        assert plan(call, needs).if_cut_off is None
 
 
 @pytest.mark.parametrize(
