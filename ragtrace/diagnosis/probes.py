@@ -29,6 +29,7 @@ from ragtrace.estimates import Baseline, read_calibrations
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.faults import hide_credentials
 from ragtrace.system.sqlite_files import delay_forks
+from ragtrace.system.threads import background_thread
 from ragtrace.telemetry.export.score_poster import ScorePoster
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Probes:
             except Exception as error:
                 probe.set_result(ProbeResult(False, f"{type(error).__name__}: {error}"))
 
-        threading.Thread(target=run, name="ragtrace-doctor", daemon=True).start()
+        background_thread(run, "ragtrace-doctor").start()
 
     def wait(self) -> tuple[Check, ...]:
         """Wait for all probes, and return the results in the order in which the probes were added."""

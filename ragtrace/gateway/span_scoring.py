@@ -20,6 +20,7 @@ from ragtrace.span_reading.finished_span import FinishedSpan
 from ragtrace.span_reading.otlp_json import OtlpJsonReader
 from ragtrace.span_reading.otlp_protobuf import spans_in
 from ragtrace.system.faults import faults, guarded
+from ragtrace.system.threads import background_thread
 
 _MOST_ATTRIBUTES: Final = 4_096
 """Largest number of attributes of a span with its events; the SDK's own limit is 128."""
@@ -78,7 +79,7 @@ class SpanScorer:
         self._calls: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
         self._n_read = 0
-        self._thread = threading.Thread(target=self._run, name="ragtrace-gateway-scoring", daemon=True)
+        self._thread = background_thread(self._run, "ragtrace-gateway-scoring")
         self._thread.start()
 
     @property

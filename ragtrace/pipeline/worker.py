@@ -38,13 +38,13 @@ to do (`_round`: urgent work, weighing, handling), the tick when it is due, and 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -53,7 +53,7 @@ from opentelemetry.context import attach, set_value
 from ragtrace.pipeline.admission import AdmissionControl
 from ragtrace.pipeline.throttle import Throttle, run_inline
 from ragtrace.system.faults import FAILURES, faults
-from ragtrace.system.threads import DaemonPool, prepare_bounded_calls
+from ragtrace.system.threads import DaemonPool, background_thread, prepare_bounded_calls
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -362,12 +362,11 @@ class Worker(Generic[T]):
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def _start(self) -> bool:
-        # In an empty context: spans of the worker must not become children of the request that starts the thread.
-        run, executor = contextvars.Context().run, DaemonPool()
-        thread = threading.Thread(target=run, args=(self._run, executor), name="ragtrace", daemon=True)
-        self._thread = thread
+        executor = DaemonPool()
+        # Set before the start, which an interruption of the application may end when the thread runs already.
+        self._thread = background_thread(partial(self._run, executor), "ragtrace")
         try:
-            thread.start()
+            self._thread.start()
         except RuntimeError as error:  # out of threads, or the interpreter is shutting down
             faults.record("start of the background thread", error)
             self._thread = None

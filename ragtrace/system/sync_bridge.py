@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, wait
@@ -11,6 +10,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from opentelemetry.context import attach, detach, set_value
+
+from ragtrace.system.threads import background_thread
 
 T = TypeVar("T")
 _INTERRUPTIBLE_S = 0.5
@@ -39,8 +40,7 @@ def run_on_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         except BaseException as error:
             outcome.set_exception(error)
 
-    # In an empty context: spans of a judge's requests must not be children of the caller's span.
-    thread = threading.Thread(target=contextvars.Context().run, args=(run,), name="ragtrace-score")
+    thread = background_thread(run, "ragtrace-score")
     try:
         thread.start()
         _wait(outcome)

@@ -1,8 +1,11 @@
-"""Daemon threads for blocking calls, for which a process does not wait when it ends.
+"""Threads of ragtrace, which are all made here.
 
-They serve an event loop's blocking calls, a user's blocking functions, and calls that may hang. Threads of
-`concurrent.futures` take no work while the interpreter shuts down and are waited for at exit: a name server that does
-not answer would keep the process for half a minute. No thread of ours is waited for.
+`background_thread` makes a thread for one function, such as the worker's. A `DaemonPool` has threads for short work: an
+event loop's blocking calls, a user's blocking functions, and calls that may hang. Threads of `concurrent.futures` take
+no work while the interpreter shuts down and are waited for at exit: a name server that does not answer would keep the
+process for half a minute. A process does not wait for threads of ours.
+
+`tests/contract/test_one_place_makes_threads.py` checks that no other file makes one.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Final, TypeVar, cast
@@ -28,6 +32,15 @@ _SPARE_THREADS: Final = 5
 _IDLE_SECONDS: Final = 10.0
 _STARTS_NONE_AT_EXIT: Final = sys.version_info >= (3, 12)
 """Whether Python starts no thread during exit, so that a thread that is needed then must be started before."""
+
+
+def background_thread(function: Callable[[], object], name: str) -> threading.Thread:
+    """Return a thread that will call *function*, for which the process does not wait when it ends.
+
+    The function runs in an empty context: its spans must not be children of the request that happens to start the
+    thread. `start` raises a `RuntimeError` where there are too many threads, or the interpreter is shutting down.
+    """
+    return threading.Thread(target=contextvars.Context().run, args=(function,), name=name, daemon=True)
 
 
 class DaemonPool(ThreadPoolExecutor):
@@ -80,7 +93,7 @@ class DaemonPool(ThreadPoolExecutor):
         return future
 
     def _start(self) -> None:
-        threading.Thread(target=self._serve, args=(self._calls,), name=self._name, daemon=True).start()
+        background_thread(partial(self._serve, self._calls), self._name).start()
         self._started += 1
         self._free += 1
 

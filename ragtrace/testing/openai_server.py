@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +12,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, cast
 
+from ragtrace.system.threads import background_thread
 from ragtrace.testing.replies import Reply, Request, completion, embeddings, events
 from ragtrace.testing.rule_based_model import answer_by_rule
 
@@ -88,7 +88,7 @@ class OpenAIServer:
     def __enter__(self) -> OpenAIServer:
         # Opened here and not in the constructor: a server that is never entered would leave the loop's sockets open.
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="model server", daemon=True)
+        self._thread = background_thread(self._loop.run_forever, "model server")
         self._thread.start()
         self._server = self._run(asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1024))
         self.port = self._server.sockets[0].getsockname()[1]

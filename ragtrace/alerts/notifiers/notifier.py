@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import logging
 import threading
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 from opentelemetry._logs import SeverityNumber
 
 from ragtrace.core import semconv
+from ragtrace.system.threads import background_thread
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -97,8 +97,7 @@ class FunctionNotifier:
             except BaseException as error:  # sys.exit() in a notifier must not end the thread without a result
                 raised.append(UndeliveredError("raised", type(error).__name__))
 
-        # An empty context: the call is no part of the request that happened to raise the alert.
-        thread = threading.Thread(target=contextvars.Context().run, args=(call,), name="ragtrace-notify", daemon=True)
+        thread = background_thread(call, "ragtrace-notify")
         try:
             thread.start()
         except RuntimeError:  # the interpreter is shutting down and starts no more threads

@@ -5,7 +5,6 @@ The receiver may be slow or away: score API, alert notifier, history file, feedb
 
 from __future__ import annotations
 
-import contextvars
 import heapq
 import logging
 import random
@@ -22,7 +21,7 @@ from opentelemetry.context import attach, detach, set_value
 from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal
 from ragtrace.system.faults import log_safely
-from ragtrace.system.threads import prepare_bounded_calls, run_bounded
+from ragtrace.system.threads import background_thread, prepare_bounded_calls, run_bounded
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -346,9 +345,7 @@ class Outbox(Generic[T]):
         self._lost += 1
 
     def _start(self) -> None:
-        # In an empty context: a delivery is no part of the request that happened to come first.
-        run, name = contextvars.Context().run, f"ragtrace-{self._receiver.what}"
-        thread = threading.Thread(target=run, args=(self._run,), name=name, daemon=True)
+        thread = background_thread(self._run, f"ragtrace-{self._receiver.what}")
         try:
             thread.start()
         except RuntimeError:  # out of threads, or the interpreter is shutting down: the next flush delivers
