@@ -1,6 +1,6 @@
 """How often the 95 % intervals of corrected rates cover, and how wide they are, over simulated traffic.
 
-    python -m tests.benchmarks.corrected_rate [--replicates 1000] [--again 20000] [--seed 1] [--every 1]
+    python -m tests.benchmarks.corrected_rate [--replicates 1000] [--again 20000] [--seed 1] [--every 1] [--set NAME=1]
 
 A screen scores all calls, a judge of known sensitivity and specificity a sample of them, a person a sample of those.
 Prints, by true rate and number of labels, the coverage and the mean width of three intervals: the corrected one, that
@@ -8,6 +8,8 @@ of the labels alone and the uncorrected one of the judge; then every cell that m
 coverage where ten or more bad and ten or more good labels are expected, 90 % elsewhere, and a corrected interval that
 is narrower than that of the labels alone where the judge's correlation with the label is 0.5 or more. A cell near its
 bound for coverage is simulated once more, on another seed with more replicates, and that is what is reported.
+
+`--set` gives a constant of `ragtrace.estimates.corrected` another value, which shows what the constant is there for.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import product
 
+from ragtrace.estimates import corrected
 from tests.support.label_populations import LabelCell, LabelResult, measure
 
 SENSITIVITIES = (0.6, 0.7, 0.8, 0.9, 0.95)
@@ -62,7 +65,13 @@ def main() -> None:
     parser.add_argument("--again", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, help="simulate only every so many cells")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=NUMBER", help="another value of a constant")
     options = parser.parse_args()
+    for setting in options.set:
+        name, _, number = setting.partition("=")
+        if not isinstance(getattr(corrected, name, None), float):
+            parser.error(f"--set takes a constant of ragtrace.estimates.corrected and a number, got {setting}")
+        setattr(corrected, name, float(number))
     results: list[LabelResult] = []
     again = 0
     for number, cell in enumerate(list(cells())[:: options.every]):
@@ -80,7 +89,8 @@ def main() -> None:
     narrower = [result for result in close if result.relative < 1.0]
     print(
         f"correlation 0.5 or more: {len(close)} cells, narrower than the labels alone in {len(narrower)}; widest of "
-        f"all cells: {max(result.relative for result in results):.3f} of the labels alone; simulated again: {again}"
+        f"all cells: {max(result.relative for result in results):.3f} of the labels alone, mean of all "
+        f"{sum(result.relative for result in results) / len(results):.3f}; simulated again: {again}"
     )
     for result in sorted(results, key=lambda each: each.corrected - each.bound):
         if result.corrected < result.bound:

@@ -326,7 +326,14 @@ def _corrected(
         def add_up(term: Array) -> Array:
             return (count * term).sum((0, 2)) if np.ndim(term) > 1 else count.sum(0) @ term
 
-        return sum_labelled(one * label, values, one * 0.0, one, q, add_up)
+        return sum_labelled(
+            labels=one * label,
+            judge_scores=values,
+            screen_scores=one * 0.0,
+            judging_probabilities=one,
+            labelling_probabilities=q,
+            add_up=add_up,
+        )
 
     sums = _added(summed(1.0, bad), summed(0.0, good))
     mean = s if cell.raw else np.einsum("pr,prn->rn", crossed.shares, values)
@@ -341,6 +348,8 @@ def _corrected(
 
 def _added(a: LabelledSums, b: LabelledSums) -> LabelledSums:
     """Return the sums over the calls of two sets."""
-    names = [field.name for field in fields(ProductSums)]
-    pairs = ((a.w, b.w), (a.ww, b.ww), (a.wv, b.wv))
-    return LabelledSums(*(ProductSums(*(getattr(x, each) + getattr(y, each) for each in names)) for x, y in pairs))
+
+    def added(x: ProductSums, y: ProductSums) -> ProductSums:
+        return ProductSums(**{each.name: getattr(x, each.name) + getattr(y, each.name) for each in fields(ProductSums)})
+
+    return LabelledSums(w=added(a.w, b.w), ww=added(a.ww, b.ww), wv=added(a.wv, b.wv))

@@ -168,7 +168,15 @@ def simulate(cell: LabelCell, replicates: int, seed: int) -> LabelReplicates:
     moment["www"] = judged @ v**3
     moment |= {"n": traffic.sum(1) * 1.0, "f": traffic @ f, "ff": traffic @ (f * f)}
     first = interval_bounds(moment, Arrays(), "tuned", "rate")
-    found = corrected_bounds(sum_labelled(z, y, f, p1, p2, lambda term: labelled @ term), first)
+    sums = sum_labelled(
+        labels=z,
+        judge_scores=y,
+        screen_scores=f,
+        judging_probabilities=p1,
+        labelling_probabilities=p2,
+        add_up=lambda term: labelled @ term,
+    )
+    found = corrected_bounds(sums, first)
     expected = calls * share * p1 * p2
     return LabelReplicates(
         found.corrected,

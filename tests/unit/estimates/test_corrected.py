@@ -125,9 +125,6 @@ def test_a_worked_example_gives_these_numbers() -> None:
     assert (found.low, found.high) == (pytest.approx(0.051456, abs=1e-6), pytest.approx(0.605989, abs=1e-6))
 
 
-# --- labels of other traffic -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_the_rate_follows_the_equations_summed_call_by_call(seed: int) -> None:
     """Those of the docstrings, with a screen, a judge that sees more of the suspicious calls, and labels of some."""
