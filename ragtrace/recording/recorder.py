@@ -256,7 +256,9 @@ class StepRecorder:
                 outside = get_current() if framework_runs.find_context is None else recording_context()
             self.started_at = perf_counter() if started is None else started.seconds
             step, writer = self.step, self._runtime.writer
-            fast = writer.fast  # makes spans at less cost than the SDK; None: the SDK makes them
+            fast = writer.fast_tracer  # makes spans at less cost than the SDK; None: the SDK makes them
+            if fast is not None and not fast.usable:
+                fast = None
             # The arguments come before the span where its start shows them, and after it where the trace may be dropped
             # without anybody seeing them. `_keep_or_read_arguments` does nothing the second time.
             if fast is None:

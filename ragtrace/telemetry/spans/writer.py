@@ -53,7 +53,10 @@ class SpanWriter:
         capture: str,
         drops_children: bool = False,
     ) -> None:
-        self._tracer, self._logger, self._fast = tracer, logger, fast
+        self._tracer, self._logger = tracer, logger
+        self.fast_tracer = fast
+        """Tracer for spans that start without name and attributes, to save time, while it is `usable`; None if the SDK
+        creates all spans."""
         self.drops_children = drops_children
         """Whether the head sampler drops every span whose local parent was dropped."""
         self._dialects = [_DIALECTS[name] for name in dialects]
@@ -63,15 +66,6 @@ class SpanWriter:
         """Whether any content, such as the message of an exception, may leave the process."""
         self.shows_reranked = self._on_span and "openinference" in dialects
         """Whether spans show the input documents of a re-ranking."""
-
-    @property
-    def fast(self) -> FastTracer | None:
-        """Tracer for spans that start without name and attributes, to save time.
-
-        None if the SDK creates the spans.
-        """
-        fast = self._fast
-        return fast if fast is not None and fast.usable else None
 
     def start_sdk_span(self, step: Step, context: Context, start_ns: int | None = None) -> Span:
         """Start a span of the SDK for *step* in *context*, with its name and start attributes.
