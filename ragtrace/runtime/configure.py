@@ -1,4 +1,27 @@
-"""The functions that start, query and stop ragtrace: `configure`, `flush`, `stats` and `shutdown`."""
+"""The functions that start, query and stop ragtrace: `configure`, `flush`, `stats` and `shutdown`.
+
+They stand first; then come the three steps of `configure`, each with what it uses, in the order in which they run:
+
+| Step | Makes | If it fails |
+|---|---|---|
+| 1. read and check | a `_Configuration` | nothing was changed |
+| 2. build | a `_Built`: the telemetry, and a runtime that is not started | what was built is ended |
+| 3. commit | the runtime that is in force | the former runtime takes its hooks back; what was built is ended |
+
+**Invariants.** A `configure` that raises has changed nothing: `tests/unit/runtime/test_configure.py` has a case for
+each way to fail (`REFUSED`). Only the exception of a signal handler, while the former runtime is shut down, leaves it
+with the new configuration in force (`test_an_interrupt_leaves_the_new_configuration_in_force` there). What cannot be
+undone comes last: `_Built.connect`, and after it only what cannot fail. Forked children build their runtimes of
+`RuntimeFactory` alone, so that it must have what they need (`tests/process/test_forked_runtimes.py`).
+
+**Threads.** There is no lock here: `current_runtime.install` has the one under which runtimes are exchanged.
+`configure` is for one thread at a time, since a failed commit starts the runtime again that it found; `flush`, `stats`
+and `shutdown` are for any.
+
+**How to change it.** A new setting is a parameter of `configure` and an entry of `given`, or a field of an option
+class: CONTRIBUTING.md, "Where to change what". What checks it belongs to step 1, and what takes over a hook of the
+process to `Runtime.start`.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +95,8 @@ class _DefaultScreen:
 
 
 DEFAULT_SCREEN: Final = _DefaultScreen()
-_RECONFIGURE_SECONDS = 5.0
+_RECONFIGURE_SECONDS: Final = 5.0
+"""Seconds that `configure` gives to the shutdown of the former runtime: half of what `shutdown` has by default."""
 _WHILE_SERVING: Final = ("ragtrace.block", "ragtrace.propagation", "ragtrace.runtime.estimate")
 """Modules that an application may first use while it serves calls."""
 _FOR_JUDGE: Final = ("ragtrace.capture.prompt_parts",)
@@ -81,7 +105,7 @@ _FOR_SPANS: Final = ("ragtrace.span_reading.assembler",)
 """Modules that the worker first uses when spans of other instrumentations have ended."""
 
 
-def _moved_keywords() -> dict[str, str]:
+def _moved_keywords() -> dict[str, str]:  # first, as the decorator of `configure` calls it
     """Return how options are written, by what one might write for each as an argument of `configure`.
 
     These are the fields of the option classes, and the names of the settings.
@@ -98,6 +122,9 @@ def _moved_keywords() -> dict[str, str]:
         elif kind == JudgeLimits.__name__:
             written[name] = f"limits=ragtrace.{kind}({field}=...) where the judge is made"
     return written
+
+
+# --- the public face --------------------------------------------------------------------------------------------------
 
 
 @partial(suggests_keywords, moved=_moved_keywords())
@@ -184,7 +211,7 @@ def configure(
     limits, telemetry = limits or Limits(), telemetry or TelemetryOptions()
     history = store if isinstance(store, History) else History(store)
     learning = _baseline_learning(baseline)
-    watched, canaries = _alerts(alerts)
+    watched, canaries = _split_alerts(alerts)
     given = {
         "service": service, "capture_content": capture_content, "evaluate_spans": evaluate_spans, "enabled": enabled,
         "exporter": exporter if isinstance(exporter, str) else None, "metrics": _metric_names(metrics),
@@ -195,7 +222,7 @@ def configure(
         **{name: getattr(telemetry, name) for name in ("dialects", "evidence", "set_global", "trace_url")},
         **judge_settings(limits_of(judge)),
     }  # fmt: skip
-    settings = _with_objects(resolve_settings(given, os.environ), exporter, sampling)
+    settings = _add_origins(resolve_settings(given, os.environ), exporter, sampling)
     sampling = sampling or Sampling(rate=settings.sample_rate)
     _check_providers(tracer=telemetry.tracer_provider, meter=telemetry.meter_provider, logger=telemetry.logger_provider)
     screen = embedded_judge() if isinstance(screen, _DefaultScreen) else screen
@@ -210,7 +237,7 @@ def configure(
     evaluators = choose_evaluators(
         settings, screen=screen, judge=judge, metrics=metrics or (), sampling=sampling, watched=watched, learner=learner
     )
-    canary_sets = _canary_sets(settings, evaluators)
+    canary_sets = _read_canary_sets(settings, evaluators)
     calibrations = _read_files(settings, evaluators, learner)
     configuration = _Configuration(
         settings=settings,
@@ -232,6 +259,44 @@ def configure(
     _commit(configuration, _build(configuration), faults_before)
 
 
+def flush(timeout: float = 5.0) -> bool:
+    """Score all finished calls and export their telemetry within *timeout* seconds.
+
+    Returns:
+        True if all of them were scored and exported; True as well if ragtrace is not configured.
+    """
+    runtime = current()
+    return True if runtime is None else runtime.flush(timeout)
+
+
+def stats() -> Stats:
+    """Return how many calls were scored, sampled out, failed or dropped since `configure`, and ragtrace's internal
+    faults.
+
+    `faults` counts for the whole process, over all its configurations; `ragtrace.doctor()` shows those of the last one.
+    After `shutdown` these are the final counts, with what was lost, until `configure` is called again.
+    """
+    runtime = current()
+    return (final_stats() or Stats({}, faults.counts())) if runtime is None else runtime.stats()
+
+
+def shutdown(timeout: float = 10.0) -> bool:
+    """Score and export all pending calls within *timeout* seconds, then stop ragtrace.
+
+    Losses are counted and logged.
+
+    An exception that a signal handler raises meanwhile (Ctrl-C, `sys.exit`) passes through after about a second, in
+    which calls that were not scored are kept in the spool, or counted as lost.
+
+    Returns:
+        True if everything was scored and exported; called again, the same as the first time.
+    """
+    return install(None, timeout)
+
+
+# --- 1. read and check: raises, and changes nothing ------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Configuration:
     """Everything that `configure` was given, checked. Nothing of it is in force yet."""
@@ -251,14 +316,95 @@ class _Configuration:
     """Bounds of guards that were found in the calibrations."""
 
 
-# --- 1. read and check: raises, and changes nothing ------------------------------------------------------------------
-
-
 def _baseline_learning(baseline: str | os.PathLike[str] | BaselineLearning | Baseline | None) -> BaselineLearning:
     """Return the settings of the baseline's learning; a `Baseline` that is given has no file."""
     if isinstance(baseline, BaselineLearning):
         return baseline
     return BaselineLearning("" if isinstance(baseline, Baseline) else baseline)
+
+
+def _split_alerts(alerts: object) -> tuple[tuple[Alert, ...], Canaries]:
+    """Return the alerts among *alerts*, and the canaries, without a path if there are none."""
+    if not isinstance(alerts, Sequence) or isinstance(alerts, str):
+        raise SettingsError(f"alerts must be a list, got {type(alerts).__name__}; write alerts=[ragtrace.Alert(...)]")
+    if not alerts:
+        return (), Canaries()
+    from ragtrace.alerts import Alert
+
+    given = cast("Sequence[object]", alerts)
+    canaries = [each for each in given if isinstance(each, Canaries)]
+    if len(canaries) > 1:
+        raise SettingsError(f"alerts has {len(canaries)} Canaries; put their labelled calls into one file")
+    watched = [each for each in given if not isinstance(each, Canaries)]
+    for alert in watched:
+        check_type("alerts", alert, Alert)
+    return tuple(cast("list[Alert]", watched)), canaries[0] if canaries else Canaries()
+
+
+def _metric_names(metrics: object) -> object:
+    """Return the names of the metrics in a list, or any other value unchanged.
+
+    The settings validate the result.
+    """
+    if isinstance(metrics, str) or not isinstance(metrics, Sequence):
+        return metrics
+    return [metric_name(metric) for metric in cast("Sequence[object]", metrics)]
+
+
+def _add_origins(settings: Settings, exporter: object, sampling: Sampling | None) -> Settings:
+    """Return a copy of *settings* with the origins of the sampling settings and of the exporter."""
+    origins = {"sampling": settings.origins["sample_rate"] if sampling is None else "sampling="}
+    if exporter is not None and not isinstance(exporter, str):
+        origins["exporter object"] = type(exporter).__name__
+    if isinstance(exporter, Signals):
+        parts = (exporter.spans, exporter.metrics, exporter.logs, exporter.scores)
+        names = [type(part).__name__ for part in parts if part is not None]
+        origins["exporter object"] = f"Signals of {', '.join(names) or 'nothing'}"
+    return replace(settings, origins={**settings.origins, **origins})
+
+
+def _check_providers(**providers: object) -> None:
+    for what, value in providers.items():
+        if value is not None and not callable(getattr(value, f"get_{what}", None)):
+            raise SettingsError(
+                f"{what}_provider= must be an OpenTelemetry provider, which has a get_{what}(), got "
+                f"{type(value).__name__}; leave it out to use the provider of the process, or one of our own"
+            )
+
+
+def _check_fleet(settings: Settings, judge: Judge | None) -> None:
+    from ragtrace.fleet.broker import check_broker_url
+
+    check_broker_url(settings.fleet, settings.origins["fleet"])
+    if judge is not None:
+        raise SettingsError(
+            f"judge= and a fleet (from {settings.origins['fleet']}) are both given; give the judge to the workers of "
+            "the fleet, or leave the fleet out"
+        )
+
+
+def _read_canary_sets(settings: Settings, evaluators: Evaluators) -> tuple[CanarySet, ...]:
+    """Read the canaries (labelled calls for the judge) from the file that the settings name.
+
+    Where ragtrace is not enabled, it is not read.
+
+    Raises:
+        SettingsError: there is no judge, or the file cannot be used.
+    """
+    if not settings.canaries:
+        return ()
+    judge, origin = evaluators.judge, settings.origins["canaries"]
+    if judge is None:
+        raise SettingsError(
+            f"canaries are judged by the judge, and there is none, got {settings.canaries!r} (from {origin}); "
+            "configure judge=, or leave the canaries out"
+        )
+    if not settings.enabled:
+        return ()
+    from ragtrace.labels.canary_set import read_canaries
+
+    judged = MetricAssignment.from_evaluators(None, judge).judged
+    return read_canaries(settings.canaries, judged, origin)
 
 
 def _read_files(settings: Settings, evaluators: Evaluators, learner: BaselineLearner) -> Calibrations:
@@ -276,7 +422,33 @@ def _read_files(settings: Settings, evaluators: Evaluators, learner: BaselineLea
             _require_sqlite(settings, name)
     if settings.baseline:
         learner.open_file(settings.baseline, settings.origins["baseline"])
-    return _calibrations(settings, evaluators) if settings.calibration else Calibrations()
+    return _read_calibrations(settings, evaluators) if settings.calibration else Calibrations()
+
+
+def _require_sqlite(settings: Settings, name: str) -> None:
+    try:
+        import_module("sqlite3")  # there are builds of Python without it
+    except ImportError as error:
+        raise SettingsError(
+            f"{name}= needs Python's module sqlite3, got {error} (for {settings.origins[name]}); leave it out, or use "
+            "another build of Python"
+        ) from error
+
+
+def _read_calibrations(settings: Settings, evaluators: Evaluators) -> Calibrations:
+    """Read the calibration file, and find out for which judge and which metrics it can be used."""
+    from ragtrace.judges.llm.prompts import prompt_hash_of
+
+    assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
+    keys: dict[str, CalibrationKey] = {}
+    for evaluator in filter(None, evaluators):
+        version = evaluator.judge.version
+        for metric in evaluator.metrics:
+            if assignment.evaluator_of(metric.name) == evaluator.id:
+                keys[metric.name] = CalibrationKey(
+                    metric.name, metric.version, evaluator.id, version, prompt_hash_of(version)
+                )
+    return Calibrations(read_calibrations(settings.calibration), keys)
 
 
 # --- 2. build: may fail, and is undone then --------------------------------------------------------------------------
@@ -357,6 +529,20 @@ def _preload(settings: Settings, evaluators: Evaluators) -> None:
     )
 
 
+def _resource_attribute(telemetry: Telemetry, provider: object, name: str) -> str:
+    """Return an attribute of the spans' OpenTelemetry resource, such as `service.name`, or an empty text if it is not
+    set.
+
+    Args:
+        telemetry: the telemetry that was built.
+        provider: the user's tracer provider; None: ragtrace's own, or else that of the process.
+        name: name of the attribute.
+    """
+    of_user = getattr(provider or get_tracer_provider(), "resource", None)
+    resource = of_user if telemetry.resource is None else telemetry.resource()
+    return str(getattr(resource, "attributes", {}).get(name, ""))
+
+
 # --- 3. commit: fails in code of the user's at most, and is undone then -----------------------------------------------
 
 
@@ -373,6 +559,7 @@ def _commit(configuration: _Configuration, built: _Built, faults_before: Counter
     """
     former, runtime = current_runtime.installed, built.runtime
     try:
+        message_filter = configuration.redact.message
         runtime.start()
         built.connect()
     except BaseException:
@@ -382,171 +569,12 @@ def _commit(configuration: _Configuration, built: _Built, faults_before: Counter
             with guarded("start of a runtime"):
                 former.start()
         raise
+    # None of what follows is undone, as none of it can fail. Fields are assigned, and `install` exchanges the runtimes
+    # before it shuts the former down. That counts the failures of its parts, and raises nothing but the exception of a
+    # signal handler, with which the new configuration is in force all the same.
     for bound in configuration.bounds:
         bound.apply()
-    faults.message_filter = configuration.redact.message
+    faults.message_filter = message_filter
     faults.hides_messages = configuration.settings.capture_content == "NO_CONTENT"
     faults_so_far = Counter(faults.counts_here()) - faults_before
     install(runtime, _RECONFIGURE_SECONDS, faults_so_far=faults_so_far, rebuild=built.factory.build)
-
-
-# --- what the steps use ----------------------------------------------------------------------------------------------
-
-
-def _calibrations(settings: Settings, evaluators: Evaluators) -> Calibrations:
-    """Read the calibration file, and find out for which judge and which metrics it can be used."""
-    from ragtrace.judges.llm.prompts import prompt_hash_of
-
-    assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
-    keys: dict[str, CalibrationKey] = {}
-    for evaluator in filter(None, evaluators):
-        version = evaluator.judge.version
-        for metric in evaluator.metrics:
-            if assignment.evaluator_of(metric.name) == evaluator.id:
-                keys[metric.name] = CalibrationKey(
-                    metric.name, metric.version, evaluator.id, version, prompt_hash_of(version)
-                )
-    return Calibrations(read_calibrations(settings.calibration), keys)
-
-
-def _check_fleet(settings: Settings, judge: Judge | None) -> None:
-    from ragtrace.fleet.broker import check_broker_url
-
-    check_broker_url(settings.fleet, settings.origins["fleet"])
-    if judge is not None:
-        raise SettingsError(
-            f"judge= and a fleet (from {settings.origins['fleet']}) are both given; give the judge to the workers of "
-            "the fleet, or leave the fleet out"
-        )
-
-
-def _canary_sets(settings: Settings, evaluators: Evaluators) -> tuple[CanarySet, ...]:
-    """Read the canaries (labelled calls for the judge) from the file that the settings name.
-
-    Where ragtrace is not enabled, it is not read.
-
-    Raises:
-        SettingsError: there is no judge, or the file cannot be used.
-    """
-    if not settings.canaries:
-        return ()
-    judge, origin = evaluators.judge, settings.origins["canaries"]
-    if judge is None:
-        raise SettingsError(
-            f"canaries are judged by the judge, and there is none, got {settings.canaries!r} (from {origin}); "
-            "configure judge=, or leave the canaries out"
-        )
-    if not settings.enabled:
-        return ()
-    from ragtrace.labels.canary_set import read_canaries
-
-    judged = MetricAssignment.from_evaluators(None, judge).judged
-    return read_canaries(settings.canaries, judged, origin)
-
-
-def _require_sqlite(settings: Settings, name: str) -> None:
-    try:
-        import_module("sqlite3")  # there are builds of Python without it
-    except ImportError as error:
-        raise SettingsError(
-            f"{name}= needs Python's module sqlite3, got {error} (for {settings.origins[name]}); leave it out, or use "
-            "another build of Python"
-        ) from error
-
-
-def _resource_attribute(telemetry: Telemetry, provider: object, name: str) -> str:
-    """Return an attribute of the spans' OpenTelemetry resource, such as `service.name`, or an empty text if it is not
-    set.
-
-    Args:
-        telemetry: the telemetry that was built.
-        provider: the user's tracer provider; None: ragtrace's own, or else that of the process.
-        name: name of the attribute.
-    """
-    of_user = getattr(provider or get_tracer_provider(), "resource", None)
-    resource = of_user if telemetry.resource is None else telemetry.resource()
-    return str(getattr(resource, "attributes", {}).get(name, ""))
-
-
-def flush(timeout: float = 5.0) -> bool:
-    """Score all finished calls and export their telemetry within *timeout* seconds.
-
-    Returns:
-        True if all of them were scored and exported; True as well if ragtrace is not configured.
-    """
-    runtime = current()
-    return True if runtime is None else runtime.flush(timeout)
-
-
-def stats() -> Stats:
-    """Return how many calls were scored, sampled out, failed or dropped since `configure`, and ragtrace's internal
-    faults.
-
-    `faults` counts for the whole process, over all its configurations; `ragtrace.doctor()` shows those of the last one.
-    After `shutdown` these are the final counts, with what was lost, until `configure` is called again.
-    """
-    runtime = current()
-    return (final_stats() or Stats({}, faults.counts())) if runtime is None else runtime.stats()
-
-
-def shutdown(timeout: float = 10.0) -> bool:
-    """Score and export all pending calls within *timeout* seconds, then stop ragtrace.
-
-    Losses are counted and logged.
-
-    An exception that a signal handler raises meanwhile (Ctrl-C, `sys.exit`) passes through after about a second, in
-    which calls that were not scored are kept in the spool, or counted as lost.
-
-    Returns:
-        True if everything was scored and exported; called again, the same as the first time.
-    """
-    return install(None, timeout)
-
-
-def _with_objects(settings: Settings, exporter: object, sampling: Sampling | None) -> Settings:
-    """Return a copy of *settings* with the origins of the sampling settings and of the exporter."""
-    origins = {"sampling": settings.origins["sample_rate"] if sampling is None else "sampling="}
-    if exporter is not None and not isinstance(exporter, str):
-        origins["exporter object"] = type(exporter).__name__
-    if isinstance(exporter, Signals):
-        parts = (exporter.spans, exporter.metrics, exporter.logs, exporter.scores)
-        names = [type(part).__name__ for part in parts if part is not None]
-        origins["exporter object"] = f"Signals of {', '.join(names) or 'nothing'}"
-    return replace(settings, origins={**settings.origins, **origins})
-
-
-def _alerts(alerts: object) -> tuple[tuple[Alert, ...], Canaries]:
-    """Return the alerts among *alerts*, and the canaries, without a path if there are none."""
-    if not isinstance(alerts, Sequence) or isinstance(alerts, str):
-        raise SettingsError(f"alerts must be a list, got {type(alerts).__name__}; write alerts=[ragtrace.Alert(...)]")
-    if not alerts:
-        return (), Canaries()
-    from ragtrace.alerts import Alert
-
-    given = cast("Sequence[object]", alerts)
-    canaries = [each for each in given if isinstance(each, Canaries)]
-    if len(canaries) > 1:
-        raise SettingsError(f"alerts has {len(canaries)} Canaries; put their labelled calls into one file")
-    watched = [each for each in given if not isinstance(each, Canaries)]
-    for alert in watched:
-        check_type("alerts", alert, Alert)
-    return tuple(cast("list[Alert]", watched)), canaries[0] if canaries else Canaries()
-
-
-def _check_providers(**providers: object) -> None:
-    for what, value in providers.items():
-        if value is not None and not callable(getattr(value, f"get_{what}", None)):
-            raise SettingsError(
-                f"{what}_provider= must be an OpenTelemetry provider, which has a get_{what}(), got "
-                f"{type(value).__name__}; leave it out to use the provider of the process, or one of our own"
-            )
-
-
-def _metric_names(metrics: object) -> object:
-    """Return the names of the metrics in a list, or any other value unchanged.
-
-    The settings validate the result.
-    """
-    if isinstance(metrics, str) or not isinstance(metrics, Sequence):
-        return metrics
-    return [metric_name(metric) for metric in cast("Sequence[object]", metrics)]

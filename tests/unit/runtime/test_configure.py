@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +27,19 @@ SAID = "a card number"
 
 
 class FailingHold(ragtrace.HoldProcessor):
-    """Hold processor of a user, which fails when a runtime registers with it, once after each `arm`."""
+    """Hold processor of a user, which fails when a runtime registers with it, once after `armed` is set.
 
-    armed = False
+    With `interrupts`, somebody presses Ctrl-C while the thread of a shutdown asks it what is registered.
+    """
+
+    armed = interrupts = False
     given: BeforeFlush | None = None
 
     @property
     def before_flush(self) -> BeforeFlush | None:
+        if self.interrupts and threading.current_thread() is not threading.main_thread():
+            self.interrupts = False
+            _thread.interrupt_main()
         return self.given
 
     @before_flush.setter
@@ -206,3 +213,17 @@ def test_a_history_that_cannot_be_made_begins_nothing(tmp_path: Path) -> None:
         ragtrace.configure(exporter=InMemorySpanExporter(), store=tmp_path / "none" / "history.db")
     assert (hold_processors(), threading.active_count()) == before
     assert current_runtime.current() is None
+
+
+def test_an_interrupt_leaves_the_new_configuration_in_force(former: Former) -> None:
+    """It comes while the former one is shut down: the new runtime and its redaction are there already."""
+    before, judge = current_runtime.installed, FakeJudge(GOOD)
+    former.hold.interrupts = True
+    with pytest.raises(KeyboardInterrupt):
+        former.configure(screen=judge, redact=ragtrace.Redact(["else"]), capture_content="NO_CONTENT")
+    assert current_runtime.installed is not before
+    assert faults.hides_messages
+    former.guarded("Where is Paris?")
+    assert ragtrace.flush(WAIT_S)
+    assert ragtrace.stats().evaluators["fake"].scored == 1
+    assert len(judge.calls) == 1
