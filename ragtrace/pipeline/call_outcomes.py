@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ragtrace.capture.redact import Redact, redact_evaluation
 from ragtrace.core.ledger import Ledger, Outcome
@@ -31,6 +31,13 @@ class CallOutcomes:
     def __init__(self, ledger: Ledger, recent: RecentOutcomes, redact: Redact, calibrations: Calibrations) -> None:
         self._ledger, self._recent, self._redact, self._calibrations = ledger, recent, redact, calibrations
         self._has_rules = redact.has_rules
+
+    def count_offered(self, evaluators: Collection[str], workflow: str) -> bool:
+        """Count a RAG call from elsewhere as offered to each of *evaluators*, and as pending there.
+
+        Return False if a shutdown has closed the ledger: the call is not offered then, and must get no outcome.
+        """
+        return self._ledger.count_offered(evaluators, workflow)
 
     def count_pending(self, work: CallItem, outcome: Outcome, reason: str = "") -> None:
         """Count *outcome* as the outcome of a RAG call for every evaluator that has not finished the call."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from opentelemetry.context import Context
 
-from ragtrace.core.ledger import Ledger
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluator, evaluate
@@ -45,8 +44,7 @@ class FleetScoring:
 
     Args:
         evaluator: the judge; None: this process has none, and scores no call of a fleet.
-        outcomes: counts the outcome of each call.
-        ledger: is told that a call was offered.
+        outcomes: counts each call as offered, and its outcome.
         sampler: is told what judgements cost.
         instruments: record judgements whose scores are not sent.
         score_sender: sends the scores.
@@ -56,12 +54,11 @@ class FleetScoring:
         self,
         evaluator: Evaluator | None,
         outcomes: CallOutcomes,
-        ledger: Ledger,
         sampler: Sampler,
         instruments: Instruments,
         score_sender: ScoreSender,
     ) -> None:
-        self._evaluator, self._outcomes, self._ledger, self._sampler = evaluator, outcomes, ledger, sampler
+        self._evaluator, self._outcomes, self._sampler = evaluator, outcomes, sampler
         self._instruments, self._score_sender = instruments, score_sender
 
     async def judge(
@@ -87,7 +84,7 @@ class FleetScoring:
         evaluator = self._evaluator
         if evaluator is None:
             raise RuntimeError("no judge is configured in this process")
-        offered = self._ledger.count_offered((evaluator.id,), work.step.workflow)
+        offered = self._outcomes.count_offered((evaluator.id,), work.step.workflow)
         work.pending_evaluators = {evaluator.id} if offered else set()
         evaluations: list[Evaluation] = []
         judged = JudgedCall("failed" if last_try else "retried", "internal")

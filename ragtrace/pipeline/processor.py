@@ -7,10 +7,37 @@ judge there may be a fleet, to whose queue sampled calls are handed over.
 A call's root span may be held: a `HoldProcessor` then keeps the ended span back from export until the scores are added
 to it. Scores of a call whose span is not held go onto an extra, linked span.
 
-**Threads.** `CallProcessor` has no lock, and assigns no attribute after its construction. An item belongs to one thread
-at a time: to the thread of the application that offers it, then to the worker's thread, and to the shutdown's once
-`Worker.stop` has returned it. Only an item that blocks the worker's thread at a shutdown is seen by two: then the set
-`CallItem.pending_evaluators` decides who counts the call, and `Step.written` who ends its span.
+**Order of the file.** `Outputs`; `_Scoring`; `CallProcessor`, whose methods stand by who calls them: the worker, other
+parts of the runtime, then the span (`drop`, `write`), and the scores. There `_score` and `_score_spooled` are the two
+ways of a call, and `_evaluate` is what both share:
+
+    _prepare_and_evaluate -> _evaluate: measure, screen -> _decide -> _count_sampled_out
+                                                                   or _take_place_at_judge -> _drop_as_queue_full
+                                                                                           or _judge_or_publish
+    then in any case _send: what the root span says is decided by `status_on_span` in `call_ends.py`
+
+**Invariants**, each with the test that guards it, in `tests/unit/pipeline/test_processor.py` where no file is named.
+
+- A call gets one outcome at each evaluator, and its span says the same:
+  `test_each_way_to_the_scores_is_counted_once_and_stands_on_the_span`. A call of the spool file leaves the file with
+  its outcome: `test_each_way_of_a_spooled_call_is_counted_once_and_ends_in_the_file`. Over the whole life of a process,
+  every call that was offered is counted: `tests/process/test_accounting.py`.
+- Two threads that drop a call count it once, and the span has the reason that is counted:
+  `test_a_call_that_two_threads_drop_has_the_reason_that_is_counted`.
+- A span is written once, by the first of `write` and `drop`: `test_a_span_that_has_been_written_stays_as_it_is`.
+- A judgement that a guard has had made is not made again: `test_a_guarded_call_is_judged_once_and_whatever_the_rate`.
+- What the span says when several things happened to a call: `test_call_ends.py`.
+
+**How to change it.** A new reason to end a call without scores: `core/unscored_reasons.py`, an entry of `call_ends.py`,
+and where it is found, in `CallPreparation.end_without_scores` or here. A new step on a call's way: a method that takes
+the `_Scoring`, called where it has its place above. State that changes belongs into a class of its own, with a row in
+the second table below.
+
+**Threads.** `CallProcessor` has no lock, and assigns no attribute after its construction
+(`test_a_processor_assigns_nothing_after_its_construction`). An item belongs to one thread at a time: to the thread of
+the application that offers it, then to the worker's thread, and to the shutdown's once `Worker.stop` has returned it.
+Only an item that blocks the worker's thread at a shutdown is seen by two: then the set `CallItem.pending_evaluators`
+decides who counts the call, and `Step.written` who ends its span.
 
 | Method | Thread |
 |---|---|
@@ -64,30 +91,27 @@ from typing import TYPE_CHECKING, Final
 
 from opentelemetry.context import Context
 
-from ragtrace.capture.redact import Redact
 from ragtrace.core import semconv
-from ragtrace.core.ledger import FLEET, Ledger
+from ragtrace.core.ledger import FLEET
 from ragtrace.core.step import CallBuilder
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
-from ragtrace.estimates.calibration import Calibrations
 from ragtrace.estimates.moments import NEVER_RULE
 from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, evaluate
 from ragtrace.pipeline.call_ends import (
     ENDS,
     HANDED_OVER,
-    QUEUE_FULL,
     SCORING_RAISED,
     SHUT_DOWN,
     SPOOLED,
     CallEnd,
     EndReason,
     ReasonIfAny,
+    status_on_span,
 )
 from ragtrace.pipeline.call_outcomes import CallOutcomes
-from ragtrace.pipeline.call_preparation import CallPreparation, conversations_for
+from ragtrace.pipeline.call_preparation import CallPreparation
 from ragtrace.pipeline.fleet_scoring import FleetScoring, JudgedCall
-from ragtrace.pipeline.health import RecentOutcomes
 from ragtrace.pipeline.parts import Parts
 from ragtrace.pipeline.scoring_flow import run_scoring
 from ragtrace.pipeline.shutdown import ShutdownBudget
@@ -109,7 +133,20 @@ if TYPE_CHECKING:
     from ragtrace.pipeline.fleet_handover import FleetHandover
 
 _AN_INSTANT: Final = 0.001
-"""Shortest time to wait that makes the worker continue a coroutine in a task."""
+"""Seconds that a coroutine sleeps so that the worker continues it in a task; 0 would not do, as it awaits nothing."""
+_MOST_SPOOLED_SHARE: Final = 0.5
+"""Share of the queue's capacity that calls of the spool file may fill, as calls of this process go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where a processor puts what it makes of steps and calls: spans, metrics and scores."""
+
+    telemetry: Telemetry
+    """Export queues, for whose room the worker waits."""
+    writer: SpanWriter
+    instruments: Instruments
+    score_sender: ScoreSender
 
 
 @dataclass(slots=True, eq=False)
@@ -141,64 +178,64 @@ class CallProcessor:
 
     Args:
         parts: parts of the runtime, whose periodic work is done on the worker's thread.
+        outputs: where spans, metrics and scores go.
         evaluators: the evaluators of every call.
-        spooling: stores unscored calls at shutdown; None if there is no spool file.
-        score_head_dropped: whether calls are scored whose trace the head sampler dropped.
+        sampler: decides which calls the judge, or the fleet, gets.
+        preparation: makes the call of its steps.
+        outcomes: counts what becomes of every call.
         capacity: most calls that wait to be scored.
         most_bytes: most bytes of all items that wait.
+        spooling: stores unscored calls at shutdown; None if there is no spool file.
         publisher: puts sampled calls into the queue of a fleet, in place of a judge; None: there is no fleet.
     """
 
     def __init__(
         self,
+        *,
         parts: Parts,
-        telemetry: Telemetry,
-        writer: SpanWriter,
-        instruments: Instruments,
-        score_sender: ScoreSender,
+        outputs: Outputs,
         evaluators: Evaluators,
         sampler: Sampler,
-        redact: Redact,
-        ledger: Ledger,
-        outcomes: RecentOutcomes,
-        spooling: Spooling | None,
-        *,
-        score_head_dropped: bool,
+        preparation: CallPreparation,
+        outcomes: CallOutcomes,
         capacity: int,
         most_bytes: int,
+        spooling: Spooling | None = None,
         publisher: FleetPublisher | None = None,
-        calibrations: Calibrations | None = None,
     ) -> None:
         self.worker: Worker[WorkItem] = Worker(self, capacity=capacity, most_bytes=most_bytes)
         """Worker, which yields the interpreter between pieces of work, and limits how many calls wait for the judge."""
-        self._parts, self._telemetry, self._writer, self._instruments = parts, telemetry, writer, instruments
-        self._evaluators, self._sampler = evaluators, sampler
-        self._score_sender, self._spooling = score_sender, spooling
-        configured = [evaluator for evaluator in evaluators if evaluator is not None]
-        self._judge_id = evaluators.judge.id if evaluators.judge is not None else "" if publisher is None else FLEET
-        self._is_scoring = publisher is not None or bool(configured)
-        self._first_status = semconv.STATUS_DEFERRED if self._is_scoring else semconv.STATUS_NOT_SAMPLED
-        known = Calibrations() if calibrations is None else calibrations
-        self._outcomes = CallOutcomes(ledger, outcomes, redact, known)
-        turns = 0 if publisher is None else publisher.judge_turns
-        self._preparation = CallPreparation(
-            redact, conversations_for(evaluators, fleet_turns=turns), score_head_dropped=score_head_dropped
-        )
-        self._prepare = self._preparation.prepare  # looked up once, as `write` may run on a request thread
+        self._parts, self._telemetry, self._writer = parts, outputs.telemetry, outputs.writer
+        self._instruments, self._score_sender = outputs.instruments, outputs.score_sender
+        self._evaluators, self._sampler, self._outcomes, self._spooling = evaluators, sampler, outcomes, spooling
+        self._preparation = preparation
+        self._prepare = preparation.prepare  # looked up once, as `write` may run on a request thread
+        ids = [evaluator.id for evaluator in evaluators if evaluator is not None]
+        self._judge_id = "" if evaluators.judge is None else evaluators.judge.id
+        if publisher is not None:  # the fleet stands in the judge's place: `configure` takes one of the two
+            ids.append(FLEET)
+            self._judge_id = FLEET
+        self._is_scoring = bool(ids)
+        self._first_status = semconv.STATUS_DEFERRED if ids else semconv.STATUS_NOT_SAMPLED
         self._handover: FleetHandover | None = None
         if publisher is not None:
             from ragtrace.pipeline.fleet_handover import FleetHandover  # only where there is a fleet
 
-            self._handover = FleetHandover(publisher, self._outcomes, spooling)
-        self._fleet_scoring = FleetScoring(evaluators.judge, self._outcomes, ledger, sampler, instruments, score_sender)
+            self._handover = FleetHandover(publisher, outcomes, spooling)
+        self._fleet_scoring = FleetScoring(
+            evaluators.judge, outcomes, sampler, outputs.instruments, outputs.score_sender
+        )
         self._intake: SpoolIntake | None = None
         if spooling is not None:
-            ids = [evaluator.id for evaluator in configured] + ([] if publisher is None else [FLEET])
-            # Calls of the spool file fill half of the queue at most, as calls of this process go first.
             self._intake = SpoolIntake(
-                spooling, self.worker, self._outcomes, ledger, ids, most_queued=capacity // 2, handover=self._handover
+                spooling,
+                self.worker,
+                outcomes,
+                ids,
+                most_queued=int(capacity * _MOST_SPOOLED_SHARE),
+                handover=self._handover,
             )
-        self._shutdown_spooling = ShutdownSpooling(self._preparation, self._outcomes, spooling)
+        self._shutdown_spooling = ShutdownSpooling(preparation, outcomes, spooling)
 
     # --- as the worker's handler -------------------------------------------------------------------------------------
 
@@ -418,7 +455,7 @@ class CallProcessor:
             await self._evaluate(scoring)
 
     def _interrupt(self, scoring: _Scoring) -> None:
-        """Keep a RAG call whose scoring was cancelled for the spool file, or count it as dropped."""
+        """Keep a RAG call whose scoring was cancelled for the spool file, or else count it as dropped."""
         if self.worker.closed and self._shutdown_spooling.keep_interrupted(scoring.work):
             scoring.end = SPOOLED
             return
@@ -433,21 +470,17 @@ class CallProcessor:
     def _send(self, scoring: _Scoring) -> None:
         """Send the scores of a RAG call of this process, or what its root span shows in their place."""
         self.worker.throttle.yield_interpreter()
-        work, evaluations = scoring.work, scoring.evaluations
-        dropped = work.dropped  # read once, as a shutdown may write it meanwhile
-        end = ENDS[dropped] if dropped else scoring.end
-        status = None if end is None else end.status
-        if end is QUEUE_FULL and any(each.outcome[0] in ("scored", "partial") for each in evaluations):
-            status = semconv.STATUS_PARTIAL  # the screen had scored the call before the judge's queue was full
+        work = scoring.work
+        shown = status_on_span(work.dropped, scoring.end, scoring.evaluations)
         self._score_sender.send(
             work.step,
             scoring.call,
-            evaluations,
-            scoring.holding,
-            status,
-            scoring.decision,
-            work.n_sent_early,
-            reason=dropped or (end.reason_on_span if end is not None else ""),
+            scoring.evaluations,
+            hold=scoring.holding,
+            status=shown.status,
+            decision=scoring.decision,
+            n_sent_early=work.n_sent_early,
+            reason=shown.reason,
         )
 
     def _send_spooled(self, scoring: _Scoring) -> None:
@@ -460,7 +493,7 @@ class CallProcessor:
         if work.pending_evaluators or work.dropped not in ("", "too_large"):
             return
         if scoring.evaluations:
-            self._score_sender.send(work.step, scoring.call, scoring.evaluations, None)
+            self._score_sender.send(work.step, scoring.call, scoring.evaluations, hold=None)
         if self._spooling is not None and work.spool_row is not None:
             self._spooling.mark_sent(work.spool_row)
 
@@ -490,7 +523,11 @@ class CallProcessor:
         if not self._judge_id or self._judge_id not in work.pending_evaluators:
             return
         decision = self._decide(work, call, screened)
-        if self._admit(work, call, decision):
+        if not decision.included:
+            self._count_sampled_out(work, call, decision)
+        elif not self._take_place_at_judge(work):
+            self._drop_as_queue_full(work, call, decision)
+        else:
             work.probability, work.sampling_reason = decision.probability, decision.reason
             if work.spool_row is None:
                 work.n_sent_early = self._score_sender.send_early_scores(
@@ -520,34 +557,35 @@ class CallProcessor:
         # Decided before the call went into the spool.
         return SamplingDecision(True, work.probability, work.sampling_reason or "sampled")
 
-    def _admit(self, work: CallItem, call: RagCall, decision: SamplingDecision) -> bool:
-        """Return whether the judge, or the fleet, gets a RAG call; if not, count its outcome there."""
-        if not decision.included:
-            self._outcomes.count(work, self._judge_id, "sampled_out", decision.reason, probability=decision.probability)
-            if self._handover is not None and decision.reason != NEVER_RULE:
-                self._handover.count_unjudged(call)
-            return False
-        # A call from the spool file keeps its slot of the queue's capacity: it was only claimed because there was room.
-        # One that a guard has had judged does not wait for the judge, and its score is paid for.
-        guard = work.step.guard
-        needs_place = work.spool_row is None and not (guard is not None and guard.has_evaluation)
-        if needs_place and not self.worker.move_to_judging():
-            self._drop_as_queue_full(work, self._judge_id, decision)
-            if self._handover is not None:
-                self._handover.count_unjudged(call)
-            return False
-        return True
+    def _count_sampled_out(self, work: CallItem, call: RagCall, decision: SamplingDecision) -> None:
+        """Count a RAG call that the sampler keeps from the judge, or from the fleet."""
+        self._outcomes.count(work, self._judge_id, "sampled_out", decision.reason, probability=decision.probability)
+        if self._handover is not None and decision.reason != NEVER_RULE:
+            self._handover.count_unjudged(call)
 
-    def _drop_as_queue_full(self, work: CallItem, judge: str, decision: SamplingDecision) -> None:
+    def _take_place_at_judge(self, work: CallItem) -> bool:
+        """Take a place among the calls that wait for the judge, or the fleet, and return False if none is free.
+
+        Two kinds of calls need none: one from the spool file keeps its place of the queue's capacity, as it was only
+        claimed because there was room, and one that a guard has had judged does not wait, and its score is paid for.
+        """
+        guard = work.step.guard
+        if work.spool_row is not None or (guard is not None and guard.has_evaluation):
+            return True
+        return self.worker.move_to_judging()
+
+    def _drop_as_queue_full(self, work: CallItem, call: RagCall, decision: SamplingDecision) -> None:
         """Count a sampled RAG call as dropped instead of judging it, because too many calls wait for the judge."""
         work.dropped_in_handling = "queue_full"
-        self._outcomes.count(work, judge, "dropped", "queue_full", probability=decision.probability)
+        self._outcomes.count(work, self._judge_id, "dropped", "queue_full", probability=decision.probability)
+        if self._handover is not None:
+            self._handover.count_unjudged(call)
         faults.warn_once(
             "dropped: the judge's queue is full",
             "calls come faster than the judge %r answers, and no more can wait for it: they have the scores of the "
             "screen only, and are counted as dropped (queue_full) in ragtrace.stats(). Lower Sampling(rate=), or raise "
             "JudgeLimits(concurrency=), Limits(capacity=) or Limits(queue_bytes=)",
-            judge,
+            self._judge_id,
         )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ragtrace.core.ledger import Ledger
 from ragtrace.pipeline.call_outcomes import CallOutcomes
 from ragtrace.pipeline.shutdown import ShutdownBudget
 from ragtrace.pipeline.spooling import Spooling
@@ -26,8 +25,7 @@ class SpoolIntake:
     Args:
         spooling: access to the spool file.
         worker: takes the calls into its queue.
-        outcomes: counts calls that are not queued after all.
-        ledger: is told that a call was offered.
+        outcomes: counts each call as offered, and those that are not queued after all.
         evaluators: ids of the evaluators that are configured now.
         most_queued: most items in the worker's queue up to which calls are claimed.
         handover: handover of calls to a fleet; None: there is no fleet.
@@ -38,13 +36,12 @@ class SpoolIntake:
         spooling: Spooling,
         worker: Worker[WorkItem],
         outcomes: CallOutcomes,
-        ledger: Ledger,
         evaluators: Collection[str],
         *,
         most_queued: int,
         handover: FleetHandover | None,
     ) -> None:
-        self._spooling, self._worker, self._outcomes, self._ledger = spooling, worker, outcomes, ledger
+        self._spooling, self._worker, self._outcomes = spooling, worker, outcomes
         self._evaluators, self._most_queued, self._handover = frozenset(evaluators), most_queued, handover
 
     def tick(self) -> None:
@@ -77,7 +74,7 @@ class SpoolIntake:
         with self._spooling.claim(self._most_queued - self._worker.size, timeout) as calls:
             for claimed in calls:
                 work = CallItem.from_spooled(claimed)
-                if not self._ledger.count_offered(work.pending_evaluators, work.step.workflow):
+                if not self._outcomes.count_offered(work.pending_evaluators, work.step.workflow):
                     continue  # the call stays in the file
                 for evaluator in work.pending_evaluators - self._evaluators:
                     self._outcomes.count(work, evaluator, "dropped", "not_configured")

@@ -23,9 +23,11 @@ from ragtrace.guard.guards import GuardedFunction, Guards, find_bound, find_eval
 from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.labels.served_models import ServedModels
 from ragtrace.pipeline.call_ends import EndReason
+from ragtrace.pipeline.call_outcomes import CallOutcomes
+from ragtrace.pipeline.call_preparation import CallPreparation, conversations_for
 from ragtrace.pipeline.health import HealthMonitor, RecentOutcomes
 from ragtrace.pipeline.parts import Parts
-from ragtrace.pipeline.processor import CallProcessor
+from ragtrace.pipeline.processor import CallProcessor, Outputs
 from ragtrace.pipeline.shutdown import (
     AT_LEAST_SECONDS,
     EXIT_SECONDS,
@@ -312,23 +314,22 @@ class Runtime:
                 telemetry,
             ]
         )
+        fleet_turns = 0 if publisher is None else publisher.judge_turns
         self.processor = CallProcessor(
-            self.parts,
-            telemetry,
-            self.writer,
-            self._instruments,
-            score_sender,
-            evaluators,
-            self._sampler,
-            redact,
-            self.ledger,
-            self.outcomes,
-            self.spooling,
-            score_head_dropped=sampling.score_head_dropped,
+            parts=self.parts,
+            outputs=Outputs(telemetry, self.writer, self._instruments, score_sender),
+            evaluators=evaluators,
+            sampler=self._sampler,
+            preparation=CallPreparation(
+                redact,
+                conversations_for(evaluators, fleet_turns=fleet_turns),
+                score_head_dropped=sampling.score_head_dropped,
+            ),
+            outcomes=CallOutcomes(self.ledger, self.outcomes, redact, self.calibrations),
             capacity=settings.capacity,
             most_bytes=settings.queue_bytes * 3 // 4,
+            spooling=self.spooling,
             publisher=publisher,
-            calibrations=self.calibrations,
         )
         self.worker = self.processor.worker
         if publisher is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import inspect
 import sqlite3
 import threading
 from collections import Counter
@@ -27,11 +29,12 @@ from ragtrace.core.labels import Claim
 from ragtrace.core.ledger import FLEET
 from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace.core.step import Step
-from ragtrace.core.types import Evaluation, Judgement, RagCall
+from ragtrace.core.types import Evaluation, Judgement, RagCall, Timing
 from ragtrace.core.unscored_call import UnscoredCall
 from ragtrace.core.unscored_reasons import REASONS_OF_CALLS
 from ragtrace.fleet.call_message import MOST_BYTES
 from ragtrace.history.spool import Spool
+from ragtrace.pipeline.processor import CallProcessor
 from ragtrace.pipeline.shutdown import ShutdownBudget
 from ragtrace.pipeline.work_items import CallItem, Job, StepItem
 from ragtrace.runtime.current_runtime import current
@@ -83,6 +86,23 @@ def test_a_judgement_of_a_worker_that_is_not_sent_is_paid_for(
     assert found == [status]
     (point,) = captured.metrics()[semconv.METRIC_JUDGE_COST].data_points
     assert point.value == cost
+
+
+def test_a_processor_assigns_nothing_after_its_construction() -> None:
+    """It has no lock, and its methods run on several threads: what changes is in its parts, each with its own rule."""
+    [defined] = ast.parse(inspect.getsource(CallProcessor)).body
+    assert isinstance(defined, ast.ClassDef)
+    methods = [each for each in defined.body if getattr(each, "name", "__init__") != "__init__"]
+    assigned = [
+        node.attr
+        for method in methods
+        for node in ast.walk(method)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    ]
+    assert assigned == []
 
 
 def test_what_a_shutdown_has_counted_is_what_the_call_says() -> None:
@@ -581,15 +601,18 @@ def test_a_call_is_dropped_for_the_reason_that_it_has(reason: str) -> None:
 
 @pytest.mark.parametrize("reason", sorted(DROPPED))
 def test_a_span_that_has_been_written_stays_as_it_is(reason: str) -> None:
-    """A call that is dropped afterwards is counted."""
+    """A call that is dropped afterwards is counted, and its duration is recorded once."""
     captured, item, runtime = _judged_by(GOOD)(), _call_item(), current()
     assert runtime is not None
+    item.step.timing = Timing(0.5)
     runtime.processor.write(item)
     before = [dict(span.attributes or {}) for span in captured.spans]
     runtime.processor.write(item)
     runtime.processor.drop(item, reason)
     assert _ends() == _once({"judge": ("dropped", reason)})
     assert [dict(span.attributes or {}) for span in captured.spans] == before
+    [durations] = captured.metrics()[semconv.METRIC_WORKFLOW_DURATION].data_points
+    assert durations.count == 1
 
 
 def test_a_step_that_is_rejected_ends_without_content() -> None:
