@@ -493,7 +493,7 @@ class HeldRecorder(StepRecorder):
         if self.has_returned or step.error is not None or step.abandoned or not self.is_root:
             super()._hand_over()
             return
-        step.deferred_reading, step.ended, self.current = self, True, None
+        self._keep_ended()
         self.is_held = True
 
     @property

@@ -4,6 +4,10 @@ Query, documents and answer are extracted from the run's arguments and result. W
 are immutable are only kept; they are extracted on ragtrace's background thread. JSON, redaction and hashing are done
 later, elsewhere.
 
+**Order of the file.** `StepSpec` and `RecordingRuntime`, what a recorder is given; the functions on the OpenTelemetry
+context; `StepRecorder`, in the order of a run: `begin`, `piece`, `done` or `end`, the hand-over, and the reading of
+what was kept; then functions that tell mutable from immutable values.
+
 **Who runs what.** A recorder has no lock: it belongs to one thread at a time.
 
     until the hand-over    the application's threads, one after another: `begin`, `piece`, `done` or `end`
@@ -12,10 +16,33 @@ later, elsewhere.
                            call to be judged; `ragtrace.guard.guarded_call` says how they take turns
     afterwards             the background thread: `read` or `clear`, through `Step.complete` and `Step.clear_texts`
 
-Arguments that are mutable, and what the root span shows at its start, are read by the application's thread.
+**What is kept.** Arguments and result are each in one of three states:
 
-**What is kept.** Arguments and result are each in one of three states: given, kept (immutable, and not read yet), and
-read (in the fields of the step). What is mutable goes from given to read at once.
+| State | Arguments | Result | Who changes it |
+|---|---|---|---|
+| given | `_given_arguments` | | the application's thread, by `_keep_or_read_arguments` |
+| kept: immutable, and not read yet | `_kept_arguments` | `_kept_result` | any thread that has the recorder, by `read` |
+| read | fields of the step | fields of the step | |
+
+What is mutable goes from given to read at once, on the application's thread, and so does what the root span shows at
+its start. Pieces of a stream are collected as they come, by `piece`, and become a part of the result.
+
+**Invariants**, each with the test that guards it.
+
+- Nothing here raises into the application: `begin` returns None, and the function runs unrecorded
+  (`tests/unit/recording/test_failures.py`, `tests/unit/capture/test_hostile_objects.py`).
+- What cannot change is read in the background, what may change before the function returns, and what nobody wants is
+  never read: the last three tests of `tests/unit/recording/test_recorder.py`.
+- Of a trace that the head sampler drops, no text stays in memory: `tests/unit/telemetry/test_head_dropped.py`. Its
+  sampler sees the arguments where it asks for them: `tests/unit/telemetry/test_fast_span_sampling.py`.
+- A child process ends no step of its parent: `tests/process/test_forked_calls.py`.
+- Without a guard, no instruction here names one: `test_without_a_guard_the_request_path_knows_nothing_of_guards` in
+  `tests/unit/guard/test_drivers.py`.
+
+**How to change it.** Everything from `begin` to `_hand_over` costs the application's request: what can wait belongs to
+`read`. Each function call there was weighed, and the interpreter fits this code to one class, so that there is neither
+a helper for a line nor a subclass without a need. `tests/benchmarks/overhead.py --only request` says what a change
+costs; compare it with the commit before, in turns.
 
 "Call" means a RAG call here, which is made of steps. Functions, blocks and components have runs.
 """
@@ -259,15 +286,14 @@ class StepRecorder:
             fast = writer.fast_tracer  # makes spans at less cost than the SDK; None: the SDK makes them
             if fast is not None and not fast.usable:
                 fast = None
-            # The arguments come before the span where its start shows them, and after it where the trace may be dropped
-            # without anybody seeing them. `_keep_or_read_arguments` does nothing the second time.
-            if fast is None:
+            # The arguments come before the span where its start shows them: to processors and samplers, of an SDK span,
+            # and to a head sampler that decides by more than ids. Else they come after it, as the trace may be dropped.
+            if fast is None or not fast.ids_only:
                 self._keep_or_read_arguments()
-                self.read()  # processors and samplers see the attributes of an SDK span as soon as it starts
+            if fast is None:
+                self.read()
                 step.span = span = writer.start_sdk_span(step, outside, None if started is None else started.start_ns)
             else:
-                if not fast.ids_only:  # the head sampler wants to see name and attributes, too
-                    self._keep_or_read_arguments()
                 step.span = span = fast.start_span(outside, SPAN_KINDS[step.kind], self._start_attributes)
                 if started is not None:  # a component run is often recorded only after it has begun
                     fast.backdate(span, started.start_ns)
@@ -277,7 +303,8 @@ class StepRecorder:
                 begins_call = self._join_or_begin_call(outside)
                 if begins_call and SPAN_KEY in outside and fast is not None:
                     fast.separate_root(span, outside)  # from a span that goes to another provider's backend
-                self._keep_or_read_arguments()
+                if self._given_arguments is not None:
+                    self._keep_or_read_arguments()
                 context = Context({**outside, SPAN_KEY: span, RECORDER_KEY: self})
         except Exception as error:
             # A span that was started is never ended, and so never exported. The function runs unrecorded.
@@ -422,11 +449,16 @@ class StepRecorder:
     def _hand_over(self) -> None:
         """End the step and give it to the runtime. From here on, this thread changes neither step nor recorder."""
         step, builder = self.step, self.call_builder
+        # As in `_keep_ended`, which is not called here, since a request waits for each call of a function.
         step.deferred_reading, step.ended, self.current = self, True, None
         if builder is not None and builder.root is step:
             self._runtime.call_ended(builder)
         else:
             self._runtime.step_ended(builder, step)
+
+    def _keep_ended(self) -> None:
+        """End the step as `_hand_over` does, but keep it: a later `_hand_over` gives it to the runtime."""
+        self.step.deferred_reading, self.step.ended, self.current = self, True, None
 
     def _count_dropped(self) -> None:
         """End a step that nothing is recorded of, and count the RAG call that it would have been the root of.

@@ -529,3 +529,33 @@ def test_a_step_whose_texts_are_not_wanted_is_never_read() -> None:
     step.clear_texts()
     recorder.read()
     assert (step.query, step.documents, step.deferred_reading) == (None, None, None)
+
+
+class KeepingRecorder(StepRecorder):
+    """Recorder that keeps what has ended, as that of a guard does."""
+
+    def _hand_over(self) -> None:
+        self._keep_ended()
+
+    def hand_over(self) -> None:
+        super()._hand_over()
+
+
+@pytest.mark.usefixtures("seen")
+def test_a_step_that_is_kept_has_ended_as_one_that_is_handed_over() -> None:
+    """All that differs is whether the runtime has it."""
+    runtime = Ended()
+    spec = StepSpec("retrieve", FunctionArguments(run_search, "retrieve"))
+    recorders = [kind(runtime, spec, ("where?",), {}, False) for kind in (StepRecorder, KeepingRecorder)]
+    for recorder in recorders:
+        assert recorder.begin() is not None
+        recorder.done(["a"])
+    handed_over, kept = recorders
+    assert runtime.steps == [handed_over.step]
+    assert [(each.step.ended, each.current, each.step.deferred_reading is each) for each in recorders] == [
+        (True, None, True),
+        (True, None, True),
+    ]
+    assert isinstance(kept, KeepingRecorder)
+    kept.hand_over()
+    assert runtime.steps == [handed_over.step, kept.step]
