@@ -134,8 +134,11 @@ class Word(NamedTuple):
 
 
 Token: TypeAlias = tuple[int, int, Word]
-"""Word of a text: offset of its first character, offset after its last, and properties. (A plain tuple: making a named
-one takes longer than all other work on a word.)"""
+"""Word of a text: offset of its first character, offset after its last, and properties.
+
+It is read by ``start, end, word = token``, never by an index. (A plain tuple: making a named one takes longer than all
+other work on a word.)
+"""
 
 
 class Lexicon(dict[str, Word]):
@@ -216,7 +219,7 @@ class _RunCache(dict[str, _T]):
 
 
 def _content_tokens(found: Iterable[Token]) -> tuple[Token, ...]:
-    return tuple([token for token in found if token[2].weight or token[2].signal])
+    return tuple([(start, end, word) for start, end, word in found if word.weight or word.signal])
 
 
 def _stems(found: Iterable[Token]) -> tuple[str, ...]:

@@ -227,20 +227,20 @@ def _content_words(
     content: list[Token] = []
     behind: list[int] = []
     negated = False
-    source: Token | None = None
+    end_of_source: int | None = None
     for token in candidates:
-        word = token[2]
+        start, end, word = token
         if word.weight:
             # "Passage 2" and "[2]" point at a chunk; the number states nothing.
-            pointer = word.number and source is not None and not tokens(answer, lexicon, source[1], token[0])
-            if not pointer and not (cited and any(start <= token[0] < end for start, end in cited)):
+            pointer = word.number and end_of_source is not None and not tokens(answer, lexicon, end_of_source, start)
+            if not pointer and not (cited and any(first <= start < last for first, last in cited)):
                 content.append(token)
                 if negated:
-                    behind.append(token[0])
+                    behind.append(start)
             negated = False
         elif word.negation:
             negated = True
-        source = token if word.source else None
+        end_of_source = end if word.source else None
     return content, frozenset(behind)
 
 
