@@ -27,13 +27,20 @@ from ragtrace.judges.lexical.statements import Statement
 WINDOW: Final = 8
 """Number of content words, about a clause, within which two words occur together. (5 to 20 made no difference.)"""
 MAX_QUOTE_CHARS: Final = 300
+"""Most characters of a quote: two sentences or three. No score depends on it."""
 UNSPACED_WINDOW: Final = 3 * WINDOW
 """`WINDOW` of scripts without spaces, whose words are overlapping pairs of characters, function words among them."""
 _POSTINGS: Final = 32
+"""Most chunks that are known to have a word, the first ones, of which the closest are named. No score depends on it.
+
+It bounds memory: ten thousand chunks may all have a word. With fewer, a later chunk is not named as the closest.
+"""
 # A quote begins up to a third of its length before the best piece: half a quote is the longest piece that fits whole.
 _PIECE_CHARS: Final = MAX_QUOTE_CHARS // 2
 _QUOTED_PIECES: Final = 400
+"""Most pieces of a chunk that a quote is looked for in, which are 60,000 characters: it bounds memory and time."""
 _SLACK: Final = 1e-9
+"""Difference of two sums of weights that is rounding: of pieces that have as much, the first is quoted."""
 # The end of a sentence, in reversed text. The pattern begins with the set of all first characters, and states the
 # conditions of each later, as the search is fast only then.
 _BREAK_BACKWARDS = LazyPattern(
