@@ -50,7 +50,7 @@ class _Votes(NamedTuple):
         return True if self.known - self.other >= margin and self.enough else None
 
 
-def is_known_language(answer: Sequence[str], query: str, chunk: str) -> bool:
+def is_known_language(answer: Sequence[str], *, query: str, chunk: str) -> bool:
     """Return whether an answer is in a language in which it is recognised that an answer declines.
 
     Function words of the known languages speak for them; frequent words of other languages, letters that no known
