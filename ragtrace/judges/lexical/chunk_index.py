@@ -4,6 +4,21 @@ Only the answer's own vocabulary is indexed, so that memory grows with the answe
 
 **Names.** A *stem* is a text: the part of a word that its spellings share (`Word.stem`). A *term* is the number of a
 stem in the vocabulary of the answer, which `ChunkIndex.add_statement` gives out.
+
+**Order of use**, which nothing checks: `add_statement` for each statement, `add_chunk` for each chunk, then questions.
+
+**Invariants**, and their tests in `tests/unit/judges/test_chunk_index.py`, unless a file is named:
+    a stem has one term in all statements, from 1 on    `test_a_word_has_one_number_in_all_statements`
+    `apart` has the pairs that no chunk has together    `test_each_chunk_removes_the_pairs_of_neighbours_that_it_has`
+    together is within `WINDOW` words, also where a     `test_words_occur_together_within_a_window`
+        chunk is read in several steps
+    memory is that of the answer, not of the chunks     `test_of_many_chunks_the_first_are_known_to_have_a_word`
+    a quote is a slice of its chunk in one line         `test_a_quote_is_the_best_excerpt_by_sentences`
+    both ways of reading find the same words            `test_both_ways_of_reading_...` in `test_lexicon.py`
+
+**Changing it.** What changes `affirmed`, `negated` or `apart` changes scores, and raises `EmbeddedJudge.version`.
+`ranks` and quotes are only shown. `add_chunk` reads every character of every chunk of every call: compare the CPU time
+that `tests/benchmarks/accuracy.py` prints with that of the commit before.
 """
 
 from __future__ import annotations

@@ -6,6 +6,16 @@ is split by a pattern; both find the same words.
 
 No function here looks at more than a bounded piece of text in one go, and no pattern can backtrack: the text is
 untrusted output of a user's application.
+
+**Invariants**, and their tests in `tests/unit/judges/test_lexicon.py`, unless a file is named:
+    both ways of reading find the same words     `test_both_ways_of_reading_find_the_same_words`
+    words are slices of the text                 `test_tokens_are_slices_of_the_text`
+    the cache is bounded                         `test_the_word_cache_is_bounded`
+    hostile text takes time in proportion        `test_long_hostile_text_is_...` (`test_embedded.py`)
+
+**Changing it.** A word that is read, weighted or stemmed otherwise changes scores, and raises `EmbeddedJudge.version`.
+`stems`, with `blank_punctuation` and the two caches, is the inner loop of the judge: compare the CPU time that
+`tests/benchmarks/accuracy.py` prints with that of the commit before. `web` shows the closest passages by `stems`, too.
 """
 
 from __future__ import annotations

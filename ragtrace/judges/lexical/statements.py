@@ -2,6 +2,16 @@
 
 Sentences: decimals, abbreviations, initials and URLs stay whole; every list item is a sentence, without its marker; the
 full stops of Chinese, Japanese, Arabic, Urdu and Hindi are known. A sentence is never longer than `MAX_SENTENCE_CHARS`.
+
+**Invariants**, and their tests in `tests/unit/judges/test_lexicon.py`, unless a file is named:
+    sentences are slices of the text, in order     `test_sentences_are_slices_in_order`
+    no word is lost between them                   `test_sentences_lose_no_word`
+    a remark, or a sentence that declines, states  `test_remarks_are_not_checkable`, `test_declining_is_...` in
+        nothing                                    `test_embedded.py`
+
+**Changing it.** Another split, another `checkable`, `declines` or `negated` changes scores or labels, and raises
+`EmbeddedJudge.version`. `sentences` has other users, which change with it: the LLM judges' requests, gold checks, the
+guard of streams, local models, and the pages that show an answer.
 """
 
 from __future__ import annotations
