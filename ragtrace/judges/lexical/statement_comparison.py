@@ -18,7 +18,8 @@ for being long nor condemned for it.
 
 **Order of the file.** What a comparison takes and gives (`NumberedStatement`, `Finding`); `compare_statements` for a
 whole answer and `compare_statement` for one statement; its two shares (`_missed_pairs` for the pairs, `_absence` for a
-word); what is left out and what is shown (`_without_straddling_pairs`, `_covered_ranges`); `consistency`.
+word); what is marked (`_positions_to_mark`, `_covered_ranges`) and what is left out (`_without_straddling_pairs`);
+`consistency`.
 
 **Names.** A *stem* is a text: the part of a word that its spellings share (`Word.stem`). A *term* is the number of a
 stem in the vocabulary of the answer, which `ChunkIndex.add_statement` gives out. A `Token` is ``start, end, word``.
@@ -74,8 +75,8 @@ It says where the scores lie, and not in which order: another value moves every 
 SUPPORTED: Final = 0.35
 """Highest deficit of a paraphrase: a fifth of the words is absent, which breaks up half of the pairs ((.2 + .5) / 2).
 
-It decides labels, and what is marked, but not `consistency`. 52 % of the RAGTruth answers that people approved have a
-statement above it, and 92 % of the rejected ones; above .45 are 40 and 86 %, above .25 66 and 96 %.
+It decides labels, and what is marked, but not `consistency`. 54 % of the RAGTruth answers that people approved have a
+statement that is not supported, and 92 % of the rejected ones; at .45 they are 41 and 86 %, at .25 68 and 96 %.
 """
 NOT_FOUND: Final = 0.7
 """Lowest deficit at which a statement is labelled `not_found`, before a missing fact raises the deficit.
@@ -160,10 +161,8 @@ def compare_statement(numbered: NumberedStatement, index: ChunkIndex, query_stem
         return Finding(total, of_words, support, ())
     # One wrong number or name makes a statement wrong, however many of its other words are in the chunks.
     deficit = (1 + of_words) / 2 if fact_missing else of_words
-    # Where no word is missing, show the words that occur in no chunk together with a neighbour.
-    shown: Sequence[int] = missing or [at for at, term in enumerate(words.terms) if term not in affirmed]
-    shown = shown or [at for at, lost in enumerate(alone) if lost] or range(len(words.tokens))
-    return Finding(total, deficit, support, _covered_ranges(words.tokens, shown))
+    marked = missing or _positions_to_mark(words, alone, affirmed)
+    return Finding(total, deficit, support, _covered_ranges(words.tokens, marked))
 
 
 def _support_of(deficit: float, *, fact_missing: bool) -> Support:
@@ -230,6 +229,16 @@ def _absence(
     if word.stem not in query_stems or term in index.affirmed or term in index.negated:
         return 1.0
     return IN_QUERY if _is_fact(word, start, statement) else 0.0
+
+
+def _positions_to_mark(words: _Words, alone: Sequence[bool], affirmed: Set[int]) -> Sequence[int]:
+    """Return the positions of the words to be marked in a statement that is not supported, though no word is missing.
+
+    There is at least one. They are the words that no chunk affirms, which only the query has or which only frame; or
+    else those that no chunk has together with a neighbour; or else all.
+    """
+    unaffirmed = [at for at, term in enumerate(words.terms) if term not in affirmed]
+    return unaffirmed or [at for at, lost in enumerate(alone) if lost] or range(len(words.terms))
 
 
 def _without_straddling_pairs(words: _Words, affirmed: Set[int]) -> _Words:

@@ -59,6 +59,19 @@ def test_a_statement_is_supported_up_to_a_deficit_of_a_paraphrase() -> None:
     assert marked(answer, finding) == ["drinks"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "deficit", "support"),
+    [
+        ("The red pump drinks tea.", (2 / 4 + 4 / 5) / 2, "partial"),
+        ("The red pump drinks cold tea.", (3 / 5 + 6 / 7) / 2, "not_found"),
+    ],
+)
+def test_a_statement_is_not_found_from_a_deficit_of_seven_tenths_on(answer: str, deficit: float, support: str) -> None:
+    """Of .65 it is partial, of .73 not found; only red and pump are there, with their pair."""
+    finding = compared(answer, RED_PUMP)
+    assert (finding.deficit, finding.support) == (pytest.approx(deficit), support)
+
+
 def test_a_statement_whose_words_are_elsewhere_is_not_found() -> None:
     """All words and pairs are missing: 1, above .7."""
     answer = "Green frogs sing."
