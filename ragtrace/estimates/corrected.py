@@ -92,7 +92,8 @@ IMAGINED: Final = 1.0
 """Number of imagined calls with the label 1, and of those with the label 0, that are added to the labelled calls.
 
 They stand for the bad (or good) call that the labels happen to lack: without them, labels of one kind alone have no
-variance. Fewer make intervals too narrow, more make them wider (see "Constants" above).
+variance. Fewer make intervals too narrow, more make them wider (see "Constants" above). The number has to be above 0:
+S2 and x, which are divided by, would be 0 where all labels are alike.
 """
 DISAGREEING: Final = 0.3
 """Number of imagined labels with which the judge disagrees.
@@ -304,6 +305,7 @@ def corrected_rate(
 
 
 def _check_ranges(labels: Sequence[LabelledCall]) -> None:
+    """Raise a `SettingsError` if a number of a call is outside its range, as NaN is, too."""
     for call in labels:
         numbers = call._replace(label=0.0 if call.label is None else call.label)
         within = all(0.0 <= number <= 1.0 for number in numbers if number is not None)
@@ -397,7 +399,7 @@ def corrected_bounds(sums: LabelledSums, judge_mean: IntervalBounds[Numbers] | N
     the labels alone, scaled by the root of V / S2.
 
     Args:
-        sums: sums over the labelled calls.
+        sums: sums over the labelled calls, of which there is one at least.
         judge_mean: mean score of the judge over the traffic (Y), with its interval and the weight of the screen (M);
             None: there is no correction.
 
@@ -485,8 +487,8 @@ def _judge_correction(
     def covariance_with_judge(*, wv_xy: Numbers, wv_xf: Numbers, w_xf: Numbers) -> Numbers:
         """Return the covariance of Y with the mean of x by the labelled calls, for x = z and x = y.
 
-        Y corrects the screen by the judged calls, for which the labelled calls stand here. With d = y - M f it is
-            K_x = (sum of w v (x - x')(d - d') + M sum of w (x - x')(f - f')) / w^2.
+        Y corrects the screen by the judged calls, for which the labelled calls stand here. With r = y - M f it is
+            K_x = (sum of w v (x - x')(r - r') + M sum of w (x - x')(f - f')) / w^2.
 
         Args:
             wv_xy: sum of w v (x - x')(y - y').

@@ -249,7 +249,7 @@ class LabelCollector:
         self._mode: Mode = mode
         self._statements_per_call, self._max_chars = statements_per_call, max_chars
         self._plan = plan_requests(source, needs, mode=mode, max_chars=max_chars, with_gold_checks=with_gold_checks)
-        """Plan that is followed, in the end that for a reply that was cut off."""
+        """Plan that is followed. It becomes its own `if_cut_off` while no request is under way, and then stays."""
         self._failed_gold_check = False
         """Whether the LLM has labelled a gold check wrongly in any reply so far."""
 
@@ -278,6 +278,10 @@ class LabelCollector:
     # --- at once: one request for both kinds of labels ---------------------------------------------------------------
 
     async def _collect_at_once(self) -> Labels:
+        """Ask for all wanted labels of a part of the answer, or of the chunks, in one request each.
+
+        Raises the error of a request that fails: no label is kept.
+        """
         if "answer" not in self._plan.steps:
             replies = await ask_in_halves(self._label_chunks, self._source.chunks)
         else:
@@ -308,6 +312,10 @@ class LabelCollector:
     # --- in steps: the answer, then the chunks -----------------------------------------------------------------------
 
     async def _collect_in_steps(self) -> Labels:
+        """Ask for the labels of the answer without a chunk, then for those of the chunks with its statements.
+
+        The labels of a step that fails are missing, with its error in `Labels.failed`, or the error is raised.
+        """
         labels = Labels("careful")
         if "answer" in self._plan.steps:
             try:
