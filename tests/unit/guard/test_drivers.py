@@ -290,10 +290,12 @@ def test_an_answer_leaves_at_the_deadline_and_is_scored_all_the_same(kind: str) 
 @each_kind
 def test_a_closed_guard_blocks_at_the_deadline(kind: str) -> None:
     """It was asked to, and counts it apart from an answer that failed."""
-    watch(HangingJudge())
+    judge = HangingJudge()
+    watch(judge)
     ask, _ = make(kind, action="replace", budget_ms=20, on_error="closed")
     assert ask("Where is Paris?") == "no answer"
     assert (tally().verdicts, tally().actions) == ({"timeout": 1}, {"replaced": 1})
+    judge.let_go()
 
 
 def test_a_judge_that_is_late_ten_times_is_left_alone() -> None:
@@ -310,6 +312,7 @@ def test_a_judge_that_is_late_ten_times_is_left_alone() -> None:
     assert set(tally().verdicts) == {"timeout", "circuit_open"}
     assert tally().verdicts["timeout"] >= 10
     assert tally().actions == {"released": tally().calls}
+    judge.let_go()
 
 
 def test_a_judge_that_refuses_is_an_error() -> None:

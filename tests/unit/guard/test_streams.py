@@ -231,9 +231,11 @@ def test_a_budget_that_sentences_have_spent_is_told_once(caplog: pytest.LogCaptu
 @pytest.mark.parametrize("stream", ["sentence", "all"])
 def test_a_closed_guard_holds_a_stream_that_is_not_checked(kind: str, stream: str) -> None:
     """Nothing leaves but the fallback."""
-    watch(HangingJudge(GOOD))
+    judge = HangingJudge(GOOD)
+    watch(judge)
     assert list(read(kind, guard("replace", stream=stream, budget_ms=20, on_error="closed"))) == ["no answer"]
     assert (tally().verdicts, tally().actions) == ({"timeout": 1}, {"replaced": 1})
+    judge.let_go()
 
 
 def test_pieces_of_other_kinds_pass_in_their_places() -> None:
