@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -20,7 +21,7 @@ from ragtrace.core import semconv
 from ragtrace.core.types import Signals
 from ragtrace.demo.application import build_application
 from ragtrace.demo.generator import NOT_FOUND, ExtractiveModel, Model, split_into_words
-from ragtrace.demo.library import Passage, standard_library
+from ragtrace.demo.library import Documents, Passage, standard_library
 from ragtrace.demo.library_questions import library_questions
 from ragtrace.demo.outcome import Alarm, DemoCall, Destination, Outcome, Verdict, read_verdict
 from ragtrace.demo.regression import SHARE, Invention, Release
@@ -166,9 +167,8 @@ def _judged_demo(
 ) -> Generator[Callable[[], Outcome], None, None]:
     started = time.monotonic()
     progress("Reading documents", 0, 1)
-    documents = standard_library()
+    documents, index = _searchable_library()
     questions = library_questions(documents, options.questions, options.seed)
-    index = Index(documents.passages)
     model = ReleasedModel(ExtractiveModel(index), Release(documents.entries, seed=options.seed))
     ask, ask_release = build_application(index, model), build_application(index, model, RELEASE_NAME)
     roots = RootSpans(to.signals.spans)
@@ -219,6 +219,13 @@ def _judged_demo(
         log.disabled = usual
         # Timeout in seconds for a backend that did not accept everything within `_FLUSH_S`.
         ragtrace.shutdown(timeout=_FLUSH_S if flushed else 2.0)
+
+
+@cache
+def _searchable_library() -> tuple[Documents, Index]:
+    """Return the documents and the search index over them, which are the same for every run in a process."""
+    documents = standard_library()
+    return documents, Index(documents.passages)
 
 
 def _ask_all(
