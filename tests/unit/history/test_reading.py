@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import random
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
@@ -70,6 +72,21 @@ def pack_all(path: Path) -> None:
         assert database.execute("SELECT count(*) FROM blocks").fetchone()[0] > 0
 
 
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int, bool], Path]:
+    """Returns the history of `stored`, packed or not, which all tests of these numbers only read."""
+
+    @cache
+    def made_once(names: int, step: int, packed: bool) -> Path:
+        path = tmp_path_factory.mktemp("history") / "history.db"
+        stored(path, names, step)
+        if packed:
+            pack_all(path)
+        return path
+
+    return made_once
+
+
 def rows_of(columns: CallColumns) -> tuple[list[Any], list[Any], list[Any]]:
     """The calls, evaluations and scores of *columns*, as rows."""
     workflows, models, decisions = (
@@ -106,13 +123,10 @@ def rows_of(columns: CallColumns) -> tuple[list[Any], list[Any], list[Any]]:
 @pytest.mark.parametrize(("names", "step"), [(1, 1), (3, 1), (3, 7_000), (20, 7_000), (50, 1), (50, 7_000)])
 @pytest.mark.parametrize("condition", ["1", "at >= 1200 AND at < 1600", "workflow = 'w0'", "at < 0"])
 def test_columns_have_every_value_of_the_rows(
-    tmp_path: Path, names: int, step: int, condition: str, *, packed: bool
+    history: Callable[[int, int, bool], Path], names: int, step: int, condition: str, *, packed: bool
 ) -> None:
     """To the last digit, from rows and packed blocks, whatever the values, the numbers and the order in time are."""
-    path = tmp_path / "history.db"
-    stored(path, names, step)
-    if packed:
-        pack_all(path)
+    path = history(names, step, packed)
     start, end = (1200.0, 1600.0) if " AND " in condition else (-math.inf, 0.0 if "at < 0" in condition else math.inf)
     with closing(HistoryReader(str(path))) as reader:
         columns = reader.columns(start, end, "w0" if "workflow" in condition else None)
