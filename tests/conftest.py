@@ -130,9 +130,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt the modules and tests from garbage collection, which each full collection would walk through."""
+    """Exempt the modules and tests from garbage collection, which each full collection would walk through.
+
+    Nothing is collected before: that takes 0.4 s of each process, and what it would free are some ten megabytes.
+    """
     _use_hypothesis()
-    gc.collect()
     gc.freeze()
 
 

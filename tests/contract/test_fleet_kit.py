@@ -7,10 +7,8 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any, Final
 
-import kubernetes_validate
 import pytest
 import yaml
-from compose_spec import PyCompose
 
 import ragtrace
 from ragtrace.cli import serve_command, worker_command
@@ -58,6 +56,8 @@ def compose_text() -> str:
 
 def test_the_compose_file_is_of_the_specification() -> None:
     """Its services, volumes and dependencies are declared; a wrong key is seen."""
+    from compose_spec import PyCompose
+
     parsed = PyCompose.from_yaml(_without_anchors(compose_text()))
     parsed.validate()
     assert set(parsed.service_names()) == {"rabbitmq", "serve", "worker", "collector"}
@@ -119,11 +119,15 @@ def containers() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 @pytest.mark.parametrize("manifest", manifests(), ids=lambda each: f"{each['kind']}-{each['metadata']['name']}")
 def test_each_manifest_is_of_the_schema_of_kubernetes(manifest: dict[str, Any]) -> None:
     """Strictly: a key that the schema does not know is an error."""
+    import kubernetes_validate
+
     kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
 
 
 def test_the_check_of_manifests_sees_a_wrong_one() -> None:
     """A probe that is misspelt would be ignored by the cluster."""
+    import kubernetes_validate
+
     deployment = named("Deployment")["ragtrace-serve"]
     deployment["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
     with pytest.raises(kubernetes_validate.ValidationError, match="readynessProbe"):

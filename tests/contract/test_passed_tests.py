@@ -23,6 +23,10 @@ def test_fails_at_the_end(fails_at_the_end): pass
 """
 
 
+UNUSED: Final = ("cacheprovider", "langsmith_plugin", "anyio", "hypothesispytest")
+"""Plugins that the four tests do not need: together they take most of the time that pytest needs to start."""
+
+
 def _run(folder: Path, *arguments: str) -> str:
     """Run the four tests with the options of our `conftest.py`, and return what pytest prints."""
     (folder / "test_four.py").write_text(TESTS, encoding="utf-8")
@@ -32,8 +36,7 @@ def _run(folder: Path, *arguments: str) -> str:
         "pytest",
         "-p",
         "tests.conftest",
-        "-p",
-        "no:cacheprovider",
+        *(option for name in UNUSED for option in ("-p", f"no:{name}")),
         "--rootdir",
         str(folder),
     ]
