@@ -20,7 +20,7 @@ class AdmissionControl:
     makes room for the next item in the queue.
 
     Weighing an item takes time that a request thread should not spend: until an item is weighed, it counts as much as
-    others did on average. Changes need the lock of the worker; the properties and `full` do not.
+    others did on average. Changes need the lock of the `ItemQueue`; the properties and `full` do not.
 
     Args:
         capacity: most large items; beside them eight times as many small ones, and as many in judging.

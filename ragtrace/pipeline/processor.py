@@ -60,7 +60,7 @@ these. A shutdown that is called on the worker's thread runs there.
 
 | State | Guarded by |
 |---|---|
-| items and counts in `Worker` | the worker's lock |
+| items and places in `ItemQueue` | its lock |
 | counts in `Ledger`, and removal from `pending_evaluators` with them | the ledger's lock |
 | removal from `pending_evaluators` by a shutdown | no lock: removing one id from a set is atomic |
 | `CallItem.dropped` | no lock: it is made of two reasons with one writer each |

@@ -332,6 +332,7 @@ class Runtime:
             publisher=publisher,
         )
         self.worker = self.processor.worker
+        self._items = self.worker.queue  # asked directly, as a request waits for each call of a function
         if publisher is not None:
             self._sampler.queue_load = publisher.load
         self._drain = ShutdownTask(self._shut_down, self.worker)
@@ -398,7 +399,7 @@ class Runtime:
             self._queue_step(builder, step)
 
     def _queue_step(self, builder: CallBuilder | None, step: Step) -> None:
-        if self.worker.full_of_small and self._may_defer:
+        if self._items.full_of_small and self._may_defer:
             self._dropped.drop(step)
         else:
             self._submit(StepItem(step, builder))
@@ -407,7 +408,7 @@ class Runtime:
         """Queue a RAG call whose root step has ended, so that its spans are written and the evaluators score it."""
         self._deferred_steps.root_ended(builder)
         workflow = builder.root.workflow
-        if self.worker.full and self._may_defer:
+        if self._items.full and self._may_defer:
             self.ledger.count_not_evaluated(self._evaluator_ids, workflow, "dropped", "queue_full")
             evaluators = ", ".join(self._evaluator_ids)
             self.outcomes.add(builder.root.span_context, workflow, evaluators, "dropped", "queue_full")
@@ -453,7 +454,7 @@ class Runtime:
             self.processor.write(work)
             if is_step:
                 return
-        if not self.worker.offer(work, small=is_step):
+        if not self._items.offer(work, small=is_step):
             self._refuse(work, "shutdown" if self.worker.closed else "queue_full")
 
     def _refuse(self, work: SpanItem, reason: EndReason) -> None:

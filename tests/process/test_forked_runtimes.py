@@ -71,7 +71,7 @@ assert ragtrace.flush(WAIT_S)
 tell("parent", state())
 converse()
 runtime = current_runtime.current()
-held = [runtime.worker._lock, runtime.ledger._lock, runtime.moments._lock, runtime.learner._lock,
+held = [runtime.worker.queue.lock, runtime.ledger._lock, runtime.moments._lock, runtime.learner._lock,
         runtime._dropped._lock, runtime.alerts._lock, runtime.feedback.outbox._changed,
         runtime.telemetry.histories[0]._outbox._changed, current_runtime._lock, forks._lock]
 is_held, may_end = threading.Event(), threading.Event()
@@ -160,7 +160,7 @@ for generation in range(4):
     assert judge.begun.wait(WAIT_S)
     for _ in range(3):
         ask("queued")
-    parents_steps += [weakref.ref(item.step) for item, _ in current_runtime.current().worker._unweighed]
+    parents_steps += [weakref.ref(item.step) for item, _ in current_runtime.current().worker.queue._unweighed]
     if generation == 3 or not fork():
         judge.open()
         ended = ragtrace.shutdown(WAIT_S)
@@ -254,7 +254,7 @@ ask("judged now")
 assert judge.begun.wait(WAIT_S)
 for _ in range(3):
     ask("queued")
-steps = [weakref.ref(item.step) for item, _ in current_runtime.current().worker._unweighed]
+steps = [weakref.ref(item.step) for item, _ in current_runtime.current().worker.queue._unweighed]
 for leave in (lambda: ragtrace.configure(service="s", exporter=Captured().signals), ragtrace.shutdown):
     if fork():
         leave()
