@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from ragtrace.cli import command_line_parser, main
+from ragtrace.gateway.serving import GatewaySettings
 from ragtrace.system.terminal import FAILURE, OK, USAGE
 from tests.support.command_line import demo_arguments
 
@@ -116,3 +117,17 @@ def test_no_color_is_respected(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert "SIMULATED" in printed
     assert "\x1b[31m" not in printed
     assert "\x1b[1;31m" not in printed
+
+
+def test_the_options_of_serve_have_the_defaults_of_the_gateways_settings() -> None:
+    """The parser repeats them, as importing the gateway would slow every command down."""
+    options, settings = command_line_parser().parse_args(["serve"]), GatewaySettings()
+    seconds = {name: getattr(options, name) for name in ("settle_seconds", "parent_seconds", "drain_seconds")}
+    assert seconds == {name: getattr(settings, name) for name in seconds}
+    sizes = (options.max_body_mib, options.max_in_flight_mib, options.queue_mib)
+    assert [size << 20 for size in sizes] == [
+        settings.most_body_bytes, settings.most_in_flight_bytes, settings.queue_bytes
+    ]  # fmt: skip
+    assert (options.host, options.http_port, options.grpc_port, options.no_forward) == (
+        settings.host, settings.http_port, settings.grpc_port, not settings.forward
+    )  # fmt: skip
