@@ -31,14 +31,15 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from ragtrace.core import semconv
 from ragtrace.span_reading.call_division import keep_own_workflows
-from ragtrace.span_reading.call_draft import AssembledCall, CallDraft, overlap_or_touch, time_span
+from ragtrace.span_reading.call_draft import AssembledCall, CallDraft
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
 from ragtrace.span_reading.gone_roots import GoneRoots
-from ragtrace.span_reading.group_waits import DEFAULT_WAITS, Extent, WaitLimits, at_the_time_of
+from ragtrace.span_reading.group_waits import DEFAULT_WAITS, Extent, WaitLimits
 from ragtrace.span_reading.intake import LostSpan, is_genai
+from ragtrace.span_reading.intervals import Intervals, time_span
 from ragtrace.span_reading.pass_order import build_call, divide
 from ragtrace.span_reading.readers import read_span
-from ragtrace.span_reading.recorded_twice import RecordedTwice
+from ragtrace.span_reading.recorded_twice import RecordedTwice, detail_of
 from ragtrace.span_reading.span_buffer import SpanBuffer
 from ragtrace.span_reading.step_groups import StepGroup, group_steps, missing_parent
 from ragtrace.span_reading.trace_spans import OpenSpan, TraceSpans
@@ -66,9 +67,9 @@ class _ReadyGroup:
     group: StepGroup
     is_cut_off: bool
     """Whether the process ends while spans below a reading of the group have not ended."""
-    incomplete_times: Sequence[tuple[int, int]]
-    """Start and end, in nanoseconds since the epoch, of each group at the same time whose parent span is missing, and
-    of the steps that were evicted."""
+    incomplete_times: Intervals
+    """Times of the groups of the trace whose parent span is missing in this process, and of the steps that were
+    evicted: a call at the same time may lack these steps."""
 
     @cached_property
     def divided(self) -> list[CallDraft]:
@@ -77,8 +78,8 @@ class _ReadyGroup:
 
     @cached_property
     def calls(self) -> list[CallDraft]:
-        """Drafts of the calls that are built: those of `divided`, each without what ragtrace itself recorded better."""
-        return [own for draft in self.divided for own in keep_own_workflows(draft)]
+        """Drafts of the calls that are built."""
+        return _calls_of(self.divided)
 
 
 class CallAssembler:
@@ -135,7 +136,7 @@ class CallAssembler:
             on_evicted=lambda readings: self._leave_out("evicted", readings),
         )
         self._gone_roots = GoneRoots()
-        self._recorded_twice = RecordedTwice(self._waiting_around)
+        self._recorded_twice = RecordedTwice()
         self._left_out: list[SpanContext] = []
         self.counts: Counter[str] = Counter()
         """Number of `spans` that were read, of `calls`, and of the readings that are in none (`LEFT_OUT`): `evicted`
@@ -158,9 +159,9 @@ class CallAssembler:
         if context is None:
             return None
         if span.end_time is None:
-            parent_id = 0 if span.parent is None else span.parent.span_id
-            now = self._clock()
-            self._buffer.touch(context.trace_id, now).begin(context.span_id, parent_id, OpenSpan(is_genai(span), now))
+            now, parent_id = self._clock(), 0 if span.parent is None else span.parent.span_id
+            started = OpenSpan(is_genai(span), now, span.start_time or 0)
+            self._buffer.touch(context.trace_id, now).begin(context.span_id, parent_id, started)
             return None
         finished = from_sdk_span(span)
         return None if finished is None else self.add(finished)
@@ -181,16 +182,18 @@ class CallAssembler:
         reading = read_span(span)
         if reading is None:
             self._left_out.append(span.context)
+            self._leave_out_below(trace, span_id)
             return None
         if not self._include_own and span.scope == semconv.SCOPE and reading.step.kind in ("trace", "generate"):
-            trace.handled[span_id] = None
+            trace.mark_handled(reading)
             self._left_out.append(span.context)
             return None
         self.counts["spans"] += 1
-        why = "late" if trace.is_below_handled(span_id) else self._gone_roots.why_too_late(reading)
+        why = "late" if trace.is_late(span_id, reading) else self._gone_roots.why_too_late(reading)
         if why is not None:
-            trace.handled[span_id] = None
+            trace.mark_handled(reading)
             self._leave_out(why, [reading])
+            self._leave_out_below(trace, span_id)
             return None
         reading.step.span = NonRecordingSpan(span.context)
         self._recorded_twice.note_step(reading, now)
@@ -205,7 +208,7 @@ class CallAssembler:
         now, span_id = self._clock(), span.context.span_id
         trace = self._buffer.touch(span.context.trace_id, now)
         trace.end(span_id, span.parent_id)
-        if span.is_genai and not trace.is_below_handled(span_id):
+        if span.is_genai and not trace.is_late(span_id, None):
             trace.lose(span_id, now)
         if len(trace.lost) > _MOST_LOST:
             self._buffer.evict(span.context.trace_id)
@@ -223,14 +226,24 @@ class CallAssembler:
             self.counts[why] += len(readings)
         self._left_out += [reading.span.context for reading in readings]
 
+    def _leave_out_below(self, trace: TraceSpans, span_id: int) -> None:
+        """Leave out the steps that waited below a span which was taken for a request, and is none."""
+        late = trace.take_below(span_id)
+        self._buffer.hand_over(trace, late)
+        self._leave_out("late", late)
+
     def _leave_out_without_call(self, readings: Collection[SpanReading], why: Literal["no_call", "unfinished"]) -> None:
         """Leave out steps that form no RAG call.
 
         Where ragtrace's own calls are not assembled, its own steps are those of calls that were submitted otherwise.
         """
-        recorded = [] if self._include_own else [each for each in readings if each.span.scope == semconv.SCOPE]
-        self._left_out += [reading.span.context for reading in recorded]
-        self._leave_out(why, [each for each in readings if each not in recorded])
+        others: list[SpanReading] = []
+        for reading in readings:
+            if self._include_own or reading.span.scope != semconv.SCOPE:
+                others.append(reading)
+            else:
+                self._left_out.append(reading.span.context)
+        self._leave_out(why, others)
 
     # --- calls come out -----------------------------------------------------------------------------------------------
 
@@ -258,26 +271,21 @@ class CallAssembler:
         """Remove the RAG calls that wait for nothing from the buffer, and return them, in four phases.
 
         1. The groups of steps that are ready are found, in all traces whose check is due.
-        2. They become calls, but for those of which another instrumentation's recording that shows more still waits.
-        3. Those become calls, unless the recording that shows more still waits now. It may have become a call in the
-           second phase, which makes theirs a duplicate, or have turned out to be none.
+        2. Those are held back of which another instrumentation's recording that shows more is not ready yet, or is
+           held back itself: that one may become a call, which makes theirs a duplicate, or turn out to be none.
+        3. The others become calls. Of two recordings of a call that are both ready, the one that shows more is built
+           first; if it becomes no call, the other does.
         4. The traces in which nothing waits any more are retired, and what is old is forgotten.
         """
         now = self._clock()
         due = [item for item in self._buffer.live_traces() if extent != "settled" or now >= item[1].due]
         ready = [each for trace_id, trace in due for each in self._ready_groups(trace_id, trace, now, extent)]
-        calls: list[AssembledCall] = []
-        yielding: list[_ReadyGroup] = []
-        for each in ready:
-            if self._has_fuller_recording(each):
-                yielding.append(each)
-            else:
-                calls += self._assemble(each)
-        for each in yielding:
-            if extent == "all" or not self._has_fuller_recording(each):
-                calls += self._assemble(each)
+        held: set[_ReadyGroup] = set() if extent == "all" else self._held_back(ready)
+        calls = self._assemble([each for each in ready if each not in held])
         for trace_id, trace in due:
             self._end_check(trace_id, trace, now, extent)
+        for each in held:
+            each.trace.due = now  # so that it is checked at the same time as the trace of the other recording
         self._buffer.forget_old(now)
         self._recorded_twice.forget_old(now, self._buffer.live_ids)
         self.counts["calls"] += len(calls)
@@ -295,18 +303,41 @@ class CallAssembler:
             extent: which calls are to be returned.
         """
         self._waits.forget_overdue(trace, now)
-        evicted = self._buffer.evicted_times(trace_id)
         groups = group_steps(trace)
-        lacking = [each for each in groups if missing_parent(trace, each)] if self._needs_parents else []
-        ready: list[_ReadyGroup] = []
-        for group in groups:
-            if self._waits.wait_of(trace, group, lacking, now, extent) is not None:
-                continue
-            lacking_now = at_the_time_of(group, lacking)
-            missing = [time_span(each.readings) for each in lacking_now if missing_parent(trace, each) == "local"]
-            missing += [] if evicted is None else [evicted]
-            ready.append(_ReadyGroup(trace, group, extent == "all" and group.n_unended_below > 0, missing))
-        return ready
+        missing = {id(each): missing_parent(trace, each) for each in groups} if self._needs_parents else {}
+        lacking = Intervals(time_span(each.readings) for each in groups if missing.get(id(each)))
+        evicted = self._buffer.evicted_times(trace_id)
+        incomplete = [time_span(each.readings) for each in groups if missing.get(id(each)) == "local"]
+        incomplete_times = Intervals(incomplete if evicted is None else [*incomplete, evicted])
+        return [
+            _ReadyGroup(trace, group, extent == "all" and group.n_unended_below > 0, incomplete_times)
+            for group in groups
+            if self._waits.wait_of(trace, group, lacking, now, extent) is None
+        ]
+
+    def _held_back(self, ready: Sequence[_ReadyGroup]) -> set[_ReadyGroup]:
+        """Return those of the *ready* groups that wait for another recording of one of their calls.
+
+        They wait for one that shows more, and that is not ready or is held back.
+        """
+        waiting = _WaitingCalls(self._buffer)
+        fuller: dict[_ReadyGroup, list[SpanContext]] = {}
+        for each in ready:
+            readings = each.group.readings
+            if self._recorded_twice.may_be_recorded_otherwise(readings):
+                for draft in each.calls:
+                    found = self._recorded_twice.fuller_recordings(draft, waiting.call_of, apart_from=readings)
+                    fuller.setdefault(each, []).extend(found)
+        if not any(fuller.values()):
+            return set()
+        group_of = {_ids(reading.span.context): each for each in ready for reading in each.group.readings}
+        others = {each: {group_of.get(_ids(span)) for span in spans} for each, spans in fuller.items()}
+        held: set[_ReadyGroup | None] = {None}  # None stands for all groups that are not ready
+        while more := {
+            each for each, waits_for in others.items() if each not in held and not held.isdisjoint(waits_for)
+        }:
+            held |= more
+        return {each for each in held if each is not None}
 
     def _end_check(self, trace_id: int, trace: TraceSpans, now: float, extent: Extent) -> None:
         """Set when a trace is checked again, or retire it if nothing in it waits.
@@ -325,25 +356,38 @@ class CallAssembler:
 
     # --- a group of steps becomes calls -------------------------------------------------------------------------------
 
-    def _assemble(self, ready: _ReadyGroup) -> list[AssembledCall]:
-        """Remove the steps of a group from the buffer, and return the RAG calls that they form."""
+    def _assemble(self, ready: Sequence[_ReadyGroup]) -> list[AssembledCall]:
+        """Remove the steps of some groups from the buffer, and return the RAG calls that they form."""
+        for each in ready:
+            self._hand_over(each)
+        drafts = [(each, draft) for each in ready for draft in each.calls]
+        order = sorted(range(len(drafts)), key=lambda number: detail_of(drafts[number][1]), reverse=True)
+        made: dict[int, AssembledCall | LeftOutReason] = {number: self._build(*drafts[number]) for number in order}
+        results: dict[_ReadyGroup, list[AssembledCall | LeftOutReason]] = {each: [] for each in ready}
+        for number, (each, _) in enumerate(drafts):
+            results[each].append(made[number])
+        for each, found in results.items():
+            self._note_gone_root(each, found)
+        return [call for found in results.values() for call in found if isinstance(call, AssembledCall)]
+
+    def _hand_over(self, ready: _ReadyGroup) -> None:
+        """Remove the steps of a group from the buffer, and leave out those that are in no call."""
         group = ready.group
         self._buffer.hand_over(ready.trace, group.readings)
         for span_id in group.lost_ids:
             del ready.trace.lost[span_id]
-        if group.is_duplicate:
-            self._leave_out("duplicates", group.readings)
-            return []
         in_divided, in_calls = _span_ids(ready.divided), _span_ids(ready.calls)
         self._leave_out("no_call", [each for each in group.readings if each.span_id not in in_divided])
-        self._leave_out("duplicates", [each for each in group.readings if each.span_id in in_divided - in_calls])
-        made = [self._build(ready, draft) for draft in ready.calls]
-        calls = [call for call in made if isinstance(call, AssembledCall)]
-        if group.parent_id and (calls or "incomplete" in made):
+        doubled = in_divided - in_calls
+        self._leave_out("duplicates", [each for each in group.readings if each.span_id in doubled])
+
+    def _note_gone_root(self, ready: _ReadyGroup, made: Collection[AssembledCall | LeftOutReason]) -> None:
+        """Remember the spans above a group that may still come in, if its steps were *made* into calls without them."""
+        group, has_calls = ready.group, any(isinstance(each, AssembledCall) for each in made)
+        if group.parent_id and (has_calls or "incomplete" in made):
             parts = [top for top in group.tops if not top.begins_call]
             above = (group.parent_id, *ready.trace.ancestor_ids(group.parent_id))
-            self._gone_roots.note(above, parts, "late" if calls else "incomplete")
-        return calls
+            self._gone_roots.note(above, parts, "late" if has_calls else "incomplete")
 
     def _build(self, ready: _ReadyGroup, draft: CallDraft) -> AssembledCall | LeftOutReason:
         """Build a RAG call from steps of a group, or leave the steps out and return why."""
@@ -363,30 +407,39 @@ class CallAssembler:
         """Return the RAG call of *readings*, the steps of *draft*, or why they are in none. Changes nothing."""
         if self._recorded_twice.is_returned(readings):
             return "duplicates"
-        times = time_span(readings)
-        is_incomplete = any(overlap_or_touch(each, times) for each in ready.incomplete_times)
-        if is_incomplete or ready.group.has_lost_step(draft.top_ids):
+        if ready.incomplete_times.touch(time_span(readings)) or ready.group.has_lost_step(draft.top_ids):
             return "incomplete"
         call = build_call(draft)
         if call is None:
             return "unfinished" if ready.is_cut_off else "no_call"
         return "duplicates" if self._recorded_twice.is_returned_failure(call, self._clock()) else call
 
-    def _has_fuller_recording(self, ready: _ReadyGroup) -> bool:
-        """Return whether another recording of a call of the group waits that shows it in more detail."""
-        readings = ready.group.readings
-        return self._recorded_twice.may_be_recorded_otherwise(readings) and any(
-            self._recorded_twice.has_fuller_recording(list(draft.readings.values()), apart_from=readings)
-            for draft in ready.calls
-        )
 
-    def _waiting_around(self, span: SpanContext) -> Sequence[SpanReading]:
-        """Return the waiting steps of the group that a span belongs to; none if the span does not wait."""
-        trace = self._buffer.live_trace(span.trace_id)
-        reading = None if trace is None else trace.readings.get(span.span_id)
-        if trace is None or reading is None:
-            return ()
-        return next((group.readings for group in group_steps(trace) if reading in group.readings), ())
+class _WaitingCalls:
+    """Drafts of the calls that waiting steps would form now, made once for each trace that is asked about."""
+
+    def __init__(self, buffer: SpanBuffer) -> None:
+        self._buffer = buffer
+        self._of_trace: dict[int, dict[int, CallDraft]] = {}
+
+    def call_of(self, span: SpanContext) -> CallDraft | None:
+        """Return the draft of the call that a span belongs to; None if the span does not wait, or is in no call."""
+        trace_id = span.trace_id
+        if trace_id not in self._of_trace:
+            trace = self._buffer.live_trace(trace_id)
+            drafts = [draft for group in group_steps(trace) for draft in _calls_of(divide(group))] if trace else []
+            self._of_trace[trace_id] = {span_id: draft for draft in drafts for span_id in draft.readings}
+        return self._of_trace[trace_id].get(span.span_id)
+
+
+def _calls_of(divided: Iterable[CallDraft]) -> list[CallDraft]:
+    """Return the calls among the parts of a group: of each, what ragtrace itself recorded of it, or else the whole."""
+    return [own for draft in divided for own in keep_own_workflows(draft)]
+
+
+def _ids(span: SpanContext) -> tuple[int, int]:
+    """Return the ids of a span's trace and of the span; span contexts themselves have no hash."""
+    return span.trace_id, span.span_id
 
 
 def _span_ids(drafts: Iterable[CallDraft]) -> set[int]:

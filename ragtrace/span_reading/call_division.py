@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from ragtrace.core import semconv
 from ragtrace.core.step import FINDING_KINDS
-from ragtrace.span_reading.call_draft import CallDraft, beginnings, overlap, prompt_text
+from ragtrace.span_reading.call_draft import CallDraft, beginnings, prompt_text
 from ragtrace.span_reading.finished_span import SpanReading
+from ragtrace.span_reading.intervals import overlap
 from ragtrace.span_reading.step_groups import StepGroup
 
 Division: TypeAlias = tuple[tuple[SpanReading, ...], ...]

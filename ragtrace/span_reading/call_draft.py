@@ -9,7 +9,10 @@ from typing import Final, NamedTuple
 from ragtrace.core.step import FINDING_KINDS, CallBuilder, Step, StepKind
 from ragtrace.core.types import Document
 from ragtrace.span_reading.finished_span import SpanReading
+from ragtrace.system.faults import faults
 
+_MOST_STEPS: Final = 2_000
+"""Most steps of a call, which an agent that loops may exceed: building a call takes some ten microseconds a step."""
 _SEARCH_CHARS: Final = 80
 """Number of first characters of a document that are searched for in a prompt."""
 
@@ -64,13 +67,25 @@ class CallDraft:
         return [each for each in self.readings.values() if each.step.kind in FINDING_KINDS]
 
     def below_root(self) -> list[SpanReading]:
-        """Return the steps of the call without its root, and without generations that are part of another step."""
-        # Most steps of one call; beyond, the first ones are left out.
-        return [
+        """Return the steps of the call without its root, and without generations that are part of another step.
+
+        Of more than `_MOST_STEPS`, the last are returned, and the others counted as faults.
+        """
+        below = [
             each
             for span_id, each in self.readings.items()
             if span_id != self.root_id and (each.step.kind != "generate" or span_id in self.answering_ids)
-        ][-2_000:]
+        ]
+        if len(below) > _MOST_STEPS:
+            faults.warn_once(
+                "steps of a call left out",
+                "a call in the spans of another instrumentation has %d steps; it is scored by the last %d. Every "
+                "further step is counted in ragtrace.stats().faults",
+                len(below),
+                _MOST_STEPS,
+                count=len(below) - _MOST_STEPS,
+            )
+        return below[-_MOST_STEPS:]
 
     def around(self, reading: SpanReading) -> Iterator[SpanReading]:
         """Yield the steps of the call inside which *reading* ran, from the innermost to the outermost."""
@@ -146,22 +161,3 @@ def on_one_line(text: str) -> str:
 def offset_in_prompt(prompt: str, document: Document) -> int:
     """Return the last offset of *document* in *prompt*, a text on one line, or -1 if it is not there."""
     return prompt.rfind(on_one_line(document.text)[:_SEARCH_CHARS]) if document.text.strip() else -1
-
-
-# --- Times ------------------------------------------------------------------------------------------------------------
-
-
-def time_span(readings: Iterable[SpanReading]) -> tuple[int, int]:
-    """Return the earliest start and the latest end of the spans of some steps, in nanoseconds since the epoch."""
-    spans = [reading.span for reading in readings]
-    return min((each.start_ns for each in spans), default=0), max((each.end_ns for each in spans), default=0)
-
-
-def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Return whether two time intervals, each given by its start and its end, have more than one moment in common."""
-    return one[0] < other[1] and other[0] < one[1]
-
-
-def overlap_or_touch(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Return whether two time intervals, each given by its start and its end, have at least one moment in common."""
-    return one[0] <= other[1] and other[0] <= one[1]

@@ -3,17 +3,18 @@
 "Without news" means that no step of the group has come in, nor has the loss of one been noted. The waits, in the order
 in which they are looked for:
 
-- `open_above`: a span of generative AI that has started above or beside the steps: until it ends, or `open_seconds`
-  after its start. The calls are then made without it. At the end of the process ("all") they are not made, as a request
-  that still goes on looks the same, and its answer is not known: the steps are left out as `unfinished`.
-- `open_below`: one that has started below a step of the group: until it ends, `open_seconds` after its start, or half
-  a minute without news. The calls are then made without it.
+- `open_above`: a span of generative AI that has started above or beside the steps, or any span right above steps that
+  are all lost: until it ends, or `open_seconds` after its start. The calls are then made without it. At the end of the
+  process ("all") they are not made, as a request that still goes on looks the same, and its answer is not known: the
+  steps are left out as `unfinished`.
+- `open_below`: one that has started below a step of the group: until it ends, `open_seconds` after its start, or
+  `below_seconds` without news. The calls are then made without it.
 - `other_half`: a generation where there are only contexts, and the reverse, while the span above them, such as that of
   a web server, is open: `parent_seconds` without news.
 - `more_steps`: more steps in all other cases: `settle_seconds` without news.
 - `missing_parent`: where parents are needed, a span that is missing above the steps, or above other steps at the same
-  time: `parent_seconds` without news. The steps are then `incomplete`, unless the missing span is in another process
-  than the steps below it, which may export nothing.
+  time: `parent_seconds` without news. `CallAssembler` then leaves the steps out as `incomplete`, unless the missing
+  span is in another process than the steps below it, which may export nothing.
 
 | `Extent` | waits for |
 |---|---|
@@ -28,11 +29,10 @@ gateway waits for it as a `missing_parent`; a file does not wait for parents, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from ragtrace.span_reading.call_draft import overlap_or_touch, time_span
+from ragtrace.span_reading.intervals import Intervals, time_span
 from ragtrace.span_reading.step_groups import StepGroup
 from ragtrace.span_reading.trace_spans import TraceSpans
 
@@ -41,10 +41,6 @@ Extent: TypeAlias = Literal["settled", "what_has_ended", "all"]
 root has ended, with no span open below it. "all": those whose root has ended, as no more spans come in."""
 Wait: TypeAlias = Literal["open_above", "open_below", "other_half", "more_steps", "missing_parent"]
 """What a group waits for: see the text at the top of this module."""
-_QUIET_BELOW_SECONDS: Final = 30.0
-"""Seconds without news after which a span below a step is no longer waited for: many are never ended."""
-_MOST_COMPARED: Final = 64
-"""Most groups of a trace whose times are compared, as each is compared with each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +53,8 @@ class WaitLimits:
     """Time without news after which a missing parent, or the other half of a call, is no longer waited for."""
     open_seconds: float = 600.0
     """Time after the start of a span after which its end is no longer waited for."""
+    below_seconds: float = 30.0
+    """Time without news after which a span below a step is no longer waited for: many are never ended."""
 
     def forget_overdue(self, trace: TraceSpans, now: float) -> None:
         """Forget the spans of a trace that started more than `open_seconds` ago: they are no longer waited for.
@@ -71,14 +69,14 @@ class WaitLimits:
             del trace.unended[span_id]
 
     def wait_of(
-        self, trace: TraceSpans, group: StepGroup, lacking: Sequence[StepGroup], now: float, extent: Extent
+        self, trace: TraceSpans, group: StepGroup, lacking: Intervals, now: float, extent: Extent
     ) -> Wait | None:
         """Return what *group* waits for, or None if it waits for nothing any more. Changes nothing.
 
         Args:
             trace: the trace of the group.
             group: the group, made of the trace after `forget_overdue`.
-            lacking: the groups of the trace whose parent span is missing; empty where parents are not needed.
+            lacking: times of the groups of the trace whose parent span is missing; none where parents are not needed.
             now: monotonic seconds.
             extent: which calls are to be returned.
         """
@@ -87,7 +85,9 @@ class WaitLimits:
             return "open_above"
         if extent == "all":
             return None
-        if group.n_unended_below and quiet < _QUIET_BELOW_SECONDS:
+        if not group.readings and group.parent_id in trace.unended:
+            return "open_above"  # what comes in by then has lost a step
+        if group.n_unended_below and quiet < self.below_seconds:
             return "open_below"
         # An open parent of generative AI is one of `n_unended`, so this one is of another kind.
         if group.parent_id in trace.unended and not group.has_answer:
@@ -96,21 +96,9 @@ class WaitLimits:
             return None
         if quiet < self.settle_seconds:
             return "more_steps"
-        # Last, as the comparison of times takes longest.
-        if quiet < self.parent_seconds and at_the_time_of(group, lacking):
+        if quiet < self.parent_seconds and lacking.touch(time_span(group.readings)):
             return "missing_parent"
         return None
-
-
-def at_the_time_of(group: StepGroup, groups: Sequence[StepGroup]) -> Sequence[StepGroup]:
-    """Return those of *groups* whose steps overlap with the steps of *group* in time.
-
-    The times of more than `_MOST_COMPARED` groups are not compared: all of them are returned.
-    """
-    if not groups or len(groups) > _MOST_COMPARED:
-        return groups
-    times = time_span(group.readings)
-    return [each for each in groups if each is group or overlap_or_touch(time_span(each.readings), times)]
 
 
 DEFAULT_WAITS: Final = WaitLimits()

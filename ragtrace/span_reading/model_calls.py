@@ -9,11 +9,17 @@ from typing import Final
 
 from opentelemetry.trace import SpanContext
 
-from ragtrace.span_reading.call_draft import AssembledCall, overlap
+from ragtrace.span_reading.call_draft import AssembledCall, on_one_line
 from ragtrace.span_reading.finished_span import SpanReading
+from ragtrace.span_reading.intervals import overlap
 
-KEPT_SECONDS: Final = 60.0
+_KEPT_SECONDS: Final = 60.0
 """Time for which a model call is kept, so that the same call is recognised in another instrumentation's spans."""
+_MOST_ALIKE: Final = 65
+"""Most model calls with the same answer, or of the same response, that are kept: many have an answer such as "I do not
+know.". A recording whose other one is further back than that is scored a second time."""
+_MOST_KEYS: Final = 20_000
+"""Most look-up keys of model calls, of about 500 bytes each: with two a call, a minute's at 170 calls a second."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +35,8 @@ class ModelCall:
     answer: int | None
     """Hash of the answer, or of the question of a RAG call that failed (`of_failure`); None for a model call without
     answer."""
+    question: int | None
+    """Hash of the question that the span shows, whatever its white space; None if it shows none."""
     at: float
     """Monotonic time of arrival."""
     is_in_call: bool = False
@@ -39,8 +47,9 @@ class ModelCall:
         """Create a `ModelCall` from a span that was read as a step of a RAG call."""
         span, step = reading.span, reading.step
         answer = hash(step.answer) if step.answer else None
+        question = hash(on_one_line(step.query)) if step.query else None
         source, times = (span.scope, reading.convention), (span.start_ns, span.end_ns)
-        return cls(span.context, source, times, step.response_id, answer, at)
+        return cls(span.context, source, times, step.response_id, answer, question, at)
 
     @classmethod
     def of_failure(cls, call: AssembledCall, at: float) -> ModelCall | None:
@@ -65,11 +74,17 @@ class ModelCall:
         return keys if self.answer is None else [*keys, ("answer", str(self.answer))]
 
     def is_same_call(self, other: ModelCall) -> bool:
-        """Return whether *other* is the same model call, recorded by another instrumentation."""
+        """Return whether *other* is the same model call, recorded by another instrumentation.
+
+        The response id decides if both have one. Else the answers must be equal, and the questions if both show one:
+        many requests at the same time are answered with "I do not know.".
+        """
         if self.source == other.source or not overlap(self.times, other.times):
             return False
         if self.response_id and other.response_id:
             return self.response_id == other.response_id
+        if None not in (self.question, other.question) and self.question != other.question:
+            return False
         return self.answer is not None and self.answer == other.answer
 
 
@@ -85,20 +100,21 @@ class ModelCalls:
     def remember(self, call: ModelCall) -> None:
         """Store *call*; of calls with equal answers, and of all calls, the oldest make room."""
         for key in call.keys:
-            kept = [each for each in self._by_key.pop(key, ()) if call.at - each.at <= KEPT_SECONDS]
-            # Most model calls with the same answer that are kept, as many have an answer such as "I do not know.".
-            self._by_key[key] = [*kept[-64:], call]
-        # Most look-up keys of model calls that are kept (`ModelCall.keys`).
-        while len(self._by_key) > 20_000:
+            kept = [each for each in self._by_key.pop(key, ()) if call.at - each.at <= _KEPT_SECONDS]
+            self._by_key[key] = [*kept[1 - _MOST_ALIKE :], call]
+        while len(self._by_key) > _MOST_KEYS:
             self._by_key.popitem(last=False)
 
     def forget_old(self, now: float, live_traces: Collection[int]) -> None:
         """Forget the model calls that came more than a minute ago, unless their trace is one of *live_traces*."""
-        while self._by_key:
+        for _ in range(len(self._by_key)):
             key, found = next(iter(self._by_key.items()))
-            if now - found[-1].at <= KEPT_SECONDS or any(each.span.trace_id in live_traces for each in found):
+            if now - found[-1].at <= _KEPT_SECONDS:
                 break
-            del self._by_key[key]
+            if any(each.span.trace_id in live_traces for each in found):
+                self._by_key.move_to_end(key)  # else one trace that goes on for long would keep all that came after it
+            else:
+                del self._by_key[key]
 
     def of(self, readings: Iterable[SpanReading]) -> Iterator[ModelCall]:
         """Yield the stored records of the model calls among *readings*."""

@@ -4,8 +4,10 @@ The two recordings of a call are known by its model calls (`ModelCalls`), or by 
 answered. One recording becomes a call, which is scored; the other is left out as a duplicate:
 
 - If one was returned before, the other is a duplicate, whatever it shows (`is_returned`).
-- If both wait, the one that shows less waits for the other (`has_fuller_recording`): that may still turn out to be
+- If both wait, the one that shows less waits for the other (`fuller_recordings`): that may still turn out to be
   incomplete or no call, and then the one that shows less becomes the call.
+
+What is compared are calls, and not all that waits under the same span: a batch has several.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from typing import NamedTuple
 
 from opentelemetry.trace import SpanContext
 
-from ragtrace.span_reading.call_draft import AssembledCall
+from ragtrace.span_reading.call_draft import AssembledCall, CallDraft
 from ragtrace.span_reading.finished_span import SpanReading
 from ragtrace.span_reading.model_calls import ModelCall, ModelCalls
 
 
-class _Detail(NamedTuple):
+class Detail(NamedTuple):
     """How much a recording of a RAG call shows. Of two recordings of the same call, the one that shows more is kept:
     the numbers of documents decide, and if they are equal those of workflows, then those of steps."""
 
@@ -28,11 +30,12 @@ class _Detail(NamedTuple):
     workflows: int
     steps: int
 
-    @classmethod
-    def of(cls, readings: Sequence[SpanReading]) -> _Detail:
-        """Return how much the steps of a call show, as read from its spans."""
-        documents = sum(len(each.step.documents or ()) for each in readings)
-        return cls(documents, sum(each.step.kind == "trace" for each in readings), len(readings))
+
+def detail_of(draft: CallDraft) -> Detail:
+    """Return how much the steps of a call show, as read from its spans."""
+    steps = [each.step for each in draft.readings.values()]
+    documents = sum(len(each.documents or ()) for each in steps)
+    return Detail(documents, sum(each.kind == "trace" for each in steps), len(steps))
 
 
 class RecordedTwice:
@@ -40,13 +43,9 @@ class RecordedTwice:
 
     All steps that are given to it are as read from their spans, before the passes: what a pass concludes may differ in
     the two recordings.
-
-    Args:
-        waiting_around: returns the waiting steps of the group that a span belongs to; none if the span does not wait.
     """
 
-    def __init__(self, waiting_around: Callable[[SpanContext], Sequence[SpanReading]]) -> None:
-        self._waiting_around = waiting_around
+    def __init__(self) -> None:
         self._model_calls = ModelCalls()
 
     def note_step(self, reading: SpanReading, now: float) -> None:
@@ -78,18 +77,26 @@ class RecordedTwice:
         """
         return not all(other.is_in_call for other in self._others(readings, readings))
 
-    def has_fuller_recording(self, readings: Sequence[SpanReading], apart_from: Collection[SpanReading]) -> bool:
-        """Return whether steps wait that show the call of *readings* in more detail, and no recording was returned.
+    def fuller_recordings(
+        self,
+        draft: CallDraft,
+        waiting_call_of: Callable[[SpanContext], CallDraft | None],
+        *,
+        apart_from: Collection[SpanReading],
+    ) -> list[SpanContext]:
+        """Return a span of each waiting recording that shows a call in more detail; none if one was returned.
 
         Args:
-            readings: the steps of the call.
-            apart_from: the steps of its group, which are no other recording.
+            draft: the steps of the call.
+            waiting_call_of: returns the draft of the call that a span belongs to, if it waits.
+            apart_from: the steps of the group of *draft*, which are no other recording.
         """
-        others = list(self._others(readings, apart_from))
+        others = list(self._others(list(draft.readings.values()), apart_from))
         if any(other.is_in_call for other in others):
-            return False
-        detail = _Detail.of(readings)
-        return any(_Detail.of(self._waiting_around(other.span)) > detail for other in others)
+            return []
+        detail = detail_of(draft)
+        found = [(other.span, waiting_call_of(other.span)) for other in others]
+        return [span for span, waiting in found if waiting is not None and detail_of(waiting) > detail]
 
     def forget_old(self, now: float, live_traces: Collection[int]) -> None:
         """Forget the model calls that came more than a minute ago, unless their trace is one of *live_traces*."""

@@ -14,8 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from ragtrace.span_reading.call_draft import time_span
 from ragtrace.span_reading.finished_span import SpanReading
+from ragtrace.span_reading.intervals import time_span
 from ragtrace.span_reading.trace_spans import TraceSpans
 
 _RETIRED_SECONDS: Final = 60.0

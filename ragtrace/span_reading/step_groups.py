@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ragtrace.core.step import FINDING_KINDS
 from ragtrace.span_reading.finished_span import SpanReading
-from ragtrace.span_reading.trace_spans import TraceSpans
+from ragtrace.span_reading.model_calls import ModelCall
+from ragtrace.span_reading.trace_spans import TraceSpans, begins_separate_call
 
 
 @dataclass(slots=True, eq=False)
@@ -32,8 +35,6 @@ class StepGroup:
     """Number of spans of generative AI that have not ended, below a reading."""
     seen: float = 0.0
     """Monotonic time of the last arrival or loss of a step of the group."""
-    is_duplicate: bool = False
-    """Whether another group of the trace has the same model calls."""
     lost_ids: list[int] = field(default_factory=list[int])
     """Span ids of the steps whose spans were lost."""
     lost_top_ids: set[int] = field(default_factory=set[int])
@@ -58,6 +59,25 @@ class StepGroup:
             return True
         found = any(top.step.kind in FINDING_KINDS for top in self.tops)
         return found and self.tops[-1].step.kind == "generate"
+
+    def tops_without_answer(self) -> list[SpanReading]:
+        """Return the outermost workflows that have neither an answer nor a generation after the last retrieval."""
+        tops = [top for top in self.tops if top.step.kind == "trace" and not top.step.answer]
+        inside: dict[int, list[SpanReading]] = {top.span_id: [] for top in tops}
+        for reading in self.readings if tops else ():
+            top_id = self.top_id_of(reading.span_id)
+            if top_id in inside:
+                inside[top_id].append(reading)
+        return [top for top in tops if not _has_generated_answer(inside[top.span_id])]
+
+    def adopt(self, other: StepGroup, top: SpanReading) -> None:
+        """Add all steps of *other* to the group, inside of *top*, one of its outermost steps."""
+        self.outer_ids |= other.outer_ids | {each.span_id: top.span_id for each in other.tops}
+        self.readings += other.readings
+        self.lost_ids += other.lost_ids
+        if other.lost_ids:
+            self.lost_top_ids.add(top.span_id)
+        self.seen = max(self.seen, other.seen)
 
     def top_id_of(self, span_id: int) -> int:
         """Return the span id of the outermost step around a step, or of the step itself."""
@@ -113,7 +133,8 @@ def _enclosing_ids(trace: TraceSpans, span_id: int) -> tuple[int, int]:
     top_id, outer_id = span_id, 0
     for above in trace.ancestor_ids(span_id):
         if above in trace.readings:
-            if _is_separate_call(trace.readings.get(top_id), trace.readings[above]):
+            inner, outer = trace.readings.get(top_id), trace.readings[above]
+            if inner is not None and outer.step.kind == "trace" and begins_separate_call(inner, outer.span.end_ns):
                 break
             top_id, outer_id = above, outer_id or above
         elif above in trace.lost or (above in trace.unended and trace.unended[above].is_genai):
@@ -121,21 +142,13 @@ def _enclosing_ids(trace: TraceSpans, span_id: int) -> tuple[int, int]:
     return top_id, outer_id
 
 
-def _is_separate_call(inner: SpanReading | None, outer: SpanReading) -> bool:
-    """Return whether a workflow below another workflow's span is a separate RAG call.
-
-    *inner* is the lower workflow, and *outer* the upper one.
-
-    That is so if *inner* began after the end of *outer*, or if the instrumentation marks *inner* as a root.
-
-    Instrumentations that leave a context attached make the next request of a task a child of the one before. A workflow
-    without a question is no request: the stream of an answer may be read after the workflow has returned.
-    """
-    if inner is None or inner.step.kind != "trace" or outer.step.kind != "trace":
-        return False
-    if inner.begins_call:
-        return True
-    return inner.span.start_ns > outer.span.end_ns and inner.step.query is not None
+def _has_generated_answer(readings: Sequence[SpanReading]) -> bool:
+    """Return whether some steps have a generation that answers, after the last retrieval."""
+    found = max((_begin(each) for each in readings if each.step.kind in FINDING_KINDS), default=(0, 0))
+    return any(
+        each.step.kind == "generate" and each.step.answer and _begin(each) > found and not each.calls_tools
+        for each in readings
+    )
 
 
 def _begin(reading: SpanReading) -> tuple[int, int]:
@@ -143,52 +156,66 @@ def _begin(reading: SpanReading) -> tuple[int, int]:
 
 
 def adopt_streamed_answers(trace: TraceSpans, groups: dict[int, StepGroup]) -> None:
-    """Move generations whose parent span is missing into the preceding workflow that has no answer.
+    """Move generations whose parent span is missing into the last workflow before them that has no answer.
 
-    Some instrumentations never end the span around a stream, so that no file has it.
+    Some instrumentations never end the span around a stream, so that no file has it. A generation that another group
+    shows, too, is left where it is: one of the two recordings is left out later.
 
     Needed for: streams of LlamaIndex's chat engine with OpenLLMetry.
     Seen in: recording `llamaindex_chat-openllmetry-stream`.
     Order: after all steps are in groups, and before the groups are divided.
     """
-    for orphan in [group for parent, group in groups.items() if parent and parent not in trace.parents]:
-        waits = orphan.n_unended or orphan.n_unended_below
-        if waits or not orphan.tops or not all(map(_is_part_of_an_answer, orphan.tops)):
+    orphans = [group for parent, group in groups.items() if parent and parent not in trace.parents]
+    orphans = [group for group in orphans if _may_be_a_streamed_answer(group)]
+    if not orphans:
+        return
+    unanswered = [(top, group) for group in groups.values() for top in group.tops_without_answer()]
+    if not unanswered:
+        return
+    unanswered.sort(key=lambda item: _begin(item[0]))
+    begins = [_begin(top) for top, _ in unanswered]
+    calls = _model_calls_by_answer(groups.values())
+    for orphan in orphans:
+        if any(_is_elsewhere(each, orphan, calls) for each in orphan.readings):
             continue
-        answers = {reading.step.answer for reading in orphan.readings if reading.step.answer}
-        for group in groups.values():
-            if group is orphan:
-                continue
-            if any(reading.step.answer in answers for reading in group.readings):
-                orphan.is_duplicate = True
-                break
-            waiting = [top for top in group.tops if _begin(top) < _begin(orphan.tops[0]) and _lacks_answer(top, group)]
-            if waiting:
-                latest = max(waiting, key=_begin)
-                group.outer_ids |= orphan.outer_ids | {top.span_id: latest.span_id for top in orphan.tops}
-                group.readings += orphan.readings
-                group.lost_ids += orphan.lost_ids
-                if orphan.lost_ids:
-                    group.lost_top_ids.add(latest.span_id)
-                group.seen = max(group.seen, orphan.seen)
-                del groups[orphan.parent_id]
-                break
+        number = bisect_left(begins, _begin(orphan.tops[0])) - 1
+        # Not to itself, nor to one that was moved itself.
+        while number >= 0 and (unanswered[number][1] is orphan or unanswered[number][1].parent_id not in groups):
+            number -= 1
+        if number >= 0:
+            top, group = unanswered.pop(number)
+            del begins[number]
+            group.adopt(orphan, top)
+            del groups[orphan.parent_id]
 
 
-def _is_part_of_an_answer(top: SpanReading) -> bool:
-    return top.step.kind == "generate" or (top.step.kind == "trace" and top.step.query is None)
-
-
-def _lacks_answer(top: SpanReading, group: StepGroup) -> bool:
-    """Return whether the workflow *top* has neither an answer nor a generation after the last retrieval in it."""
-    if top.step.kind != "trace" or top.step.answer:
+def _may_be_a_streamed_answer(group: StepGroup) -> bool:
+    """Return whether a group whose parent span is missing has ended, and may be a part of an answer."""
+    if group.n_unended or group.n_unended_below or not group.tops:
         return False
-    readings = [each for each in group.readings if group.top_id_of(each.span_id) == top.span_id]
-    found = max((_begin(each) for each in readings if each.step.kind in FINDING_KINDS), default=(0, 0))
-    return not any(
-        each.step.kind == "generate" and each.step.answer and _begin(each) > found and not each.calls_tools
-        for each in readings
+    return all(
+        top.step.kind == "generate" or (top.step.kind == "trace" and top.step.query is None) for top in group.tops
     )
+
+
+def _model_calls_by_answer(groups: Iterable[StepGroup]) -> Mapping[str, list[tuple[ModelCall, StepGroup]]]:
+    """Return the model calls and workflows of *groups* that have an answer, by the answer."""
+    found: defaultdict[str, list[tuple[ModelCall, StepGroup]]] = defaultdict(list)
+    for group in groups:
+        for reading in group.readings:
+            if reading.step.answer:
+                found[reading.step.answer].append((ModelCall.of(reading, 0.0), group))
+    return found
+
+
+def _is_elsewhere(
+    reading: SpanReading, group: StepGroup, calls: Mapping[str, list[tuple[ModelCall, StepGroup]]]
+) -> bool:
+    """Return whether another group than *group* has the same model call as *reading*, by another instrumentation."""
+    if not reading.step.answer:
+        return False
+    own = ModelCall.of(reading, 0.0)
+    return any(other is not group and own.is_same_call(call) for call, other in calls[reading.step.answer])
 
 
 def missing_parent(trace: TraceSpans, group: StepGroup) -> Literal["local", "remote"] | None:

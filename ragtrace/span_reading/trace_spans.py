@@ -31,6 +31,8 @@ class OpenSpan(NamedTuple):
     """Whether it is a span of generative AI."""
     since: float
     """Monotonic time at which its start came in."""
+    start_ns: int = 0
+    """Start, in nanoseconds since the epoch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,8 +49,11 @@ class TraceSpans:
     """Readings that wait in the buffer, by span id."""
     seen: dict[int, float] = field(default_factory=dict[int, float])
     """Monotonic time of arrival of each of `readings`, by span id."""
-    handled: dict[int, None] = field(default_factory=dict[int, None])
-    """Span ids of the readings that have left the buffer, in order."""
+    handled: dict[int, int | None] = field(default_factory=dict[int, "int | None"])
+    """Readings that have left the buffer, by span id: the end of a workflow in nanoseconds since the epoch, None for
+    another step."""
+    presumed: set[int] = field(default_factory=set[int])
+    """Span ids of those of `unended` that are taken for requests of their own, and steps below them for theirs."""
     remote: set[int] = field(default_factory=set[int])
     """Span ids of spans whose parent is in another process."""
     touched: float = 0.0
@@ -93,8 +98,13 @@ class TraceSpans:
     def hand_over(self, span_id: int) -> SpanReading:
         """Remove the reading of a span from the buffer, and return it."""
         del self.seen[span_id]
-        self.handled[span_id] = None
-        return self.readings.pop(span_id)
+        reading = self.readings.pop(span_id)
+        self.mark_handled(reading)
+        return reading
+
+    def mark_handled(self, reading: SpanReading) -> None:
+        """Note that a reading has left the buffer, or never waited in it."""
+        self.handled[reading.span_id] = reading.span.end_ns if reading.step.kind == "trace" else None
 
     def forget_handled(self) -> None:
         """Forget all spans but those that wait: readings, spans that have not ended, and lost steps.
@@ -105,6 +115,7 @@ class TraceSpans:
         used = self.readings.keys() | self.unended.keys() | self.lost.keys()
         self.parents, self.handled = {key: self.parents[key] for key in used if key in self.parents}, {}
         self.remote &= self.parents.keys()
+        self.presumed &= self.parents.keys()
         # If most spans still wait, this has freed next to nothing. As many more must come before it is done again:
         # were it done for each of them, the work would grow with the square of their number.
         self.most_parents = max(_MOST_PARENTS, 2 * len(self.parents))
@@ -120,6 +131,65 @@ class TraceSpans:
             met.add(above)
             above = self.parents.get(above, 0)
 
-    def is_below_handled(self, span_id: int) -> bool:
-        """Return whether a span is below one that has left the buffer."""
-        return any(above in self.handled for above in self.ancestor_ids(span_id))
+    def is_late(self, span_id: int, reading: SpanReading | None) -> bool:
+        """Return whether a step that comes in is a part of a call whose steps have left the buffer.
+
+        It is if it is below one of these, unless it belongs to a request that began after the end of that workflow:
+        instrumentations that leave a context attached make the next request of a task a child of the one before. A
+        request is a workflow with a question (`begins_separate_call`). One that has not ended yet is taken for a
+        request (`presumed`); if it turns out to be none, the steps below it are late (`take_below`).
+
+        Args:
+            span_id: id of the step's span.
+            reading: the step; None if its contents are lost.
+        """
+        top_id, top = span_id, reading
+        for above in self.ancestor_ids(span_id):
+            if above in self.handled:
+                return not self._begins_separate_call(top_id, top, self.handled[above])
+            if above in self.readings or self.unended.get(above, _NOT_GENAI).is_genai:
+                top_id, top = above, self.readings.get(above)
+        return False
+
+    def _begins_separate_call(self, span_id: int, top: SpanReading | None, outer_end_ns: int | None) -> bool:
+        """Return whether the outermost step around a step, below a handled one, begins a call of its own.
+
+        Args:
+            span_id: id of its span.
+            top: its reading; None if it has not ended, or its contents are lost.
+            outer_end_ns: end of the handled step, if that is a workflow.
+        """
+        if outer_end_ns is None:
+            return False
+        if top is not None:
+            return begins_separate_call(top, outer_end_ns)
+        if span_id in self.unended and self.unended[span_id].start_ns > outer_end_ns:
+            self.presumed.add(span_id)
+        return span_id in self.presumed
+
+    def take_below(self, span_id: int) -> list[SpanReading]:
+        """Return the waiting readings below a span that was taken for a request and is none; empty for other spans."""
+        if span_id not in self.presumed:
+            return []
+        self.presumed.discard(span_id)
+        return [each for each in self.readings.values() if span_id in self.ancestor_ids(each.span_id)]
+
+
+def begins_separate_call(inner: SpanReading, outer_end_ns: int) -> bool:
+    """Return whether a workflow below another workflow's span is a separate RAG call.
+
+    That is so if it began after the end of the other, or if the instrumentation marks it as a root.
+
+    Instrumentations that leave a context attached make the next request of a task a child of the one before. A workflow
+    without a question is no request: the stream of an answer may be read after the workflow has returned.
+
+    Args:
+        inner: the lower step.
+        outer_end_ns: end of the upper workflow, in nanoseconds since the epoch.
+    """
+    if inner.step.kind != "trace":
+        return False
+    return inner.begins_call or (inner.span.start_ns > outer_end_ns and inner.step.query is not None)
+
+
+_NOT_GENAI: Final = OpenSpan(is_genai=False, since=0.0)

@@ -20,6 +20,7 @@ from ragtrace.span_reading.call_draft import AssembledCall
 from ragtrace.span_reading.finished_span import FinishedSpan
 from ragtrace.span_reading.intake import LostSpan
 from ragtrace.span_reading.span_file import SpanFile
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
 from tests.unit.span_reading.made import ANSWER, PASSAGE, QUERY, chain, llm, retriever, span, span_context
 from tests.unit.span_reading.recorded import RECORDED, Recording, recording
@@ -442,9 +443,11 @@ def test_a_call_is_closed_when_nothing_has_come_for_a_moment() -> None:
     assert len(assembler) == 0
 
 
-def _started(name: str, context: SpanContext, parent: SpanContext | None, *, genai: bool) -> ReadableSpan:
+def _started(
+    name: str, context: SpanContext, parent: SpanContext | None, *, genai: bool, at: int | None = None
+) -> ReadableSpan:
     scope = "openinference.instrumentation.langchain" if genai else "opentelemetry.instrumentation.asgi"
-    return ReadableSpan(name, context, parent, instrumentation_scope=InstrumentationScope(scope))
+    return ReadableSpan(name, context, parent, instrumentation_scope=InstrumentationScope(scope), start_time=at)
 
 
 @pytest.mark.parametrize(
@@ -811,6 +814,19 @@ def test_the_work_for_a_span_does_not_grow_with_the_number_of_open_spans() -> No
     assert [texts(call) for call in assembler.take_complete(everything=True)] == [WHOLE]
 
 
+def test_the_work_for_steps_without_their_parents_does_not_grow_with_the_square_of_their_number() -> None:
+    """In the gateway, each of them may be incomplete because of each other."""
+    clock = FakeClock()
+    assembler, ids = CallAssembler(clock=clock, needs_parents=True), counted_ids(2_000)
+    CountedId.most_looked_up = 200 * len(ids)
+    for number, span_id in enumerate(ids):
+        made = llm((number, number + 1), answer=f"Answer {number}.", parent_id=10**9 + number)
+        assembler.add(replace(made, context=span_context(1, span_id)))
+    clock.advance(10)
+    assert assembler.take_complete() == []
+    assert assembler.counts["incomplete"] == 2_000
+
+
 def test_a_trace_that_never_ends_takes_bounded_memory() -> None:
     """Of its spans that nothing waits for, the ids are forgotten."""
     assembler, ids = CallAssembler(), counted_ids(100_000)
@@ -820,11 +836,14 @@ def test_a_trace_that_never_ends_takes_bounded_memory() -> None:
 
 
 def test_a_trace_of_ten_thousand_spans_is_one_call() -> None:
-    """An agent that loops for long."""
+    """An agent that loops for long; the steps that are beyond the limit of a call are counted."""
     root = chain((0, 100_000))
     spans = [llm((number, number + 1), root, f"Step {number}.") for number in range(10_000)]
+    before = faults.counts().get("steps of a call left out", 0)
     (call,) = assembled([*spans, root])
     assert texts(call)[2] == ANSWER
+    assert len(call.builder.steps) == 2_001
+    assert faults.counts()["steps of a call left out"] - before == 8_000
 
 
 def test_a_circle_of_parents_ends() -> None:
@@ -995,3 +1014,146 @@ def test_a_missing_span_of_another_process_does_not_make_a_call_incomplete() -> 
     clock.advance(31)
     (call,) = assembler.take_complete()
     assert texts(call) == WHOLE
+
+
+# --- several calls in each of the groups ------------------------------------------------------------------------------
+
+
+def _batch(scope: str, trace: int, shift: int = 0, *, documents: bool = True) -> list[FinishedSpan]:
+    """Two requests under the span of a server, as one instrumentation records them."""
+    server = span("", (0, 400), trace=trace, scope="opentelemetry.instrumentation.asgi")
+    spans: list[FinishedSpan] = []
+    for number, answer in enumerate((ANSWER, "Another.")):
+        start = 200 * number + shift
+        root = chain((start, start + 100), server, scope=scope, output__value=answer)
+        found = [retriever((start + 10, start + 20), root, scope=scope)] if documents else []
+        spans += [*found, llm((start + 30, start + 90), root, answer, scope=scope), root]
+    return [*spans, server]
+
+
+def _moved(given: FinishedSpan, trace: int) -> FinishedSpan:
+    """The same span in another trace, where a workflow is a root."""
+    above = None if given.name == "chain" or given.parent is None else given.parent.span_id
+    parent = None if above is None else span_context(trace, above)
+    return replace(given, context=span_context(trace, given.context.span_id), parent=parent)
+
+
+@pytest.mark.parametrize("documents", [True, False])
+@pytest.mark.parametrize("separate", [True, False])
+def test_two_recordings_of_several_calls_do_not_wait_for_each_other(documents: bool, separate: bool) -> None:
+    """Each call is compared with the other recording of it, and not with all that is under the same span."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    one = _batch("openinference.instrumentation.langchain", 1)
+    other = _batch("opentelemetry.instrumentation.langchain", 2, 1, documents=documents)
+    if separate:  # without the server's span, each call of the one recording is in a trace of its own
+        one = [_moved(each, 10 + number // 3) for number, each in enumerate(one[:-1])]
+    for each in [*other, *one]:
+        assembler.add(each)
+    clock.advance(3)
+    calls = assembler.take_complete()
+    assert sorted(texts(call) for call in calls) == sorted([WHOLE, (QUERY, [PASSAGE], "Another.")])
+    assert len(assembler) == 0
+    assert assembler.counts["duplicates"] == len(other) - 1
+
+
+def test_of_two_recordings_that_each_show_more_of_one_call_each_gives_one() -> None:
+    """Neither group waits for the other, and the better recording of each call is the call."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    one = _batch("openinference.instrumentation.langchain", 1)
+    other = _batch("opentelemetry.instrumentation.langchain", 2, 1)
+    without_first = [each for each in one if each != one[0]]
+    without_second = [each for each in other if each != other[3]]
+    for each in [*without_first, *without_second]:
+        assembler.add(each)
+    clock.advance(3)
+    calls = assembler.take_complete()
+    assert sorted(texts(call) for call in calls) == sorted([WHOLE, (QUERY, [PASSAGE], "Another.")])
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_requests_that_a_leaked_context_chains_are_calls_after_the_first_was_returned(starts: bool) -> None:
+    """Each begins after the end of the workflow above it, and is none of its parts."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    above: FinishedSpan | None = None
+    for number in range(4):
+        root = chain((1_000 * number, 1_000 * number + 100), above, output__value=f"Answer {number}.")
+        spans = [retriever((1_000 * number + 10, 1_000 * number + 20), root, f"Passage {number}.")]
+        spans += [llm((1_000 * number + 30, 1_000 * number + 90), root, f"Answer {number}.")]
+        for each in (root, *spans) if starts else ():
+            assembler.observe(_started(each.name, each.context, each.parent, genai=True, at=each.start_ns))
+        for each in (*spans, root):
+            assembler.add(each)
+        clock.advance(3)
+        assert [texts(call) for call in assembler.take_complete()] == [
+            (QUERY, [f"Passage {number}."], f"Answer {number}.")
+        ]
+        above = root
+    assert assembler.counts["late"] == 0
+
+
+@pytest.mark.parametrize("kind", ["RETRIEVER", "CHAIN"])
+def test_steps_that_waited_for_an_open_span_which_was_no_request_are_late(kind: str) -> None:
+    """Once it has ended: as a step without a question of its own, it belongs to the call that was returned."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    spans = whole()
+    for each in spans:
+        assembler.add(each)
+    clock.advance(3)
+    assert len(assembler.take_complete()) == 1
+    tail = span(kind, (200, 300), spans[-1])
+    inside = retriever((210, 220), tail, "Other.")
+    assembler.observe(_started("tail", tail.context, tail.parent, genai=True, at=tail.start_ns))
+    assembler.add(inside)
+    assert (len(assembler), assembler.counts["late"]) == (1, 0)
+    assembler.add(tail)
+    assert (len(assembler), assembler.counts["late"]) == (0, 2)
+    assert {each.span_id for each in assembler.take_left_out()} == {inside.context.span_id, tail.context.span_id}
+
+
+@pytest.mark.parametrize("needs_parents", [True, False])
+def test_equal_answers_of_requests_without_their_roots_are_two_calls(needs_parents: bool) -> None:
+    """Both under spans that never come in; the same sentence at another time is no recording of the same call."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock, needs_parents=needs_parents)
+    prompt = f"Context:\n{PASSAGE}\n\nQuestion: {QUERY}"
+    for number in range(2):
+        made = llm(
+            (1_000 * number, 1_000 * number + 50), answer="I do not know.", prompt=prompt, parent_id=10**9 + number
+        )
+        assert made.parent is not None
+        remote = SpanContext(made.parent.trace_id, made.parent.span_id, is_remote=True)
+        assembler.add(replace(made, parent=remote))
+    clock.advance(10)
+    assert len(assembler.take_complete()) == 2
+    assert assembler.counts["duplicates"] == 0
+
+
+def test_a_step_lost_below_an_open_span_makes_the_call_that_comes_incomplete() -> None:
+    """However long after the loss the rest of the call comes in."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    assembler.observe(_started("POST /ask", server.context, None, genai=False))
+    assembler.lose(_lost(retriever((10, 20), server)))
+    clock.advance(60)
+    assert assembler.take_complete() == assembler.take_complete(everything=True) == []
+    for each in (retriever((110, 120), server), llm((130, 190), server), server):
+        assembler.add(each)
+    clock.advance(6)
+    assert assembler.take_complete() == []
+    assert assembler.counts["incomplete"] == 2
+
+
+def test_equal_answers_to_different_questions_at_the_same_time_are_two_calls() -> None:
+    """Two services behind one gateway, each with an instrumentation of its own."""
+    other = "opentelemetry.instrumentation.langchain"
+    spans: list[FinishedSpan] = []
+    for trace, scope, question in ((1, "openinference.instrumentation.langchain", QUERY), (2, other, "Who built it?")):
+        root = chain((trace, 100), trace=trace, scope=scope, input__value=question, output__value="I do not know.")
+        spans += [retriever((10, 20), root, scope=scope)]
+        spans += [llm((30 + trace, 90), root, "I do not know.", question, scope=scope), root]
+    assert len(assembled(spans)) == 2

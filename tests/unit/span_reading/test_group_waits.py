@@ -8,6 +8,7 @@ import pytest
 
 from ragtrace.span_reading.finished_span import FinishedSpan
 from ragtrace.span_reading.group_waits import Extent, Wait, WaitLimits
+from ragtrace.span_reading.intervals import Intervals, time_span
 from ragtrace.span_reading.readers import read_span
 from ragtrace.span_reading.step_groups import StepGroup, group_steps, missing_parent
 from ragtrace.span_reading.trace_spans import OpenSpan, TraceSpans
@@ -39,7 +40,7 @@ def traced(*spans: FinishedSpan, started: OpenSpan | None = None, parent_id: int
 
 def waits(trace: TraceSpans, group: StepGroup, now: float, *, needs_parents: bool = False) -> list[Wait | None]:
     """What the group waits for at a time, by each extent."""
-    lacking = [group] if needs_parents and missing_parent(trace, group) else []
+    lacking = Intervals([time_span(group.readings)] if needs_parents and missing_parent(trace, group) else [])
     return [LIMITS.wait_of(trace, group, lacking, now, extent) for extent in EXTENTS]
 
 
@@ -66,6 +67,18 @@ def test_contexts_below_an_open_span_of_another_kind_wait_for_their_generation()
     assert waits(*traced(FOUND, started=started), 4.9) == ["other_half", "other_half", None]
     assert waits(*traced(FOUND, started=started), 5.0) == [None] * 3
     assert waits(*traced(FOUND, llm((30, 90), ROOT), started=started), 1.9) == ["more_steps", None, None]
+
+
+def test_lost_steps_alone_wait_for_the_end_of_the_span_above_them() -> None:
+    """Of whatever kind it is: what comes in by then has lost a step. Not when the process ends."""
+    trace = TraceSpans()
+    trace.begin(1, 0, OpenSpan(is_genai=False, since=0.0))
+    trace.end(2, 1)
+    trace.lose(2, 0.0)
+    [group] = group_steps(trace)
+    assert waits(trace, group, 599.0) == ["open_above", "open_above", None]
+    trace.end(1, 0)
+    assert waits(trace, group, 599.0) == [None] * 3
 
 
 def test_complete_steps_wait_for_a_moment() -> None:

@@ -7,18 +7,18 @@ from typing import Final
 
 import pytest
 
-from ragtrace.span_reading.finished_span import SpanReading
+from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
 from ragtrace.span_reading.readers import read_span
 from ragtrace.span_reading.trace_spans import OpenSpan, TraceSpans
-from tests.unit.span_reading.made import llm
+from tests.unit.span_reading.made import QUERY, chain, llm
 
 STARTED: Final = OpenSpan(is_genai=True, since=0.0)
 ONE, TWO, THREE = 10**9 + 1, 10**9 + 2, 10**9 + 3
 """Span ids that no span of the tests has."""
 
 
-def _read() -> SpanReading:
-    reading = read_span(llm((0, 1)))
+def _read(span: FinishedSpan | None = None) -> SpanReading:
+    reading = read_span(llm((0, 1)) if span is None else span)
     assert reading is not None
     return reading
 
@@ -49,18 +49,52 @@ def test_a_step_is_in_one_place_at_a_time(seed: int) -> None:
         assert trace.seen.keys() == trace.readings.keys()
 
 
-def test_what_is_below_a_handled_step_is_known() -> None:
+def test_what_is_below_a_handled_step_is_late() -> None:
     """Through spans that are no steps, and not beyond the top."""
     trace, reading = TraceSpans(), _read()
     trace.end(reading.span_id, 0)
     trace.end(ONE, reading.span_id)
     trace.end(TWO, ONE)
     trace.keep(reading, 0.0)
-    assert not trace.is_below_handled(TWO)
+    assert not trace.is_late(TWO, None)
     trace.hand_over(reading.span_id)
-    assert trace.is_below_handled(TWO)
-    assert not trace.is_below_handled(reading.span_id)
+    assert trace.is_late(TWO, None)
+    assert not trace.is_late(reading.span_id, reading)
     assert list(trace.ancestor_ids(TWO)) == [ONE, reading.span_id]
+
+
+@pytest.mark.parametrize(("start", "query", "is_late"), [(101, QUERY, False), (100, QUERY, True), (101, None, True)])
+def test_a_request_after_the_end_of_a_handled_workflow_is_not_late(
+    start: int, query: str | None, is_late: bool
+) -> None:
+    """Nor are the steps inside it; a workflow without a question is no request."""
+    first = chain((0, 100))
+    second = chain((start, 200), first, input__value=query)
+    trace, gone, request, inside = TraceSpans(), _read(first), _read(second), _read(llm((150, 160), second))
+    for reading in (gone, request, inside):
+        trace.end(reading.span_id, 0 if reading.span.parent is None else reading.span.parent.span_id)
+    trace.keep(gone, 0.0)
+    trace.hand_over(gone.span_id)
+    assert trace.is_late(request.span_id, request) is is_late
+    trace.keep(request, 0.0)
+    assert trace.is_late(inside.span_id, inside) is is_late
+
+
+def test_what_is_below_an_open_span_that_may_be_a_request_waits_for_it() -> None:
+    """If it turns out to be none, the waiting steps are found once."""
+    first = chain((0, 100))
+    trace, gone, inside, other = TraceSpans(), _read(first), _read(llm((150, 160))), _read(llm((150, 160)))
+    trace.end(gone.span_id, 0)
+    trace.keep(gone, 0.0)
+    trace.hand_over(gone.span_id)
+    trace.begin(ONE, gone.span_id, OpenSpan(is_genai=True, since=0.0, start_ns=gone.span.end_ns + 1))
+    trace.begin(TWO, gone.span_id, OpenSpan(is_genai=True, since=0.0, start_ns=gone.span.end_ns - 1))
+    trace.end(inside.span_id, ONE)
+    trace.end(other.span_id, TWO)
+    assert not trace.is_late(inside.span_id, inside)
+    assert trace.is_late(other.span_id, other)
+    trace.keep(inside, 0.0)
+    assert (trace.take_below(TWO), trace.take_below(ONE), trace.take_below(ONE)) == ([], [inside], [])
 
 
 def test_forgetting_keeps_what_waits() -> None:
