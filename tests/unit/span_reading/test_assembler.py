@@ -898,10 +898,13 @@ def test_each_step_is_in_one_call_or_left_out_once(seed: int) -> None:
         left_out += assembler.take_left_out()
         in_calls = [reading.span.context for call in calls for reading in call.readings]
         assert len(in_calls) + len(left_out) + len(assembler) == assembler.counts["spans"]
-    calls += assembler.take_last()
+    for _ in range(2):  # longer than anything is waited for
+        clock.advance(700.0)
+        calls += assembler.take_complete()
+    assert len(assembler) == 0
+    assert assembler.take_last() == []
     left_out += assembler.take_left_out()
     found = [*(reading.span.context for call in calls for reading in call.readings), *left_out]
-    assert len(assembler) == 0
     assert len(found) == assembler.counts["spans"]
     assert left_out
     if not is_small:
@@ -1029,6 +1032,61 @@ def _batch(scope: str, trace: int, shift: int = 0, *, documents: bool = True) ->
         found = [retriever((start + 10, start + 20), root, scope=scope)] if documents else []
         spans += [*found, llm((start + 30, start + 90), root, answer, scope=scope), root]
     return [*spans, server]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_calls_are_the_requests_however_they_lie_and_come_in(seed: int) -> None:
+    """Alone, in a batch, or in a chain of leaked contexts; recorded once, or twice with and without documents."""
+    chance, clock = random.Random(seed), FakeClock()
+    assembler = CallAssembler(clock=clock, needs_parents=seed % 2 > 0)
+    spans: list[FinishedSpan] = []
+    expected: list[tuple[str, list[str], str]] = []
+    for group in range(chance.randint(1, 4)):
+        shape, n_requests = chance.choice(["alone", "batch", "chain"]), chance.randint(1, 4)
+        names = [f"{group}.{number}" for number in range(n_requests)]
+        is_double = chance.random() < 0.5
+        spans += _recording(shape, names, 100 * group + 1, 0, "openinference.instrumentation.langchain", documents=True)
+        if is_double:
+            other, documents = "opentelemetry.instrumentation.langchain", chance.random() < 0.5
+            spans += _recording(shape, names, 100 * group + 50, 1, other, documents=documents)
+        expected += [(QUERY, [f"Passage {name}."], f"Answer {name}.") for name in names]
+    chance.shuffle(spans)
+    calls: list[AssembledCall] = []
+    for each in spans:
+        assembler.add(each)
+        calls += assembler.take_complete()
+        clock.advance(0.01)
+    clock.advance(6)
+    calls += assembler.take_complete()
+    assert sorted(texts(call) for call in calls) == sorted(expected)
+    assert (len(assembler), assembler.counts["late"], assembler.counts["incomplete"]) == (0, 0, 0)
+
+
+def _recording(
+    shape: str, names: Sequence[str], trace: int, shift: int, scope: str, *, documents: bool
+) -> list[FinishedSpan]:
+    """The spans of some requests, one after the other, as one instrumentation records them.
+
+    Args:
+        shape: "alone": each in a trace of its own; "batch": under the span of a server; "chain": below the one before.
+        names: of the requests, which their answers and documents have.
+        trace: id of the first trace.
+        shift: by how many milliseconds later than others this instrumentation sees everything.
+        scope: of the spans.
+        documents: whether retrievals are recorded.
+    """
+    server = span("", (0, 1_000_000), trace=trace, scope="opentelemetry.instrumentation.asgi")
+    above = server if shape == "batch" else None
+    spans = [server] if shape == "batch" else []
+    for number, name in enumerate(names):
+        start, answer = 200 * number + shift, f"Answer {name}."
+        own_trace = trace + number if shape == "alone" else trace
+        root = chain((start, start + 100), above, trace=own_trace, scope=scope, output__value=answer)
+        if documents:
+            spans.append(retriever((start + 10, start + 20), root, f"Passage {name}.", scope=scope))
+        spans += [llm((start + 30, start + 90), root, answer, scope=scope), root]
+        above = root if shape == "chain" else above
+    return spans
 
 
 def _moved(given: FinishedSpan, trace: int) -> FinishedSpan:
