@@ -1,4 +1,26 @@
-"""Checks of single calls: one that an answer waits for, and one in shadow mode, after the answer has left."""
+"""Checks of single calls: one that an answer waits for, and one in shadow mode, after the answer has left.
+
+**Order of the file.** The protocols of what a check is given; `VerdictWait`, the wait for one verdict; `GuardOutcome`,
+which acts on the verdict; `AnswerCheck` and `AnswerOutcome`, both for one whole answer (parts of a streamed one:
+`streams.py`); `HeldRecorder`, which keeps the call meanwhile; `ShadowCheck` and `ShadowRuntime`, which only count.
+
+**Who runs what.** The thread or task of the application waits (`wait`, `wait_in_task`), acts on the verdict (`act`,
+`end`), and hands the call over. The worker's event loop finds the verdict (`_find` and what it calls), and goes on with
+the evaluation when the application has left. The two meet in three fields, under `VerdictWait._lock`, which is held for
+assignments only: the first verdict in `_decided` stays; and by `_is_building` and `_is_handed_over`, the later one of
+the worker's building of the call and the application's `hand_over` hands the call over, so that no two threads read its
+texts. A shadow check has no lock: the application's thread has it until the call has ended, then the worker's.
+
+**Invariants**, each with the test that guards it, in `tests/unit/guard/test_drivers.py`.
+
+- The verdict is there by the deadline, and the call is scored all the same:
+  `test_an_answer_leaves_at_the_deadline_and_is_scored_all_the_same`, `test_a_closed_guard_blocks_at_the_deadline`.
+- The judge sees a call once, by the guard or by the pipeline: `test_a_call_is_judged_once`.
+- Where a function of the application fails, or ragtrace ends, the answer leaves as it is:
+  `test_a_function_of_the_application_that_raises_changes_nothing`,
+  `test_a_runtime_that_ends_while_an_answer_is_checked_releases_it`.
+- A cancelled wait is counted, and its call is scored: `test_a_cancelled_wait_is_counted_and_scored`.
+"""
 
 from __future__ import annotations
 

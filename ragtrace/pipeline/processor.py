@@ -359,6 +359,7 @@ class CallProcessor:
         if isinstance(work, CallItem):
             self._outcomes.count_pending(work, "dropped", reason)
         span = work.step.span
+        # Three cases: the span was written before, or it shows the texts that are prepared, or it ends without content.
         if span is None or work.step.written:
             if is_call and work.dropped:  # a scoring blocks the worker, so that the shutdown could not cancel it
                 end = ENDS[work.dropped]
@@ -398,7 +399,7 @@ class CallProcessor:
         try:
             try:
                 self._prepare(work)
-            finally:
+            finally:  # the span ends in any case; `redact_step` leaves no text in a step that it has not redacted
                 status = (status or self._first_status) if isinstance(work, CallItem) else ""
                 self._writer.finish(work.step, status=status)
         except Exception as error:
@@ -417,7 +418,7 @@ class CallProcessor:
         scoring = _Scoring(work, call)
         await run_scoring(
             partial(self._prepare_and_evaluate, scoring, builder),
-            cancelled=partial(self._interrupt, scoring),
+            cancelled=partial(self._keep_or_drop_interrupted, scoring),
             failed=partial(self._count_as_failed, scoring),
             send=partial(self._send, scoring),
         )
@@ -430,7 +431,7 @@ class CallProcessor:
         scoring = _Scoring(work, call)
         await run_scoring(
             partial(self._evaluate_spooled, scoring),
-            cancelled=partial(self._interrupt, scoring),
+            cancelled=partial(self._keep_or_drop_interrupted, scoring),
             failed=partial(self._count_as_failed, scoring),
             send=partial(self._send_spooled, scoring),
         )
@@ -438,7 +439,7 @@ class CallProcessor:
     async def _prepare_and_evaluate(self, scoring: _Scoring, builder: CallBuilder) -> None:
         """Write the root span of a RAG call, build the call, and have it evaluated unless nobody is to see it."""
         work = scoring.work
-        asked = self._score_sender.request_hold(work.step)
+        asked = self._score_sender.request_hold(work.step)  # before `write` ends the span, when it would be exported
         if work.step.written and not work.step.redacted:  # a call that was read from spans
             self._prepare(work)
         self.write(work)
@@ -454,7 +455,7 @@ class CallProcessor:
         if self._count_if_unscorable(scoring.work, scoring.call) is None:
             await self._evaluate(scoring)
 
-    def _interrupt(self, scoring: _Scoring) -> None:
+    def _keep_or_drop_interrupted(self, scoring: _Scoring) -> None:
         """Keep a RAG call whose scoring was cancelled for the spool file, or else count it as dropped."""
         if self.worker.closed and self._shutdown_spooling.keep_interrupted(scoring.work):
             scoring.end = SPOOLED
