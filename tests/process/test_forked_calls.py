@@ -1,4 +1,8 @@
-"""A process that forks in the middle of a call: the call stays the parent's, and the child has calls of its own."""
+"""A process that forks in the middle of a call: the call stays the parent's, and the child has calls of its own.
+
+A `StepRecorder` (`ragtrace/recording/recorder.py`) remembers the process that it began in, and records the end of its
+step only there.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ import pytest
 from tests.support.otlp import HttpReceiver
 
 ROOT: Final = Path(__file__).parents[2]
+# Within a call, the process forks. The child makes five calls inside of that call, and both go on with it to its end.
 PROGRAM: Final = """
 import json, os
 import ragtrace

@@ -1,4 +1,8 @@
-"""What forked children export: their own spans and figures, under an identity and connections of their own."""
+"""What forked children export: their own spans and figures, under an identity and connections of their own.
+
+Figures and their identity are those of `OwnMeters` in `ragtrace/telemetry/export/own_meters.py`, of which each process
+opens one; exporters and their connections are `PerProcess` values, in `ragtrace/telemetry/export/providers.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from tests.support.otlp import HttpReceiver
 ROOT: Final = Path(__file__).parents[2]
 
 
+# The parent makes a call, whose telemetry has left when it forks; the child makes as many calls as the argument says.
 FORK = """
 import json, os, sys
 import ragtrace
@@ -88,6 +93,7 @@ def test_a_child_opens_its_own_connections() -> None:
     assert {"parent", "child"} <= questions
 
 
+# Parent and child make a call each, and compare the process id that the SDK's resource tells with their own.
 FORKING: Final = """
 import os
 import ragtrace

@@ -1,4 +1,26 @@
-"""The runtime of a forked child: built from the configuration at its first use, with nothing of its parent's in it."""
+"""The runtime of a forked child: built from the configuration at its first use, with nothing of its parent's in it.
+
+Each test runs a program in a process of its own, which forks. What a fork promises, the tests that guard it, and the
+code that keeps it:
+
+- A child waits for no lock of its parent, and has none of its figures, queued calls, conversations or cached
+  judgements: `test_a_child_begins_with_empty_books...`. `_leave_parents` in `ragtrace/runtime/current_runtime.py` sets
+  the parent's runtime aside, and `RuntimeFactory.build` makes the child's; `PerProcess` in `ragtrace/system/forks.py`
+  is for what outlives a runtime.
+- A child that never uses ragtrace has no thread of ours: `test_a_child_that_never_uses...`. `current` in
+  `current_runtime.py` builds at the first use.
+- Threads that come first at the same time share one runtime, and a span of another instrumentation is a first use, too:
+  `test_threads_that_use...` and `test_the_first_span...`. `_build_own` in `current_runtime.py`, and `wake` there.
+- No call is lost, none is scored twice, and what waits in a parent's queue takes no memory in its descendants:
+  `test_in_a_chain_of_forks...` and `test_a_child_that_configures_itself_or_shuts_down...`. `Worker.forget_queued` in
+  `ragtrace/pipeline/worker.py`.
+- A child that cannot build its runtime runs untraced, and counts that: `test_a_child_whose_runtime_cannot_be_built...`.
+- A child may configure itself, and one of a parent that was shut down has no runtime: `test_a_child_may_configure...`.
+  `install` in `current_runtime.py`.
+
+A call during which a process forks is in `test_forked_calls.py`, what children export in `test_forked_exports.py`, and
+locks of Python and of other libraries in `test_forked_imports.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +37,11 @@ ROOT: Final = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
 HEADER: Final = """
-import gc, json, os, sys, threading, weakref
+import faulthandler, gc, json, os, signal, sys, threading, weakref
 import ragtrace
 from ragtrace.runtime import current_runtime
-from ragtrace.system import forks
 from ragtrace.testing import Captured, FakeJudge
+from tests.support.locks import hold_all, own_locks, release_all
 from tests.support.watched import GOOD, WAIT_S, WaitingJudge, ask
 
 def tell(*values):
@@ -29,8 +51,15 @@ def fork():
     child = os.fork()
     if child:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    else:
+        signal.alarm(100)
     return child == 0
+
+faulthandler.register(signal.SIGALRM, chain=True)
+signal.alarm(200)
 """
+"""Begin of all programs: `tell` prints a line for the test, and `fork` returns True in the child, and False in the
+parent when the child has ended well. A process that waits for ever says where its threads are."""
 
 
 def told(program: str, *args: str) -> list[Any]:
@@ -43,7 +72,9 @@ def told(program: str, *args: str) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-FRESH: Final = """
+# The parent scores calls, and one thread of it holds every lock of ragtrace while another one forks. The child looks at
+# its books, scores a call, and goes on with a conversation of the parent; then the parent does the same again.
+BOOKS: Final = """
 def state():
     runtime, stats = current_runtime.current(), ragtrace.stats()
     alerts = [row.state for row in runtime.alerts.states() if row.on]
@@ -70,19 +101,15 @@ for number in range(5):
 assert ragtrace.flush(WAIT_S)
 tell("parent", state())
 converse()
-runtime = current_runtime.current()
-held = [runtime.worker.queue.lock, runtime.ledger._lock, runtime.moments._lock, runtime.learner._lock,
-        runtime._dropped._lock, runtime.alerts._lock, runtime.feedback.outbox._changed,
-        runtime.telemetry.histories[0]._outbox._changed, current_runtime._lock, forks._lock]
+names, held = zip(*own_locks(current_runtime.current()))
+tell("held", names)
 is_held, may_end = threading.Event(), threading.Event()
 
 def hold():
-    for lock in held:
-        lock.acquire()
+    hold_all(held)
     is_held.set()
     may_end.wait()
-    for lock in reversed(held):
-        lock.release()
+    release_all(held)
 
 holder = threading.Thread(target=hold)
 holder.start()
@@ -105,10 +132,21 @@ assert ragtrace.shutdown(WAIT_S)
 """
 
 
+STATES: Final = ("parent", "child before", "child after", "parent again")
+AMONG_LOCKS: Final = {
+    *("Alerting._lock", "BaselineLearner._lock", "DaemonPool._guard", "HistoryRecorder._lock", "Instruments._opening"),
+    *("ItemQueue.lock", "Ledger._lock", "Outbox._changed", "RunningMoments._lock", "SpanCalls._lock"),
+    *("_Counts.lock", "ragtrace.runtime.current_runtime._lock", "ragtrace.system.forks._lock"),
+}
+"""Some of the locks that are held at the fork. Were one of them not found, the search would have lost its way."""
+
+
 def test_a_child_begins_with_empty_books_and_no_lock_of_its_parent_held(tmp_path: Path) -> None:
     """Counts, sums, alerts, outcomes, conversations and the judge's cache are the parent's alone."""
-    lines = told(FRESH, str(tmp_path / "history.db"))
-    states = {name: state for name, state in lines if name != "turns"}
+    lines = told(BOOKS, str(tmp_path / "history.db"))
+    [held] = (names for name, names in lines if name == "held")
+    assert set(held) >= AMONG_LOCKS
+    states = {name: state for name, state in lines if name in STATES}
     turns_of_parent, turns_of_child, turns_of_parent_again = (turns for name, turns in lines if name == "turns")
     assert books(states["parent"]) == {"offered": 10, "scored": 10, "estimated": 5}
     assert books(states["parent again"]) == {"offered": 12, "scored": 12, "estimated": 6}
@@ -128,6 +166,7 @@ def books(state: dict[str, Any]) -> dict[str, int]:
     return {name: state[name] for name in ("offered", "scored", "estimated")}
 
 
+# One child does nothing, and tells which threads it has; the other only shuts down.
 UNUSED: Final = """
 ragtrace.configure(service="s", exporter="none")
 ask("parent")
@@ -147,6 +186,8 @@ def test_a_child_that_never_uses_ragtrace_builds_nothing() -> None:
     assert told(UNUSED) == [[True, ["MainThread"]], [True, 0]]
 
 
+# Four generations, each of which forks while its judge is in the middle of a call and three more are queued. The
+# youngest ends first. Each tells how many steps of its ancestors it still keeps in memory, and what it has scored.
 CHAIN: Final = """
 judge = WaitingJudge(GOOD, blocking=True)
 ragtrace.configure(service="s", exporter=Captured().signals, screen=judge)
@@ -178,6 +219,7 @@ def test_in_a_chain_of_forks_each_scores_its_own_calls_and_keeps_none_of_its_anc
         assert queued >= 3 * (generation + 1)
 
 
+# Eight threads of a child make its first calls at the same moment.
 THREADS: Final = """
 ragtrace.configure(service="s", exporter=Captured().signals, judge=None)
 ask("parent")
@@ -205,13 +247,22 @@ def test_threads_that_use_ragtrace_first_at_the_same_time_share_one_runtime() ->
     assert told(THREADS) == [[1, 8, 8]]
 
 
+# The id of a judge, which every runtime asks for, is an error in another process than the one that made the judge.
 FAILING: Final = """
-ragtrace.configure(service="s", exporter=Captured().signals, judge=None)
+class Immovable(FakeJudge):
+    home = os.getpid()
 
-def fail(parents):
-    raise RuntimeError("out of luck")
+    @property
+    def id(self):
+        if os.getpid() != self.home:
+            raise RuntimeError("this judge does not survive a fork")
+        return "immovable"
 
-current_runtime._rebuild = fail
+    @id.setter
+    def id(self, name):
+        pass
+
+ragtrace.configure(service="s", exporter=Captured().signals, judge=Immovable(GOOD))
 if fork():
     tell(ask("child"), dict(ragtrace.stats().faults))
     os._exit(0)
@@ -225,6 +276,7 @@ def test_a_child_whose_runtime_cannot_be_built_runs_untraced() -> None:
     assert faults == {"start in a forked process": 1, "not configured": 3}
 
 
+# One child configures ragtrace itself. The other is forked after the parent has shut ragtrace down.
 AFTERWARDS: Final = """
 ragtrace.configure(service="s", exporter=Captured().signals, judge=None)
 ask("parent")
@@ -247,6 +299,8 @@ def test_a_child_may_configure_itself_and_one_of_an_ended_parent_has_no_runtime(
     assert (own, bool(answer), offered, ended) == (1, True, 0, True)
 
 
+# The parent's worker is in the middle of a call, and more are queued. One child configures ragtrace, another shuts it
+# down, neither of which builds a runtime from the parent's; both tell how many of the queued steps are still in memory.
 LEFT: Final = """
 judge = WaitingJudge(GOOD, blocking=True)
 ragtrace.configure(service="s", exporter=Captured().signals, screen=judge)
@@ -272,6 +326,8 @@ def test_a_child_that_configures_itself_or_shuts_down_keeps_no_call_of_its_paren
     assert told(LEFT) == [[True, 0], [True, 0], [4, 0]]
 
 
+# Nothing is decorated: a workflow makes spans of LangChain's instrumentation, in the child and, if "used", in the
+# parent.
 SPANS: Final = """
 from opentelemetry import trace
 
