@@ -38,7 +38,7 @@ given to verify (`GivenStatements`), and `LabelCollector`: at once, in steps, an
     in steps, one that fails leaves the labels of the     `test_a_failed_extraction_leaves_...`,
         other, with the error in `Labels.failed`          `test_a_failed_verification_leaves_...`
     it is raised all the same if a retry may help, or     `test_a_failure_in_steps_is_raised_if_...`,
-        each step that is wanted and was asked failed     `test_both_steps_that_fail_leave_nothing`
+        each step that was asked failed                   `test_both_steps_that_fail_leave_nothing`
     statements have one number in all requests, their     `test_what_cannot_be_checked_is_not_verified`,
         index in `Labels.extraction.statements`; the ids  `test_each_statement_is_verified_against_each_chunk`
         g1, g2, ... are those of one request
@@ -257,7 +257,7 @@ class LabelCollector:
         """Ask the LLM for the labels of the call that the metrics need, and return these labels.
 
         Raises:
-            JudgeError: asking again may help, or every step of the plan was asked for and failed.
+            JudgeError: asking again may help, or every step that was asked for has failed.
         """
         if not self._plan.steps:
             return Labels(self._mode)
@@ -314,27 +314,27 @@ class LabelCollector:
     async def _collect_in_steps(self) -> Labels:
         """Ask for the labels of the answer without a chunk, then for those of the chunks with its statements.
 
-        The labels of a step that fails are missing, with its error in `Labels.failed`, or the error is raised.
+        The labels of a step that fails are missing, with its error in `Labels.failed`. The error is raised if a retry
+        may help, and that of the last step if every step that was asked for has failed.
         """
-        labels = Labels("careful")
+        labels, asked = Labels("careful"), 0
         if "answer" in self._plan.steps:
+            asked += 1
             try:
                 labels.extraction = merge_extractions(await self._ask_about_sentences(self._extract))
             except JudgeError as error:
-                self._keep_or_raise(error, "answer", labels)
+                _keep_or_raise(error, "answer", labels)
         statements = _checkable_statements(labels.extraction)
+        # Where only statements are to be verified, the plan has a step that an answer without statements is not asked.
         if "chunks" in self._plan.steps and (statements or not self._plan.only_statements):
+            asked += 1
             try:
                 labels.verification = await self._verify_all(statements)
             except JudgeError as error:
-                self._keep_or_raise(error, "chunks", labels)
+                _keep_or_raise(error, "chunks", labels)
+        if labels.failed and len(labels.failed) == asked:
+            raise next(reversed(labels.failed.values()))
         return labels
-
-    def _keep_or_raise(self, error: JudgeError, step: Step, labels: Labels) -> None:
-        """Keep the error of a failed step in *labels*, or raise it if a retry may help or every step has failed."""
-        labels.failed[step] = error
-        if error.retryable or len(labels.failed) == len(self._plan.steps):
-            raise error
 
     async def _extract(self, sentences: Sequence[AnswerUnit]) -> LabelReply:
         """Ask the LLM, in one request, for the labels of *sentences* and their statements, without a chunk."""
@@ -437,6 +437,13 @@ class LabelCollector:
 
     def _new_gold_checks(self, chunks: Sequence[PromptChunk]) -> tuple[GoldCheck, ...]:
         return gold_checks(chunks, self._chance) if self._plan.with_gold_checks else ()
+
+
+def _keep_or_raise(error: JudgeError, step: Step, labels: Labels) -> None:
+    """Keep the error of a failed step in *labels*, or raise it if a retry may help."""
+    if error.retryable:
+        raise error
+    labels.failed[step] = error
 
 
 def _checkable_statements(extraction: LabelReply) -> list[AnswerStatement]:

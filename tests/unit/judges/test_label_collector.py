@@ -465,8 +465,8 @@ def test_a_failed_verification_leaves_the_labels_of_the_answer() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "needs"),
-    [(EXTRACT, ANSWER), (VERIFY, CHUNKS), (EXTRACT, ALL), (VERIFY, ALL)],
-    ids=["answer alone", "chunks alone", "answer", "chunks"],
+    [(EXTRACT, ANSWER), (EXTRACT, CLAIMS), (VERIFY, CHUNKS), (EXTRACT, ALL), (VERIFY, ALL)],
+    ids=["answer alone", "answer, whose statements the chunks wait for", "chunks alone", "answer", "chunks"],
 )
 def test_a_failure_in_steps_is_raised_if_a_retry_may_help_or_nothing_is_left(kind: str, needs: frozenset[str]) -> None:
     """The call is then asked about again as a whole."""
