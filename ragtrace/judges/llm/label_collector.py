@@ -13,11 +13,14 @@ right).
     mode of asking   labels wanted        requests (kind of `LabelTask`)
     at once          answer and chunks    `full`, one for every twelve sentences, with all chunks
                      answer               `extract`, one for every twelve sentences
-                     chunks               `verify`, one, without statements
+                     chunks               `verify`, one, without statements or gold checks
     in steps         answer               first `extract`, one for every twelve sentences, without a chunk: so no
                                           chunk can hide a statement
                      chunks               then `verify`, one for each group of chunks and batch of statements, with
                                           gold checks among the statements
+
+At once, gold checks are in `full` requests, if they are wanted: the other two verify no statement that they could be
+mixed in with.
 
 The mode `careful` always asks in steps, the mode `fast` only about a call that is too long for one request, or whose
 labels do not fit into one reply although it has one sentence.
@@ -46,6 +49,8 @@ given to verify (`GivenStatements`), and `LabelCollector`: at once, in steps, an
         chunks
     a gold check looks like a statement, and its label    `test_gold_checks_look_like_statements_and_are_none`
         is never among those of the answer
+    gold checks are in the requests that verify           `test_gold_checks_are_in_the_requests_where_the_plan_has_them`
+        statements, as the plan says
 
 **Changing it.** A further step: a `Step`, its condition in `plan_requests`, a block in `_collect_in_steps`. What every
 request shows: `_ask`. Asking again for one metric only: not here, as this module knows fields and no metrics; ask a
@@ -112,7 +117,7 @@ class LabelPlan:
     in_steps: bool
     """Whether the kinds of labels are asked for one after the other, rather than in one request."""
     with_gold_checks: bool
-    """Whether statements with known labels are mixed in."""
+    """Whether statements with known labels are mixed in with those that are verified."""
     if_cut_off: LabelPlan | None = None
     """Plan in steps for a call whose labels do not fit into one reply; None: it fails, or is in steps already."""
 
@@ -188,7 +193,7 @@ def plan_requests(
         mode: how the labels are asked for.
         max_chars: most characters of one request; a longer call is asked about in steps, each with chunks or sentences
             of so many characters at most, beside question and statements.
-        with_gold_checks: mix in statements with known labels; None: when asking in steps.
+        with_gold_checks: mix in statements with known labels where statements are verified; None: when asking in steps.
     """
     need_chunks = needs & {"claims", "chunks", "citations"}
     steps: set[Step] = set()
@@ -200,7 +205,7 @@ def plan_requests(
         steps=frozenset(steps),
         only_statements=need_chunks == frozenset({"claims"}),
         in_steps=True,
-        with_gold_checks=with_gold_checks is not False,
+        with_gold_checks=with_gold_checks is not False and "chunks" in steps,
     )
     if mode == "careful" or source.chars > max_chars:
         return plan_in_steps
@@ -210,7 +215,7 @@ def plan_requests(
     return replace(
         plan_in_steps,
         in_steps=False,
-        with_gold_checks=bool(with_gold_checks),
+        with_gold_checks=bool(with_gold_checks) and len(steps) == 2,
         if_cut_off=plan_in_steps if has_no_half else None,
     )
 

@@ -310,6 +310,35 @@ def test_gold_checks_look_like_statements_and_are_none(mode: Mode) -> None:
     assert len(labels.extraction.statements or ()) == 2
 
 
+@pytest.mark.parametrize(
+    ("mode", "call", "needs", "checks"),
+    [
+        ("fast", CALL, ALL, 2),
+        ("fast", CALL, CLAIMS, 2),
+        ("fast", CALL, ANSWER, 0),
+        ("fast", CALL, CHUNKS, 0),
+        ("fast", NO_CHUNKS, ALL, 0),
+        ("careful", CALL, ALL, 2),
+        ("careful", CALL, CLAIMS, 2),
+        ("careful", CALL, ANSWER, 0),
+        ("careful", CALL, CHUNKS, 2),
+        ("careful", NO_CHUNKS, ALL, 0),
+    ],
+)
+def test_gold_checks_are_in_the_requests_where_the_plan_has_them(
+    mode: Mode, call: RagCall, needs: frozenset[str], checks: int
+) -> None:
+    """Where statements are verified: not beside labels of the answer, nor at once beside those of the chunks alone."""
+
+    def given(with_gold_checks: bool) -> int:
+        _, chat = collected(honest, call, needs, mode=mode, with_gold_checks=with_gold_checks)
+        return sum(len(chat.data(index).get("given_statements", ())) for index in range(len(chat.asks)))
+
+    plan = plan_requests(prepare_input(call), needs, mode=mode, max_chars=100_000, with_gold_checks=True)
+    assert given(True) - given(False) == checks
+    assert plan.with_gold_checks == (checks > 0)
+
+
 @pytest.mark.parametrize("support", ["supported", "not_found", "partial", "contradicted", "nonsense"])
 @pytest.mark.parametrize("mode", ["fast", "careful"])
 def test_a_model_that_labels_all_alike_is_suspect(mode: Mode, support: str) -> None:
