@@ -6,14 +6,16 @@
 **Steps.** `plan_requests` alone decides, before any request, which labels are asked for and how: at once or in steps,
 with gold checks or without, and what is done if a reply at once is cut off. Its `LabelPlan` is never changed; the
 collector follows it, and at most once goes over to the plan that it names in `if_cut_off`. There are two kinds of
-labels, asked for only if a metric needs them: of the `answer` (its sentences and statements, and how well it answers)
-and of the `chunks` (whether they support the statements, are relevant, are contradicted, and whether the citations are
-right).
+labels: of the `answer` (its sentences and statements, and how well it answers) and of the `chunks` (whether they
+support the statements, are relevant, are contradicted, and whether the citations are right). A kind is asked for only
+if a metric needs labels of it, and then as a whole: for a metric that reads `claims` alone, the same requests have the
+chunks graded and the citations checked, too. Citations need both kinds, as the labels of the answer say which sentences
+may cite at all, also where nothing was retrieved.
 
     mode of asking   labels wanted        requests (kind of `LabelTask`)
     at once          answer and chunks    `full`, one for every twelve sentences, with all chunks
                      answer               `extract`, one for every twelve sentences
-                     chunks               `verify`, one, without statements or gold checks
+                     chunks               `verify`, one, without statements, gold checks or citations
     in steps         answer               first `extract`, one for every twelve sentences, without a chunk: so no
                                           chunk can hide a statement
                      chunks               then `verify`, one for each group of chunks and batch of statements, with
@@ -28,29 +30,38 @@ labels do not fit into one reply although it has one sentence.
 **Order of the file.** What comes out (`Labels`), what is decided (`LabelPlan`, `plan_requests`), what one request is
 given to verify (`GivenStatements`), and `LabelCollector`: at once, in steps, and what both ways share.
 
-**Invariants**, each with its test in `tests/unit/judges/test_label_collector.py`:
-    requests of one step run concurrently, steps one      `test_requests_of_a_step_run_at_the_same_time_...`
-        after another
-    of a reply that is cut off, each half of its          `test_a_cut_off_reply_is_asked_for_in_halves`,
-        sentences, or statements, is asked about, or      `..._about_chunks_...`, `..._about_one_statement_...`;
-        else each half of its chunks; a half is not       `test_a_half_that_is_cut_off_is_not_halved_again`
-        halved again
-    of one sentence and several chunks that were asked    `test_a_cut_off_reply_about_one_sentence_is_asked_...`,
-        about at once, the labels are asked for in steps  `test_one_sentence_and_several_chunks_have_a_second_plan`
-    at once, a request that fails raises its error        `test_a_failure_at_once_leaves_no_labels`
-    in steps, one that fails leaves the labels of the     `test_a_failed_extraction_leaves_...`,
-        other, with the error in `Labels.failed`          `test_a_failed_verification_leaves_...`
-    it is raised all the same if a retry may help, or     `test_a_failure_in_steps_is_raised_if_...`,
-        each step that was asked failed                   `test_both_steps_that_fail_leave_nothing`
-    statements have one number in all requests, their     `test_what_cannot_be_checked_is_not_verified`,
-        index in `Labels.extraction.statements`; the ids  `test_each_statement_is_verified_against_each_chunk`
-        g1, g2, ... are those of one request
-    each citation is in one request for each group of     `test_each_citation_is_in_one_request`
-        chunks
-    a gold check looks like a statement, and its label    `test_gold_checks_look_like_statements_and_are_none`
-        is never among those of the answer
-    gold checks are in the requests that verify           `test_gold_checks_are_in_the_requests_where_the_plan_has_them`
-        statements, as the plan says
+**Invariants**, and under each its tests in `tests/unit/judges/test_label_collector.py`:
+    requests of one step run concurrently, steps one after another
+        `test_requests_of_a_step_run_at_the_same_time_and_the_steps_one_after_the_other`
+    of a reply that is cut off, each half of its sentences, or statements, is asked about, or else each half of its
+    chunks; a half is not halved again
+        `test_a_cut_off_reply_is_asked_for_in_halves`
+        `test_a_cut_off_reply_about_chunks_is_asked_for_in_halves_of_them`
+        `test_a_cut_off_reply_about_one_statement_is_asked_for_in_halves_of_the_chunks`
+        `test_a_half_that_is_cut_off_is_not_halved_again`
+    of one sentence and several chunks that were asked about at once, the labels are asked for in steps
+        `test_a_cut_off_reply_about_one_sentence_is_asked_for_in_steps`
+        `test_one_sentence_and_several_chunks_have_a_second_plan`
+    at once, a request that fails raises its error
+        `test_a_failure_at_once_leaves_no_labels`
+    in steps, one that fails leaves the labels of the other step, with the error in `Labels.failed`
+        `test_a_failed_extraction_leaves_the_labels_of_the_chunks`
+        `test_a_failed_verification_leaves_the_labels_of_the_answer`
+    it is raised all the same if a retry may help, or each step that was asked for failed
+        `test_a_failure_in_steps_is_raised_if_a_retry_may_help_or_nothing_is_left`
+        `test_both_steps_that_fail_leave_nothing`
+    statements have one number in all requests, their index in `Labels.extraction.statements`; the ids g1, g2, ... are
+    those of one request
+        `test_what_cannot_be_checked_is_not_verified`
+        `test_each_statement_is_verified_against_each_chunk`
+    each citation is in one request for each group of chunks, unless its chunk is missing or blank: then in none
+        `test_each_citation_is_in_one_request`
+        `test_a_request_at_once_has_the_citations_of_its_sentences`
+        `test_a_citation_of_no_chunk_is_in_no_request`
+    a gold check looks like a statement, and its label is never among those of the answer
+        `test_gold_checks_look_like_statements_and_are_none`
+    gold checks are in the requests that verify statements, as the plan says
+        `test_gold_checks_are_in_the_requests_where_the_plan_has_them`
 
 **Changing it.** A further step: a `Step`, its condition in `plan_requests`, a block in `_collect_in_steps`. What every
 request shows: `_ask`. Asking again for one metric only: not here, as this module knows fields and no metrics; ask a
@@ -235,7 +246,7 @@ class LabelCollector:
         max_chars: most characters of query, answer, chunks and earlier turns in one request; a longer call is asked
             about in steps, as `plan_requests` says.
         with_gold_checks: mix in statements with known labels; None: when asking in steps.
-        chance: source of the orders and of the gold checks.
+        chance: chooses the gold checks and, in steps, their places among the statements.
     """
 
     def __init__(
@@ -309,7 +320,7 @@ class LabelCollector:
             "full",
             sentences=tuple(sentences),
             chunks=source.chunks,
-            citations=tuple(cited for cited in source.citations if cited.id and cited.unit_id in shown),
+            citations=tuple(cited for cited in self._citations_of(source.chunks) if cited.unit_id in shown),
             parts=source.parts or (),
         )
         return await self._ask(task, GivenStatements.numbered(self._new_gold_checks(source.chunks)))
@@ -393,10 +404,6 @@ class LabelCollector:
         reply = await self._ask(task, given)
         return _VerifiedBatch(reply, given.verdicts(reply))
 
-    def _citations_of(self, chunks: Sequence[PromptChunk]) -> tuple[DistinctCitation, ...]:
-        known = {chunk.id for chunk in chunks}
-        return tuple(cited for cited in self._source.citations if cited.chunk_id in known)
-
     # --- both --------------------------------------------------------------------------------------------------------
 
     async def _ask(self, task: LabelTask, given: GivenStatements | None = None) -> LabelReply:
@@ -430,6 +437,11 @@ class LabelCollector:
         ]
         replies = await run_concurrently([ask_in_halves(ask, group) for group in groups])
         return [reply for halves in replies for reply in halves]
+
+    def _citations_of(self, chunks: Sequence[PromptChunk]) -> tuple[DistinctCitation, ...]:
+        """Return the citations of *chunks*. One of a missing or blank chunk is of none: there is nothing to show."""
+        known = {chunk.id for chunk in chunks}
+        return tuple(cited for cited in self._source.citations if cited.chunk_id in known)
 
     def _with_gold_checks(
         self, batch: Sequence[AnswerStatement], chunks: Sequence[PromptChunk]

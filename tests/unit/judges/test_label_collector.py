@@ -270,6 +270,23 @@ def test_a_request_at_once_has_the_citations_of_its_sentences() -> None:
     assert [[cited["sentence_id"] for cited in chat.data(index)["citations"]] for index in (0, 1)] == [["s1"], ["s13"]]
 
 
+@pytest.mark.parametrize("mode", ["fast", "careful"])
+def test_a_citation_of_no_chunk_is_in_no_request(mode: Mode) -> None:
+    """There is nothing that the model could be shown; beside it, others are asked about."""
+    answer = "The Eiffel Tower is 330 metres high [9]. It was built in 1889 [3]. It stands in Paris [1]."
+    _, chat = collected(honest, replace(CITED, contexts=(*CITED.contexts, Document(" ")), answer=answer), mode=mode)
+    assert [(cited["chunk_id"], cited["sentence_id"]) for cited in chat.data()["citations"]] == [("c1", "s3")]
+
+
+@pytest.mark.parametrize("mode", ["fast", "careful"])
+def test_labels_of_a_kind_are_asked_for_together(mode: Mode) -> None:
+    """A metric that reads the claims alone has the citations checked, too; no label of the chunks without a chunk."""
+    _, chat = collected(honest, CITED, CLAIMS, mode=mode)
+    assert len(chat.data()["citations"]) == 2
+    _, chat = collected(honest, NO_CHUNKS, frozenset({"citations"}), mode=mode)
+    assert chat.kinds == [EXTRACT]
+
+
 class CountingChat(ScriptedChat):
     """Chat that knows which kinds of requests waited for a reply at the same time, and how many at most."""
 
