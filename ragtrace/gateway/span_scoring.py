@@ -33,6 +33,7 @@ _ADVICE: Final[Mapping[LossReason, str]] = {
     "incomplete": "spans above or beside them have not come; route the spans of a trace to one gateway (docs/scale.md)",
     "evicted": "too many spans of calls that are not complete were waiting; raise --queue-mib",
     "late": "their call had been scored before they came; raise --settle-seconds",
+    "failed": "building their call raised; the log has the error",
 }
 """Advice against the loss of steps, by the reason of the loss."""
 

@@ -55,9 +55,9 @@ class SpanFileCalls:
 
         These are `no_call` (nothing was generated there), `duplicates` (the same model call seen by another
         instrumentation), `late` (the rest of their trace is more than 20,000 spans before), `evicted` (too many spans
-        were waiting), `incomplete` and `unfinished` (always 0 in a file, where missing spans are not waited for, and
-        starts of spans are not known). `other_signals` are lines of logs and metrics, `unread_attributes` values that
-        are none of OTLP's.
+        were waiting), `incomplete` (steps below them had been given up 20,000 spans before), `failed` (building their
+        call raised) and `unfinished` (always 0 in a file, which shows no starts of spans). `other_signals` are lines of
+        logs and metrics, `unread_attributes` values that are none of OTLP's.
         """
         counts = self._assembler.counts
         steps = {reason: counts[reason] for reason in CallAssembler.LEFT_OUT}

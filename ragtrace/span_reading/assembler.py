@@ -30,10 +30,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias, get_args
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from ragtrace.core import semconv
+from ragtrace.core.step import FINDING_KINDS
 from ragtrace.span_reading.call_division import keep_own_workflows
 from ragtrace.span_reading.call_draft import AssembledCall, CallDraft
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
-from ragtrace.span_reading.gone_roots import GoneRoots
+from ragtrace.span_reading.gone_roots import GoneRoots, WhyGone
 from ragtrace.span_reading.group_waits import DEFAULT_WAITS, Extent, WaitLimits
 from ragtrace.span_reading.intake import LostSpan, is_genai
 from ragtrace.span_reading.intervals import Intervals, time_span
@@ -43,6 +44,7 @@ from ragtrace.span_reading.recorded_twice import RecordedTwice, detail_of
 from ragtrace.span_reading.span_buffer import SpanBuffer
 from ragtrace.span_reading.step_groups import StepGroup, group_steps, missing_parent
 from ragtrace.span_reading.trace_spans import OpenSpan, TraceSpans
+from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -55,7 +57,7 @@ _CHECK_SECONDS_A_READING: Final = 0.000_2
 """Time between two checks of a trace, for each of its readings: a check takes some microseconds for each, and so a few
 hundredths of the time at most."""
 
-LossReason: TypeAlias = Literal["incomplete", "evicted", "late", "unfinished"]
+LossReason: TypeAlias = Literal["incomplete", "evicted", "late", "unfinished", "failed"]
 LeftOutReason: TypeAlias = Literal[LossReason, "duplicates", "no_call"]
 
 
@@ -142,7 +144,7 @@ class CallAssembler:
         """Number of `spans` that were read, of `calls`, and of the readings that are in none (`LEFT_OUT`): `evicted`
         for lack of room, `late` after their call was returned, as a part of it or above it, `duplicates` of another
         instrumentation's, `incomplete` because other spans of their call are missing or were lost, `unfinished` when
-        the process ended, `no_call`."""
+        the process ended, `failed` as building their call raised, `no_call`."""
 
     def __len__(self) -> int:
         """Number of steps that wait."""
@@ -284,8 +286,11 @@ class CallAssembler:
         calls = self._assemble([each for each in ready if each not in held])
         for trace_id, trace in due:
             self._end_check(trace_id, trace, now, extent)
+        # All at the same time, so that of two recordings that are held back for each other both are ready then. What
+        # they wait for is divided in each check.
+        due_again = now + max(_CHECK_SECONDS, len(self._buffer) * _CHECK_SECONDS_A_READING if held else 0.0)
         for each in held:
-            each.trace.due = now  # so that it is checked at the same time as the trace of the other recording
+            each.trace.due = due_again
         self._buffer.forget_old(now)
         self._recorded_twice.forget_old(now, self._buffer.live_ids)
         self.counts["calls"] += len(calls)
@@ -320,18 +325,20 @@ class CallAssembler:
 
         They wait for one that shows more, and that is not ready or is held back.
         """
-        waiting = _WaitingCalls(self._buffer)
-        fuller: dict[_ReadyGroup, list[SpanContext]] = {}
-        for each in ready:
-            readings = each.group.readings
-            if self._recorded_twice.may_be_recorded_otherwise(readings):
-                for draft in each.calls:
-                    found = self._recorded_twice.fuller_recordings(draft, waiting.call_of, apart_from=readings)
-                    fuller.setdefault(each, []).extend(found)
-        if not any(fuller.values()):
+        doubled = [each for each in ready if self._recorded_twice.may_be_recorded_otherwise(each.group.readings)]
+        if not doubled:
             return set()
+        waiting = _WaitingCalls(self._buffer)
         group_of = {_ids(reading.span.context): each for each in ready for reading in each.group.readings}
-        others = {each: {group_of.get(_ids(span)) for span in spans} for each, spans in fuller.items()}
+        others: dict[_ReadyGroup, set[_ReadyGroup | None]] = {each: set() for each in doubled}
+        for each in doubled:
+            for draft in each.calls:
+                for span in self._recorded_twice.other_recordings(draft, apart_from=each.group.readings):
+                    other = group_of.get(_ids(span))
+                    if waiting.has(span) and (
+                        (other is None and not draft.has_workflow) or waiting.shows_more(span, draft)
+                    ):
+                        others[each].add(other)
         held: set[_ReadyGroup | None] = {None}  # None stands for all groups that are not ready
         while more := {
             each for each, waits_for in others.items() if each not in held and not held.isdisjoint(waits_for)
@@ -359,40 +366,54 @@ class CallAssembler:
     def _assemble(self, ready: Sequence[_ReadyGroup]) -> list[AssembledCall]:
         """Remove the steps of some groups from the buffer, and return the RAG calls that they form."""
         for each in ready:
-            self._hand_over(each)
+            self._take_out(each)
         drafts = [(each, draft) for each in ready for draft in each.calls]
-        order = sorted(range(len(drafts)), key=lambda number: detail_of(drafts[number][1]), reverse=True)
-        made: dict[int, AssembledCall | LeftOutReason] = {number: self._build(*drafts[number]) for number in order}
-        results: dict[_ReadyGroup, list[AssembledCall | LeftOutReason]] = {each: [] for each in ready}
-        for number, (each, _) in enumerate(drafts):
-            results[each].append(made[number])
-        for each, found in results.items():
-            self._note_gone_root(each, found)
-        return [call for found in results.values() for call in found if isinstance(call, AssembledCall)]
+        made: dict[CallDraft, AssembledCall | LeftOutReason] = {}
+        for each, draft in sorted(drafts, key=lambda item: detail_of(item[1]), reverse=True):
+            made[draft] = self._build(each, draft)
+        for each in ready:
+            self._note_gone_root(each, [made[draft] for draft in each.calls])
+        return [call for _, draft in drafts if isinstance(call := made[draft], AssembledCall)]
 
-    def _hand_over(self, ready: _ReadyGroup) -> None:
+    def _take_out(self, ready: _ReadyGroup) -> None:
         """Remove the steps of a group from the buffer, and leave out those that are in no call."""
         group = ready.group
         self._buffer.hand_over(ready.trace, group.readings)
-        for span_id in group.lost_ids:
-            del ready.trace.lost[span_id]
+        ready.trace.forget_lost(group.lost_ids)
         in_divided, in_calls = _span_ids(ready.divided), _span_ids(ready.calls)
-        self._leave_out("no_call", [each for each in group.readings if each.span_id not in in_divided])
+        self._leave_out_without_call([each for each in group.readings if each.span_id not in in_divided], "no_call")
         doubled = in_divided - in_calls
         self._leave_out("duplicates", [each for each in group.readings if each.span_id in doubled])
 
     def _note_gone_root(self, ready: _ReadyGroup, made: Collection[AssembledCall | LeftOutReason]) -> None:
-        """Remember the spans above a group that may still come in, if its steps were *made* into calls without them."""
-        group, has_calls = ready.group, any(isinstance(each, AssembledCall) for each in made)
-        if group.parent_id and (has_calls or "incomplete" in made):
-            parts = [top for top in group.tops if not top.begins_call]
-            above = (group.parent_id, *ready.trace.ancestor_ids(group.parent_id))
-            self._gone_roots.note(above, parts, "late" if has_calls else "incomplete")
+        """Remember the spans above a group that may still come in, if it has left the buffer with what they would need.
+
+        Args:
+            ready: the group.
+            made: its calls, and why others of its steps are in none.
+        """
+        group = ready.group
+        if not group.parent_id:
+            return
+        if any(isinstance(each, AssembledCall) for each in made):
+            why: WhyGone = "late"
+        elif "duplicates" in made and "incomplete" not in made:
+            why = "duplicates"
+        elif "incomplete" in made or any(each.step.kind in FINDING_KINDS for each in group.readings):
+            why = "incomplete"
+        else:
+            return
+        parts = [top for top in group.tops if not top.begins_call]
+        self._gone_roots.note((group.parent_id, *ready.trace.ancestor_ids(group.parent_id)), parts, why)
 
     def _build(self, ready: _ReadyGroup, draft: CallDraft) -> AssembledCall | LeftOutReason:
         """Build a RAG call from steps of a group, or leave the steps out and return why."""
         readings = list(draft.readings.values())
-        result = self._call_or_reason(ready, draft, readings)
+        try:
+            result = self._call_or_reason(ready, draft, readings)
+        except Exception as error:  # such as one of a user's subclass of str: the steps have left the buffer already
+            faults.record("assembly of a call from spans", error)
+            result = "failed"
         if isinstance(result, AssembledCall):
             self._recorded_twice.note_returned(result, readings, self._clock())
         elif result == "no_call" or result == "unfinished":
@@ -422,14 +443,20 @@ class _WaitingCalls:
         self._buffer = buffer
         self._of_trace: dict[int, dict[int, CallDraft]] = {}
 
-    def call_of(self, span: SpanContext) -> CallDraft | None:
-        """Return the draft of the call that a span belongs to; None if the span does not wait, or is in no call."""
+    def has(self, span: SpanContext) -> bool:
+        """Return whether a span waits."""
+        trace = self._buffer.live_trace(span.trace_id)
+        return trace is not None and span.span_id in trace.readings
+
+    def shows_more(self, span: SpanContext, draft: CallDraft) -> bool:
+        """Return whether the call that a span belongs to shows more than *draft*. False if it is in no call."""
         trace_id = span.trace_id
         if trace_id not in self._of_trace:
             trace = self._buffer.live_trace(trace_id)
-            drafts = [draft for group in group_steps(trace) for draft in _calls_of(divide(group))] if trace else []
-            self._of_trace[trace_id] = {span_id: draft for draft in drafts for span_id in draft.readings}
-        return self._of_trace[trace_id].get(span.span_id)
+            drafts = [each for group in group_steps(trace) for each in _calls_of(divide(group))] if trace else []
+            self._of_trace[trace_id] = {span_id: each for each in drafts for span_id in each.readings}
+        found = self._of_trace[trace_id].get(span.span_id)
+        return found is not None and detail_of(found) > detail_of(draft)
 
 
 def _calls_of(divided: Iterable[CallDraft]) -> list[CallDraft]:

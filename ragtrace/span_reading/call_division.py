@@ -9,7 +9,7 @@ from ragtrace.core import semconv
 from ragtrace.core.step import FINDING_KINDS
 from ragtrace.span_reading.call_draft import CallDraft, beginnings, prompt_text
 from ragtrace.span_reading.finished_span import SpanReading
-from ragtrace.span_reading.intervals import overlap
+from ragtrace.span_reading.intervals import Interval, Overlaps, interval_of, overlap
 from ragtrace.span_reading.step_groups import StepGroup
 
 Division: TypeAlias = tuple[tuple[SpanReading, ...], ...]
@@ -27,37 +27,42 @@ def split_at_answers(calls: Division) -> Division:
     Order: before `assign_by_prompt`, which exchanges steps of calls that are divided already.
     """
     divided: list[list[SpanReading]] = []
+    last_found: list[SpanReading] = []  # retrievals and tools of the last call
     for tops in calls:
         pending: list[SpanReading] = []
-        for number, top in enumerate(tops):
+        found: list[SpanReading] = []  # retrievals and tools among them
+        n_found_after = sum(top.step.kind in FINDING_KINDS for top in tops)
+        for top in tops:
             if top.step.kind == "trace":
                 divided.append([top])
+                last_found = []
                 continue
             pending.append(top)
-            if top.step.kind != "generate" or top.calls_tools:
+            if top.step.kind != "generate":
+                found.append(top)
+                n_found_after -= 1
                 continue
-            has_found = any(each.step.kind != "generate" for each in pending)
-            if has_found or not any(each.step.kind in FINDING_KINDS for each in tops[number + 1 :]):
-                if has_found or not _add_to_last_call(divided, top):
-                    divided.append(pending)
-                pending = []
+            # Without documents so far and with some to come, the generation rewrites the question.
+            if top.calls_tools or (not found and n_found_after):
+                continue
+            if not found and _continues(divided, last_found, top):
+                divided[-1].append(top)
+            else:
+                divided.append(pending)
+                last_found = found
+            pending, found = [], []
         if pending:
             divided.append(pending)
+            last_found = found
     return tuple(map(tuple, divided))
 
 
-def _add_to_last_call(calls: list[list[SpanReading]], top: SpanReading) -> bool:
-    """Add a generation to the last RAG call if the generation's prompt contains the call's documents.
-
-    Return whether it was added.
-    """
-    if not calls or calls[-1][0].step.kind == "trace" or _ran_concurrently(calls[-1][-1], top):
+def _continues(calls: list[list[SpanReading]], found: list[SpanReading], top: SpanReading) -> bool:
+    """Return whether a generation belongs to the last of some RAG calls, whose documents *found* are in its prompt."""
+    if not found or _ran_concurrently(calls[-1][-1], top):
         return False
-    retrieved = [each for each in calls[-1] if each.step.kind in FINDING_KINDS]
-    if any(_is_in_prompt(each, top) for each in retrieved):
-        calls[-1].append(top)
-        return True
-    return False
+    prompt = prompt_text(top.step)
+    return any(_is_in_prompt(each, prompt) for each in found)
 
 
 def assign_by_prompt(calls: Division) -> Division:
@@ -71,36 +76,39 @@ def assign_by_prompt(calls: Division) -> Division:
     """
     lists = [list(call) for call in calls]
     answering = [call for call in lists if call[-1].step.kind == "generate"]
-    found = [top for call in answering for top in call if top.step.kind in FINDING_KINDS]
-    is_concurrent = any(
-        _ran_concurrently(one[-1], other[0]) or _ran_concurrently(one[0], other[-1])
-        for number, one in enumerate(answering)
-        for other in answering[number + 1 :]
-    )
-    if len(answering) < 2 or not found or not is_concurrent:
+    found = [(top, home) for home in answering for top in home if top.step.kind in FINDING_KINDS]
+    if len(answering) < 2 or not found or not _any_concurrent(answering):
         return calls
-    for top in found:
-        homes = [call for call in answering if _is_in_prompt(top, call[-1])]
-        home = next(call for call in answering if top in call)
+    prompts = [prompt_text(call[-1].step) for call in answering]
+    unseen: list[Interval] = []  # times of the generations from whose calls a retrieval is taken out
+    for top, home in found:
+        homes = [call for call, prompt in zip(answering, prompts, strict=True) if _is_in_prompt(top, prompt)]
         if len(homes) == 1 and home is not homes[0]:
             home.remove(top)
             homes[0].insert(0, top)
         elif not homes:
             home.remove(top)
-            for call in answering:
-                if _ran_concurrently(call[-1], home[-1]):
-                    call[-1] = replace(call[-1], is_ambiguous=True)
+            unseen.append(interval_of(home[-1]))
+    at_that_time = Overlaps(unseen)
+    for call in answering:
+        if at_that_time.count(interval_of(call[-1])) > 0:
+            call[-1] = replace(call[-1], is_ambiguous=True)
     return tuple(tuple(call) for call in lists if call)
+
+
+def _any_concurrent(calls: list[list[SpanReading]]) -> bool:
+    """Return whether the last step of a call overlaps with the first step of another."""
+    last = Overlaps(interval_of(call[-1]) for call in calls)
+    return any(last.count(interval_of(call[0])) > _ran_concurrently(call[0], call[-1]) for call in calls)
 
 
 def _ran_concurrently(one: SpanReading, other: SpanReading) -> bool:
     """Return whether the time intervals of the spans of two steps overlap."""
-    return overlap((one.span.start_ns, one.span.end_ns), (other.span.start_ns, other.span.end_ns))
+    return overlap(interval_of(one), interval_of(other))
 
 
-def _is_in_prompt(found: SpanReading, generation: SpanReading) -> bool:
-    """Return whether a generation's prompt contains the text of a retrieved document."""
-    prompt = prompt_text(generation.step)
+def _is_in_prompt(found: SpanReading, prompt: str) -> bool:
+    """Return whether a prompt contains the text of a retrieved document."""
     return any(text in prompt for text in beginnings(found.step.documents or ()))
 
 

@@ -66,6 +66,11 @@ class CallDraft:
         """Return the retrievals and tools, in the order in which they began."""
         return [each for each in self.readings.values() if each.step.kind in FINDING_KINDS]
 
+    @property
+    def has_workflow(self) -> bool:
+        """Whether a workflow, an agent or a chain is the outermost step of the call."""
+        return self.readings[self.top_ids[0]].step.kind == "trace"
+
     def below_root(self) -> list[SpanReading]:
         """Return the steps of the call without its root, and without generations that are part of another step.
 

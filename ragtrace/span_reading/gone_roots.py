@@ -7,13 +7,14 @@ without them it would be scored a second time, or without its contexts.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from ragtrace.span_reading.finished_span import SpanReading
 
-WhyGone: TypeAlias = Literal["late", "incomplete"]
-"""What has become of the steps: they were returned as a call (`late`), or were `incomplete` without the span."""
+WhyGone: TypeAlias = Literal["late", "incomplete", "duplicates"]
+"""What has become of the steps: they were returned as a call (`late`), they were no call, or `incomplete`, without the
+span, or they were `duplicates` of another recording."""
 _MOST: Final = 20_000
 """Spans that are remembered, of about 300 bytes each: at 30 requests a second, those of ten minutes."""
 
@@ -23,6 +24,12 @@ class _Gone(NamedTuple):
     workflows_since: int | None
     """Start of the first of the steps, in nanoseconds since the epoch, if each is a workflow with a question."""
 
+    def and_also(self, why: WhyGone, workflows_since: int | None) -> _Gone:
+        """Return what is known of a span when more steps have left the buffer without it."""
+        since = (self.workflows_since, workflows_since)
+        both = [each for each in since if each is not None]
+        return _Gone("late" if why == "late" else self.why, min(both) if len(both) == len(since) else None)
+
 
 class GoneRoots:
     """Bounded memory of the spans above steps that have left the buffer without them; the oldest are forgotten."""
@@ -30,7 +37,7 @@ class GoneRoots:
     def __init__(self) -> None:
         self._gone: OrderedDict[tuple[int, int], _Gone] = OrderedDict()
 
-    def note(self, span_ids: Iterable[int], steps: Collection[SpanReading], why: WhyGone) -> None:
+    def note(self, span_ids: Collection[int], steps: Collection[SpanReading], why: WhyGone) -> None:
         """Remember spans that have not come in, and that steps have left the buffer without.
 
         Args:
@@ -42,7 +49,9 @@ class GoneRoots:
         if all(each.step.kind == "trace" and each.step.query is not None for each in steps):
             since = min((each.span.start_ns for each in steps), default=None)
         for trace_id in {each.span.context.trace_id for each in steps}:
-            self._gone.update(((trace_id, span_id), _Gone(why, since)) for span_id in span_ids)
+            for key in [(trace_id, span_id) for span_id in span_ids]:
+                known = self._gone.pop(key, None)
+                self._gone[key] = _Gone(why, since) if known is None else known.and_also(why, since)
         while len(self._gone) > _MOST:
             self._gone.popitem(last=False)
 

@@ -64,7 +64,7 @@ class ModelCall:
         if any(each.step.answer for each in call.readings if each.step is step or each.step.kind == "generate"):
             return None
         root = next(each for each in call.readings if each.step is step)
-        question = hash((step.query, None))  # a pair, so that it equals the hash of no answer
+        question = hash((step.query, None))  # of a pair, as no answer has the hash of one
         return replace(cls.of(root, at), response_id=None, answer=question, is_in_call=True)
 
     @property

@@ -4,15 +4,16 @@ The two recordings of a call are known by its model calls (`ModelCalls`), or by 
 answered. One recording becomes a call, which is scored; the other is left out as a duplicate:
 
 - If one was returned before, the other is a duplicate, whatever it shows (`is_returned`).
-- If both wait, the one that shows less waits for the other (`fuller_recordings`): that may still turn out to be
-  incomplete or no call, and then the one that shows less becomes the call.
+- If both wait, the one that shows less (`detail_of`) waits for the other: that may still turn out to be incomplete or
+  no call, and then the one that shows less becomes the call. A recording without a workflow, such as the spans of a
+  model's client, waits for any other that is not complete yet: what is above the steps there is not known.
 
 What is compared are calls, and not all that waits under the same span: a batch has several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from opentelemetry.trace import SpanContext
@@ -77,26 +78,15 @@ class RecordedTwice:
         """
         return not all(other.is_in_call for other in self._others(readings, readings))
 
-    def fuller_recordings(
-        self,
-        draft: CallDraft,
-        waiting_call_of: Callable[[SpanContext], CallDraft | None],
-        *,
-        apart_from: Collection[SpanReading],
-    ) -> list[SpanContext]:
-        """Return a span of each waiting recording that shows a call in more detail; none if one was returned.
+    def other_recordings(self, draft: CallDraft, *, apart_from: Collection[SpanReading]) -> list[SpanContext]:
+        """Return the spans in which other instrumentations show model calls of a call; none if one was returned.
 
         Args:
             draft: the steps of the call.
-            waiting_call_of: returns the draft of the call that a span belongs to, if it waits.
             apart_from: the steps of the group of *draft*, which are no other recording.
         """
         others = list(self._others(list(draft.readings.values()), apart_from))
-        if any(other.is_in_call for other in others):
-            return []
-        detail = detail_of(draft)
-        found = [(other.span, waiting_call_of(other.span)) for other in others]
-        return [span for span, waiting in found if waiting is not None and detail_of(waiting) > detail]
+        return [] if any(other.is_in_call for other in others) else [other.span for other in others]
 
     def forget_old(self, now: float, live_traces: Collection[int]) -> None:
         """Forget the model calls that came more than a minute ago, unless their trace is one of *live_traces*."""

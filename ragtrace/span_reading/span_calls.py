@@ -19,6 +19,7 @@ _WHY_LOST: Final[Mapping[LossReason, str]] = {
     "evicted": "too many spans of unfinished calls were waiting",
     "late": "they ended after their call was scored",
     "unfinished": "a span of their call had not ended at shutdown",
+    "failed": "building their call raised",
 }
 
 

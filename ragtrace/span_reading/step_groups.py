@@ -47,6 +47,8 @@ class StepGroup:
 
         A lost step without any other above it may belong to each call of the group.
         """
+        if not self.lost_top_ids:
+            return False
         # A lost step below a topmost one concerns the call of that one alone. Any other id is that of a lost step
         # itself, with no step above it that would say to which call of the group it belongs.
         without_top = self.lost_top_ids - {top.span_id for top in self.tops}

@@ -9,12 +9,13 @@ places at a time, and moves from each to those below it:
 - `readings`: it was read, and waits in the buffer.
 - `handled`: it has left the buffer, in a call or left out.
 
-The methods keep it so; `tests/unit/span_reading/test_trace_spans.py` checks it for spans in any order.
+The methods keep it so; `tests/unit/span_reading/test_trace_spans.py` checks it for spans in any order. A lost step
+leaves by `forget_lost`, and an open span that is waited for no longer by `WaitLimits.forget_overdue`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -85,6 +86,11 @@ class TraceSpans:
         """Note that the contents of a step that has ended are lost, unless another span processor had room for it."""
         if not self.is_read(span_id):
             self.lost[span_id] = now
+
+    def forget_lost(self, span_ids: Iterable[int]) -> None:
+        """Forget lost steps, which have made the calls that they belong to incomplete."""
+        for span_id in span_ids:
+            del self.lost[span_id]
 
     def is_read(self, span_id: int) -> bool:
         """Return whether a span has been read, and waits or has left the buffer."""

@@ -77,7 +77,7 @@ def test_each_call_has_a_row_under_the_id_of_its_root(capsys: pytest.CaptureFixt
     assert (summary["calls"], summary["bad"]) == (2, 1)
     assert summary["spans"] == {
         "spans": 6, "steps": 5, "no_call": 1, "duplicates": 0, "late": 0, "evicted": 0, "incomplete": 0,
-        "unfinished": 0, "other_signals": 1, "unread_attributes": 0,
+        "unfinished": 0, "failed": 0, "other_signals": 1, "unread_attributes": 0,
     }  # fmt: skip
     assert "ragtrace: spans on line 4 skipped: not JSON" in printed.err
 

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry.sdk.resources import Resource
@@ -59,7 +59,7 @@ def test_a_chain_is_one_call() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_order_in_which_spans_come_in_does_not_matter(seed: int) -> None:
     """Children may end after their parents, or be exported twice."""
-    spans = whole() + whole()[:0]
+    spans = whole()
     spans += spans[:2]
     random.Random(seed).shuffle(spans)
     (call,) = assembled(spans)
@@ -1215,3 +1215,121 @@ def test_equal_answers_to_different_questions_at_the_same_time_are_two_calls() -
         spans += [retriever((10, 20), root, scope=scope)]
         spans += [llm((30 + trace, 90), root, "I do not know.", question, scope=scope), root]
     assert len(assembled(spans)) == 2
+
+
+# --- steps that leave the buffer before the rest of their call has come -----------------------------------------------
+
+CLIENT = "openinference.instrumentation.openai"
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+@pytest.mark.parametrize("documents", [True, False])
+def test_the_spans_of_a_models_client_wait_for_the_workflow_around_the_model_call(
+    is_open: bool, documents: bool
+) -> None:
+    """Its root is open in this process, or has not come to the gateway: nobody knows yet which answer is the last."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock, needs_parents=not is_open)
+    prompt = f"Context:\n{PASSAGE}\n\nQuestion: {QUERY}"
+    root = chain((0, 9_000), output__value="Final answer.")
+    if is_open:
+        assembler.observe(_started("chain", root.context, None, genai=True))
+    spans = [retriever((10, 20), root)] if documents else []
+    for number, answer in enumerate(("A draft of the answer.", "A second draft of it.")):
+        at = (100 * number + 30, 100 * number + 90)
+        spans += [
+            llm(at, root, answer, prompt),
+            llm((at[0] + 1, at[1] - 1), None, answer, prompt, trace=2 + number, scope=CLIENT),
+        ]
+    for each in spans:
+        assembler.add(each)
+    for _ in range(4):
+        clock.advance(1)
+        assert assembler.take_complete() == []
+    assembler.add(root)
+    clock.advance(3)
+    assert [texts(call) for call in assembler.take_complete()] == [(QUERY, [PASSAGE], "Final answer.")]
+    assert (assembler.counts["duplicates"], len(assembler)) == (2, 0)
+
+
+@pytest.mark.parametrize("needs_parents", [True, False])
+def test_the_root_of_a_duplicate_is_one_too_however_late_it_comes(needs_parents: bool) -> None:
+    """Its model call was in the other recording's call."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock, needs_parents=needs_parents)
+    lesser = chain((1, 20_000), trace=2, scope="opentelemetry.instrumentation.langchain")
+    for each in (*whole(), llm((31, 89), lesser, scope="opentelemetry.instrumentation.langchain")):
+        assembler.add(each)
+    clock.advance(10)
+    calls = assembler.take_complete()
+    clock.advance(10)
+    calls += assembler.take_complete()
+    assembler.add(lesser)
+    clock.advance(10)
+    calls += assembler.take_complete()
+    assert [texts(call) for call in calls] == [WHOLE]
+    assert assembler.counts["duplicates"] == 2
+
+
+def test_a_root_whose_retrieval_was_given_up_is_no_call_without_contexts() -> None:
+    """Nobody would see that it had any."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    root = chain((0, 700_000))
+    assembler.observe(_started("chain", root.context, None, genai=True))
+    assembler.add(retriever((10, 20), root))
+    clock.advance(601)
+    assert assembler.take_complete() == []
+    for each in (llm((650_000, 690_000), root), root):
+        assembler.add(each)
+    clock.advance(3)
+    assert assembler.take_complete() == []
+    assert (assembler.counts["incomplete"], len(assembler)) == (1, 0)
+
+
+def test_a_root_is_late_though_a_leaked_request_below_it_was_a_call_of_its_own() -> None:
+    """Its own steps have left the buffer before that."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    root = chain((0, 100))
+    second = chain((150, 250), root, output__value="Another.")
+    calls: list[AssembledCall] = []
+    own = [retriever((10, 20), root), llm((30, 90), root)]
+    for spans in (own, [retriever((160, 170), second, "Other."), llm((180, 240), second, "Another."), second], [root]):
+        for each in spans:
+            assembler.add(each)
+        clock.advance(3)
+        calls += assembler.take_complete()
+    assert [texts(call)[1:] for call in calls] == [([PASSAGE], ANSWER), (["Other."], "Another.")]
+    assert assembler.counts["late"] == 1
+
+
+def test_a_call_that_cannot_be_built_is_counted_and_the_others_are_built() -> None:
+    """All of its steps have left the buffer by then."""
+    assembler, spans = CallAssembler(), []
+    for number in range(3):
+        root = chain((1_000 * number, 1_000 * number + 100), trace=number + 1, output__value=f"Answer {number}.")
+        spans += [llm((1_000 * number + 30, 1_000 * number + 90), root, f"Answer {number}."), root]
+    read = [assembler.add(each) for each in spans]
+    for reading in read:
+        if reading is not None and reading.span.context.trace_id == 2:
+            reading.step.prompt = cast("Any", "of no type that a step has")
+    before = faults.counts().get("assembly of a call from spans", 0)
+    calls = assembler.take_complete(everything=True)
+    assert [texts(call)[2] for call in calls] == ["Answer 0.", "Answer 2."]
+    assert (assembler.counts["failed"], len(assembler.take_left_out())) == (2, 2)
+    assert faults.counts()["assembly of a call from spans"] == before + 1
+
+
+def test_the_work_to_divide_a_group_does_not_grow_with_the_square_of_its_steps() -> None:
+    """Many requests lie under the span of a batch."""
+    server = span("", (0, 10**7), scope="opentelemetry.instrumentation.asgi")
+    assembler, ids = CallAssembler(), counted_ids(4_000)
+    CountedId.most_looked_up = 100 * len(ids)
+    for number in range(2_000):
+        found = retriever((100 * number, 100 * number + 10), server, f"Passage {number}.")
+        answered = llm((100 * number + 20, 100 * number + 90), server, f"Answer {number}.", f"Passage {number}. What?")
+        for each in (found, answered):
+            assembler.add(replace(each, context=span_context(1, ids.pop())))
+    assembler.add(server)
+    assert len(assembler.take_complete(everything=True)) == 2_000

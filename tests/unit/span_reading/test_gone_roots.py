@@ -58,3 +58,13 @@ def test_the_oldest_are_forgotten() -> None:
     roots.note([root.context.span_id], steps, "late")
     roots.note(range(1_000_000, 1_000_000 + 20_000), steps, "late")
     assert roots.why_too_late(read(root)) is None
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_span_above_requests_and_steps_of_its_own_is_late_in_either_order(first: bool) -> None:
+    """What was noted first is not forgotten for what is noted later."""
+    roots, root = GoneRoots(), chain((0, 100))
+    noted = [[read(retriever((10, 20), root)), read(llm((30, 90), root))], [read(chain((150, 250), root))]]
+    for steps in noted if first else reversed(noted):
+        roots.note([root.context.span_id], steps, "late")
+    assert roots.why_too_late(read(root)) == "late"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies
 
-from ragtrace.span_reading.intervals import Interval, Intervals, overlap, time_span
+from ragtrace.span_reading.intervals import Interval, Intervals, Overlaps, overlap, time_span
 from ragtrace.span_reading.readers import read_span
 from tests.unit.span_reading.made import llm
 
@@ -18,6 +18,13 @@ def test_an_interval_touches_the_union_if_it_touches_one_of_them(intervals: list
     """One common moment is enough."""
     expected = any(start <= asked[1] and asked[0] <= end for start, end in intervals)
     assert Intervals(intervals).touch(asked) is expected
+
+
+@given(strategies.lists(INTERVALS.filter(lambda each: each[0] < each[1]), max_size=12), INTERVALS)
+def test_intervals_that_overlap_are_counted(intervals: list[Interval], asked: Interval) -> None:
+    """As if each was compared."""
+    if asked[0] < asked[1]:
+        assert Overlaps(intervals).count(asked) == sum(overlap(each, asked) for each in intervals)
 
 
 def test_a_common_end_is_no_overlap() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from ragtrace.span_reading.call_draft import AssembledCall, CallDraft
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
 from ragtrace.span_reading.pass_order import build_call, divide
-from ragtrace.span_reading.recorded_twice import RecordedTwice
+from ragtrace.span_reading.recorded_twice import Detail, RecordedTwice, detail_of
 from tests.unit.span_reading.made import QUERY, chain, llm, retriever, span
 from tests.unit.span_reading.recorded import groups
 
@@ -43,31 +43,21 @@ def _recorded_twice(*drafts: CallDraft) -> RecordedTwice:
     return found
 
 
-def _fuller_than(found: RecordedTwice, draft: CallDraft, *waiting: CallDraft) -> list[int]:
-    """Trace ids of the recordings among the *waiting* ones that show more of a call."""
-    waits_in = {step.span_id: each for each in waiting for step in _steps(each)}
-    spans = found.fuller_recordings(draft, lambda span: waits_in.get(span.span_id), apart_from=_steps(draft))
-    return [span.trace_id for span in spans]
+def _others(found: RecordedTwice, draft: CallDraft) -> list[int]:
+    """Trace ids of the other recordings of a call."""
+    return [span.trace_id for span in found.other_recordings(draft, apart_from=_steps(draft))]
 
 
-def test_a_recording_waits_for_one_that_shows_more_and_not_the_reverse() -> None:
-    """Documents decide first."""
+def test_two_recordings_are_found_from_either_and_one_shows_more() -> None:
+    """Documents decide first, then workflows, then steps."""
     fuller, lesser = _draft(*_fuller()), _draft(*_lesser())
     found = _recorded_twice(fuller, lesser)
     assert found.may_be_recorded_otherwise(_steps(fuller))
     assert found.may_be_recorded_otherwise(_steps(lesser))
-    assert _fuller_than(found, lesser, fuller, lesser) == [1]
-    assert _fuller_than(found, fuller, fuller, lesser) == []
-    assert _fuller_than(found, lesser, lesser) == []
-
-
-def test_of_two_equal_recordings_neither_waits() -> None:
-    """Else none would become the call."""
-    other = chain((1, 99), trace=2, scope=OTHER)
-    spans = [retriever((11, 21), other, scope=OTHER), llm((31, 89), other, scope=OTHER), other]
-    one, same = _draft(*_fuller()), _draft(*spans)
-    found = _recorded_twice(one, same)
-    assert _fuller_than(found, one, one, same) == _fuller_than(found, same, one, same) == []
+    assert (_others(found, lesser), _others(found, fuller)) == ([1], [2])
+    assert (detail_of(fuller), detail_of(lesser)) == (Detail(1, 1, 3), Detail(0, 1, 2))
+    assert Detail(1, 0, 1) > Detail(0, 9, 9)
+    assert Detail(1, 1, 1) > Detail(1, 0, 9)
 
 
 def test_a_recording_of_a_call_that_was_returned_is_a_duplicate_whatever_it_shows() -> None:
@@ -82,10 +72,10 @@ def test_a_recording_of_a_call_that_was_returned_is_a_duplicate_whatever_it_show
     assert not found.may_be_recorded_otherwise(_steps(fuller))
     root = chain((1, 99), trace=3, scope="openinference.instrumentation.llama_index")
     third = _draft(llm((31, 89), root, scope=root.scope), root)
-    assert _fuller_than(_recorded_twice(fuller, third), third, fuller) == [1]
+    assert _others(_recorded_twice(fuller, third), third) == [1]
     for step in _steps(third):
         found.note_step(step, 0.0)
-    assert _fuller_than(found, third, fuller) == []
+    assert _others(found, third) == []
 
 
 def test_the_same_question_that_failed_at_the_same_time_is_one_call() -> None:
