@@ -574,7 +574,19 @@ def _commit(configuration: _Configuration, built: _Built, faults_before: Counter
     # signal handler, with which the new configuration is in force all the same.
     for bound in configuration.bounds:
         bound.apply()
-    faults.message_filter = message_filter
-    faults.hides_messages = configuration.settings.capture_content == "NO_CONTENT"
+    hides_messages = configuration.settings.capture_content == "NO_CONTENT"
+    # While the former runtime ends, errors may carry texts of its calls, which are redacted as it says, too.
+    faults.message_filter = _both(message_filter, faults.message_filter)
+    faults.hides_messages = hides_messages or faults.hides_messages
     faults_so_far = Counter(faults.counts_here()) - faults_before
-    install(runtime, _RECONFIGURE_SECONDS, faults_so_far=faults_so_far, rebuild=built.factory.build)
+    try:
+        install(runtime, _RECONFIGURE_SECONDS, faults_so_far=faults_so_far, rebuild=built.factory.build)
+    finally:
+        faults.message_filter, faults.hides_messages = message_filter, hides_messages
+
+
+def _both(
+    one: Callable[[BaseException], str], other: Callable[[BaseException], str] | None
+) -> Callable[[BaseException], str]:
+    """Return a filter of messages that leaves what both filters leave."""
+    return one if other is None else lambda error: other(Exception(one(error)))

@@ -215,6 +215,28 @@ def test_a_history_that_cannot_be_made_begins_nothing(tmp_path: Path) -> None:
     assert current_runtime.current() is None
 
 
+class FailingAtTheEnd(FakeJudge):
+    """Judge whose connection cannot be closed; the error has a text of a call."""
+
+    async def aclose(self) -> None:
+        raise RuntimeError(f"cannot close after {SAID}")
+
+
+@pytest.mark.parametrize("capture", ["SPAN_ONLY", "NO_CONTENT"])
+def test_the_end_of_the_former_runtime_is_logged_as_its_configuration_says(
+    former: Former, capture: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The new one redacts nothing; its own errors are logged as they are afterwards."""
+    judge = FailingAtTheEnd(GOOD, name=f"failing with {capture}")  # the first failure of each is logged
+    former.configure(screen=judge, capture_content=capture)
+    former.guarded("Where is Paris?")
+    assert ragtrace.flush(WAIT_S)
+    former.configure(redact=None)
+    assert f"closing judge {judge.id}" in caplog.text
+    assert SAID not in caplog.text
+    assert faults.message(RuntimeError(SAID)) == SAID
+
+
 def test_an_interrupt_leaves_the_new_configuration_in_force(former: Former) -> None:
     """It comes while the former one is shut down: the new runtime and its redaction are there already."""
     before, judge = current_runtime.installed, FakeJudge(GOOD)
