@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from functools import reduce
 from operator import add
 
 import pytest
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.estimates import Moments, estimate_mean, judged_moments, unjudged_moments
+from ragtrace.estimates import Estimate, Moments, estimate_mean, judged_moments, unjudged_moments
 from ragtrace.estimates.corrected import DISAGREEING, IMAGINED, PENALTY, SHRINK, LabelledCall, corrected_rate
 from ragtrace.estimates.formulas import Z
 
@@ -92,20 +93,80 @@ def test_no_bad_label_is_no_certainty() -> None:
     assert 0.1 < found.high < 0.3
 
 
-def test_no_labels_are_no_estimate() -> None:
-    """With the reason."""
-    found = corrected_rate([], judged(1, 10))
+@pytest.mark.parametrize("labels", [[], [LabelledCall(None, BAD)]], ids=["none", "all unsure"])
+def test_no_labels_are_no_estimate(labels: list[LabelledCall]) -> None:
+    """With the reason, and all else that is known: whose scores, how many calls, and what was to correct them."""
+    found = corrected_rate(labels, judged(1, 10), metric="hallucinated", workflow="faq", evaluator="judge")
     assert (found.value, found.reason) == (None, "nothing_labelled")
+    assert (found.metric, found.workflow, found.evaluator) == ("hallucinated", "faq", "judge")
+    assert (found.method, found.corrected, found.n, found.effective_n) == ("tuned", "labels", 10, 0.0)
+    assert corrected_rate(labels).method == "weighted"
+
+
+@pytest.mark.parametrize("moments", [Moments(), unjudged_moments(0.0)], ids=["of no call", "of calls without a judge"])
+def test_a_judge_that_scored_no_call_is_no_judge(moments: Moments) -> None:
+    """The estimate is that of the labels alone, also in the number of calls behind it."""
+    calls = labelled(3, 0, 0, 7, 1.0)
+    assert corrected_rate(calls, moments) == corrected_rate(calls)
+    assert corrected_rate(calls).n == 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_unsure_calls_reach_from_all_of_them_0_to_all_1(seed: int) -> None:
+    """The ends are those of these two and of the sure calls alone; the value of any mixture is between them."""
+    chance = random.Random(seed)
+    calls = [
+        LabelledCall(chance.choice([BAD, GOOD, None]), float(chance.random() < 0.3), 1.0, 0.1)
+        for _ in range(chance.choice([10, 40]))
+    ]
+    moments = judged(chance.randint(0, 100), 100)
+
+    def rate(unsure: Callable[[LabelledCall], float]) -> Estimate:
+        return corrected_rate([one._replace(label=unsure(one)) if one.label is None else one for one in calls], moments)
+
+    found = corrected_rate(calls, moments)
+    known = [corrected_rate([one for one in calls if one.label is not None], moments)]
+    known += [rate(lambda _: GOOD), rate(lambda _: BAD)]
+    assert (found.value, found.n) == (known[0].value, 100)
+    assert found.low == min(each.low for each in known if each.low is not None)
+    assert found.high == max(each.high for each in known if each.high is not None)
+    assert found.low is not None
+    assert found.high is not None
+    for mixed in (rate(lambda one: one.score), rate(lambda one: 1.0 - one.score)):
+        assert mixed.value is not None
+        assert found.low <= mixed.value <= found.high
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [LabelledCall(2.0, 0.0), LabelledCall(0.0, -1.0), LabelledCall(1.0, 1.0, 0.0), LabelledCall(math.nan, 0.0)],
+    [
+        LabelledCall(2.0, 0.0),
+        LabelledCall(0.0, -1.0),
+        LabelledCall(1.0, 1.0, 0.0),
+        LabelledCall(math.nan, 0.0),
+        LabelledCall(None, 7.0),
+    ],
 )
 def test_numbers_outside_their_range_are_an_error(wrong: LabelledCall) -> None:
-    """Of a label, of a score, of a probability."""
+    """Of a label, of a score, of a probability; also where there is nothing to estimate from."""
     with pytest.raises(SettingsError, match="must be in"):
         corrected_rate([wrong])
+
+
+@pytest.mark.parametrize("tiny", [1e-101, 1e-160, 5e-324])
+def test_a_call_that_stands_for_too_many_is_an_error(tiny: float) -> None:
+    """The square of its weight is no float; the result would have no interval. The least probability has one."""
+    for wrong in (LabelledCall(BAD, BAD, 1.0, tiny), LabelledCall(None, BAD, tiny, 1.0)):
+        with pytest.raises(SettingsError, match="1e-100"):
+            corrected_rate([wrong, *labelled(3, 0, 0, 7, 1.0)])
+    for calls in ([LabelledCall(BAD, BAD, 1e-50, 1e-49)], [LabelledCall(BAD, BAD, 1.0, 1e-100)] * 20):
+        for found in (
+            corrected_rate([*calls, *labelled(3, 0, 0, 7, 1.0)], moments) for moments in (None, judged(1, 5))
+        ):
+            assert found.low is not None
+            assert found.value is not None
+            assert found.high is not None
+            assert 0.0 <= found.low <= found.value <= found.high <= 1.0
 
 
 def test_a_worked_example_gives_these_numbers() -> None:
