@@ -10,10 +10,12 @@ Each arrow is one method, which takes the lock once, so that an item is always i
 | to unweighed, or refused | `offer` | any |
 | unweighed to weighed, with the weight 0 | `take_unweighed` | the worker's |
 | the measured weight | `set_weights`, and `reweigh` once it is in flight | the worker's |
+| weighed to weighed, rejected meanwhile | `begin_rejection`, `end_rejection` | the worker's |
 | weighed to in flight | `begin_next` | the worker's |
 | in flight to judging | `move_to_judging` | the worker's |
 | in flight to ended | `end` | the worker's |
 | unweighed and weighed to the caller | `take_out`, at a shutdown | one that shuts down; it may be the worker's |
+| the one that is being rejected to in flight | `take_out` | the same |
 | unweighed and weighed to nowhere | `clear_queued` | that of a forked child (`Worker.forget_queued`) |
 
 `close` and `wait_idle` are for a thread that flushes or shuts down, the properties and `cut_short` for any.
@@ -23,7 +25,8 @@ Each arrow is one method, which takes the lock once, so that an item is always i
     size = unweighed + weighed + in flight = large + small + judging (the places that `AdmissionControl` counts),
 
 and the bytes that it counts are the weights of the weighed items and of those in flight. Items are begun in the order
-of their offers. After `take_out`, the worker's thread only ends what is in flight.
+of their offers. After `take_out`, the worker's thread only ends what is in flight. An item is either rejected or taken
+out: `begin_rejection` refuses it once it has been taken out, and `take_out` does not return it from then on.
 `tests/unit/pipeline/test_item_queue.py` checks all of this after each step of a random walk through the arrows. In a
 forked child the counts of the parent's queue mean nothing once `clear_queued` has emptied it.
 
@@ -71,6 +74,8 @@ class Entry(Generic[T]):
     weight: int
     is_judging: bool = False
     """Whether the item, in flight, has a place in judging."""
+    is_being_rejected: bool = False
+    """Whether the worker's thread rejects the item now, so that no other may see it."""
 
 
 class ItemQueue(Generic[T]):
@@ -223,10 +228,15 @@ class ItemQueue(Generic[T]):
             self.closed = True
 
     def take_out(self) -> list[T]:
-        """Take all queued items out of the closed queue, and return them; they are never begun."""
+        """Take all queued items out of the closed queue, and return them; they are never begun.
+
+        One that is being rejected comes in flight instead, and is the worker's to end.
+        """
         with self.lock:
             self.is_taken_out = True
-            taken = [*self._weighed, *(Entry(item, small, 0) for item, small in self._unweighed)]
+            queued = [*self._weighed, *(Entry(item, small, 0) for item, small in self._unweighed)]
+            taken = [entry for entry in queued if not entry.is_being_rejected]
+            self._in_flight |= {id(entry): entry for entry in queued if entry.is_being_rejected}
             self.clear_queued()
             for entry in taken:
                 self._admission.free(entry.small, entry.weight)
@@ -234,9 +244,9 @@ class ItemQueue(Generic[T]):
         return [entry.item for entry in taken]
 
     def in_flight(self) -> list[T]:
-        """Return the items in flight."""
+        """Return the items in flight, but for one that is being rejected."""
         with self.lock:
-            return [entry.item for entry in self._in_flight.values()]
+            return [entry.item for entry in self._in_flight.values() if not entry.is_being_rejected]
 
     def clear_queued(self) -> None:
         """Let go of the queued items, without their counts and, in a forked child, without the lock."""
@@ -268,6 +278,21 @@ class ItemQueue(Generic[T]):
                 if entry.weight != weight:
                     rejected.append(entry)
         return rejected
+
+    def begin_rejection(self, entry: Entry[T]) -> bool:
+        """Keep an entry that `set_weights` returned from being taken out, and return False if it has been meanwhile."""
+        with self.lock:
+            entry.is_being_rejected = not self.is_taken_out
+            return entry.is_being_rejected
+
+    def end_rejection(self, entry: Entry[T]) -> bool:
+        """Let a rejected entry have its turn, and return False if the queue was emptied meanwhile.
+
+        The entry is in flight then: it is to be handled now, and no shutdown does anything about it.
+        """
+        with self.lock:
+            entry.is_being_rejected = False
+            return not self.is_taken_out
 
     def begin_next(self) -> Entry[T] | None:
         """Put the oldest weighed item in flight, and return its entry; None: there is none."""

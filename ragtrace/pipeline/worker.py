@@ -14,9 +14,10 @@ kept by `ItemQueue` (`item_queue.py`), how long the thread sleeps between slices
 
 **The way of an item.** `ItemQueue.offer` refuses an item for which there is no place. `_weigh_queued` measures it, and
 tells the handler of one that is too heavy (`reject`), so that it lets go of most of its texts; this one keeps its turn,
-with the weight 0 until it is in flight, where it counts with what it still holds. `_handle_next` runs its coroutine
-until that ends or waits, and `_finish` runs the rest in a task; either frees its place. `stop` takes what is queued
-out, and returns it: it is neither handled nor rejected afterwards.
+with the weight 0 until it is in flight, where it counts with what it still holds. `_handle` runs its coroutine until
+that ends or waits, and `_finish` runs the rest in a task; either frees its place. `stop` takes what is queued out, and
+returns it: it is neither handled nor rejected afterwards. The one that is being rejected just then is not returned, as
+its texts may be half gone: the worker's thread handles it as soon as it is rejected.
 
 **Threads.**
 
@@ -44,7 +45,8 @@ something to do (`_round`: urgent work, weighing, handling), the tick when it is
 
 - The place of an item is free again however it ends: `test_the_place_of_an_item_is_free_again_however_it_ends`.
 - What `stop` returns is not handled: `test_stop_gives_back_what_was_not_done`, and while an item is weighed,
-  `test_stop_gives_back_what_is_being_weighed`.
+  `test_stop_gives_back_what_is_being_weighed`. What it returns is not rejected either:
+  `test_stop_gives_back_what_is_not_rejected_yet`.
 - Whatever is raised on it, the thread goes on: `test_a_failing_item_is_counted_and_the_next_is_handled`,
   `test_a_failing_tick_is_counted_and_ticks_again`, `test_a_task_that_a_judge_leaves_behind_cannot_end_the_background`.
 - No thread of the application waits for a handler: `test_an_offer_does_not_wait_for_an_item_to_be_weighed`.
@@ -436,8 +438,19 @@ class Worker(Generic[T]):
             # Without the lock, for which threads that offer items wait, and which the handler may take.
             weights = [self._weight_of(entry.item) for entry in entries]
             for entry in self.queue.set_weights(entries, weights):
-                self._handler.reject(entry.item)
+                self._reject(entry)
             self.throttle.yield_interpreter()
+
+    def _reject(self, entry: Entry[T]) -> None:
+        """Have the handler reject an item, unless a shutdown has it."""
+        if not self.queue.begin_rejection(entry):
+            return
+        try:
+            self._handler.reject(entry.item)
+        except FAILURES as error:
+            faults.record("background work", error)
+        if not self.queue.end_rejection(entry):
+            self._handle(entry)
 
     def _weight_of(self, item: T) -> int:
         try:
@@ -447,13 +460,16 @@ class Worker(Generic[T]):
             return 0
 
     def _handle_next(self) -> None:
-        """Begin to handle the next queued item, and continue it in a task if its coroutine has to wait."""
+        """Begin to handle the next queued item."""
         entry = self.queue.begin_next()
         if entry is None:
             return
         # A call takes over the texts of its steps that were handled since it was weighed.
-        if not entry.small and not self.queue.reweigh(entry, self._weight_of(entry.item)):
-            return
+        if entry.small or self.queue.reweigh(entry, self._weight_of(entry.item)):
+            self._handle(entry)
+
+    def _handle(self, entry: Entry[T]) -> None:
+        """Begin to handle an item in flight, and continue it in a task if its coroutine has to wait."""
         rest: Awaitable[None] | None = None
         # Before `run_inline`, which copies this context for the coroutine: `move_to_judging` finds the item in it.
         _handled_entry.set(entry)

@@ -73,7 +73,11 @@ class Walk:
         assert [entry.item for entry in entries] == taken
         self.weighed.extend(taken)
         weights = [self.chance.randrange(400) for _ in entries]
-        rejected = [entry.item for entry in self.queue.set_weights(entries, weights)]
+        too_heavy = self.queue.set_weights(entries, weights)
+        rejected = [entry.item for entry in too_heavy]
+        for entry in too_heavy:
+            assert self.queue.begin_rejection(entry)
+            assert self.queue.end_rejection(entry)
         self.weights |= {item: 0 if item in rejected else weight for item, weight in zip(taken, weights, strict=True)}
         self.seen["rejected"] += len(rejected)
         self.seen["weighed"] += len(taken)
@@ -155,6 +159,23 @@ def test_what_was_taken_out_while_it_was_weighed_is_neither_rejected_nor_counted
     assert queue.take_out() == [1]
     assert queue.set_weights(entries, [10 * MOST_BYTES]) == []
     assert (queue.begin_next(), queue.size, queue.half_full) == (None, 0, False)
+
+
+def test_of_two_that_are_too_heavy_the_one_that_is_being_rejected_is_not_taken_out() -> None:
+    """It has lost a part of its texts, so that it is the worker's thread's to end; the other is not rejected."""
+    queue = Thread().queue
+    assert queue.offer(1)
+    assert queue.offer(2)
+    entries = queue.take_unweighed()
+    assert queue.set_weights(entries, [10 * MOST_BYTES] * 2) == entries
+    assert queue.begin_rejection(entries[0])
+    queue.close()
+    assert (queue.take_out(), queue.in_flight()) == ([2], [])
+    assert not queue.end_rejection(entries[0])
+    assert (queue.in_flight(), queue.size) == ([1], 1)
+    assert not queue.begin_rejection(entries[1])
+    queue.end(entries[0])
+    assert (queue.in_flight(), queue.size, queue.half_full) == ([], 0, False)
 
 
 def test_an_item_that_came_in_flight_as_the_queue_was_emptied_is_not_handled() -> None:

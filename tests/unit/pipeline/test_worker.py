@@ -583,6 +583,69 @@ def test_stop_gives_back_what_is_being_weighed(make: Make, turn: int) -> None:
     assert (handled, rejected, worker.size) == ([], [], 0)
 
 
+def test_stop_gives_back_what_is_not_rejected_yet(make: Make) -> None:
+    """The one that is being rejected has lost part of its texts, so that the worker's thread ends it."""
+    handled: list[int] = []
+    rejected: list[int] = []
+    begun, queued, rejecting, go_on, closed = (threading.Event() for _ in range(5))
+
+    async def handle(item: int) -> None:
+        handled.append(item)
+        if item == 0:
+            begun.set()
+            queued.wait(WAIT_S)
+
+    def reject(item: int) -> None:
+        rejecting.set()
+        go_on.wait(3 * WAIT_S)
+        rejected.append(item)
+
+    async def aclose() -> None:
+        closed.set()
+
+    worker = make(handle, weigh=lambda item: item, reject=reject, most_bytes=100, aclose=aclose)
+    worker.offer(0)
+    assert begun.wait(WAIT_S)
+    for item in (1_000, 2_000, 3_000):
+        assert worker.offer(item)
+    queued.set()
+    assert rejecting.wait(WAIT_S)
+    given_back = _in_thread(lambda: worker.stop(0.0))
+    go_on.set()
+    assert given_back == [[2_000, 3_000]]
+    assert closed.wait(WAIT_S)
+    assert (handled, rejected, worker.size) == ([0, 1_000], [1_000], 0)
+
+
+def test_an_item_whose_rejection_fails_is_handled_and_the_next_is_rejected(make: Make) -> None:
+    """The failure is counted."""
+    faults.clear()
+    handled: list[int] = []
+    rejected: list[int] = []
+    begun, queued = threading.Event(), threading.Event()
+
+    async def handle(item: int) -> None:
+        handled.append(item)
+        if item == 0:
+            begun.set()
+            queued.wait(WAIT_S)
+
+    def reject(item: int) -> None:
+        rejected.append(item)
+        if item == 1_000:
+            raise ValueError
+
+    worker = make(handle, weigh=lambda item: item, reject=reject, most_bytes=100)
+    worker.offer(0)
+    assert begun.wait(WAIT_S)
+    for item in (1_000, 2_000):
+        assert worker.offer(item)
+    queued.set()
+    assert worker.wait_idle(WAIT_S)
+    assert (handled, rejected) == ([0, 1_000, 2_000], [1_000, 2_000])
+    assert faults.counts() == {"background work": 1}
+
+
 def test_what_an_item_has_gained_since_it_was_weighed_counts_until_it_is_done(make: Make) -> None:
     """A call takes over the texts of its steps; afterwards the queue has all of its memory again."""
     release, begun, rejections = threading.Event(), threading.Event(), threading.Event()
