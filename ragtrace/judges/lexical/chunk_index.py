@@ -14,7 +14,8 @@ stem in the vocabulary of the answer, which `ChunkIndex.add_statement` gives out
         chunk is read in several steps
     memory is that of the answer, not of the chunks     `test_of_many_chunks_the_first_are_known_to_have_a_word`
     a quote is a slice of its chunk in one line         `test_a_quote_is_the_best_excerpt_by_sentences`
-    both ways of reading find the same words            `test_both_ways_of_reading_...` in `test_lexicon.py`
+    both ways of reading find the same words            `test_both_ways_of_reading_find_the_same_words`
+                                                        (`test_lexicon.py`)
 
 **Changing it.** What changes `affirmed`, `negated` or `apart` changes scores, and raises `EmbeddedJudge.version`.
 `ranks` and quotes are only shown. `add_chunk` reads every character of every chunk of every call: compare the CPU time

@@ -130,7 +130,7 @@ class Word(NamedTuple):
 
     stem: str
     weight: float
-    """0 for a function word, `GENERIC_WEIGHT` for a framing word, 1 for any other."""
+    """0 for a function word, `GENERIC_WEIGHT` for a framing word or a pair of characters that says little, else 1."""
     number: bool = False
     name: bool = False
     """Whether the word starts with a capital: a name, unless the word starts a sentence."""

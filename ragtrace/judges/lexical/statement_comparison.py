@@ -50,7 +50,7 @@ from typing import Final, NamedTuple
 
 from ragtrace.core.labels import Support
 from ragtrace.judges.lexical.chunk_index import ChunkIndex
-from ragtrace.judges.lexical.lexicon import Token, Word
+from ragtrace.judges.lexical.lexicon import GENERIC_WEIGHT, Token, Word
 from ragtrace.judges.lexical.statements import Statement
 
 IN_QUERY: Final = 0.5
@@ -97,7 +97,10 @@ class Finding(NamedTuple):
     """Result of comparing one statement of the answer with the retrieved chunks."""
 
     weight: float
-    """Number of content words of the statement; a framing word counts a quarter."""
+    """Number of content words of the statement; a framing word counts a quarter.
+
+    In a script without spaces, it is the number of pairs of characters. A pair that says little counts a quarter, too.
+    """
     deficit: float
     """Degree, from 0 to 1, to which words and pairs of the statement are absent from the chunks."""
     support: Support
@@ -152,7 +155,7 @@ def compare_statement(numbered: NumberedStatement, index: ChunkIndex, query_stem
         if gap := _absence(token, term, statement, index, query_stems, alone=alone[at]):
             absent += words.weights[at] * gap
             fact_missing = fact_missing or _is_fact(word, start, statement)
-            if words.weights[at] == 1:
+            if not _only_frames(words.weights[at]):
                 missing.append(at)
     absent /= total
     of_words = absent if missed_pairs is None else (absent + missed_pairs) / 2
@@ -272,7 +275,12 @@ def _is_fact(word: Word, start: int, statement: Statement) -> bool:
 
     A capital says nothing of the first word of a sentence.
     """
-    return word.number or (word.name and start > statement.start and word.weight == 1)
+    return word.number or (word.name and start > statement.start and not _only_frames(word.weight))
+
+
+def _only_frames(weight: float) -> bool:
+    """Return whether a content word of this weight says little: a framing word, or such a pair of characters."""
+    return weight <= GENERIC_WEIGHT
 
 
 def _covered_ranges(words: Sequence[Token], positions: Sequence[int]) -> tuple[tuple[int, int], ...]:
