@@ -137,7 +137,7 @@ def test_an_exception_of_the_application_fails(folder: Path) -> None:
 def test_stored_scores_are_compared_except_of_the_metric_that_selected(folder: Path) -> None:
     """A second score of calls that were selected by the first one differs by the selection alone."""
     stored = {
-        name: {"score": 0.0, "evaluator": "embedded@2", "version": "1"} for name in ("consistency", "faithfulness")
+        name: {"score": 0.0, "evaluator": "embedded@3", "version": "1"} for name in ("consistency", "faithfulness")
     }
     cases = [{"query": f"What about shoes {n}?", "scores": stored, "selected_by": ["faithfulness"]} for n in range(N)]
     write_cases(folder, cases)

@@ -26,14 +26,21 @@ filled bit by bit: with all statements, then with all chunks; from then on it is
 Each way out before the end has a reason for what is missing: `_unjudged`, `_judgement`.
 
 **Invariants**, and their tests in `tests/unit/judges/test_embedded.py`:
-    no text breaks it, and no step is long    `test_no_text_breaks_it`, `test_long_hostile_text_is_dealt_with_in_...`
+    no text breaks it, and no step is long    `test_no_text_breaks_it`,
+                                              `test_long_hostile_text_is_dealt_with_in_small_steps`
     other tasks of the loop run in between    `test_other_tasks_run_while_it_judges`
     the same call has the same judgement,     `test_judgements_repeat`
         whatever was judged before
-    what is not read is counted               `test_limits_are_published`
+    what is not read of the answer, and which `test_limits_are_published`
+        chunks are not read whole, is counted
+    blank chunks change nothing               `test_blank_chunks_change_nothing`
     a missing value has a reason              `test_what_cannot_be_judged_says_why`
     claims are slices of the answer           `test_each_sentence_is_a_claim_with_offsets`
-    a code block states nothing               `test_code_states_nothing`
+    no line of a code block is a claim, but   `test_code_states_nothing`, `test_words_of_code_count_for_consistency`
+        its words count for `consistency`
+    code is in no language                    `test_code_is_in_no_language`
+    evidence is the chunks that say most      `test_chunks_with_four_fifths_of_the_closest_are_evidence_too`,
+                                              `test_three_chunks_at_most_are_named_as_evidence`
 
 **Changing it.** A change raises `EmbeddedJudge.version` if any call gets another `consistency`, another label or other
 claims: of a word list, a stem, a threshold, the order of words, a rule of what is judged. It needs none if it changes
@@ -78,9 +85,11 @@ MAX_CONTEXT_CHARS: Final = 2_000_000
 MAX_QUERY_CHARS: Final = 10_000
 """Limits of what is read. `truncated_answer_chars` and `truncated_chunks` count what answer and chunks have beyond.
 
-Of a longer query the rest is not looked at. They bound the time of one call: about 20 ms of CPU for the longest answer,
-0.2 s with the longest contexts, in steps of `STEP_CHARS`. A higher limit costs as much more where a text is as long, a
-lower one leaves more unread. All are far above what usual applications retrieve and answer.
+Of a longer query the rest is neither looked at nor counted: no statement is made there. The limits bound the time of
+one call: about 20 ms of CPU for the longest answer, 0.2 s with the longest contexts, in steps of `STEP_CHARS`. Chunks
+beyond them are still hashed, as the distinct and the duplicate ones are counted: that is at least `_HASHED_CHARS` times
+as fast as reading, and not bounded. A higher limit costs as much more where a text is as long, a lower one leaves more
+unread. All are far above what usual applications retrieve and answer.
 """
 STEP_CHARS: Final = 1_500
 """Number of characters that are read, in about 0.3 ms, before other tasks of the event loop get to run.
@@ -119,7 +128,7 @@ class EmbeddedJudge:
     """
 
     id = "embedded"
-    version = "2"
+    version = "3"
     """Raised with every change of a score: baselines and calibrations hold for one version alone."""
     type: EvaluatorType = "deterministic"
     computes = True  # never waits, so it needs no thread; gives way to other tasks by itself
@@ -173,7 +182,8 @@ class EmbeddedJudge:
         text, query = call.answer or "", call.query or ""
         if not text or text.isspace():
             return _unjudged(_ParsedAnswer(text), "empty_answer")
-        first_chunk = next((document.text for document in call.contexts or () if document.text), "")
+        texts = (document.text for document in call.contexts or ())
+        first_chunk = next((chunk for chunk in texts if chunk and not chunk.isspace()), "")
         spoken = detect_language(text[:SAMPLE_CHARS])
         lexicon = self._lexicon(choose_language(text, spoken=spoken, chunk=first_chunk))
         index = ChunkIndex(lexicon)
@@ -193,7 +203,8 @@ class EmbeddedJudge:
         for rank, chunk in chunks.texts.items():
             yield from index.add_chunk(rank, chunk, cut_into_pieces(chunk, STEP_CHARS, len(chunk)))
         findings = yield from compare_statements(answer.statements, index, query_stems)
-        if findings and not shares_language(text, chunks.texts.values(), list(findings.values())):
+        of_prose = [findings[at] for each in answer.prose if (at := each.statement.start) in findings]
+        if of_prose and not shares_language(answer.text_without_code(), chunks.texts.values(), of_prose):
             return _unjudged(answer, "language_mismatch", chunks)
         claims = yield from _make_claims(answer, chunks, index, findings)
         if not any(claim.checkable for claim in claims):
@@ -230,6 +241,16 @@ class _ParsedAnswer:
     def prose(self) -> list[NumberedStatement]:
         """Statements of the answer that are not lines of a code block."""
         return [each for each in self.statements if not each.statement.code]
+
+    def text_without_code(self) -> str:
+        """Return the text of the answer without the lines of code blocks, whose words are those of no language."""
+        kept: list[str] = []
+        at = 0
+        for statement, _ in self.statements:
+            if statement.code:
+                kept.append(self.text[at : statement.start])
+                at = statement.end
+        return "".join([*kept, self.text[at:]])
 
     @property
     def abstained(self) -> bool:

@@ -9,8 +9,9 @@ in an answer most of whose words are missing.
 
 **Invariants**, and their tests in `tests/unit/judges/test_shared_language.py`, unless a file is named:
     an answer whose words are in the chunks is judged       `test_words_that_are_found_are_in_one_language`
-    an invented answer in the language of the chunks is     `test_a_foreign_word_is_not_another_language`,
-        judged: a refused score would hide it               `test_a_list_of_invented_names_...` (`test_embedded.py`)
+    an invented answer in the language of the chunks is     `test_a_foreign_word_is_not_another_language` and
+        judged: a refused score would hide it               `test_a_list_of_invented_names_is_not_another_language`
+                                                            (`test_embedded.py`)
     each number below decides where its docstring says      the tests named after the numbers
 
 **Changing it.** A call that is judged no more, or for the first time, is another result: raise `EmbeddedJudge.version`.
@@ -103,9 +104,9 @@ def shares_language(answer: str, chunks: Iterable[str], findings: Sequence[Findi
     True, too, where a language is not recognised or most words are found in the chunks anyway.
 
     Args:
-        answer: the text of the answer.
+        answer: the text of the answer, without code, whose words are those of no language.
         chunks: the texts of the chunks.
-        findings: what comparing the statements of the answer with the chunks has found.
+        findings: what comparing the statements of *answer* with the chunks has found.
     """
     if sum((2 * finding.deficit - 1) * finding.weight for finding in findings) < 0:
         return True

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from statistics import fmean
 
@@ -105,7 +106,7 @@ def test_a_worked_example_gives_these_numbers() -> None:
     """
     answer = "The Eiffel Tower is in Berlin."
     claim = only_claim(answer, TOWER)
-    assert EmbeddedJudge.version == "2"
+    assert EmbeddedJudge.version == "3"
     assert (claim.support, claim.score) == ("partial", pytest.approx(0.25))
     assert consistency(answer, TOWER) == pytest.approx(2 ** -(2.8125 / 2**0.5))
     assert consistency(answer, TOWER) == pytest.approx(0.251959, abs=1e-6)
@@ -315,10 +316,57 @@ def test_what_surrounds_the_statements_is_none(answer: str) -> None:
 
 
 def test_code_states_nothing() -> None:
-    """No line of it is a claim; what it shares with the chunks counts for consistency alone."""
+    """No line of it is a claim, whatever is in it."""
     answer = "It is 330 metres tall.\n\n```python\nprint(height)\nreturn 7\n```\n"
-    assert [claim.text for claim in judge(answer, [TOWER]).claims or ()] == ["It is 330 metres tall."]
-    assert consistency("It is fast.\n```\nopen(path, mode)\n```", "Use open(path, mode). It is fast.") == 1.0
+    claims = judge(answer, [TOWER]).claims or ()
+    assert [(claim.text, claim.support) for claim in claims] == [("It is 330 metres tall.", "supported")]
+
+
+def test_words_of_code_count_for_consistency() -> None:
+    """Though no line is a claim: code that no chunk has lowers it, and code of a chunk does not."""
+    prose, code = "It is fast.", "\n```\nopen(path, mode)\nfrobnicate(quux, zebra)\n```"
+    assert consistency(prose + code, "It is fast. Call open(path, mode), then frobnicate(quux, zebra).") == 1.0
+    assert consistency(prose, "It is fast.") == 1.0
+    assert consistency(prose + code, "It is fast.") < 0.5
+
+
+GERMAN = "Die Katze schläft auf dem Sofa und der Hund liegt im Garten neben dem großen Baum."
+ENGLISH_CODE = "\n```\n" + "def frobnicate(quux): return zebra + elephant\n" * 12 + "```\n"
+
+
+def test_code_is_in_no_language() -> None:
+    """However much of it there is: the prose beside it is judged, or refused, as without it."""
+    answer = "Die Katze liegt im Garten."
+    judgement = judge(answer + ENGLISH_CODE, [GERMAN])
+    assert [claim.support for claim in judgement.claims or ()] == ["supported"]
+    assert judgement.consistency is not None
+    foreign = judge("The warranty lasts for two years from purchase." + ENGLISH_CODE, [GERMAN])
+    assert foreign.reasons["consistency"] == "language_mismatch"
+    assert judge(ENGLISH_CODE, [GERMAN]).reasons["consistency"] == "no_claims"
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\t", "\u2003"])
+@pytest.mark.parametrize("answer", ["Katzen schlafen.", "Der Hund liegt auf dem Sofa.", "Cats sleep.", "Katze: 4"])
+def test_blank_chunks_change_nothing(blank: str, answer: str) -> None:
+    """But the ranks of the others, wherever they stand, also where the first chunk says the language."""
+    plain, mixed = judge(answer, [GERMAN, TOWER]), judge(answer, [blank, GERMAN, blank, TOWER, blank])
+    rank = {0: 1, 1: 3}
+    moved = [replace(claim, evidence=tuple(rank[at] for at in claim.evidence)) for claim in plain.claims or ()]
+    assert mixed == replace(plain, claims=None if plain.claims is None else tuple(moved))
+
+
+def test_chunks_with_four_fifths_of_the_closest_are_evidence_too() -> None:
+    """Of five words four are enough and three are not; the closest comes first, and of equals the earlier."""
+    answer = "The red pump burns warm oil."
+    chunks = ["A red pump burns.", "A red pump burns oil.", "The red pump burns warm oil.", "Red pump, warm oil."]
+    assert only_claim(answer, *chunks).evidence == (2, 1, 3)
+
+
+def test_three_chunks_at_most_are_named_as_evidence() -> None:
+    """The earlier ones, of chunks that say as much."""
+    answer = "The red pump burns warm oil."
+    chunks = ["Bread is baked.", *(f"The red pump burns warm oil on day {day}." for day in range(5))]
+    assert only_claim(answer, *chunks).evidence == (1, 2, 3)
 
 
 @pytest.mark.parametrize("fence", ["```", "```markdown"])
