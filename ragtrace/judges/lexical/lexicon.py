@@ -11,7 +11,8 @@ untrusted output of a user's application.
     both ways of reading find the same words     `test_both_ways_of_reading_find_the_same_words`
     words are slices of the text                 `test_tokens_are_slices_of_the_text`
     the cache is bounded                         `test_the_word_cache_is_bounded`
-    hostile text takes time in proportion        `test_long_hostile_text_is_...` (`test_embedded.py`)
+    hostile text takes time in proportion        `test_long_hostile_text_is_dealt_with_in_small_steps`
+                                                 (`test_embedded.py`)
 
 **Changing it.** A word that is read, weighted or stemmed otherwise changes scores, and raises `EmbeddedJudge.version`.
 `stems`, with `blank_punctuation` and the two caches, is the inner loop of the judge: compare the CPU time that

@@ -6,8 +6,10 @@ full stops of Chinese, Japanese, Arabic, Urdu and Hindi are known. A sentence is
 **Invariants**, and their tests in `tests/unit/judges/test_lexicon.py`, unless a file is named:
     sentences are slices of the text, in order     `test_sentences_are_slices_in_order`
     no word is lost between them                   `test_sentences_lose_no_word`
-    a remark, or a sentence that declines, states  `test_remarks_are_not_checkable`, `test_declining_is_...` in
-        nothing                                    `test_embedded.py`
+    a remark, or a sentence that declines, states  `test_remarks_are_not_checkable`,
+        nothing                                    `test_declining_is_labelled_abstained`,
+                                                   `test_declining_is_known_in_every_language`
+                                                   (`test_embedded.py`)
 
 **Changing it.** Another split, another `checkable`, `declines` or `negated` changes scores or labels, and raises
 `EmbeddedJudge.version`. `sentences` has other users, which change with it: the LLM judges' requests, gold checks, the
