@@ -47,6 +47,8 @@ something to do (`_round`: urgent work, weighing, handling), the tick when it is
 - What `stop` returns is not handled: `test_stop_gives_back_what_was_not_done`, and while an item is weighed,
   `test_stop_gives_back_what_is_being_weighed`. What it returns is not rejected either:
   `test_stop_gives_back_what_is_not_rejected_yet`.
+- Urgent work that was accepted is begun, also where `stop` comes at once, and then cancelled:
+  `test_urgent_work_that_was_accepted_is_begun_and_told_of_the_end`.
 - Whatever is raised on it, the thread goes on: `test_a_failing_item_is_counted_and_the_next_is_handled`,
   `test_a_failing_tick_is_counted_and_ticks_again`, `test_a_task_that_a_judge_leaves_behind_cannot_end_the_background`.
 - No thread of the application waits for a handler: `test_an_offer_does_not_wait_for_an_item_to_be_weighed`.
@@ -227,10 +229,11 @@ class Worker(Generic[T]):
     def run_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Run the coroutine function *work* in a task before all queued items, whether an exporter has room or not.
 
-        For work that a thread of the application waits for: nobody else does, `wait_idle` included.
+        For work that a thread of the application waits for: nobody else does, `wait_idle` included. A `stop` cancels it
+        once it has begun, however shortly before it was accepted, so that it can tell who waits.
 
         Returns:
-            Whether the worker runs; if not, *work* is never called.
+            Whether the worker runs; if not, *work* is never called. If so, it is, unless an item blocks the thread.
         """
         with self.queue.lock:
             if self.queue.closed or (not self.queue.has_thread and not self._start()):
@@ -332,6 +335,7 @@ class Worker(Generic[T]):
             if self.queue.is_taken_out:
                 break
             await self._sleep(loop, wake, busy=self.queue.weighed > 0 or monotonic() < busy_until)
+        self._begin_urgent()  # what was accepted since the last round; there is no more, as the queue is closed
         await self._cancel_tasks()
         closing = asyncio.ensure_future(self._handler.aclose())
         if not (await asyncio.wait({closing}, timeout=_CLOSE_SECONDS))[0]:
@@ -391,8 +395,7 @@ class Worker(Generic[T]):
 
     def _handle_round(self) -> bool:
         """Handle queued items for a few milliseconds, and return whether there was anything to do."""
-        while self._urgent and not self.queue.is_taken_out:
-            self._run_task(self._urgent.popleft()())
+        self._begin_urgent()
         until = monotonic() + (_ROUND_SECONDS if len(self._tasks) < _MANY_TASKS else _SHORT_ROUND_SECONDS)
         self._weigh_queued(until)
         room = handled = 0
@@ -407,6 +410,10 @@ class Worker(Generic[T]):
             self.throttle.yield_interpreter()
         self.throttle.set_load(_MOST_BUSY)  # short sleeps while the tasks run, as each sleep delays all tasks
         return handled > 0 or self.queue.unweighed > 0
+
+    def _begin_urgent(self) -> None:
+        while self._urgent:
+            self._run_task(self._urgent.popleft()())
 
     def _remaining_capacity(self) -> int:
         """Return how many queued items may be handled before the handler's capacity is checked again, or 0 to wait.

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -167,6 +168,30 @@ def test_a_stopped_worker_refuses_urgent_work_and_cancels_what_it_has(make: Make
     worker.stop(0.0, WAIT_S)
     assert hanging.cancelled.wait(WAIT_S)
     assert not worker.run_soon(lambda: hanging(2))
+
+
+@pytest.mark.parametrize("blocks", [False, True], ids=["asleep", "handling"])
+def test_urgent_work_that_was_accepted_is_begun_and_told_of_the_end(make: Make, *, blocks: bool) -> None:
+    """Also where the worker is stopped before it can look: who waits would wait in vain."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    async def handle(item: int) -> None:
+        begun.set()
+        goes_on.wait(WAIT_S)
+
+    for _ in range(20):
+        hanging, worker = Hanging(), make(handle)
+        if blocks:
+            begun.clear()
+            goes_on.clear()
+            assert worker.offer(1)
+            assert begun.wait(WAIT_S)
+        else:
+            assert worker.start()
+        assert worker.run_soon(partial(hanging, 1))
+        worker.stop(0.0, 0.0)
+        goes_on.set()
+        assert hanging.cancelled.wait(WAIT_S)
 
 
 def test_several_items_are_handled_at_a_time(make: Make) -> None:
