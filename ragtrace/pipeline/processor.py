@@ -36,9 +36,9 @@ the second table below.
 **Threads.** `CallProcessor` has no lock, and assigns no attribute after its construction
 (`test_a_processor_assigns_nothing_after_its_construction`). An item belongs to one thread at a time: to the thread of
 the application that offers it, then to the worker's thread, and to the shutdown's once `Worker.stop` has returned it.
-One that is rejected while the shutdown empties the queue stays the worker's, as `reject` takes its texts. Only an item
-that blocks the worker's thread at a shutdown, once it is being handled, is seen by two: then the set
-`CallItem.pending_evaluators` decides who counts the call, and `Step.written` who ends its span.
+One that is rejected while the shutdown empties the queue stays the worker's, as `reject` takes its texts. Only items in
+flight while one of them blocks the worker's thread at a shutdown, by calling it there for instance, are seen by two:
+then the set `CallItem.pending_evaluators` decides who counts a call, and `Step.written` who ends its span.
 
 | Method | Thread |
 |---|---|

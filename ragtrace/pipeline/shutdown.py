@@ -277,17 +277,20 @@ def count_losses(telemetry: Telemetry, dropped_spans: int) -> Mapping[tuple[str,
     return counts
 
 
-def log_losses(dropped: Mapping[str, int], undelivered: int, *, delivered: bool) -> bool:
+def log_losses(dropped: Mapping[str, int], undelivered: int, *, pending: int, delivered: bool) -> bool:
     """Log the number of calls, spans and events that were lost, and return whether nothing was lost.
 
     Args:
         dropped: calls that went unscored, by reason.
         undelivered: spans and events that did not reach the backend.
+        pending: calls of which it is not known yet whether they are scored.
         delivered: whether everything was exported in time.
     """
     if dropped:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
         log_safely(logging.WARNING, "calls that went unscored since ragtrace was configured: %s", reasons)
+    if pending:
+        log_safely(logging.WARNING, "calls that were still pending when ragtrace was shut down: %d", pending)
     if undelivered:
         log_safely(logging.WARNING, "spans and events that were lost on their way to the backend: %d", undelivered)
     elif not delivered:
@@ -295,4 +298,4 @@ def log_losses(dropped: Mapping[str, int], undelivered: int, *, delivered: bool)
             logging.WARNING,
             "ragtrace.shutdown: telemetry was still waiting for export at the deadline; pass a longer timeout=",
         )
-    return delivered and not dropped and not undelivered
+    return delivered and not dropped and not pending and not undelivered

@@ -25,7 +25,7 @@ its texts may be half gone: the worker's thread handles it as soon as it is reje
 |---|---|
 | `offer`, `start`, `run_soon`, the properties | any |
 | `wait_idle` | one that flushes or shuts down |
-| `stop`, `cut_short` | one that shuts down; it may be the worker's |
+| `stop`, `cut_short` | one that shuts down; it may be the worker's, which then cancels nothing before it is back |
 | `forget_queued` | that of a forked child which finds out that it is one |
 | `move_to_judging`, and the methods of the `Handler` | the worker's |
 | `_wake_up`, `_start` | that of their caller, which holds the lock |
@@ -270,15 +270,14 @@ class Worker(Generic[T]):
                 for its own work afterwards.
 
         Returns:
-            Items that were never begun, one that is being weighed included, and those that block the thread, so that
-            they could not be cancelled.
+            Items that were never begun, one that is being weighed included, and those in flight that could not be
+            cancelled, as one of them blocks the thread. On the worker's own thread that is the one which stops it.
         """
         self.queue.close()
         self.wait_idle(timeout, reserved)
         lost = self.queue.take_out()
-        if self._thread is None or self.is_current_thread:
-            return lost
-        self._thread.join(grace)
+        if self._thread is not None and not self.is_current_thread:
+            self._thread.join(grace)
         return [*lost, *self.queue.in_flight()]
 
     # --- the thread --------------------------------------------------------------------------------------------------

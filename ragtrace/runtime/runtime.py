@@ -579,12 +579,18 @@ class Runtime:
             until = budget.until(reserved=budget.closing / 2)
             run_bounded(partial(end_spans, left, self.processor.drop, self.telemetry, until), until)  # this may hang
             clear_before_flush(self._before_flush)
-            self.ledger.close(_SETTLE_SECONDS)
+            settled = self.ledger.close(_SETTLE_SECONDS)
             incomplete = self.parts.close(budget)
             delivered = incomplete.isdisjoint((self.telemetry, *self.telemetry.histories, *self.telemetry.posters))
             if self.spooling is not None:
                 self.spooling.close(budget.deadline, delivered=delivered)
-            complete = log_losses(self.stats().dropped, self.telemetry.lost, delivered=delivered and not items)
+            stats = self.stats()
+            complete = log_losses(
+                stats.dropped,
+                self.telemetry.lost,
+                pending=0 if settled else stats.pending,
+                delivered=delivered and not items,
+            )
             return complete and not incomplete
 
     def _open_instruments(self) -> None:

@@ -303,6 +303,17 @@ def test_shutdown_says_what_was_lost(caplog: pytest.LogCaptureFixture) -> None:
     assert "calls that went unscored since ragtrace was configured: 3 shutdown" in caplog.messages
 
 
+def test_a_shutdown_that_leaves_a_call_pending_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """As where a thread has offered a call, and has been stopped before it could queue it: nobody counts it in time."""
+    watch()
+    runtime = current()
+    assert runtime is not None
+    assert runtime.ledger.count_offered(["embedded"], "stopped")
+    assert not ragtrace.shutdown(WAIT_S)
+    assert ragtrace.stats().pending == 1
+    assert "calls that were still pending when ragtrace was shut down: 1" in caplog.messages
+
+
 def test_calls_beyond_the_capacity_are_counted_and_keep_their_spans(caplog: pytest.LogCaptureFixture) -> None:
     """A judge slower than the traffic costs scores, never answers or memory."""
     judge = WaitingJudge()

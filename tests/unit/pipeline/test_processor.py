@@ -525,6 +525,42 @@ def test_a_shutdown_counts_what_is_in_progress_and_what_is_queued(
         assert Spool(str(path)).contents().calls == 2
 
 
+class EndingJudge(WaitingJudge):
+    """Judge that shuts ragtrace down where it is asked to, on the worker's thread, and else does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.complete: list[bool] = []
+        self.ended = threading.Event()
+
+    async def judge(self, call: RagCall) -> Judgement:
+        if call.query == "end":
+            self.complete.append(ragtrace.shutdown(timeout=4.0))
+            self.ended.set()
+        return await super().judge(call)
+
+
+@pytest.mark.parametrize("spooled", [True, False])
+def test_a_shutdown_on_the_worker_counts_what_it_cannot_cancel(spooled: bool, tmp_path: Path) -> None:
+    """The calls that wait beside the one whose judge calls it, and that one, too: each once, and none is pending."""
+    judge, path = EndingJudge(), tmp_path / "spool.db"
+    limits = ragtrace.Limits(spool=path if spooled else None)
+    captured = watch(screen=None, judge=judge, sampling=EVERY, limits=limits, metrics=["faithfulness"])
+    for number in range(3):
+        ask(f"wait {number}")
+    assert eventually(lambda: judge.asked == 3)
+    ask("end")
+    assert judge.ended.wait(WAIT_S)
+    reason = "spooled" if spooled else "shutdown"
+    assert ragtrace.stats().evaluators["waiting"].dropped == {reason: 4}
+    assert (judge.complete, ragtrace.stats().pending, ragtrace.stats().offered) == ([False], 0, 4)
+    status = ("deferred", None) if spooled else ("dropped", "shutdown")
+    assert list(map(_status, _finished(captured, 4))) == [status] * 4
+    assert not captured.events
+    if spooled:
+        assert Spool(str(path)).contents().calls == 4
+
+
 # --- ending a span without scores ------------------------------------------------------------------------------------
 
 DROPPED: Mapping[str, tuple[str, str | None]] = {

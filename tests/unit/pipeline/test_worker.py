@@ -466,16 +466,24 @@ def test_it_does_not_wait_for_itself(make: Make) -> None:
 
 
 def test_it_can_be_stopped_from_its_own_thread(make: Make) -> None:
-    """Without waiting for itself."""
-    stopped = threading.Event()
+    """Without waiting for itself; what is in flight goes back to the caller, as nothing is cancelled before."""
+    stopped: list[list[int]] = []
+    hanging, done = Hanging(), threading.Event()
 
     async def handle(item: int) -> None:
-        worker.stop(WAIT_S)
-        stopped.set()
+        if item == 1:
+            await hanging(item)
+        worker.offer(3)
+        stopped.append(worker.stop(WAIT_S))
+        done.set()
 
     worker = make(handle)
     worker.offer(1)
-    assert stopped.wait(WAIT_S)
+    assert hanging.begun.wait(WAIT_S)
+    worker.offer(2)
+    assert done.wait(WAIT_S)
+    assert list(map(sorted, stopped)) == [[1, 2, 3]]
+    assert hanging.cancelled.wait(WAIT_S)
 
 
 def test_the_background_runs_in_an_empty_context(make: Make) -> None:
