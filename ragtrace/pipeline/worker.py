@@ -39,7 +39,8 @@ its texts may be half gone: the worker's thread handles it as soon as it is reje
 | `_tasks`, `_ticked`, `_no_room_since` | nothing: they are the worker's thread's alone |
 
 The thread runs `_serve`, which repeats three steps until `stop` has taken the queued items out: rounds while there is
-something to do (`_round`: urgent work, weighing, handling), the tick when it is due, and a sleep (`_sleep`).
+something to do (`_round`: urgent work, weighing, handling), the tick when it is due, and a sleep (`_sleep`). Then it
+runs `_end`, which cancels what is unfinished.
 
 **Invariants**, each with the test that guards it, in `tests/unit/pipeline/test_worker.py`.
 
@@ -50,7 +51,8 @@ something to do (`_round`: urgent work, weighing, handling), the tick when it is
 - Urgent work that was accepted is begun, also where `stop` comes at once, and then cancelled:
   `test_urgent_work_that_was_accepted_is_begun_and_told_of_the_end`.
 - Whatever is raised on it, the thread goes on: `test_a_failing_item_is_counted_and_the_next_is_handled`,
-  `test_a_failing_tick_is_counted_and_ticks_again`, `test_a_task_that_a_judge_leaves_behind_cannot_end_the_background`.
+  `test_a_failing_tick_is_counted_and_ticks_again`, `test_a_task_that_a_judge_leaves_behind_cannot_end_the_background`,
+  `test_a_judge_that_cancels_all_tasks_does_not_end_the_background`.
 - No thread of the application waits for a handler: `test_an_offer_does_not_wait_for_an_item_to_be_weighed`.
 - There is no thread before the first item: `test_nothing_is_started_before_the_first_offer`.
 
@@ -310,16 +312,24 @@ class Worker(Generic[T]):
         attach(set_value("suppress_instrumentation", True))
         loop = asyncio.new_event_loop()
         loop.set_default_executor(executor)
-        serving = loop.create_task(self._serve(loop))
         try:
-            while not serving.done():
-                # A sys.exit() in any task, such as one that a user's judge has left behind, leaves the event loop.
-                try:
-                    loop.run_until_complete(serving)
-                except FAILURES as error:  # noqa: PERF203 - it seldom happens
-                    faults.record("background worker", error)
+            # A task that a judge runs may cancel all tasks of the loop, `_serve` among them: it is begun again.
+            while self._complete(loop, self._serve(loop)).cancelled() and not self.queue.is_taken_out:
+                pass
+            self._complete(loop, self._end())
         finally:
             loop.close()
+
+    def _complete(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the coroutine *work* in a task to its end, whatever leaves the event loop meanwhile."""
+        task = loop.create_task(work)
+        while not task.done():
+            # A sys.exit() in any task, such as one that a user's judge has left behind, leaves the event loop.
+            try:
+                loop.run_until_complete(task)
+            except (*FAILURES, asyncio.CancelledError) as error:  # noqa: PERF203 - it seldom happens
+                faults.record("background worker", error)
+        return task
 
     async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         wake = asyncio.Event()
@@ -334,6 +344,8 @@ class Worker(Generic[T]):
             if self.queue.is_taken_out:
                 break
             await self._sleep(loop, wake, busy=self.queue.weighed > 0 or monotonic() < busy_until)
+
+    async def _end(self) -> None:
         self._begin_urgent()  # what was accepted since the last round; there is no more, as the queue is closed
         await self._cancel_tasks()
         closing = asyncio.ensure_future(self._handler.aclose())
@@ -382,11 +394,13 @@ class Worker(Generic[T]):
         done: asyncio.Future[bool] = loop.create_future()
 
         def handle() -> None:
+            has_worked = False
             try:
-                done.set_result(self._handle_round())
+                has_worked = self._handle_round()
             except FAILURES as error:  # the thread must go on: the next round, after a pause, tries again
                 faults.record("background work", error)
-                done.set_result(False)
+            if not done.done():  # else a judge has cancelled `_serve`, which waits for it
+                done.set_result(has_worked)
 
         # Not inside this task, which the user's code that runs there could find as the current task and cancel.
         loop.call_soon(handle)

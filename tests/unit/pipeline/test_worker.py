@@ -424,6 +424,40 @@ def test_a_judge_that_stops_the_event_loop_does_not_end_the_background(make: Mak
     assert faults.counts() == {"background worker": 1}
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "in a task"])
+def test_a_judge_that_cancels_all_tasks_does_not_end_the_background(make: Make, *, later: bool) -> None:
+    """The worker's own task is among them; what waits beside the judge is cancelled, and the next items are handled."""
+    faults.clear()
+    seen: list[int] = []
+    hanging, closed = Hanging(), threading.Event()
+
+    async def handle(item: int) -> None:
+        if item == 0:
+            await hanging(item)
+        if item == 1:
+            if later:
+                await asyncio.sleep(0.001)
+            for task in asyncio.all_tasks():
+                if task is not asyncio.current_task():
+                    task.cancel()
+        seen.append(item)
+
+    async def aclose() -> None:
+        closed.set()
+
+    worker = make(handle, aclose=aclose)
+    worker.offer(0)
+    assert hanging.begun.wait(WAIT_S)
+    for number in range(1, 4):
+        worker.offer(number)
+        assert worker.wait_idle(WAIT_S)
+    assert hanging.cancelled.is_set()
+    assert seen == [1, 2, 3]
+    assert faults.counts() == {"background worker": 1}
+    assert worker.stop(WAIT_S) == []
+    assert closed.wait(WAIT_S)
+
+
 def test_small_items_have_room_of_their_own(make: Make) -> None:
     """Spans to be written do not take the places of calls to be scored, and are bounded too."""
     worker = make(Hanging(), capacity=2)
