@@ -98,7 +98,10 @@ def install(
 
 
 def _build_own() -> Runtime | None:
-    """Build the runtime of this forked child, unless another thread has done so; a failure is counted as a fault."""
+    """Build the runtime of this forked child, unless another thread has done so.
+
+    A failure is counted as a fault, and not tried again; an interruption is the application's, as anywhere else.
+    """
     global installed, _parents, _is_building
     with _lock:
         if _parents is not None and _rebuild is not None and not _is_building:
@@ -108,8 +111,9 @@ def _build_own() -> Runtime | None:
                     runtime = _rebuild(_parents)
                     runtime.start()
                     installed = runtime
+                _parents = None  # not where a signal handler has interrupted it: the next use builds one
             finally:
-                _parents, _is_building = None, False
+                _is_building = False
         return installed
 
 

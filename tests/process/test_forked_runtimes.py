@@ -276,6 +276,40 @@ def test_a_child_whose_runtime_cannot_be_built_runs_untraced() -> None:
     assert faults == {"start in a forked process": 1, "not configured": 3}
 
 
+# Somebody presses Ctrl-C during a child's first use of ragtrace, in the middle of the building of its runtime.
+INTERRUPTED: Final = """
+class Interrupted(FakeJudge):
+    home, is_over = os.getpid(), False
+
+    @property
+    def id(self):
+        if os.getpid() != self.home and not self.is_over:
+            self.is_over = True
+            raise KeyboardInterrupt
+        return "interrupted"
+
+    @id.setter
+    def id(self, name):
+        pass
+
+ragtrace.configure(service="s", exporter=Captured().signals, judge=Interrupted(GOOD))
+if fork():
+    try:
+        ask("child")
+        tell("not interrupted")
+    except KeyboardInterrupt:
+        assert ask("child again")
+    assert ragtrace.shutdown(WAIT_S)
+    tell(ragtrace.stats().offered, dict(ragtrace.stats().faults))
+    os._exit(0)
+"""
+
+
+def test_a_child_whose_first_use_is_interrupted_has_a_runtime_at_the_next() -> None:
+    """The interruption reaches the application, and leaves nothing half built."""
+    assert told(INTERRUPTED) == [[2, {}]]
+
+
 # One child configures ragtrace itself. The other is forked after the parent has shut ragtrace down.
 AFTERWARDS: Final = """
 ragtrace.configure(service="s", exporter=Captured().signals, judge=None)
