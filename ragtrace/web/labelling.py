@@ -206,6 +206,12 @@ class LabellingPages:
             except SettingsError as error:  # no calls are picked, or none of them is judged
                 return self._page("calibration_none", reason=str(error), **self._common(request, queue, chosen))
             return_freed_memory()
+            if self._settings.is_blind:  # what others and the judge said of a call is shown once it has a label
+                with closing(LabelStore(self._settings.history)) as store:
+                    own = {each.identity for each in store.labels(chosen.metric) if each.reviewer == chosen.reviewer}
+                found = replace(
+                    found, disagreements=tuple(each for each in found.disagreements if each.identity in own)
+                )
             numbers = {each.identity: queue.number(each.identity) for each in found.disagreements}
             questions = queue.questions(number for number in numbers.values() if number is not None)
 

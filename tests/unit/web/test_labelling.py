@@ -220,6 +220,8 @@ def test_calibration_leads_to_the_calls_on_which_judge_and_labels_differ(history
     page = browser.get("/label/calibration").text
     assert "Äpfel 4." in page
     assert f'href="/label/calls/{everything[4].hex()}' in page
+    assert everything[4].hex() not in client(history, reviewer="cy").get("/label/calibration").text
+    assert everything[4].hex() in client(history, reviewer="cy", is_blind=False).get("/label/calibration").text
     none = browser.get("/label/calibration?metric=faithfulness").text
     assert "There is nothing to compare yet: no calls are picked" in Parsed(none).text
     assert "Pick calls at random" in none
