@@ -50,7 +50,8 @@ def choose_evaluators(
         watched=[*(alert.metric for alert in watched), *guarded_metrics()],
         learner=learner,
     )
-    check_guards(evaluators, fleet=bool(settings.fleet))
+    if settings.enabled:  # else guarded functions run as without a guard, and need no judge
+        check_guards(evaluators, fleet=bool(settings.fleet))
     screened = () if evaluators.screen is None else evaluators.screen.metrics
     warn_of_missing_metrics(wanted_by_sampling, [metric.name for metric in screened])
     if watched:

@@ -215,6 +215,13 @@ def test_a_history_that_cannot_be_made_begins_nothing(tmp_path: Path) -> None:
     assert current_runtime.current() is None
 
 
+def test_a_guarded_application_can_be_switched_off_without_its_judge(former: Former) -> None:
+    """The guard's metric is checked only where there is anything to check."""
+    ragtrace.configure(enabled=False)
+    assert current_runtime.installed is None
+    assert former.guarded("Where is Paris?")
+
+
 class FailingAtTheEnd(FakeJudge):
     """Judge whose connection cannot be closed; the error has a text of a call."""
 
