@@ -282,7 +282,11 @@ class CallAssembler:
         now = self._clock()
         due = [item for item in self._buffer.live_traces() if extent != "settled" or now >= item[1].due]
         ready = [each for trace_id, trace in due for each in self._ready_groups(trace_id, trace, now, extent)]
-        held: set[_ReadyGroup] = set() if extent == "all" else self._held_back(ready)
+        held: set[_ReadyGroup] = set()
+        try:
+            held = held if extent == "all" else self._held_back(ready)
+        except Exception as error:  # of the division of a group, which is left out below if it is ready
+            faults.record("division of spans into calls", error)
         calls = self._assemble([each for each in ready if each not in held])
         for trace_id, trace in due:
             self._end_check(trace_id, trace, now, extent)
@@ -365,8 +369,7 @@ class CallAssembler:
 
     def _assemble(self, ready: Sequence[_ReadyGroup]) -> list[AssembledCall]:
         """Remove the steps of some groups from the buffer, and return the RAG calls that they form."""
-        for each in ready:
-            self._take_out(each)
+        ready = [each for each in ready if self._take_out(each)]
         drafts = [(each, draft) for each in ready for draft in each.calls]
         made: dict[CallDraft, AssembledCall | LeftOutReason] = {}
         for each, draft in sorted(drafts, key=lambda item: detail_of(item[1]), reverse=True):
@@ -375,15 +378,24 @@ class CallAssembler:
             self._note_gone_root(each, [made[draft] for draft in each.calls])
         return [call for _, draft in drafts if isinstance(call := made[draft], AssembledCall)]
 
-    def _take_out(self, ready: _ReadyGroup) -> None:
-        """Remove the steps of a group from the buffer, and leave out those that are in no call."""
+    def _take_out(self, ready: _ReadyGroup) -> bool:
+        """Remove the steps of a group from the buffer, and leave out those that are in no call.
+
+        Return False if the group could not be divided, so that all of its steps are left out.
+        """
         group = ready.group
         self._buffer.hand_over(ready.trace, group.readings)
         ready.trace.forget_lost(group.lost_ids)
-        in_divided, in_calls = _span_ids(ready.divided), _span_ids(ready.calls)
+        try:
+            in_divided, in_calls = _span_ids(ready.divided), _span_ids(ready.calls)
+        except Exception as error:
+            faults.record("division of spans into calls", error)
+            self._leave_out("failed", group.readings)
+            return False
         self._leave_out_without_call([each for each in group.readings if each.span_id not in in_divided], "no_call")
         doubled = in_divided - in_calls
         self._leave_out("duplicates", [each for each in group.readings if each.span_id in doubled])
+        return True
 
     def _note_gone_root(self, ready: _ReadyGroup, made: Collection[AssembledCall | LeftOutReason]) -> None:
         """Remember the spans above a group that may still come in, if it has left the buffer with what they would need.

@@ -1321,6 +1321,25 @@ def test_a_call_that_cannot_be_built_is_counted_and_the_others_are_built() -> No
     assert faults.counts()["assembly of a call from spans"] == before + 1
 
 
+@pytest.mark.parametrize("is_doubled", [True, False])
+def test_a_group_that_cannot_be_divided_is_counted_and_the_others_are_calls(is_doubled: bool) -> None:
+    """Also where it is compared with another recording before."""
+    assembler = CallAssembler()
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    bad = [retriever((10, 20), server), llm((30, 90), server), llm((31, 91), server, "Another.")]
+    own = llm((32, 88), None, trace=2, scope=CLIENT, prompt=PASSAGE)
+    healthy = chain((0, 100), trace=3, output__value="Healthy.")
+    for each in (*bad, *([own] if is_doubled else []), llm((30, 90), healthy, "Healthy."), healthy):
+        reading = assembler.add(each)
+        if reading is not None and each in bad and reading.step.kind == "generate":
+            reading.step.prompt = cast("Any", "of no type that a step has")
+    before = faults.counts().get("division of spans into calls", 0)
+    calls = assembler.take_complete(everything=True)
+    assert "Healthy." in [texts(call)[2] for call in calls]
+    assert (assembler.counts["failed"], len(assembler)) == (3, 0)
+    assert faults.counts()["division of spans into calls"] > before
+
+
 def test_the_work_to_divide_a_group_does_not_grow_with_the_square_of_its_steps() -> None:
     """Many requests lie under the span of a batch."""
     server = span("", (0, 10**7), scope="opentelemetry.instrumentation.asgi")
