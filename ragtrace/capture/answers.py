@@ -14,7 +14,7 @@ from io import StringIO
 from typing import Any, Final, cast
 
 from ragtrace.capture import field_names
-from ragtrace.capture.documents import MAX_DOCUMENTS, find_documents
+from ragtrace.capture.documents import add_documents, find_documents
 from ragtrace.capture.fields import (
     MAX_DEPTH,
     Get,
@@ -466,7 +466,7 @@ def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
     if shape_of(type(piece)).is_passage or get("page_content") is not None:  # a stream may begin with its sources
         found = find_documents(piece, answer.budget)
         if found is not None:
-            answer.documents = ((answer.documents or ()) + found)[:MAX_DOCUMENTS]
+            answer.documents = add_documents(answer.documents, found)
         return None if found is None else ""
     return _message_text(piece, get, answer, seen_chars)
 

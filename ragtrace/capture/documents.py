@@ -77,6 +77,23 @@ def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[D
         return None
 
 
+def add_documents(so_far: tuple[Document, ...] | None, more: tuple[Document, ...]) -> tuple[Document, ...]:
+    """Return the documents of a stream *so_far* and *more* of them.
+
+    Those beyond `MAX_DOCUMENTS` are left out, and each is counted.
+    """
+    documents = (so_far or ()) + more
+    if len(documents) > MAX_DOCUMENTS:
+        faults.warn_once(
+            "capture.documents.cut",
+            "a stream has more documents than ragtrace keeps: the first %d are kept, the others are not judged; every "
+            "further one is counted in ragtrace.stats().faults",
+            MAX_DOCUMENTS,
+            count=len(documents) - MAX_DOCUMENTS,
+        )
+    return documents[:MAX_DOCUMENTS]
+
+
 def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
     """Return the documents *found*, with `duplicate` set on each whose text repeats an earlier document.
 

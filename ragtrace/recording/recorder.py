@@ -58,7 +58,7 @@ from opentelemetry.trace import get_current_span
 
 from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, find_tool_result, warn_not_found
 from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments
-from ragtrace.capture.documents import MAX_DOCUMENTS
+from ragtrace.capture.documents import MAX_DOCUMENTS, add_documents
 from ragtrace.capture.exceptions import message_of, traceback_of
 from ragtrace.capture.fields import full_name_of
 from ragtrace.capture.providers import provider_of
@@ -394,7 +394,7 @@ class StepRecorder:
             self._sources_error = self._sources_error or error
             return
         if found is not None:
-            self.step.documents = ((self.step.documents or ()) + found)[:MAX_DOCUMENTS]
+            self.step.documents = add_documents(self.step.documents, found)
 
     def done(self, value: object) -> None:
         """Record the end of a run that returned *value*, which is neither a stream nor an awaitable. Never raises."""

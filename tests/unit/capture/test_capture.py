@@ -25,6 +25,7 @@ from ragtrace.capture import (
     mark_duplicates,
     warn_not_found,
 )
+from ragtrace.capture.documents import add_documents
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 from tests.support.ids import readable
@@ -285,6 +286,18 @@ def test_documents_that_take_too_long_to_read_are_cut_and_counted(
     assert [document.text for document in found] == [f"text {number}" for number in range(len(found))]
     assert faults.counts() == {"capture.documents.cut": 1}
     assert f"{len(found)} were kept" in caplog.text
+
+
+def test_documents_of_a_stream_beyond_the_limit_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever piece of the stream they come in."""
+    some = find_documents(["a"] * 600)
+    assert some is not None
+    documents = add_documents(add_documents(None, some), some)
+    assert len(documents) == 1_000
+    assert faults.counts() == {"capture.documents.cut": 200}
+    assert add_documents(documents, some[:5]) == documents
+    assert faults.counts() == {"capture.documents.cut": 205}
+    assert "first 1000 are kept" in caplog.text
 
 
 def test_exactly_the_limit_is_not_cut() -> None:
