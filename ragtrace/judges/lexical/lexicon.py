@@ -397,6 +397,8 @@ def light_stem(word: str, language: str) -> str:
 def normalize_number(token: str, *, comma: bool = False) -> str:
     """Return the normal form of a number: `1,000` becomes `1000`, `3.50` becomes `3.5`, and `٣` becomes `3`.
 
+    A comma before three digits groups thousands, but not after a zero alone: `0,125` is a part of one.
+
     Args:
         comma: the language writes decimals with a comma, so that a point before three digits groups thousands.
     """
@@ -406,7 +408,7 @@ def normalize_number(token: str, *, comma: bool = False) -> str:
         token = token.replace(".", "")
     if "," in token:
         whole, *groups = token.split(",")
-        thousands = all(len(group.split(".")[0]) == 3 for group in groups)
+        thousands = whole.strip("0") != "" and all(len(group.split(".")[0]) == 3 for group in groups)
         token = whole + ("" if thousands else ".") + ("" if thousands else ".").join(groups)
     if token.count(".") == 1:
         token = token.rstrip("0").rstrip(".")

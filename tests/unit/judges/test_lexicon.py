@@ -160,6 +160,14 @@ def test_numbers_that_differ_stay_apart() -> None:
     assert len({normalize_number(n) for n in ("15", "1.5", "150", "1.05")}) == 4
 
 
+@pytest.mark.parametrize("comma", [True, False])
+def test_a_part_of_one_is_no_whole_number(comma: bool) -> None:
+    """A dose of 0,125 mg is not one of 125 mg, in whatever language."""
+    assert normalize_number("0,125", comma=comma) == normalize_number("0.125", comma=False)
+    assert len({normalize_number(n, comma=comma) for n in ("0,125", "125", "0,25", "0,5")}) == 4
+    assert normalize_number("1,250", comma=False) == "1250"
+
+
 def test_scripts_without_spaces_are_read_as_pairs() -> None:
     """Each two neighbouring characters of Chinese, Japanese, Thai and Korean make a word."""
     assert [text.stem for _, _, text in tokens("东京塔", Lexicon())] == ["东京", "京塔"]
