@@ -103,8 +103,9 @@ class ItemQueue(Generic[T]):
         self._in_flight: dict[int, Entry[T]] = {}
         """Entries by their id."""
         self._admission = AdmissionControl(capacity, most_bytes)
-        self._idle_waiters: dict[int, float] = {}
-        """Threads in `wait_idle`, each with the time at which to stop hurrying for it."""
+        self._idle_waiters: dict[object, float] = {}
+        """Waits in `wait_idle`, each with the time at which to stop hurrying for it. A thread may be in two: a signal
+        handler may flush while the thread flushes."""
         self._hurried_until = 0.0
         """Latest of these times."""
         self.closed = False
@@ -196,7 +197,7 @@ class ItemQueue(Generic[T]):
             reserved: given the number of items that are left, returns how many of these seconds the caller needs for
                 its own work afterwards.
         """
-        deadline, waiter = monotonic() + timeout, threading.get_ident()
+        deadline, waiter = monotonic() + timeout, object()
         with self._changed:
             try:
                 while self.size:
@@ -210,8 +211,8 @@ class ItemQueue(Generic[T]):
             finally:
                 self._hurry(waiter, None)
 
-    def _hurry(self, waiter: int, until: float | None) -> None:
-        """Hurry for a thread until a monotonic time, and as long as for any other; None: no longer for this one."""
+    def _hurry(self, waiter: object, until: float | None) -> None:
+        """Hurry for a wait until a monotonic time, and as long as for any other; None: no longer for this one."""
         if until is None:
             self._idle_waiters.pop(waiter, None)
         else:

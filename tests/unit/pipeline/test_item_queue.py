@@ -293,3 +293,19 @@ def test_what_is_cleared_is_gone_without_the_lock() -> None:
     may_end.set()
     holder.join(WAIT_S)
     assert (queue.unweighed, queue.weighed) == (0, 0)
+
+
+def test_a_wait_inside_a_wait_of_the_same_thread_does_not_end_its_hurry() -> None:
+    """As where a signal handler flushes while its thread does."""
+    queue = ItemQueue[int](6, 1_000, start=lambda: True, wake_up=lambda: None)
+    assert queue.offer(1)
+    hurried: list[bool] = []
+
+    def reserved(_: int) -> float:
+        if hurried:  # the outer wait hurries since its first turn
+            assert not queue.wait_idle(0.0, lambda _: 0.0)
+        hurried.append(queue.is_hurried)
+        return 0.0 if len(hurried) < 2 else 1_000.0
+
+    assert not queue.wait_idle(60.0, reserved)
+    assert hurried == [False, True]
