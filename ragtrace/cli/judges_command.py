@@ -36,7 +36,10 @@ def register(commands: Any) -> None:
     parser.add_argument("--base-url", metavar="URL", help="server of the judges that ask one")
     parser.add_argument("--once", action="store_true", help="one run: agreement of two runs is not measured")
     parser.add_argument(
-        "--concurrency", type=whole_number(1), default=16, metavar="N", help="calls judged at a time (default 16)"
+        "--concurrency",
+        type=whole_number(1),
+        metavar="N",
+        help="calls judged at a time (default: the judge's limit, or 16)",
     )
     add_json_option(parser)
 

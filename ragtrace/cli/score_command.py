@@ -42,14 +42,16 @@ def register(commands: Any) -> None:
     parser.add_argument("--mode", choices=("fast", "careful"), help="of openai:MODEL")
     parser.add_argument("--base-url", metavar="URL", help="of openai:MODEL and decision:MODEL")
     parser.add_argument(
-        "--concurrency", type=whole_number(1), default=16, metavar="N", help="calls judged at a time (default 16)"
+        "--concurrency",
+        type=whole_number(1),
+        metavar="N",
+        help="calls judged at a time (default: the judge's limit, or 16)",
     )
     parser.add_argument(
         "--timeout",
         type=positive_seconds,
-        default=120.0,
         metavar="S",
-        help="for one call (default 120)",
+        help="for one call (default: the judge's limit, or 120)",
     )
     for option, side in (("--fail-under", "below"), ("--fail-over", "above")):
         parser.add_argument(
@@ -190,7 +192,7 @@ def _backfill(options: argparse.Namespace) -> BackfillOutcome:
         metrics=metrics,
         max_usd=options.max_usd,
         concurrency=options.concurrency,
-        timeout=options.timeout,
+        timeout=options.timeout or "judge",
         quiet=options.json,
     )
 
@@ -274,7 +276,7 @@ def _score(options: argparse.Namespace) -> FileOutcome:
         file_format=options.format,
         judge_spec=" ".join(filter(None, (options.judge, options.mode))),
         concurrency=options.concurrency,
-        timeout=options.timeout,
+        timeout=options.timeout or "judge",
         restart=options.restart,
         quiet=options.json,
         complain=print_error,

@@ -60,7 +60,7 @@ def _limit_concurrency(judge: Any, concurrency: int) -> None:
     from dataclasses import replace
 
     from ragtrace.core.errors import SettingsError
-    from ragtrace.runtime.evaluator_selection import limits_of
+    from ragtrace.core.settings import limits_of
 
     if judge is None:
         return

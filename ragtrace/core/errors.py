@@ -27,7 +27,7 @@ class JudgeError(RagtraceError):
         reason: "unavailable", "timeout", "refused" ...
         detail: what was seen, for diagnosis.
         retry_after: seconds in which the judge wants to be left alone (its Retry-After); no call of the process is put
-            to it before.
+            to it before. Zero or less: no pause is asked for.
         retryable: whether the same call may go well a moment later; default: if `retry_after` is given, or the reason
             is "unavailable" or "timeout".
         n_calls: requests made to the model before it failed.
@@ -51,7 +51,8 @@ class JudgeError(RagtraceError):
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = detail
-        self.retry_after = retry_after
+        # Zero and less is no pause: without one, tries are counted and the circuit breaker is told.
+        self.retry_after = retry_after if retry_after is not None and retry_after > 0 else None
         passing = retry_after is not None or reason in ("unavailable", "timeout")
         self.retryable = passing if retryable is None else retryable
         self.n_calls, self.input_tokens, self.output_tokens = n_calls, input_tokens, output_tokens

@@ -153,14 +153,14 @@ class Canaries:
 @_option
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeLimits:
-    """Limits of a judge in live use: time for a call, calls at a time, and turns of a conversation that it is shown.
+    """Limits of a judge, wherever it is asked: time for a call, calls at a time, and turns that it is shown.
 
     A judge has them as its attribute `limits`: `OpenAIJudge(..., limits=JudgeLimits(timeout=10))`, or an attribute of a
     class of your own.
     """
 
     timeout: float | None = None
-    """Seconds that the judge has for a call, waiting and retries included. Default 30."""
+    """Seconds that the judge has for a call, waiting and retries included. Default 30; offline 120."""
     concurrency: int | None = None
     """Calls that the judge sees at a time. Default 16."""
     turns: int | None = None

@@ -191,6 +191,23 @@ def resolve_settings(keywords: Mapping[str, object], environ: Mapping[str, str])
     return Settings(**values, genai_metrics=_genai_metrics(source), origins=source.origins)
 
 
+def limits_of(judge: object) -> JudgeLimits:
+    """Return the limits that *judge* has, or limits that set nothing.
+
+    Raises:
+        SettingsError: its attribute `limits` is something else.
+    """
+    limits = getattr(judge, "limits", None)
+    if limits is None:
+        return JudgeLimits()
+    if not isinstance(limits, JudgeLimits):
+        raise SettingsError(
+            f"the limits of a judge must be a ragtrace.JudgeLimits, got {type(limits).__name__} (from "
+            f"{type(judge).__name__}.limits); write limits = ragtrace.JudgeLimits(timeout=10)"
+        )
+    return limits
+
+
 def resolve_judge_limits(limits: JudgeLimits, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings `judge_timeout`, `judge_concurrency` and `judge_turns` of a judge with these *limits*.
 

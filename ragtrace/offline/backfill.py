@@ -24,7 +24,7 @@ from ragtrace.history.reading import HistoryReader
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter
 from ragtrace.offline.batch import Summary, SummaryBuilder
-from ragtrace.offline.offline_evaluator import CONCURRENCY, RETRYABLE, TIMEOUT_S, OfflineEvaluator
+from ragtrace.offline.offline_evaluator import RETRYABLE, OfflineEvaluator, Timeout
 from ragtrace.offline.progress import Progress, show_progress
 from ragtrace.system.sync_bridge import suppress_instrumentation
 
@@ -241,8 +241,8 @@ def backfill(
     judge: Judge,
     metrics: Sequence[Metric],
     max_usd: float | None = None,
-    concurrency: int = CONCURRENCY,
-    timeout: float | None = TIMEOUT_S,
+    concurrency: int | None = None,
+    timeout: Timeout = "judge",
     quiet: bool = False,
 ) -> BackfillOutcome:
     """Score the selected calls with *judge*, and add each evaluation to the history file immediately.
@@ -256,8 +256,9 @@ def backfill(
         metrics: metrics to compute from the judge's labels.
         max_usd: money that this run may spend; None: no limit. No call is begun that may exceed it, if it costs as much
             as the most expensive one so far.
-        concurrency: calls the judge sees at a time.
-        timeout: seconds for one call; None: no limit.
+        concurrency: calls the judge sees at a time; None: as the judge's own `JudgeLimits` say, or 16.
+        timeout: seconds for one call; None: no limit;
+            "judge": as the judge's own `JudgeLimits` say, or 120.
         quiet: show no progress.
 
     Raises:

@@ -27,7 +27,7 @@ from ragtrace.core.types import (
 from ragtrace.core.unscored_reasons import status_of
 from ragtrace.evaluation.metric_selection import check_type, embedded_judge, metrics_for
 from ragtrace.offline.call_records import as_call
-from ragtrace.offline.offline_evaluator import CONCURRENCY, TIMEOUT_S, OfflineEvaluator
+from ragtrace.offline.offline_evaluator import OfflineEvaluator, Timeout
 from ragtrace.offline.progress import show_progress
 from ragtrace.system.sync_bridge import run_on_own_loop
 
@@ -178,8 +178,8 @@ def evaluate(
     *,
     metrics: str | Sequence[str | Metric] | None = None,
     judge: Judge | None = None,
-    concurrency: int = CONCURRENCY,
-    timeout: float | None = TIMEOUT_S,
+    concurrency: int | None = None,
+    timeout: Timeout = "judge",
     progress: bool | None = None,
 ) -> Evaluations:
     """Score many calls concurrently, with or without an event loop in the caller's thread.
@@ -191,8 +191,9 @@ def evaluate(
         metrics: names or `Metric` objects; default: the usual ones that the judge offers; "all": every one that
             costs no judge calls of its own.
         judge: default `EmbeddedJudge()`.
-        concurrency: calls the judge sees at a time.
-        timeout: seconds the judge has for a call, waiting and retries included; None: no limit.
+        concurrency: calls the judge sees at a time; None: as the judge's own `JudgeLimits` say, or 16.
+        timeout: seconds the judge has for a call, waiting and retries included; None: no limit;
+            "judge": as the judge's own `JudgeLimits` say, or 120.
         progress: show it on standard error; default: only where that is a terminal, or when it takes long.
 
     Returns:
@@ -203,7 +204,9 @@ def evaluate(
         SettingsError: the judge does not offer that metric, or a call cannot be understood; the message says which.
     """
     check_type("judge", judge, Judge)
-    if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
+    if concurrency is not None and (
+        not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1
+    ):
         raise SettingsError(
             f"concurrency= must be a whole number of at least 1, got {concurrency!r}; leave it out for the default"
         )

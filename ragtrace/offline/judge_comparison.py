@@ -20,7 +20,7 @@ from ragtrace.estimates.discrimination import BAD, Discrimination, auroc_differe
 from ragtrace.estimates.formulas import Floats, wilson_interval
 from ragtrace.estimates.score_curve import ScoreCalibration
 from ragtrace.offline.labelled_calls import LabelledFileCall
-from ragtrace.offline.offline_evaluator import CONCURRENCY, TIMEOUT_S, OfflineEvaluator
+from ragtrace.offline.offline_evaluator import OfflineEvaluator, Timeout
 from ragtrace.system.sync_bridge import suppress_instrumentation
 
 
@@ -104,8 +104,8 @@ def compare_judges(
     calls: Sequence[LabelledFileCall],
     *,
     runs: int = 2,
-    timeout: float | None = TIMEOUT_S,
-    concurrency: int = CONCURRENCY,
+    timeout: Timeout = "judge",
+    concurrency: int | None = None,
 ) -> Comparison:
     """Have each judge score all labelled calls, and compare the scores with the labels and with each other.
 
@@ -113,8 +113,9 @@ def compare_judges(
         contestants: the judges, with different names.
         calls: the labelled calls.
         runs: 1 or 2: how often each judge scores each call; the second run shows how far it agrees with itself.
-        timeout: seconds a judge has for a call; None: no limit.
-        concurrency: calls that a judge sees at a time.
+        timeout: seconds a judge has for a call; None: no limit;
+            "judge": as the judge's own `JudgeLimits` say, or 120.
+        concurrency: calls that a judge sees at a time; None: as the judge's own `JudgeLimits` say, or 16.
 
     Raises:
         SettingsError: two judges have one name.
@@ -158,7 +159,7 @@ def compare_judges(
     )
 
 
-async def _run(each: Contestant, calls: Sequence[LabelledFileCall], timeout: float | None, concurrency: int) -> _Run:
+async def _run(each: Contestant, calls: Sequence[LabelledFileCall], timeout: Timeout, concurrency: int | None) -> _Run:
     run = _Run({}, Counter(), set(), [], [])
     made = OfflineEvaluator(each.judge, [each.metric], timeout=timeout, concurrency=concurrency)
     async with aclosing(made) as evaluator:

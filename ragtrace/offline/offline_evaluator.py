@@ -7,17 +7,19 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
+from ragtrace.core.settings import limits_of, resolve_judge_limits
 from ragtrace.core.types import Askable, Closable, Evaluation, Judge, Metric, RagCall
 from ragtrace.evaluation.scoring import Evaluator, LabelFreeJudge, evaluate
 from ragtrace.system.fair_semaphore import run_within
 from ragtrace.system.faults import guarded
 
 T = TypeVar("T")
-TIMEOUT_S = 120.0
-"""Default limit in seconds for one call, waiting and retries included, so that no run hangs for ever."""
-CONCURRENCY = 16
+Timeout: TypeAlias = float | Literal["judge"] | None
+"""Seconds for one call, None for no limit, or "judge" for the limit that the judge itself has."""
+_TIMEOUT_S: Final = 120.0
+"""Limit in seconds for one call of a judge that has none of its own, so that no run hangs for ever."""
 RETRYABLE = frozenset({"unavailable", "timeout"})
 """Unscored reasons that may pass: at another time the judge may score the call."""
 _CLOSE_S = 5.0
@@ -28,8 +30,12 @@ class OfflineEvaluator:
     """Evaluator of calls outside a running application, with one judge, one set of metrics and one event loop.
 
     Args:
-        timeout: seconds the judge has for a call; None: no limit.
-        concurrency: calls the judge sees at a time.
+        timeout: seconds the judge has for a call; None: no limit; "judge": those of the judge's own `JudgeLimits`, or
+            120.
+        concurrency: calls the judge sees at a time; None: those of the judge's own `JudgeLimits`, or 16.
+
+    Raises:
+        SettingsError: the judge's limits are wrong.
     """
 
     def __init__(
@@ -37,9 +43,15 @@ class OfflineEvaluator:
         judge: Judge,
         metrics: Sequence[Metric],
         *,
-        timeout: float | None = TIMEOUT_S,
-        concurrency: int = CONCURRENCY,
+        timeout: Timeout = "judge",
+        concurrency: int | None = None,
     ) -> None:
+        # The variables of the environment are those of `configure`, so they do not limit an offline run.
+        own = limits_of(judge)
+        limits = resolve_judge_limits(own, {})
+        if timeout == "judge":
+            timeout = _TIMEOUT_S if own.timeout is None else limits["judge_timeout"]
+        concurrency = concurrency or limits["judge_concurrency"]
         self._metrics, self._timeout, self._concurrency = tuple(metrics), timeout, concurrency
         self.given_up = False
         """Whether one call was unscored after all its retries: from then on, calls are not retried."""
@@ -47,7 +59,7 @@ class OfflineEvaluator:
         measured = tuple(metric for metric in metrics if not metric.needs)
         self._judge = judge.asking(labelled) if isinstance(judge, Askable) and labelled else judge
         self._evaluators = [
-            Evaluator(by, part, timeout, concurrency=concurrency)
+            Evaluator(by, part, timeout, concurrency=concurrency, judge_turns=limits["judge_turns"])
             for by, part in ((self._judge, labelled), (LabelFreeJudge(), measured))
             if part
         ]

@@ -21,7 +21,7 @@ from ragtrace.evaluation.metric_selection import metrics_for
 from ragtrace.offline.batch import Summary, SummaryBuilder
 from ragtrace.offline.call_records import BadLine, CallFile, CallLine
 from ragtrace.offline.journal import Journal
-from ragtrace.offline.offline_evaluator import CONCURRENCY, RETRYABLE, TIMEOUT_S, OfflineEvaluator
+from ragtrace.offline.offline_evaluator import RETRYABLE, OfflineEvaluator, Timeout
 from ragtrace.offline.progress import Progress, show_progress
 from ragtrace.offline.score_rows import (
     FORMS,
@@ -70,8 +70,8 @@ def score_file(
     metrics: str | Sequence[str | Metric] | None = None,
     file_format: FileFormat = "calls",
     judge_spec: str = "",
-    concurrency: int = CONCURRENCY,
-    timeout: float | None = TIMEOUT_S,
+    concurrency: int | None = None,
+    timeout: Timeout = "judge",
     restart: bool = False,
     quiet: bool = False,
     complain: Callable[[str], None] = lambda message: None,

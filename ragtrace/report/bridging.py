@@ -23,7 +23,7 @@ from ragtrace.history.reading import HistoryReader
 from ragtrace.judges.llm.prompts import prompt_hash_of
 from ragtrace.labels.label_store import LabelStore
 from ragtrace.offline.backfill import stored_call
-from ragtrace.offline.offline_evaluator import OfflineEvaluator
+from ragtrace.offline.offline_evaluator import OfflineEvaluator, Timeout
 from ragtrace.report.calibration import judged_calls, labelled_calls, picks_among
 from ragtrace.system.sync_bridge import suppress_instrumentation
 
@@ -70,8 +70,8 @@ def bridge(
     *,
     evaluator: str | None = None,
     most: int,
-    timeout: float | None = None,
-    concurrency: int = 16,
+    timeout: Timeout = "judge",
+    concurrency: int | None = None,
 ) -> Bridge:
     """Have *judge* score stored calls that it scored before, and the labelled ones, and compare the scores.
 
@@ -83,8 +83,9 @@ def bridge(
         judge: judge with the model that now answers.
         evaluator: id@version of the judge of the stored scores; None: that of the picked calls, or of most calls.
         most: most calls to compare, without the labelled ones.
-        timeout: seconds the judge has for a call; None: no limit.
-        concurrency: calls the judge sees at a time.
+        timeout: seconds the judge has for a call; None: no limit; "judge": as the judge's own `JudgeLimits` say,
+            or 120.
+        concurrency: calls the judge sees at a time; None: as the judge's own `JudgeLimits` say, or 16.
 
     Raises:
         SettingsError: there are no stored scores, or several models answered meanwhile.
@@ -113,8 +114,8 @@ class _Scoring:
         reader: HistoryReader,
         metric: Metric,
         judge: Judge,
-        timeout: float | None,
-        concurrency: int,
+        timeout: Timeout,
+        concurrency: int | None,
     ) -> None:
         self._calls, self._reader, self._metric, self._judge = calls, reader, metric, judge
         self._timeout, self._concurrency = timeout, concurrency

@@ -50,7 +50,7 @@ from ragtrace.core.options import (
     field_names,
     suggests_keywords,
 )
-from ragtrace.core.settings import SETTINGS, Settings, judge_settings, resolve_settings
+from ragtrace.core.settings import SETTINGS, Settings, judge_settings, limits_of, resolve_settings
 from ragtrace.core.types import Judge, Metric, Signals
 from ragtrace.estimates import (
     Baseline,
@@ -71,7 +71,7 @@ from ragtrace.guard.guards import LabelledBound, find_bounds, guarded_functions
 from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.runtime import current_runtime
 from ragtrace.runtime.current_runtime import current, final_stats, install
-from ragtrace.runtime.evaluator_selection import choose_evaluators, limits_of
+from ragtrace.runtime.evaluator_selection import choose_evaluators
 from ragtrace.runtime.runtime_factory import RuntimeFactory, prepare_history
 from ragtrace.system import preload
 from ragtrace.system.faults import faults, guarded

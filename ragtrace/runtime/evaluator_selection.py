@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.options import JudgeLimits
-from ragtrace.core.settings import Settings, resolve_judge_limits
+from ragtrace.core.settings import Settings, limits_of, resolve_judge_limits
 from ragtrace.core.types import Askable, Judge, Metric
 from ragtrace.estimates import BaselineLearner, MetricAssignment, MetricBaseline
 from ragtrace.evaluation.metric_selection import ALL, offered_metric_names, offering_judge_hint, requested_metrics
@@ -59,23 +58,6 @@ def choose_evaluators(
 
         check_alerts(watched, MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
     return evaluators
-
-
-def limits_of(judge: Judge | None) -> JudgeLimits:
-    """Return the limits that *judge* has, or limits that set nothing.
-
-    Raises:
-        SettingsError: its attribute `limits` is something else.
-    """
-    limits = getattr(judge, "limits", None)
-    if limits is None:
-        return JudgeLimits()
-    if not isinstance(limits, JudgeLimits):
-        raise SettingsError(
-            f"the limits of a judge must be a ragtrace.JudgeLimits, got {type(limits).__name__} (from "
-            f"{type(judge).__name__}.limits); write limits = ragtrace.JudgeLimits(timeout=10)"
-        )
-    return limits
 
 
 def _build_evaluators(

@@ -8,7 +8,8 @@ from time import time
 
 
 def seconds_until_retry(header: str | None) -> float | None:
-    """Return the seconds to wait that a Retry-After *header* states, or None if it is missing or invalid.
+    """Return the seconds to wait that a Retry-After *header* states, or None if it says nothing: it is missing,
+    invalid, zero, negative or a date in the past.
 
     The header holds a number of seconds or a date. Source: RFC 9110, section 10.2.3.
     """
@@ -16,10 +17,9 @@ def seconds_until_retry(header: str | None) -> float | None:
         return None
     try:
         seconds = float(header)
-        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time())
-    except (TypeError, ValueError, IndexError, OverflowError):
-        return None
+        try:
+            seconds = parsedate_to_datetime(header).timestamp() - time()
+        except (TypeError, ValueError, IndexError, OverflowError):
+            return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None

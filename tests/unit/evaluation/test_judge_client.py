@@ -884,3 +884,13 @@ def test_a_metric_that_ends_the_program_does_not() -> None:
     result = score(Slow(give))
     assert isinstance(result, Unscored)
     assert (result.reason, faults.counts()) == ("metric_error", {"metric slow": 1})
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_a_retry_after_that_is_no_pause_leaves_tries_limited(seconds: float) -> None:
+    """A judge that says so is failing like one that says nothing: four tries, and then its circuit opens."""
+    at = desk(later(seconds), timeout=60.0)
+    outcomes = run(at.ask_in_turn(20))
+    assert reasons(outcomes) == ["unavailable"] * 20
+    assert len(at.judge.calls) == 10
+    assert at.judge_client.state == "open"

@@ -283,7 +283,6 @@ def test_every_error_has_a_reason(status: int, body: Any, reason: str, retryable
         ({"retry-after": "7"}, 7, 7),
         ({"retry-after": "0.5"}, 0.5, 0.5),
         ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5, 1.5),
-        ({"retry-after": "-3"}, 0, 0),
     ],
     ids=repr,
 )
@@ -294,15 +293,17 @@ def test_the_wait_that_a_server_asks_for_is_read(headers: dict[str, str], low: f
     assert low <= after <= high
 
 
-@pytest.mark.parametrize(("seconds", "low", "high"), [(60, 50, 60), (-60, 0, 0)])
-def test_the_wait_may_be_a_date(seconds: float, low: float, high: float) -> None:
-    """One that has passed is no wait."""
-    after = seen(429, b"", {"retry-after": formatdate(time() + seconds, usegmt=True)}).retry_after
+def test_the_wait_may_be_a_date() -> None:
+    """In a minute from now."""
+    after = seen(429, b"", {"retry-after": formatdate(time() + 60, usegmt=True)}).retry_after
     assert after is not None
-    assert low <= after <= high
+    assert 50 <= after <= 60
 
 
-@pytest.mark.parametrize("value", ["", "soon", "nan", "inf", "1e999", "Mon, 99 Foo 2026", "\x00"])
+@pytest.mark.parametrize(
+    "value",
+    ["", "soon", "nan", "inf", "1e999", "Mon, 99 Foo 2026", "\x00", "0", "-0.0", "-3", formatdate(1.0, usegmt=True)],
+)
 def test_a_wait_that_makes_no_sense_is_none(value: str) -> None:
     """It neither fails nor shuts the judge for ever."""
     assert seen(429, b"", {"retry-after": value, "retry-after-ms": value}).retry_after is None

@@ -405,3 +405,62 @@ def test_progress_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = terminal(monkeypatch)
     ragtrace.evaluate([CALL] * 10, judge=FakeJudge(GOOD), progress=False)
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("score", WAYS)
+def test_a_judges_own_time_limit_holds_offline(score: Scoring) -> None:
+    """A judge that hangs is given up after the time that its own limits say."""
+
+    class Limited(WaitingJudge):
+        limits = ragtrace.JudgeLimits(timeout=0.05)
+
+    judge = Limited()
+    result = score(**CALL, judge=judge)["faithfulness"]
+    assert isinstance(result, Unscored)
+    assert (result.reason, "0.05 s" in (result.explanation or "")) == ("timeout", True)
+
+
+class Counting(FakeJudge):
+    """Counts how many calls it sees at a time, and remembers the most."""
+
+    now = most = 0
+
+    async def judge(self, call: RagCall) -> Judgement:
+        """After a moment in which others may come."""
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.now -= 1
+        return await super().judge(call)
+
+
+@pytest.mark.parametrize(("argument", "most"), [(None, 2), (3, 3)])
+def test_a_judges_own_concurrency_holds_offline(argument: int | None, most: int) -> None:
+    """Unless the run is given another."""
+    judge = Counting(GOOD, limits=ragtrace.JudgeLimits(concurrency=2))
+    calls = [{**CALL, "query": f"question {number}"} for number in range(12)]
+    ragtrace.evaluate(calls, judge=judge, concurrency=argument)
+    assert judge.most == most
+
+
+@pytest.mark.parametrize("score", WAYS)
+def test_a_judges_own_number_of_turns_holds_offline(score: Scoring) -> None:
+    """A judge that wants no earlier turns sees none of them before the query."""
+    judge = FakeJudge(GOOD, limits=ragtrace.JudgeLimits(turns=0))
+    turns = [{"role": "user", "text": "Hello"}, {"role": "assistant", "text": "Hello!"}]
+    score(**CALL, turns=turns, judge=judge)
+    plain = FakeJudge(GOOD)
+    score(**CALL, turns=turns, judge=plain)
+    assert (judge.calls[0].earlier_turns or ()) == ()
+    assert [turn.text for turn in plain.calls[0].earlier_turns or ()] == ["Hello", "Hello!"]
+
+
+@pytest.mark.parametrize("limits", [{"timeout": 1}, ragtrace.JudgeLimits(timeout=-1)])
+@pytest.mark.parametrize("score", WAYS)
+def test_wrong_limits_of_a_judge_are_refused_offline(score: Scoring, limits: Any) -> None:
+    """As `configure` refuses them."""
+    judge = FakeJudge(GOOD)
+    judge.limits = limits
+    with pytest.raises(SettingsError, match=r"JudgeLimits|judge_timeout"):
+        score(**CALL, judge=judge)
