@@ -1,4 +1,4 @@
-"""How well a judge's scores separate bad from good calls and how well they are calibrated, on labelled calls."""
+"""How well a judge's scores separate bad from good calls, on labelled calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.estimates.agreement import Agreement, Interval, agreement
+from ragtrace.estimates.agreement import Interval
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -17,29 +17,24 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = NDArray[np.float64]
 
-BAD: Final = 0.5
 _RESAMPLES: Final = 500
 _SEED: Final = 20_261_125
-_BINS: Final = 10
-_FEWEST_IN_BIN: Final = 25
 
 
 class Discrimination(NamedTuple):
     """Quality of a judge's scores on labelled calls, with 95 % intervals.
 
-    AUROC, Brier score and calibration error are of the scores as they are, without calibration.
+    A figure is None if all labels are the same.
     """
 
     n: int
     bad: int
     auroc: Interval | None
-    """Probability that a bad call has a worse score than a good one, ties counted half; None: one label alone."""
-    brier: Interval
-    """Mean squared difference of score and label."""
-    calibration_error: Interval
-    """Expected calibration error in up to ten bins of at least 25 calls, less its upward bias (basic bootstrap)."""
-    agreement: Agreement
-    """Agreement of verdicts (bad from 0.5) with the labels."""
+    """Probability that a bad call has a worse score than a good one, ties counted half."""
+    average_precision: Interval | None
+    """Area under the curve of precision and recall of bad calls; a judge without any knowledge has the share of bad."""
+    best_f1: Interval | None
+    """F1 of the bad calls at the cut that is best on these very calls; on others the same cut does less well."""
 
 
 def discrimination(
@@ -55,31 +50,20 @@ def discrimination(
     Raises:
         SettingsError: there are no labels, the lengths differ, or a score is not in [0, 1].
 
-    Source: Efron and Tibshirani 1993, "An Introduction to the Bootstrap", chapters 8 and 13 (the intervals, of 500
+    Source: Efron and Tibshirani 1993, "An Introduction to the Bootstrap", chapter 13 (percentile intervals, of 500
     resamples of whole groups).
     """
     z, s = _checked(labels, scores)
+    if not 0.0 < z.sum() < len(z):
+        return Discrimination(len(z), int(z.sum()), None, None, None)
     samples = _resamples(len(z), groups)
 
-    def interval(measure: Callable[[Array, Array], float], *, basic: bool = False) -> Interval:
-        value = measure(z, s)
+    def interval(measure: Callable[[Array, Array], float]) -> Interval:
         found = np.array([measure(z[rows], s[rows]) for rows in samples])
         low, high = np.nanquantile(found, (0.025, 0.975))
-        if not basic:
-            return Interval(value, float(low), float(high))
-        # The estimate of a calibration error is too high, and its resamples are by as much again.
-        centre = max(0.0, 2.0 * value - float(np.nanmean(found)))
-        return Interval(centre, max(0.0, min(centre, 2.0 * value - float(high))), max(centre, 2.0 * value - float(low)))
+        return Interval(measure(z, s), float(low), float(high))
 
-    both = 0.0 < z.sum() < len(z)
-    return Discrimination(
-        len(z),
-        int(z.sum()),
-        interval(auroc) if both else None,
-        interval(lambda label, score: float(np.mean((score - label) ** 2))),
-        interval(calibration_error, basic=True),
-        agreement([bool(label) for label in labels], (s >= BAD).tolist()),
-    )
+    return Discrimination(len(z), int(z.sum()), interval(auroc), interval(average_precision), interval(best_f1))
 
 
 def auroc_difference(
@@ -146,13 +130,35 @@ def auroc(labels: Array, scores: Array) -> float:
     return float((ranks @ labels - bad * (bad + 1.0) / 2.0) / (bad * good))
 
 
-def calibration_error(labels: Array, scores: Array) -> float:
-    """Return the mean distance of mean score and share of bad calls, over bins of calls of similar score.
+def average_precision(labels: Array, scores: Array) -> float:
+    """Return the area under the curve of precision and recall of bad calls, as average precision; NaN if none is bad.
+
+    Calls of the same score are flagged together, so that the order of a file changes nothing.
 
     Args:
         labels: 1 for bad calls, 0 for good ones.
-        scores: scores, in [0, 1].
+        scores: scores; high is bad.
     """
-    order = np.argsort(scores, kind="stable")
-    bins = np.array_split(order, min(_BINS, max(1, len(order) // _FEWEST_IN_BIN)))
-    return float(sum(abs(float((scores[rows] - labels[rows]).sum())) for rows in bins) / len(order))
+    found, flagged, bad = _by_cut(labels, scores)
+    if not bad:
+        return float("nan")
+    return float((np.diff(found, prepend=0.0) / bad) @ (found / flagged))
+
+
+def best_f1(labels: Array, scores: Array) -> float:
+    """Return the largest F1 of the bad calls over all cuts of the scores; NaN if none is bad.
+
+    Args:
+        labels: 1 for bad calls, 0 for good ones.
+        scores: scores; high is bad.
+    """
+    found, flagged, bad = _by_cut(labels, scores)
+    return float((2.0 * found / (flagged + bad)).max()) if bad else float("nan")
+
+
+def _by_cut(labels: Array, scores: Array) -> tuple[Array, Array, float]:
+    """Return the bad calls found and the calls flagged at each cut, from the worst score down, and all bad calls."""
+    order = np.argsort(-scores, kind="stable")
+    last = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
+    found = np.cumsum(labels[order])[last]
+    return found, last + 1.0, float(labels.sum())

@@ -1,223 +1,238 @@
-"""Comparison of judges on the same human-labelled calls: what scores tell, cost and latency, and repeatability."""
+"""Measurement of judges on human-labelled calls: what their scores tell, how many there are, and what they take.
+
+The raw results of a judge are a journal: a run that is cut off goes on where it was, and asks nothing twice.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import math
+import hashlib
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
+from typing import Any, Final
 
-import numpy as np
-
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import Judge, Metric, Score
+from ragtrace.core.types import Evaluation, Judge, Metric, Score
 from ragtrace.estimates.agreement import Interval
-from ragtrace.estimates.curve_fitting import DiagramBar, fit_scores, reliability_diagram
-from ragtrace.estimates.discrimination import BAD, Discrimination, auroc_difference, discrimination
-from ragtrace.estimates.formulas import Floats, wilson_interval
-from ragtrace.estimates.score_curve import ScoreCalibration
+from ragtrace.estimates.discrimination import Discrimination, auroc_difference, discrimination
+from ragtrace.evaluation.judge_client import fingerprint
+from ragtrace.offline.journal import Journal
 from ragtrace.offline.labelled_calls import LabelledFileCall
-from ragtrace.offline.offline_evaluator import OfflineEvaluator, Timeout
+from ragtrace.offline.offline_evaluator import RETRYABLE, OfflineEvaluator, Timeout
+from ragtrace.offline.progress import Progress, show_progress
 from ragtrace.system.sync_bridge import suppress_instrumentation
+
+_FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """Judge that takes part in a comparison, with the metric whose score is held against the labels."""
+    """Judge to measure, with the metrics whose scores are held against the labels."""
 
     name: str
     """As the user wrote it."""
     judge: Judge
-    metric: Metric
-
-
-@dataclass(frozen=True, slots=True)
-class CalibratedScores:
-    """What the labels make of a judge's scores: curves that were not fitted to the calls they are measured on."""
-
-    quality: Discrimination
-    calibration: ScoreCalibration
-    diagram: tuple[DiagramBar, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeResult:
-    """What one judge's scores tell about the labels, and what they took."""
-
-    name: str
-    evaluator: str
-    """As id@version."""
-    metric: str
-    served_models: tuple[str, ...]
-    """Models that the judge's server said it ran."""
-    unscored: Mapping[str, int]
-    """Number of calls without a score in the first run, by reason."""
-    quality: Discrimination | None
-    """Quality of the scores as they are, on the calls that all judges scored; None: there is no such call."""
-    calibrated: CalibratedScores | None
-    same_verdict: Interval | None
-    """Share of the calls with the same verdict in two runs; None: there was one run, or no call was scored twice."""
-    mean_change: float | None
-    """Mean absolute difference of the scores of two runs."""
-    usd_a_call: float | None
-    """Mean cost of a call in US dollars; None: the price is not known."""
-    seconds_a_call: float
-    below_best: Interval | None
-    """AUROC of the best judge less this one's, on the same calls; None: this is the best, or labels are of one kind."""
+    metrics: tuple[Metric, ...]
+    server: str = ""
+    """Base URL of the judge's server: another server may run another model of the same name."""
+    timeout: Timeout = "judge"
+    """Seconds for a call, as for `OfflineEvaluator`."""
+    concurrency: int | None = None
+    """Calls that the judge sees at a time, as for `OfflineEvaluator`."""
 
     @property
-    def is_worse(self) -> bool:
-        """Whether the judge is significantly worse than the best one."""
-        return self.below_best is not None and self.below_best.low > 0.0
+    def evaluator(self) -> str:
+        """Judge as id@version."""
+        return f"{self.judge.id}@{self.judge.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricResult:
+    """What one judge's scores of one metric tell about the labels."""
+
+    judge: str
+    metric: str
+    unscored: Mapping[str, int]
+    """Number of calls without a score, by reason."""
+    quality: Discrimination | None
+    """Quality on the calls that this judge scored; None: there is none."""
+    below_best: Interval | None
+    """AUROC of the best row less this one's, on the calls that both scored; None: this is the best row, both have no
+    call in common, or labels are of one kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCost:
+    """What one judge took for the calls, as means of a call."""
+
+    judge: str
+    evaluator: str
+    """As id@version."""
+    served_models: tuple[str, ...]
+    """Models that the judge's server said it ran."""
+    requests: float
+    input_tokens: float
+    output_tokens: float
+    seconds: float
+    """With the other calls that were judged at the same time."""
+    usd: float | None
+    """US dollars; None: the price is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Results of judges on the calls that all of them scored."""
+    """Results of judges on the same labelled calls: one row a judge and metric, best AUROC first, and the costs."""
 
-    results: tuple[JudgeResult, ...]
-    compared: int
-    """Number of labelled calls that all judges scored."""
-    bad: int
-    best: str
-    """Name of the judge with the highest AUROC; empty: labels are of one kind."""
-    cheapest: str
-    """Name of the cheapest judge that is not significantly worse than the best; empty: no price is known."""
+    rows: tuple[MetricResult, ...]
+    costs: tuple[JudgeCost, ...]
 
 
-@dataclass(slots=True)
-class _Run:
-    """Scores of all calls by one judge in one run, as badness by position."""
-
-    badness: dict[int, float]
-    unscored: Counter[str]
-    models: set[str]
-    usd: list[float | None]
-    seconds: list[float]
-
-
-def compare_judges(
+def measure_judges(
     contestants: Sequence[Contestant],
     calls: Sequence[LabelledFileCall],
+    folder: Path,
     *,
-    runs: int = 2,
-    timeout: Timeout = "judge",
-    concurrency: int | None = None,
+    restart: bool = False,
+    quiet: bool = False,
+    say: Callable[[str], None] = lambda message: None,
 ) -> Comparison:
     """Have each judge score all labelled calls, and compare the scores with the labels and with each other.
 
     Args:
         contestants: the judges, with different names.
         calls: the labelled calls.
-        runs: 1 or 2: how often each judge scores each call; the second run shows how far it agrees with itself.
-        timeout: seconds a judge has for a call; None: no limit;
-            "judge": as the judge's own `JudgeLimits` say, or 120.
-        concurrency: calls that a judge sees at a time; None: as the judge's own `JudgeLimits` say, or 16.
+        folder: where the raw results are kept, one file of JSON lines a judge; calls that are there are not judged.
+        restart: judge all anew.
+        quiet: show no progress.
+        say: told which judge begins, and how many of the calls it has judged in an earlier run.
 
     Raises:
-        SettingsError: two judges have one name.
+        SettingsError: two judges have one name, a judge has wrong limits, or another run writes its
+            results.
+        OSError: the raw results cannot be read or written.
     """
     if len({each.name for each in contestants}) < len(contestants):
         raise SettingsError("two judges are the same; name each of them once")
+    folder.mkdir(parents=True, exist_ok=True)
+    judged: list[dict[int, dict[str, Any]]] = []
+    for each in contestants:
+        header = {
+            "format": _FORMAT, "judge": each.name, "evaluator": each.evaluator, "server": each.server,
+            "metrics": [f"{metric.name}@{metric.version}" for metric in each.metrics],
+        }  # fmt: skip
+        with Journal(folder / _file_name(header), header, restart=restart) as journal, suppress_instrumentation():
+            keys = [fingerprint(call.call, each.evaluator) for call in calls]
+            todo = [at for at, key in enumerate(keys) if not journal.has_line(at, key)]
+            say(f"{each.name}: {len(todo):,} calls to judge, {len(calls) - len(todo):,} are judged already")
+            with show_progress(len(todo), quiet=quiet) as progress:
 
-    async def run_all() -> list[list[_Run]]:
-        compared: list[list[_Run]] = []
-        for each in contestants:  # Python 3.10 has no asynchronous comprehension inside another comprehension
-            compared.append([await _run(each, calls, timeout, concurrency) for _ in range(runs)])  # noqa: PERF401
-        return compared
+                def keep(
+                    at: int,
+                    found: Evaluation,
+                    keys: Sequence[bytes] = keys,
+                    journal: Journal = journal,
+                    progress: Progress = progress,
+                ) -> None:
+                    journal.add(keys[at], _row(at, found, calls[at]), again=found.error in RETRYABLE)
+                    progress.add(Cost.from_report(found))
 
-    with suppress_instrumentation():
-        found = asyncio.run(run_all())
-    scored = [at for at in range(len(calls)) if all(at in mine[0].badness for mine in found)]
-    labels = [calls[at].bad for at in scored]
-    groups = [calls[at].question or ("", at) for at in scored]
-    scores = [[mine[0].badness[at] for at in scored] for mine in found]
-    qualities = [discrimination(labels, mine, groups) if scored else None for mine in scores]
-    best = _best(qualities)
-    results: list[JudgeResult] = []
-    for place, (each, mine) in enumerate(zip(contestants, found, strict=True)):
-        first, prices = mine[0], [price for run in mine for price in run.usd]
-        same, change = _repeated(mine)
-        behind = (
-            None if best is None or best == place else auroc_difference(labels, scores[best], scores[place], groups)
-        )
-        results.append(
-            JudgeResult(
-                each.name, f"{each.judge.id}@{each.judge.version}", each.metric.name,
-                tuple(sorted({model for run in mine for model in run.models})),
-                dict(first.unscored), qualities[place],
-                _calibrated(labels, scores[place], groups) if scored else None, same, change,
-                None if None in prices else fmean(price for price in prices if price is not None),
-                fmean(first.seconds), behind,
-            )
-        )  # fmt: skip
+                made = OfflineEvaluator(each.judge, each.metrics, timeout=each.timeout, concurrency=each.concurrency)
+                asyncio.run(_judge_all(made, calls, todo, keep))
+            judged.append({row["line"]: dict(row) for row in journal.rows()})
     return Comparison(
-        tuple(results), len(scored), sum(labels), "" if best is None else results[best].name, _cheapest(results, best)
+        _metric_results(contestants, calls, judged),
+        tuple(_cost(each, rows) for each, rows in zip(contestants, judged, strict=True)),
     )
 
 
-async def _run(each: Contestant, calls: Sequence[LabelledFileCall], timeout: Timeout, concurrency: int | None) -> _Run:
-    run = _Run({}, Counter(), set(), [], [])
-    made = OfflineEvaluator(each.judge, [each.metric], timeout=timeout, concurrency=concurrency)
+async def _judge_all(
+    made: OfflineEvaluator,
+    calls: Sequence[LabelledFileCall],
+    todo: Sequence[int],
+    keep: Callable[[int, Evaluation], None],
+) -> None:
     async with aclosing(made) as evaluator:
 
-        async def score(at: int) -> None:
-            evaluation = await evaluator.evaluate_with_retries(calls[at].call)
-            result = evaluation.results[each.metric.name]
-            run.seconds.append(evaluation.duration_s)
-            # A judge that sends no requests costs nothing.
-            run.usd.append(evaluation.cost_usd if evaluation.n_calls else evaluation.cost_usd or 0.0)
-            if evaluation.served_model:
-                run.models.add(evaluation.served_model)
-            if isinstance(result, Score):
-                value = min(1.0, max(0.0, result.value))
-                run.badness[at] = 1.0 - value if result.higher_is_better else value
-            else:
-                run.unscored[result.reason] += 1
+        async def judge(at: int) -> None:
+            keep(at, await evaluator.evaluate_with_retries(calls[at].call))
 
-        await evaluator.for_each(range(len(calls)), score)
-    return run
+        await evaluator.for_each(todo, judge)
 
 
-def _best(qualities: Sequence[Discrimination | None]) -> int | None:
-    """Return the position of the judge with the highest AUROC, or None if there is no AUROC."""
-    values = [-1.0 if each is None or each.auroc is None else each.auroc.value for each in qualities]
-    return None if not values or max(values) < 0.0 else int(np.argmax(values))
+def _file_name(header: Mapping[str, Any]) -> str:
+    """Return a name that tells the judge, and differs for another version, server or metric of the same judge."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", str(header["judge"]))[-60:].strip("-.")
+    return f"{readable}-{hashlib.blake2b(repr(header).encode(), digest_size=4).hexdigest()}.jsonl"
 
 
-def _repeated(runs: Sequence[_Run]) -> tuple[Interval | None, float | None]:
-    """Return the share of the calls with the same verdict in both runs, and the mean change of their scores."""
-    both = [at for at in runs[0].badness if at in runs[-1].badness] if len(runs) > 1 else []
-    if not both:
-        return None, None
-    pairs = [(runs[0].badness[at], runs[1].badness[at]) for at in both]
-    share = fmean((first >= BAD) == (second >= BAD) for first, second in pairs)
-    low, high = wilson_interval(share, float(len(pairs)), Floats())
-    return Interval(share, low, high), fmean(abs(first - second) for first, second in pairs)
+def _row(at: int, found: Evaluation, call: LabelledFileCall) -> dict[str, Any]:
+    results = {
+        name: {"score": result.value, "higher_is_better": result.higher_is_better}
+        if isinstance(result, Score) else {"unscored": result.reason, "explanation": result.explanation}
+        for name, result in found.results.items()
+    }  # fmt: skip
+    return {
+        "line": at, "bad": call.bad, "results": results, "requests": found.n_calls,
+        "input_tokens": found.input_tokens, "output_tokens": found.output_tokens,
+        # A judge that sends no requests costs nothing.
+        "usd": found.cost_usd if found.n_calls else found.cost_usd or 0.0,
+        "seconds": found.duration_s, "served_model": found.served_model,
+    }  # fmt: skip
 
 
-def _calibrated(labels: Sequence[bool], scores: Sequence[float], groups: Sequence[object]) -> CalibratedScores:
-    values = [float(label) for label in labels]
-    weights = [1.0] * len(scores)
-    fitted = fit_scores(scores, values, weights, [repr(group) for group in groups], np.array(scores))
-    mine = fitted.labelled.tolist()
-    return CalibratedScores(
-        discrimination(labels, mine, [repr(group) for group in groups]),
-        fitted.calibration,
-        tuple(reliability_diagram(mine, values, weights)),
+def _metric_results(
+    contestants: Sequence[Contestant], calls: Sequence[LabelledFileCall], judged: Sequence[Mapping[int, Any]]
+) -> tuple[MetricResult, ...]:
+    groups = [call.question or ("", at) for at, call in enumerate(calls)]
+    found: list[tuple[str, str, dict[int, float], Counter[str], Discrimination | None]] = []
+    for each, rows in zip(contestants, judged, strict=True):
+        for metric in each.metrics:
+            results = {at: row["results"][metric.name] for at, row in rows.items()}
+            badness = {at: _badness(one) for at, one in results.items() if "score" in one}
+            known = sorted(badness)
+            quality = (
+                discrimination([calls[at].bad for at in known], [badness[at] for at in known],
+                               [groups[at] for at in known])
+                if known else None
+            )  # fmt: skip
+            unscored = Counter(str(one["unscored"]) for one in results.values() if "unscored" in one)
+            found.append((each.name, metric.name, badness, unscored, quality))
+    found.sort(key=lambda one: -(one[4].auroc.value if one[4] is not None and one[4].auroc else -1.0))
+
+    def below_best(badness: Mapping[int, float]) -> Interval | None:
+        best = found[0][2]
+        both = sorted(best.keys() & badness.keys())
+        if badness is best or not both:
+            return None
+        return auroc_difference(
+            [calls[at].bad for at in both], [best[at] for at in both], [badness[at] for at in both],
+            [groups[at] for at in both],
+        )  # fmt: skip
+
+    return tuple(
+        MetricResult(judge, metric, dict(unscored), quality, below_best(badness))
+        for judge, metric, badness, unscored, quality in found
     )
 
 
-def _cheapest(results: Sequence[JudgeResult], best: int | None) -> str:
-    """Return the name of the cheapest judge that is not significantly worse than the best, the better of equal ones."""
-    if best is None:
-        return ""
-    able = [each for each in results if not each.is_worse and each.usd_a_call is not None]
-    return min(able, key=lambda each: (each.usd_a_call or 0.0, -_auroc(each))).name if able else ""
+def _badness(result: Mapping[str, Any]) -> float:
+    value = min(1.0, max(0.0, float(result["score"])))
+    return 1.0 - value if result["higher_is_better"] else value
 
 
-def _auroc(each: JudgeResult) -> float:
-    return each.quality.auroc.value if each.quality is not None and each.quality.auroc is not None else -math.inf
+def _cost(each: Contestant, rows: Mapping[int, Mapping[str, Any]]) -> JudgeCost:
+    def mean(name: str) -> float:
+        return fmean(row[name] for row in rows.values())
+
+    known = all(row["usd"] is not None for row in rows.values())
+    models = {str(row["served_model"]) for row in rows.values() if row["served_model"]}
+    return JudgeCost(
+        each.name, each.evaluator, tuple(sorted(models)), mean("requests"), mean("input_tokens"),
+        mean("output_tokens"), mean("seconds"), mean("usd") if known else None,
+    )  # fmt: skip

@@ -14,7 +14,9 @@ from ragtrace.evaluation.metric_selection import embedded_judge
 if TYPE_CHECKING:
     from ragtrace.judges.decision.wire_forms import Protocol
 
-_FORMS: Final = "write embedded, embedded:extractive, openai:MODEL, decision:MODEL, or module:object"
+_FORMS: Final = (
+    "write embedded, embedded:extractive, openai:MODEL, decision:MODEL, decision-logprobs:MODEL, or module:object"
+)
 _PROTOCOLS: Final[Mapping[str, Protocol]] = {
     "decision": "openai", "decision-systemone": "systemone", "decision-logprobs": "logprobs"
 }  # fmt: skip
@@ -26,9 +28,9 @@ def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None 
 
     Args:
         spec: `embedded`; `embedded:extractive`; `openai:MODEL`, behind *base_url* or the variables of the openai
-            package; `decision:MODEL`, a decision model behind the same, in OpenAI's form, or `decision-systemone:MODEL`
-            and `decision-logprobs:MODEL` in the others; `module:object`, where the object is a judge or a function (a
-            class) that makes one.
+            package, or `openai-careful:MODEL`, the same in that mode; `decision:MODEL`, a decision model behind the
+            same, in OpenAI's form, or `decision-systemone:MODEL` and `decision-logprobs:MODEL` in the others;
+            `module:object`, where the object is a judge or a function (a class) that makes one.
         mode: mode of an `openai:` judge.
         base_url: server of an `openai:` or `decision:` judge.
 
@@ -36,8 +38,8 @@ def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None 
         SettingsError: there is no such judge; the message says what to write.
     """
     kind, _, rest = spec.partition(":")
-    if kind == "openai" and rest:
-        return _openai(rest, mode, base_url)
+    if kind in ("openai", "openai-careful") and rest:
+        return _openai(rest, "careful" if kind == "openai-careful" else mode, base_url)
     if mode:
         raise SettingsError(f"a mode is for judges openai:MODEL, got the judge {spec!r}; leave it out")
     if kind in _PROTOCOLS and rest:

@@ -1,7 +1,8 @@
 """Progress display of an evaluation on standard error: number of calls, and cost so far.
 
 A bar on a terminal if rich is installed, else a line now and then: on a terminal at least one at the end; in a pipe, a
-log or a notebook one every ten seconds, so that a short run is silent.
+log or a notebook one every ten seconds, so that a short run is silent. Where the number of calls is known, the
+time left is shown as well.
 """
 
 from __future__ import annotations
@@ -61,15 +62,25 @@ def show_progress(total: int | None, *, quiet: bool = False) -> Generator[Progre
         with _bar(total) as progress:
             yield progress
     else:
+        began = monotonic()
 
         def write_line(share: float | None, text: str) -> None:
-            sys.stderr.write(f"ragtrace: {'' if share is None else f'{share:4.0%} '}{text}\n")
+            left = f", about {_time_left(monotonic() - began, share)} left" if total and share and share < 1.0 else ""
+            sys.stderr.write(f"ragtrace: {'' if share is None else f'{share:4.0%} '}{text}{left}\n")
             sys.stderr.flush()
 
         progress = Progress(write_line, total, _LINE_EVERY_S)
         yield progress
         if sys.stderr.isatty():
             progress.draw()
+
+
+def _time_left(spent_s: float, share: float) -> str:
+    """Return the time that the rest takes if it goes on as before, in a unit that suits it."""
+    left_s = spent_s * (1.0 / share - 1.0)
+    if left_s < 90.0:
+        return f"{left_s:.0f} s"
+    return f"{left_s / 60.0:.0f} min" if left_s < 90.0 * 60.0 else f"{left_s / 3600.0:.1f} h"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`ragtrace judges`: judges on the same labelled calls, in one table."""
+"""`ragtrace judges`: judges on the same labelled calls, in one table, whose raw results are kept."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ragtrace.core.types import JUDGE_MODEL, EvaluatorType, Judgement, Metric, RagCall
-from ragtrace.offline.judge_comparison import Contestant, compare_judges
+from ragtrace.offline.judge_comparison import Comparison, Contestant, MetricResult, measure_judges
 from ragtrace.offline.labelled_calls import LabelledFileCall, read_labelled_calls
 from ragtrace.system.terminal import FAILURE, OK, USAGE
+from ragtrace.testing import OpenAIServer
 from tests.unit.cli.test_calibrate_decisions import BAD_ANSWER, Badness, run
 
 CALLS = 400
@@ -27,16 +28,23 @@ class Scorer:
     def __init__(self, name: str, noise: float, usd: float | None, *, shaky: float = 0.0) -> None:
         self.id, self._noise, self._usd, self._shaky = name, noise, usd, shaky
         self._random = random.Random(name)
+        self.asked = 0
 
     def offers(self, metric: Metric) -> bool:
         return metric.name == "hallucinated"
 
     def judge(self, call: RagCall) -> Judgement:
+        self.asked += 1
         rng = random.Random(f"{self.id} {call.query}")
         value = (0.7 if call.answer == BAD_ANSWER else 0.3) + rng.gauss(0.0, self._noise)
         value += self._random.gauss(0.0, self._shaky)
         return Judgement(
-            consistency=min(1.0, max(0.0, value)), n_calls=1, cost_usd=self._usd, attributes={JUDGE_MODEL: "m-1"}
+            consistency=min(1.0, max(0.0, value)),
+            n_calls=1,
+            input_tokens=900,
+            output_tokens=30,
+            cost_usd=self._usd,
+            attributes={JUDGE_MODEL: "m-1"},
         )
 
 
@@ -58,8 +66,13 @@ def labelled_calls(number: int = CALLS) -> list[LabelledFileCall]:
     return calls
 
 
-def contestants(*judges: Scorer) -> list[Contestant]:
-    return [Contestant(judge.id, judge, Badness()) for judge in judges]
+def measure(folder: Path, *judges: Any, number: int = CALLS, restart: bool = False) -> Comparison:
+    contestants = [Contestant(judge.id, judge, (Badness(),)) for judge in judges]
+    return measure_judges(contestants, labelled_calls(number), folder, restart=restart, quiet=True)
+
+
+def by_judge(found: Comparison) -> dict[str, MetricResult]:
+    return {row.judge: row for row in found.rows}
 
 
 @pytest.fixture
@@ -80,106 +93,122 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_cheapest_that_is_not_worse_is_named() -> None:
-    """A judge as good at a fiftieth of the price wins; a weak one, cheaper still, is significantly worse."""
-    cheap = Scorer("cheap", 0.15, 0.0002)
-    found = compare_judges(contestants(good_judge(), cheap, weak_judge()), labelled_calls())
-    by = {each.name: each for each in found.results}
-    assert found.compared == CALLS
-    assert found.best in ("good", "cheap")
-    assert found.cheapest == "cheap"
-    assert by["weak"].is_worse
-    assert not by["cheap"].is_worse
-    assert by["good"].usd_a_call == pytest.approx(0.01)
-    assert by["good"].served_models == ("m-1",)
+def test_a_weak_judge_is_significantly_below_the_best(tmp_path: Path) -> None:
+    """Two judges that are as good as each other are not told apart; a weak one is, on the same calls."""
+    found = measure(tmp_path, good_judge(), Scorer("other", 0.15, 0.0002), weak_judge())
+    rows = by_judge(found)
+    assert found.rows[0].below_best is None
+    [equal] = [each for name in ("good", "other") if (each := rows[name].below_best)]
+    assert equal.low <= 0.0
+    weak = rows["weak"].below_best
+    assert weak is not None
+    assert weak.low > 0.0
 
 
-def test_two_runs_show_how_far_a_judge_agrees_with_itself() -> None:
-    """One that always says the same agrees in all calls, a shaky one does not; with one run it is not known."""
-    steady, shaky = Scorer("steady", 0.2, 0.0), Scorer("shaky", 0.2, 0.0, shaky=0.3)
-    found = compare_judges(contestants(steady, shaky), labelled_calls())
-    first, second = found.results
-    assert first.same_verdict is not None
-    assert second.same_verdict is not None
-    assert first.same_verdict.value == 1.0
-    assert second.same_verdict.high < 0.95
-    assert (first.mean_change, round(second.mean_change or 0.0, 1)) == (0.0, 0.3)
-    [once] = compare_judges(contestants(steady), labelled_calls(50), runs=1).results
-    assert once.same_verdict is None
+def test_what_a_judge_takes_is_a_mean_of_a_call(tmp_path: Path) -> None:
+    """Requests, tokens, dollars and the model that the server names; an unknown price is not known."""
+    found = measure(tmp_path, good_judge(), Scorer("free?", 0.15, None), number=20)
+    good, free = found.costs
+    assert (good.requests, good.input_tokens, good.output_tokens) == (1.0, 900.0, 30.0)
+    assert good.usd == pytest.approx(0.01)
+    assert good.served_models == ("m-1",)
+    assert free.usd is None
 
 
-def test_labels_calibrate_scores_that_are_not() -> None:
-    """The raw calibration error is far from 0; that of curves that were not fitted to the calls is smaller."""
-    [found] = compare_judges(contestants(Scorer("narrow", 0.05, 0.0)), labelled_calls(), runs=1).results
-    assert found.quality is not None
-    assert found.calibrated is not None
-    assert found.quality.auroc is not None
-    assert found.quality.auroc.value > 0.99
-    assert found.quality.calibration_error.low > 0.2
-    assert found.calibrated.quality.calibration_error.high < 0.1
-    assert found.calibrated.quality.brier.high < found.quality.brier.low
-    assert found.calibrated.calibration.is_calibrated
-
-
-def test_an_unknown_price_wins_nothing() -> None:
-    """A judge that does not say what it costs is not called cheap."""
-    found = compare_judges(contestants(good_judge(), Scorer("free?", 0.15, None)), labelled_calls())
-    assert found.cheapest == "good"
-
-
-def test_labels_of_one_kind_rank_no_judge() -> None:
-    """There is no AUROC, so none is best."""
+def test_labels_of_one_kind_rank_no_judge(tmp_path: Path) -> None:
+    """Where all calls are bad there is no AUROC, no curve and no best judge, and no number is invented."""
     calls = [each for each in labelled_calls() if each.bad]
-    found = compare_judges(contestants(good_judge(), weak_judge()), calls, runs=1)
-    assert (found.best, found.cheapest) == ("", "")
+    contestants = [Contestant(each.id, each, (Badness(),)) for each in (good_judge(), weak_judge())]
+    found = measure_judges(contestants, calls, tmp_path, quiet=True)
+    for row in found.rows:
+        assert row.quality is not None
+        assert (row.quality.auroc, row.quality.average_precision, row.quality.best_f1) == (None, None, None)
+        assert row.below_best is None
 
 
-def test_compare_prints_one_table(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A row a judge, then who is worse and who is cheapest; as JSON the same figures."""
-    judges = ("--judge", "embedded:extractive", "--judge", "embedded=consistency")
-    assert run("judges", "compare", file, *judges) == OK
-    text = capsys.readouterr().out
-    assert text.startswith("60 labelled calls (0 without a clear label are left out); 60 scored by every judge")
-    assert "two runs agree" in text
-    assert "cheapest that is not significantly worse than the best: embedded" in text
-    assert run("judges", "compare", file, *judges, "--once", "--json") == OK
-    record: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert [each["metric"] for each in record["results"]] == ["hallucinated", "consistency"]
-    assert record["results"][0]["quality"]["auroc"]["value"] > 0.9
-    assert record["results"][0]["same_verdict"] is None
+def test_a_run_that_was_cut_off_goes_on(tmp_path: Path) -> None:
+    """The second run asks only for the calls that the first had not judged, and the figures are those of one run."""
+    measure(tmp_path / "raw", good_judge())
+    [raw] = (tmp_path / "raw").iterdir()
+    lines = raw.read_bytes().splitlines(keepends=True)
+    raw.write_bytes(b"".join(lines[:151]) + lines[151][:40])  # a header, 150 calls, and the torn entry of a killed run
+    second = good_judge()
+    found = measure(tmp_path / "raw", second)
+    assert second.asked == CALLS - 150
+    assert found.rows == measure(tmp_path / "whole", good_judge()).rows
+    third = good_judge()
+    measure(tmp_path / "raw", third)
+    assert third.asked == 0
+    measure(tmp_path / "raw", third, restart=True)
+    assert third.asked == CALLS
 
 
-def test_accuracy_prints_raw_and_calibrated(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With sixty labels the scores stay uncalibrated, and the number that is missing is named."""
-    assert run("judges", "accuracy", file, "--judge", "embedded=consistency") == OK
-    text = capsys.readouterr().out
-    assert "embedded=consistency: consistency by embedded@" in text
-    assert "calibrated, cross-fitted" in text
-    assert "uncalibrated: not a rate (60 of 100 labels" in text
+def test_another_version_of_a_judge_is_measured_anew(tmp_path: Path) -> None:
+    """Results of one version of the questions do not stand for another version."""
+    measure(tmp_path, good_judge(), number=20)
+    newer = good_judge()
+    newer.version = "2"
+    measure(tmp_path, newer, number=20)
+    assert newer.asked == 20
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_row_and_the_costs_are_printed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row a judge and metric, then what each took, then where the raw results are; as JSON the same figures."""
+    judges = ("--judge", "embedded:extractive=hallucinated", "--judge", "embedded")
+    assert run("judges", file, *judges) == OK
+    shown = capsys.readouterr()
+    assert shown.out.startswith("60 labelled calls, ")
+    assert "embedded                          consistency   60" in shown.out
+    assert f"raw results: {file}.judges" in shown.out
+    assert "embedded: 60 calls to judge, 0 are judged already" in shown.err
+    assert run("judges", file, *judges, "--json") == OK
+    shown = capsys.readouterr()
+    record: dict[str, Any] = json.loads(shown.out)
+    assert {each["metric"] for each in record["results"]} == {"hallucinated", "consistency"}
+    assert record["results"][0]["auroc"]["value"] > 0.9
+    assert shown.err == ""
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("judge", "more", "says"),
     [
-        (("compare", "--judge", "embedded"), "name two judges or more"),
-        (("accuracy", "--judge", "nobody"), "nobody"),
-        (("accuracy", "--judge", "embedded=consistency", "--metric", "other"), "has no labelled call for 'other'"),
+        ("nobody", (), "nobody"),
+        ("embedded", ("--judge", "embedded"), "two judges are the same"),
+        ("embedded", ("--metric", "other"), "has no labelled call for 'other'"),
+        ("embedded=faithfulness", (), "does not offer faithfulness"),
     ],
 )
 def test_wrong_usage_says_what_to_write(
-    file: Path, arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+    file: Path, judge: str, more: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One judge to compare, a judge that does not exist, a metric without labels."""
-    assert run("judges", arguments[0], file, *arguments[1:]) == USAGE
+    """A judge that does not exist or is named twice, a metric without labels, a metric that the judge lacks."""
+    assert run("judges", file, "--judge", judge, *more) == USAGE
     assert says in capsys.readouterr().err
 
 
 def test_a_judge_that_scores_nothing_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Answers without any context have no consistency: nothing can be compared."""
+    """Answers without any context have no consistency: the reason is named, and no figure is shown."""
     path = tmp_path / "labels.jsonl"
     path.write_text('{"query": "q", "answer": "a", "label": "good"}\n', encoding="utf-8")
-    assert run("judges", "accuracy", path, "--judge", "embedded=consistency") == FAILURE
-    assert "1 calls have no score: contexts_missing" in capsys.readouterr().out
+    assert run("judges", path, "--judge", "embedded") == FAILURE
+    assert "1 calls have no score: 1 contexts_missing" in capsys.readouterr().out
+
+
+def test_a_local_model_is_measured_without_a_key(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --base-url both modes of a chat model are rows of one table, though no key is set anywhere."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with OpenAIServer() as server:
+        judges = ("--judge", "openai:local", "--judge", "openai-careful:local")
+        assert run("judges", file, *judges, "--base-url", server.url, "--json") == OK
+    record = json.loads(capsys.readouterr().out)
+    assert {(each["judge"], each["metric"]) for each in record["results"]} == {
+        (judge, metric) for judge in judges[1::2] for metric in ("hallucinated", "faithfulness")
+    }
+    fast, careful = record["costs_a_call"]
+    assert fast["requests"] < careful["requests"]
 
 
 def test_several_reviewers_vote(tmp_path: Path) -> None:
