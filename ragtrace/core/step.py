@@ -327,9 +327,7 @@ class CallBuilder:
         """Return the finished RAG call, built from the steps that have ended."""
         ended = [step for step in self.steps if step.ended]
         root = self.root
-        # The generation that ended last gave the answer; earlier ones rewrote the query or wrote drafts.
-        generations = [step for step in ended if step.kind == "generate"]
-        final = max(generations, key=lambda step: step.end_ns, default=root)
+        final = _final_generation(root, ended)
         contexts, source = self._contexts(final, ended)
         answer = _first(root.answer, final.answer)
         found = {root.answer_found, final.answer_found}
@@ -395,6 +393,24 @@ class CallBuilder:
         if self.root.prompt_documents is not None:
             return self.root.prompt_documents, "prompt"
         return self.root.documents, "result"
+
+
+def _final_generation(root: Step, ended: Sequence[Step]) -> Step:
+    """Return the generation among the steps *ended* that gave the answer of *root*, or *root* if there is none.
+
+    Others rewrote the query, wrote drafts, or came after the answer: a moderation, or questions to ask next. Of several
+    with the same text, the one that ended last counts.
+    """
+    generations = sorted((step for step in ended if step.kind == "generate"), key=lambda step: -step.end_ns)
+    said = (root.answer or "").strip()
+    texts = [(step, (step.answer or "").strip()) for step in generations]
+    if said:
+        inside = [(step, text) for step, text in texts if text and (text in said or said in text)]
+        # Of parts of the answer the longest counts, as a verdict such as "no" is part of many answers.
+        found = max(inside, key=lambda pair: (pair[1] == said, min(len(pair[1]), len(said))), default=None)
+        if found is not None:
+            return found[0]
+    return next((step for step in generations if step.documents), generations[0] if generations else root)
 
 
 def _first(*values: str | None) -> str | None:

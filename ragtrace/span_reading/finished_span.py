@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from gc import get_referents
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.trace import SpanContext
@@ -86,7 +88,7 @@ def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
     if context is None:
         return None
     attributes: Attributes = span.attributes or {}
-    max_text_chars = getattr(attributes, "max_value_len", None)
+    max_text_chars = _length_limit(attributes)
     events = tuple((event.name, event.attributes or {}) for event in span.events)
     return FinishedSpan(
         context=context,
@@ -100,6 +102,20 @@ def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
         error_type=error_type_of(attributes, events, failed=not span.status.is_ok),
         max_text_chars=max_text_chars,
     )
+
+
+def _length_limit(attributes: Attributes) -> int | None:
+    """Return the length at which the SDK cut the values of *attributes*, or None if there is no limit.
+
+    A span shows its attributes through a proxy, and only the mapping behind the proxy knows the limit.
+    """
+    inner: object = attributes
+    for _ in range(3):
+        if type(inner) is not MappingProxyType:
+            break
+        inner = next(iter(get_referents(inner)), None)
+    limit: object = getattr(inner, "max_value_len", None)
+    return limit if type(limit) is int else None
 
 
 def error_type_of(attributes: Attributes, events: tuple[tuple[str, Attributes], ...], *, failed: bool) -> str | None:

@@ -65,3 +65,37 @@ def test_a_search_inside_a_retriever_whose_documents_are_hidden_counts() -> None
     hidden = _ended("retrieve", parent=root, instrumentation="one")
     search = _ended("retrieve", parent=hidden, documents=FOUND)
     assert CallBuilder(root, [root, hidden, search]).build().contexts == FOUND
+
+
+@pytest.mark.parametrize(
+    "returned", ["The tower is 330 metres tall.", " The tower is 330 metres tall.\n\nSources: [1]", "330 metres"]
+)
+@pytest.mark.parametrize("later", ["allowed", "no", "0", "Who built it? When?", None])
+def test_the_generation_whose_answer_was_returned_gives_contexts_and_model(returned: str, later: str | None) -> None:
+    """A moderation, a verdict or questions to ask next come after it, with contexts and a model of their own."""
+    root = _ended("trace", answer=returned, end_ns=4_000_000_000)
+    answer = _ended("generate", answer="The tower is 330 metres tall.", documents=FOUND, request_model="big")
+    policy = (Document("No violence."),)
+    after = _ended("generate", answer=later, documents=policy, request_model="small", end_ns=3_000_000_000)
+    for steps in ([root, answer, after], [root, after, answer]):
+        call = CallBuilder(root, steps).build()
+        assert (call.contexts, call.model) == (FOUND, "big")
+
+
+def test_of_generations_that_returned_the_same_the_last_counts() -> None:
+    """As where an attempt is repeated, or one decorated function calls another."""
+    root = _ended("trace", answer="Yes.")
+    first, last = (
+        _ended("generate", answer="Yes.", request_model=name, end_ns=at) for name, at in (("a", 1), ("b", 2))
+    )
+    assert CallBuilder(root, [root, last, first]).build().model == "b"
+
+
+def test_without_a_returned_answer_the_last_generation_with_documents_counts() -> None:
+    """A function may store the answer instead of returning it; without documents, the last one counts."""
+    root = _ended("trace")
+    given = _ended("generate", answer="Yes.", documents=FOUND, request_model="a", end_ns=1)
+    later = _ended("generate", answer="allowed", request_model="b", end_ns=2)
+    assert CallBuilder(root, [root, given, later]).build().model == "a"
+    given.documents = None
+    assert CallBuilder(root, [root, given, later]).build().model == "b"
