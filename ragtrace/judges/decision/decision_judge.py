@@ -7,10 +7,11 @@ import copy
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
 
 from ragtrace.core.cost import TURN_TOKENS, Cost, record_cost
 from ragtrace.core.errors import JudgeError, SettingsError
@@ -27,22 +28,24 @@ from ragtrace.core.price import (
 )
 from ragtrace.core.text import encodable, first_ranks
 from ragtrace.core.types import JUDGE_FINGERPRINT, JUDGE_MODEL, EvaluatorType, Judgement, Metric, Plain, RagCall
+from ragtrace.judges.decision import numbered_questions, quoted_questions
 from ragtrace.judges.decision.questions import (
     ADDRESSES,
     DECLINES,
-    VERSION,
     Answer,
     DecisionRequest,
     DecisionTexts,
     NumberedText,
     Question,
     Subject,
+    Window,
+    Windows,
     answer_parts,
-    chunk_question,
+    chunk_name,
     combine,
     plan_requests,
-    reference_question,
-    support_question,
+    reference_name,
+    support_name,
     why_unanswered,
 )
 from ragtrace.judges.decision.wire_forms import WIRE_FORMS, Protocol, read_reply
@@ -58,6 +61,12 @@ if TYPE_CHECKING:
     from ragtrace.core.options import JudgeLimits
     from ragtrace.judges.lexical.statements import Statement
 
+QuestionForm: TypeAlias = Literal["numbered", "quoted"]
+_FORMS: Final[Mapping[QuestionForm, tuple[str, Windows]]] = {
+    "numbered": (numbered_questions.VERSION, numbered_questions.windows),
+    "quoted": (quoted_questions.VERSION, quoted_questions.windows),
+}
+"""Version of the questions of each form, and what makes them. Probabilities of two versions are not comparable."""
 _LIKELY: Final = 0.5
 """Lowest raw probability that counts as yes."""
 _FIELDS: Final = frozenset({"claims", "answer_label", "chunks", "reference_facts", "answer_facts"})
@@ -109,6 +118,9 @@ class DecisionJudge:
         base_url: of the server, up to and including "/v1"; None: OPENAI_BASE_URL, or OpenAI's own.
         api_key: None: OPENAI_API_KEY.
         client: function that makes an `AsyncOpenAI` client in place of the two, as for `OpenAIJudge`.
+        questions: "numbered": the texts are one JSON text, and questions name chunks and statements by number;
+            "quoted": passages and question are plain text, and each question quotes its statement. None: "quoted" with
+            "logprobs", the only form there, as chat models read it far better; "numbered" with the others.
         price: US dollars a million tokens; None: the list price of the model, if it is known.
         name: the judge's id.
         limits: time for a call, retries included, calls at a time, and turns of a conversation that it is shown; None:
@@ -135,6 +147,7 @@ class DecisionJudge:
         base_url: str | None = None,
         api_key: str | None = None,
         client: ClientMaker | None = None,
+        questions: QuestionForm | None = None,
         price: Price | None = None,
         name: str = "decision",
         limits: JudgeLimits | None = None,
@@ -154,6 +167,11 @@ class DecisionJudge:
             raise SettingsError(
                 f"max_questions must be 1 with protocol='logprobs', got {max_questions!r}; leave it out"
             )
+        form = questions or ("quoted" if protocol == "logprobs" else "numbered")
+        if form not in _FORMS:
+            raise SettingsError(f"questions must be one of {', '.join(_FORMS)}, got {questions!r}")
+        if protocol == "logprobs" and form != "quoted":
+            raise SettingsError("questions must be 'quoted' with protocol='logprobs', got 'numbered'; leave it out")
         check_price(price)
         self.id, self.limits = name, limits
         connection = ServerConnection(base_url=base_url, api_key=api_key, timeout=timeout, client=client)
@@ -171,13 +189,14 @@ class DecisionJudge:
             max_input_chars=max_input_chars,
             extra_body=extra_body,
         )
+        self._questions_version, self._windows = _FORMS[form]
         self._splitter = EmbeddedJudge()
         self._subjects = _BY_DEFAULT
 
     @property
     def version(self) -> str:
         """Version of the judge, made of model, wire form and questions. Other versions' scores are not comparable."""
-        return f"{self._client.model}/{self._client.protocol}/questions-{VERSION}"
+        return f"{self._client.model}/{self._client.protocol}/questions-{self._questions_version}"
 
     @property
     def price(self) -> Price | None:
@@ -257,8 +276,12 @@ class DecisionJudge:
             reference=reference,
         )
         subjects = self._subjects if texts.query else self._subjects & {"support", "declines", "reference"}
+        if "support" in subjects and not any(part.asked for part in parts):
+            subjects |= {"declines"}  # why there is no statement: whether the answer declines
+        # Of an answer with more statements than are read, no score on statements can come: nothing is paid for one.
+        asked = subjects if split.whole else subjects - {"support"}
         exchange.turn_chars = texts.turn_chars
-        answers, mode = await exchange.ask_about(texts, subjects)
+        answers, mode = await exchange.ask_about(partial(self._windows, texts, asked))
         reader = _JudgementReader(call, split, numbers, firsts, answers)
         return replace(
             reader.judgement(subjects, texts),
@@ -290,8 +313,8 @@ def _subjects_of(names: Collection[str]) -> frozenset[Subject]:
         found.add("relevancy")
     if _RECALL in names:
         found.add("reference")
-    if set(names) - {_RECALL}:
-        found.add("declines")  # every other metric treats an answer that declines apart
+    if set(names) - {_RECALL} - _ABOUT_STATEMENTS:
+        found.add("declines")  # these metrics treat an answer that declines apart
     return frozenset(found)
 
 
@@ -362,7 +385,7 @@ class _JudgementReader:
     def _claims(self, *, asked: bool) -> tuple[Claim, ...] | None:
         """Return the statements as claims, without any probability if one that was asked about has none."""
         checkable = [index for index, one in enumerate(self._split.statements) if one.checkable]
-        names = {index: support_question(self._numbers.get(index, 0)).name for index in checkable}
+        names = {index: support_name(self._numbers.get(index, 0)) for index in checkable}
         if not self._split.whole:
             self._reasons["claims"] = "truncated"
             return None
@@ -410,7 +433,7 @@ class _JudgementReader:
         if self._call.contexts is None:
             self._reasons["chunks"] = "contexts_missing"
             return None
-        names = {rank: chunk_question(first + 1).name for rank, first in self._firsts.items()}
+        names = {rank: chunk_name(first + 1) for rank, first in self._firsts.items()}
         if why := why_unanswered(self._answers, names.values()):
             self._reasons["chunks"] = why
             return None
@@ -423,7 +446,7 @@ class _JudgementReader:
         return tuple(labels)
 
     def _facts(self, claims: Sequence[NumberedText]) -> tuple[Fact, ...] | None:
-        names = [reference_question(claim.number).name for claim in claims]
+        names = [reference_name(claim.number) for claim in claims]
         if why := why_unanswered(self._answers, names):
             self._reasons["reference_facts"] = why
             return None
@@ -539,8 +562,11 @@ class DecisionExchange:
         """Exact model that the server reported to have answered; several, joined, if it changed meanwhile."""
         return ",".join(sorted(self._models))
 
-    async def ask_about(self, texts: DecisionTexts, subjects: frozenset[Subject]) -> tuple[dict[str, Answer], str]:
-        """Ask the questions about *subjects* of a call, in smaller requests if the server says that they are too large.
+    async def ask_about(self, windows_of: Callable[[int], Iterable[Window]]) -> tuple[dict[str, Answer], str]:
+        """Ask the questions about a call, in smaller requests if the server says that they are too large.
+
+        Args:
+            windows_of: returns the windows of the call for the most characters of a request.
 
         Returns:
             The answers by name of the question, and how they were asked: "whole", or "windowed" where not every
@@ -549,7 +575,7 @@ class DecisionExchange:
         client = self._client
         # Most times that a call is asked about again with smaller requests.
         for _ in range(8):
-            requests = plan_requests(texts, subjects, client.most_chars, client.most_questions)
+            requests = plan_requests(windows_of(client.most_chars), client.most_questions)
             if not requests:
                 return {}, "whole"
             try:
@@ -558,10 +584,10 @@ class DecisionExchange:
                 if not client.adapt(error, requests):
                     raise
                 continue
-            windows = len({request.state for request in requests})
-            if windows > 1:
+            windows = len({request.state for request in requests if request.is_part})
+            if windows:
                 self.attributes["windows"] = windows
-            return answers, "whole" if windows == 1 else "windowed"
+            return answers, "windowed" if windows else "whole"
         raise JudgeError(
             "truncated", f"{client.connection.server} rejects every size of request; see its log", retryable=False
         )

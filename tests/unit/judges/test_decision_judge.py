@@ -212,7 +212,15 @@ def test_an_answer_without_retrieved_chunks_needs_no_probability() -> None:
     result = evaluation.results["hallucinated"]
     assert isinstance(result, Score)
     assert (result.value, result.attributes.get(CALIBRATION)) == (1.0, None)
+    assert server.decisions == []
+
+
+def test_whether_an_answer_declines_is_asked_where_nothing_is_stated() -> None:
+    """For metrics on statements: it is the reason why there are none."""
+    with DecisionServer() as server:
+        evaluation = evaluated(judge_of(server), replace(SHORT, answer="I don't know."), "faithfulness")
     assert [question["name"] for question in server.decisions[0].body["questions"]] == ["declines"]
+    assert values(evaluation) == {"faithfulness": "abstained"}
 
 
 def test_equal_chunks_are_asked_about_once_and_blank_ones_not_at_all() -> None:
@@ -257,7 +265,7 @@ def test_a_missing_answer_is_unanswered() -> None:
 @pytest.mark.parametrize("over", [0, 1])
 def test_questions_beyond_the_limit_go_into_a_second_request(protocol: Protocol, limit: int, over: int) -> None:
     """400 in OpenAI's form and 64 in the other; the second request has the very same state."""
-    count = limit - 1 + over  # and one about whether the answer declines
+    count = limit + over
     answer = " ".join(f"Bridge number {n} has {n} lanes." for n in range(count))
     call = replace(SHORT, answer=answer)
     with DecisionServer() as server:
@@ -301,7 +309,7 @@ def test_vllm_takes_two_hundred_questions_in_openai_s_form() -> None:
     with DecisionServer(answer) as server:
         evaluation = evaluated(judge_of(server, "openai"), call, "hallucinated")
     first, *parts = [len(request.body["questions"]) for request in server.decisions]
-    assert (first, sorted(parts)) == (251, [51, 200])
+    assert (first, sorted(parts)) == (250, [50, 200])
     assert isinstance(evaluation.results["hallucinated"], Score)
 
 
@@ -391,6 +399,7 @@ def test_an_answer_longer_than_is_ever_read() -> None:
     with DecisionServer() as server:
         evaluation = evaluated(judge_of(server), replace(SHORT, answer=answer), "hallucinated")
     assert values(evaluation) == {"hallucinated": "truncated"}
+    assert server.decisions == []  # nothing is paid for what cannot lead to a score
 
 
 # --- Failures, retries and costs --------------------------------------------------------------------------------------
@@ -521,6 +530,8 @@ def test_a_client_of_the_user_s() -> None:
         ({"max_questions": 0}, "max_questions must be at least 1"),
         ({"max_input_chars": 10}, "max_input_chars must be at least"),
         ({"protocol": "logprobs", "max_questions": 2}, "max_questions must be 1"),
+        ({"questions": "spoken"}, "questions must be one of numbered, quoted"),
+        ({"protocol": "logprobs", "questions": "numbered"}, "questions must be 'quoted'"),
         ({"price": 0.1}, "price= must be"),
         ({"client": object()}, "client= must be a function"),
     ],
@@ -547,6 +558,8 @@ def test_the_version_names_model_form_and_questions() -> None:
     """Scores of another form or other questions are not comparable."""
     judge = DecisionJudge("jev-latest", protocol="systemone", base_url="http://localhost:1/v1")
     assert (judge.id, judge.version, judge.type) == ("decision", "jev-latest/systemone/questions-1", "decision")
+    assert DecisionJudge("m", questions="quoted").version == "m/openai/questions-2"
+    assert DecisionJudge("m", protocol="logprobs").version == "m/logprobs/questions-2"
 
 
 def test_the_doctor_s_probe() -> None:
@@ -630,9 +643,9 @@ def test_probabilities_of_a_chat_model_s_first_token() -> None:
     with OpenAIServer(Reply(body=body)) as server:
         evaluation = evaluated(judge_of(server, "logprobs"), SHORT, "faithfulness")
     assert values(evaluation)["faithfulness"] == pytest.approx(0.75)
-    assert evaluation.n_calls == server.n_chats == 3 + 1
+    assert evaluation.n_calls == server.n_chats == 3
     assert evaluation.served_model == "small-1"
-    states = {request.user.partition("\n\n")[0] for request in server.chats}
+    states = {request.user.partition("\n\nOne sentence")[0] for request in server.chats}
     assert len(states) == 1
 
 
