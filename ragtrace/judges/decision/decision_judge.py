@@ -84,6 +84,7 @@ _COMBINED: Final = frozenset({"quality_weighted", "quality_harmonic", "quality_m
 _OFFERED: Final = _ABOUT_STATEMENTS | _ABOUT_CHUNKS | _ABOUT_ANSWER | _COMBINED | {_RECALL}
 _AT_K: Final = re.compile(r"(?:average_)?precision_at_\d+")
 """Pattern of the names of metrics over the first K chunks, which need no other labels than those with the usual K."""
+_DECLINING: Final[frozenset[Subject]] = frozenset({"declines"})
 _BY_DEFAULT: Final[frozenset[Subject]] = frozenset({"support", "chunks", "declines", "relevancy"})
 _CLOSEST_CHUNKS: Final = 3
 _AS_CLOSE: Final = 0.8
@@ -277,7 +278,7 @@ class DecisionJudge:
         )
         subjects = self._subjects if texts.query else self._subjects & {"support", "declines", "reference"}
         if "support" in subjects and not any(part.asked for part in parts):
-            subjects |= {"declines"}  # why there is no statement: whether the answer declines
+            subjects |= _DECLINING  # why there is no statement: whether the answer declines
         # Of an answer with more statements than are read, no score on statements can come: nothing is paid for one.
         asked = subjects if split.whole else subjects - {"support"}
         exchange.turn_chars = texts.turn_chars
