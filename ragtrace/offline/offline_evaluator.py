@@ -49,17 +49,17 @@ class OfflineEvaluator:
         # The variables of the environment are those of `configure`, so they do not limit an offline run.
         own = limits_of(judge)
         limits = resolve_judge_limits(own, {})
-        if timeout == "judge":
-            timeout = _TIMEOUT_S if own.timeout is None else limits["judge_timeout"]
-        concurrency = concurrency or limits["judge_concurrency"]
-        self._metrics, self._timeout, self._concurrency = tuple(metrics), timeout, concurrency
+        of_judge: float = _TIMEOUT_S if own.timeout is None else limits["judge_timeout"]
+        self._timeout: float | None = of_judge if timeout == "judge" else timeout
+        self._concurrency: int = concurrency or limits["judge_concurrency"]
+        self._metrics, turns = tuple(metrics), limits["judge_turns"]
         self.given_up = False
         """Whether one call was unscored after all its retries: from then on, calls are not retried."""
         labelled = tuple(metric for metric in metrics if metric.needs)
         measured = tuple(metric for metric in metrics if not metric.needs)
         self._judge = judge.asking(labelled) if isinstance(judge, Askable) and labelled else judge
         self._evaluators = [
-            Evaluator(by, part, timeout, concurrency=concurrency, judge_turns=limits["judge_turns"])
+            Evaluator(by, part, self._timeout, concurrency=self._concurrency, judge_turns=turns)
             for by, part in ((self._judge, labelled), (LabelFreeJudge(), measured))
             if part
         ]

@@ -118,7 +118,8 @@ class _Scoring:
         concurrency: int | None,
     ) -> None:
         self._calls, self._reader, self._metric, self._judge = calls, reader, metric, judge
-        self._timeout, self._concurrency = timeout, concurrency
+        self._timeout: Timeout = timeout
+        self._concurrency = concurrency
         self._new: dict[int, float] = {}
         """New badness by position."""
         self._asked: set[int] = set()
