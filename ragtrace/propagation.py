@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 from opentelemetry.context import attach, detach
 
 from ragtrace.recording.recorder import recording_context
+from ragtrace.system import collection
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +28,8 @@ def carry(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def carried(*args: P.args, **kwargs: P.kwargs) -> R:
+        if collection.is_on_this_thread():  # a finalizer must not set a context variable, and records nothing
+            return function(*args, **kwargs)
         token = attach(context)
         try:
             return function(*args, **kwargs)

@@ -345,6 +345,16 @@ def _read_usage(usage: object, answer: Answer) -> None:
 # --- Streams ----------------------------------------------------------------------------------------------------------
 
 
+class _Text(StringIO):
+    """Text that the garbage collector leaves readable.
+
+    It finalizes what is unreachable in any order, a buffer before the stream that is then closed and reads it.
+    """
+
+    def close(self) -> None:
+        """Keep the text."""
+
+
 class AnswerStream:
     """Collector of a streamed answer: joins the pieces while the application reads the stream.
 
@@ -357,7 +367,7 @@ class AnswerStream:
 
     def __init__(self, max_chars: int = MAX_STREAM_CHARS) -> None:
         self._max_chars = max_chars
-        self._text = StringIO()  # a list of many short strings would take ten times the memory
+        self._text = _Text()  # a list of many short strings would take ten times the memory
         self._kept = 0
         self._answer = Answer()
         self._decoder: Any = None

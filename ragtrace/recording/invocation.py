@@ -17,6 +17,7 @@ from opentelemetry.context import Context, attach, detach, get_current
 
 from ragtrace.core.types import Timing
 from ragtrace.recording.recorder import StepRecorder
+from ragtrace.system import collection
 from ragtrace.system.faults import faults
 
 _COROUTINE: Any = types.CoroutineType
@@ -63,14 +64,16 @@ class Invocation:
             self._is_over = self.current is None
 
     def __enter__(self) -> None:
-        if self.current is not None:
+        # A finalizer must not set a context variable: `ragtrace.system.collection`.
+        if self.current is not None and not (collection.thread and collection.is_on_this_thread()):
             self._token = attach(self.current)
 
     def __exit__(self, *_: object) -> None:
-        if self.current is not None:
+        token, self._token = self._token, None
+        if token is not None and not (collection.thread and collection.is_on_this_thread()):
             # A span that the user's generator opened before a yield must be current after it, but not in between.
             self.current = get_current()
-            detach(self._token)
+            detach(token)
 
     def resumed(self) -> None:
         """Note that a stream's reader asks for the next chunk, and add up the reader's own time."""
@@ -156,7 +159,9 @@ def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generat
     resume: Callable[[Any], Any] = iterator.send
     given: Any = None
     while True:
-        token = None if call.current is None else attach(call.current)
+        token = None
+        if call.current is not None and not (collection.thread and collection.is_on_this_thread()):
+            token = attach(call.current)
         try:
             pending = resume(given)
         except StopIteration as stop:

@@ -66,7 +66,7 @@ from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
 from ragtrace.core.step import FINDING_KINDS, CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
 from ragtrace.core.types import Timing, Usage
 from ragtrace.span_reading.intake import open_step
-from ragtrace.system import forks, framework_runs
+from ragtrace.system import collection, forks, framework_runs
 from ragtrace.system.context import RECORDER_KEY, SPAN_KEY
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.spans.writer import SPAN_KINDS, SpanWriter
@@ -172,9 +172,16 @@ class DroppedTrace:
 def is_recording_suppressed() -> bool:
     """Return whether decorated functions called in the current context must not be recorded.
 
-    That is so on the background thread, where a judge may call the functions that it judges, and in a trace that the
-    head sampler has dropped.
+    That is so on the background thread, where a judge may call the functions that it judges, in a trace that the
+    head sampler has dropped, and in a finalizer that may not set context variables.
     """
+    if collection.thread and collection.is_on_this_thread():
+        faults.warn_once(
+            "called by the garbage collector",
+            "a decorated function or block ran in a finalizer (__del__, or a generator's finally) during garbage "
+            "collection and is not recorded: the request that is interrupted is not its own. Close what is left",
+        )
+        return True
     context = get_current() if framework_runs.find_context is None else recording_context()
     if context.get(SUPPRESS):
         return True

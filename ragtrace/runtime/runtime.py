@@ -42,7 +42,7 @@ from ragtrace.pipeline.shutdown import (
 from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.work_items import CallItem, Job, SpanItem, StepItem
 from ragtrace.span_reading.span_calls import SpanCalls
-from ragtrace.system import exits, forks
+from ragtrace.system import collection, exits, forks
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import PerProcess
 from ragtrace.system.part import Part
@@ -344,6 +344,7 @@ class Runtime:
         A runtime that is not started is in nobody's way: it has no thread, and the one before goes on. If the start
         fails half-way, this runtime has none of the hooks; a former one that is started again takes them back.
         """
+        collection.watch()
         try:
             self._span_calls.start(self._wake)
             set_before_flush(self._before_flush)

@@ -1,0 +1,192 @@
+"""Streams that are left in reference cycles: the garbage collector closes them wherever the application allocates."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.context import get_current
+
+import ragtrace
+from ragtrace.system import collection
+from ragtrace.system.faults import faults
+from ragtrace.testing import Captured
+
+APPLICATION = """
+import asyncio, faulthandler, logging, sys, threading
+from contextvars import ContextVar
+faulthandler.enable()
+logging.disable(logging.CRITICAL)
+import ragtrace
+kind, streams = sys.argv[1], int(sys.argv[2])
+guard = {"shadow": ragtrace.Guard("consistency", below=0.5, stream="after"),
+         "held": ragtrace.Guard("consistency", below=0.5, budget_ms=50, stream="all", action="annotate")}.get(kind)
+ragtrace.configure(service="left", exporter="none")
+
+@ragtrace.retrieve
+def search(query):
+    return ["The tower is 330 metres tall."]
+
+@ragtrace.trace(guard=guard)
+def stream(question):
+    try:
+        search(question)
+        yield "The tower is "
+        yield "330 metres tall."
+    finally:
+        search("after it")
+
+@ragtrace.trace
+async def astream(question):
+    search(question)
+    yield "The tower is "
+    yield "330 metres tall."
+
+@ragtrace.trace
+def lines(question):
+    return map(str, ("The tower is ", "330 metres tall."))
+
+class Box:
+    def __del__(self):
+        if kind == "finalizer":
+            search("in a finalizer")
+
+variables = [ContextVar(f"v{i}") for i in range(40)]
+
+def work():
+    for number in range(streams):
+        box = Box()
+        box.me = box
+        if kind == "async":
+            box.left = astream("How tall?")
+            box.step = box.left.__anext__()
+            try:
+                box.step.send(None)
+            except StopIteration:
+                pass
+        else:
+            box.left = lines("How tall?") if kind == "iterator" else stream("How tall?")
+            next(box.left)
+        box = None
+        token = variables[number % 40].set([number])  # others' variables, at whose allocations collections begin
+        [[i] for i in range(number % 50)]
+        if number % 2:
+            variables[number % 40].reset(token)
+
+threads = [threading.Thread(target=work) for _ in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print("done", ragtrace.stats().faults.get("capture", 0))
+ragtrace.shutdown(2)
+"""
+KINDS = ("plain", "async", "iterator", "finalizer", "shadow", "held")
+counts_collections = pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on nothing needs to be watched")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_streams_left_in_cycles_do_not_end_the_process(kind: str) -> None:
+    """Their context is not attached by a finalizer, which may run inside another variable's change."""
+    streams = "300" if kind == "held" else "4000"
+    ended = subprocess.run([sys.executable, "-c", APPLICATION, kind, streams], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "done 0\n"
+
+
+class Cycle:
+    """Something unreachable that the collector finds only with what it holds."""
+
+    def __init__(self, held: Any) -> None:
+        self.me, self.held = self, held
+
+
+@pytest.fixture
+def captured() -> Iterator[Captured]:
+    faults.clear()
+    captured = Captured()
+    ragtrace.configure(exporter=captured.signals, screen=None)
+    yield captured
+    ragtrace.shutdown()
+
+
+def test_a_collected_stream_keeps_what_was_read(captured: Captured) -> None:
+    """Whatever the order in which the collector finalizes the stream and the text that was gathered."""
+
+    @ragtrace.trace(name="left")
+    def stream(question: str) -> Iterator[str]:
+        yield "Paris is "
+        yield "big."
+
+    left = stream("Where?")
+    assert next(left) == "Paris is "
+    Cycle(left)
+    del left
+    gc.collect()
+    assert ragtrace.flush(5)
+    assert not faults.counts().get("capture")
+    assert "Paris is " in str(captured.spans[0].attributes)
+
+
+@counts_collections
+def test_a_finalizer_sees_the_context_of_the_application(captured: Captured) -> None:
+    """As undecorated: neither the context nor the variables of the interrupted request change."""
+    seen: list[object] = []
+    variable: ContextVar[str] = ContextVar("variable")
+
+    @ragtrace.trace(name="left")
+    def stream(question: str) -> Iterator[str]:
+        token = variable.set("of the stream")
+        try:
+            yield "Paris"
+        finally:
+            seen.append(get_current())
+            variable.reset(token)  # fails in any other context than that in which it was set
+            seen.append("reset")
+
+    left = stream("Where?")
+    next(left)
+    Cycle(left)
+    del left
+    before = get_current()
+    gc.collect()
+    assert seen == [before, "reset"]
+    assert collection.thread is None
+
+
+@counts_collections
+@pytest.mark.parametrize("how", ["function", "block", "carried"])
+def test_what_a_finalizer_calls_joins_no_other_request(captured: Captured, how: str) -> None:
+    """It is counted and said once, and runs as undecorated."""
+    ran: list[object] = []
+
+    @ragtrace.retrieve
+    def search(query: str) -> list[str]:
+        ran.append(trace.get_current_span())
+        return ["Paris is a town."]
+
+    def block(query: str) -> None:
+        with ragtrace.call(query):
+            ran.append(trace.get_current_span())
+
+    act: Callable[[str], object] = {"function": search, "block": block, "carried": ragtrace.carry(search)}[how]
+
+    class Finalized(Cycle):
+        def __del__(self) -> None:
+            act("Where?")
+
+    @ragtrace.trace(name="ask")
+    def ask(question: str) -> str:
+        Finalized(None)
+        gc.collect()
+        return "Paris."
+
+    ask("Where?")
+    assert ragtrace.flush(5)
+    assert len(ran) == 1
+    assert [span.name for span in captured.spans] == ["invoke_workflow ask"]
+    assert faults.counts()["called by the garbage collector"] == 1
