@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
+from functools import partial, reduce
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ragtrace.capture.arguments import FunctionArguments, Where, name_of
 from ragtrace.core.errors import SettingsError
 from ragtrace.recording.drivers import driver_of
-from ragtrace.recording.proxies import FunctionProxy, Proxy
+from ragtrace.recording.proxies import BoundProxy, FunctionProxy, Proxy
 from ragtrace.recording.recorder import Selector, StepRecorder, StepSpec, is_recording_suppressed
 from ragtrace.runtime import current_runtime
 from ragtrace.system.faults import faults
@@ -66,6 +69,9 @@ def trace(
     """
     return _decorate(
         function,
+        _with_options(
+            trace, name=name, query=query, sources=sources, answer=answer, session=session, user=user, guard=guard
+        ),
         lambda f: StepSpec(
             kind="trace",
             arguments=FunctionArguments(f, "trace", query=query, session=session, user=user),
@@ -115,6 +121,7 @@ def retrieve(
     """
     return _decorate(
         function,
+        _with_options(retrieve, source=source, query=query, documents=documents, rerank=rerank, provider=provider),
         lambda f: StepSpec(
             kind="retrieve",
             arguments=FunctionArguments(f, "retrieve", query=query),
@@ -150,6 +157,7 @@ def tool(
     """
     return _decorate(
         function,
+        _with_options(tool, name=name, query=query, result=result),
         lambda f: StepSpec(
             kind="tool",
             arguments=FunctionArguments(f, "tool", query=query),
@@ -203,6 +211,9 @@ def generate(
     """
     return _decorate(
         function,
+        _with_options(
+            generate, query=query, contexts=contexts, answer=answer, model=model, provider=provider, session=session
+        ),
         lambda f: StepSpec(
             kind="generate",
             arguments=FunctionArguments(f, "generate", query=query, contexts=contexts, session=session),
@@ -214,9 +225,15 @@ def generate(
     )
 
 
-def _decorate(function: Any, specify: Callable[[Any], StepSpec], guard: Guard | None = None) -> Any:
+def _with_options(decorate: Callable[..., Any], **options: Any) -> Callable[[Any], Any]:
+    return partial(decorate, **options)
+
+
+def _decorate(
+    function: Any, decorator: Callable[[Any], Any], specify: Callable[[Any], StepSpec], guard: Guard | None = None
+) -> Any:
     if function is None:
-        return partial(_decorate, specify=specify, guard=guard)
+        return decorator
     if inspect.isclass(function):
         raise SettingsError(
             f"cannot decorate the class {function.__qualname__}; decorate its __call__ or the method that does the work"
@@ -238,10 +255,10 @@ def _decorate(function: Any, specify: Callable[[Any], StepSpec], guard: Guard | 
 
     caller = observed if guard is None else _guarded(guard, spec, function)
     if inspect.isfunction(function):
-        return _ObservedFunction(function, caller)
+        return _ObservedFunction(function, caller, decorator)
     if method or inspect.isroutine(function):
-        return FunctionProxy(function, caller)
-    return _ObservedObject(function, caller)
+        return _ObservedRoutine(function, caller, decorator)
+    return _ObservedObject(function, caller, decorator)
 
 
 def _guarded(guard: Guard, spec: StepSpec, function: Any) -> Callable[..., Any]:
@@ -267,15 +284,57 @@ def _guarded(guard: Guard, spec: StepSpec, function: Any) -> Callable[..., Any]:
     return observed
 
 
-class _ObservedFunction(FunctionProxy):
+class _ObservedMethod(BoundProxy):
+    """Proxy of a decorated method, bound to an object or a class, or of a function that was looked up in its class."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        owner = getattr(self.__wrapped__, "__self__", None)
+        copied = copy.deepcopy(owner, memo)
+        return self if copied is owner else self._self_parent.__get__(copied, type(copied))
+
+    def __reduce__(self) -> Any:
+        owner = getattr(self.__wrapped__, "__self__", None)
+        if owner is not None:
+            return getattr, (owner, self.__wrapped__.__name__)
+        return _find, (self.__module__, self.__qualname__)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__reduce__()
+
+
+class _ObservedRoutine(FunctionProxy):
+    """Proxy of a decorated static, class or built-in method, which is copied and pickled as functions are: by name."""
+
+    __bound_function_wrapper__ = _ObservedMethod
+
+    def __init__(self, wrapped: Any, observed: Callable[..., Any], decorator: Callable[[Any], Any]) -> None:
+        super().__init__(wrapped, observed)
+        self._self_observed, self._self_decorator = observed, decorator
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __reduce__(self) -> Any:
+        with suppress(Exception):  # no such module or name: it is a function's in another place, or a local one's
+            if _find(self.__module__, self.__qualname__) is self:
+                return self.__qualname__
+        return _decorated_again(self._self_decorator, self.__wrapped__)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__reduce__()
+
+
+class _ObservedFunction(_ObservedRoutine):
     """Proxy of a decorated function that records every call of the function.
 
     A plain call goes straight to the recorder, a call as a method through wrapt's binding.
     """
-
-    def __init__(self, wrapped: Any, observed: Callable[..., Any]) -> None:
-        super().__init__(wrapped, observed)
-        self._self_observed = observed
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._self_observed(self.__wrapped__, None, args, kwargs)
@@ -284,15 +343,53 @@ class _ObservedFunction(FunctionProxy):
 class _ObservedObject(Proxy):
     """Proxy of a decorated callable object or partial that records every call of the object.
 
-    Unlike a function it binds to no instance.
+    Unlike a function it binds to no instance, and its copies are proxies of copies.
     """
 
-    def __init__(self, wrapped: Any, observed: Callable[..., Any]) -> None:
+    def __init__(self, wrapped: Any, observed: Callable[..., Any], decorator: Callable[[Any], Any]) -> None:
         super().__init__(wrapped)
-        self._self_observed = observed
+        self._self_observed, self._self_decorator = observed, decorator
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._self_observed(self.__wrapped__, None, args, kwargs)
+
+    def __copy__(self) -> Any:
+        return _ObservedObject(copy.copy(self.__wrapped__), self._self_observed, self._self_decorator)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _ObservedObject(copy.deepcopy(self.__wrapped__, memo), self._self_observed, self._self_decorator)
+
+    def __reduce__(self) -> Any:
+        return _decorated_again(self._self_decorator, self.__wrapped__)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__reduce__()
+
+
+def _find(module: str, qualified_name: str) -> Any:
+    return reduce(getattr, qualified_name.split("."), import_module(module))
+
+
+def _decorated_again(decorator: Callable[[Any], Any], wrapped: Any) -> Any:
+    """Return how to unpickle *wrapped* with its decorator, or undecorated where an option cannot be pickled."""
+    import pickle
+
+    try:
+        pickle.dumps(decorator)
+    except Exception as error:
+        faults.warn_once(
+            "pickled undecorated",
+            "%s is pickled undecorated, as an option of its decorator cannot be pickled (%s): its calls in other "
+            "processes are not recorded. Give functions of a module as options, no lambdas",
+            name_of(wrapped),
+            error,
+        )
+        return _itself, (wrapped,)
+    return decorator, (wrapped,)
+
+
+def _itself(wrapped: Any) -> Any:
+    return wrapped
 
 
 def _warn_not_configured(spec: StepSpec) -> None:

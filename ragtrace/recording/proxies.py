@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:  # wrapt's own types differ between its releases
         """Transparent proxy of an object, which keeps its own attributes under names that begin with `_self_`."""
 
         __wrapped__: Any
+        __qualname__: str
 
         def __init__(self, wrapped: Any) -> None: ...
 
@@ -22,17 +24,39 @@ if TYPE_CHECKING:  # wrapt's own types differ between its releases
 
         def __init__(self, wrapped: Any, wrapper: Any) -> None: ...
 
+    class BoundProxy(FunctionProxy):
+        """Transparent proxy of what a `FunctionProxy`, its parent, was bound to an instance as."""
+
+        _self_parent: Any
+
 else:
+    from wrapt import BoundFunctionWrapper as BoundProxy
     from wrapt import FunctionWrapper as FunctionProxy
     from wrapt import ObjectProxy as Proxy
 
 __all__ = [
-    "FunctionProxy", "ObservedAsyncStream", "ObservedEitherStream", "ObservedResponse", "ObservedStream", "Proxy",
-    "observed_stream",
+    "BoundProxy", "FunctionProxy", "ObservedAsyncStream", "ObservedEitherStream", "ObservedResponse", "ObservedStream",
+    "Proxy", "observed_stream",
 ]  # fmt: skip
 
 
-class ObservedStream(Proxy):
+class _Observed(Proxy):
+    """Transparent proxy of a returned object, whose copies are copies of the object, which are not recorded."""
+
+    def __copy__(self) -> Any:
+        return copy.copy(self.__wrapped__)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self.__wrapped__, memo)
+
+    def __reduce__(self) -> Any:
+        return self.__reduce_ex__(0)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__wrapped__.__reduce_ex__(protocol)
+
+
+class ObservedStream(_Observed):
     """Transparent proxy of an iterator that records each chunk read from it."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:
@@ -72,7 +96,7 @@ class ObservedStream(Proxy):
         return _closing(self._self_call, self.__wrapped__.close)
 
 
-class ObservedAsyncStream(Proxy):
+class ObservedAsyncStream(_Observed):
     """Transparent proxy of an asynchronous iterator that records each chunk read from it."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:
@@ -119,7 +143,7 @@ class ObservedEitherStream(ObservedStream, ObservedAsyncStream):
     """Transparent proxy of an iterator for both `for` and `async for` that records each chunk read from it."""
 
 
-class ObservedResponse(Proxy):
+class ObservedResponse(_Observed):
     """Transparent proxy of a response object whose text is streamed later, such as those of LlamaIndex's chat engines.
 
     Args:
