@@ -18,6 +18,7 @@ import numpy as np
 
 from ragtrace.history.row_reading import BLOCK, RowReader
 from ragtrace.history.segments import CallNames, NameNumbers, Segment, narrow
+from ragtrace.history.stored_json import stored_object
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -259,11 +260,24 @@ def packed_blocks(database: sqlite3.Connection) -> dict[int, tuple[float, float]
 def names_of_blocks(database: sqlite3.Connection) -> dict[int, tuple[list[str], list[str]]]:
     """Return the workflows and models of each packed block, by the first number of the block."""
     rows = database.execute("SELECT first, names FROM blocks WHERE format = ?", (_FORMAT,))
-    return {first: (names["workflows"], names["models"]) for first, names in ((f, json.loads(t)) for f, t in rows)}
+    read = ((first, stored_object(text)) for first, text in rows)
+    # Names of a damaged block are read from its rows, as if it were not packed.
+    whole = ((first, names) for first, names in read if names is not None and {"workflows", "models"} <= names.keys())
+    return {first: (names["workflows"], names["models"]) for first, names in whole}
 
 
-def unpack(database: sqlite3.Connection, first: int) -> Block:
-    """Return the packed block that begins with the number *first*, whose columns keep the memory of all of them."""
+def unpack(database: sqlite3.Connection, first: int) -> Block | None:
+    """Return the packed block that begins with the number *first*, whose columns keep the memory of all of them.
+
+    The result is None if the block is damaged. Its rows have the same calls.
+    """
+    try:
+        return _unpack(database, first)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _unpack(database: sqlite3.Connection, first: int) -> Block:
     text, body = database.execute("SELECT names, body FROM blocks WHERE first = ?", (first,)).fetchone()
     end = body.index(b"\n")
     names, at = json.loads(text), end + 1

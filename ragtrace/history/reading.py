@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -20,6 +19,7 @@ from ragtrace.history.row_reading import BLOCK, RowReader
 from ragtrace.history.schema import history_file
 from ragtrace.history.segments import CallNames, Segment, join_segments
 from ragtrace.history.source import CallOrigin
+from ragtrace.history.stored_json import stored_object
 
 if TYPE_CHECKING:
     from threading import Event
@@ -172,6 +172,8 @@ class HistoryReader:
 
     def __init__(self, path: str, stopped: Event | None = None) -> None:
         self._stopped = stopped
+        self.damaged: set[int] = set()
+        """Row numbers of the calls whose stored texts or evidence were found damaged so far, and left out."""
         self.database = history_file(path).connect_to_read()
         self.database.execute("BEGIN")  # all later reads see the file as of this moment
 
@@ -256,7 +258,8 @@ class HistoryReader:
                 (number, UNCALIBRATED),
             )
             for (body,) in rows:
-                found.update((metric, evaluators[number]) for metric in json.loads(body).get(UNCALIBRATED, ()))
+                of_evidence = stored_object(body) or {}
+                found.update((metric, evaluators[number]) for metric in of_evidence.get(UNCALIBRATED, ()))
         return frozenset(found)
 
     def calls_condition(
@@ -282,7 +285,8 @@ class HistoryReader:
         rows = RowReader(self.database, names)
         for first, is_packed in blocks.items():
             self.go_on()
-            found = unpack(self.database, first) if is_packed else first
+            block = unpack(self.database, first) if is_packed else None
+            found = first if block is None else block
             if unscored is not None:
                 unscored.add(found)
             if isinstance(found, Block):
@@ -315,11 +319,13 @@ class HistoryReader:
             where a high score is good.
         """
         chosen = self._chosen_calls(start, end, workflow, model, release)
-        parts = [
-            _worst_in_block(unpack(self.database, first), chosen, better)
-            if is_packed
-            else self._worst_in_rows(first, chosen, better)
+        blocks = (
+            (first, unpack(self.database, first) if is_packed else None)
             for first, is_packed in self._blocks(chosen).items()
+        )
+        parts = [
+            self._worst_in_rows(first, chosen, better) if block is None else _worst_in_block(block, chosen, better)
+            for first, block in blocks
         ]
         numbers = np.concatenate([np.empty(0, np.int64), *(number for number, _ in parts)])
         return numbers, np.concatenate([np.empty(0, np.float64), *(badness for _, badness in parts)])
@@ -424,14 +430,23 @@ class HistoryReader:
         for number in numbers:
             self.go_on()
             row = self.database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
-            if row is not None:
-                found[number] = json.loads(row[0])
+            if row is not None and (body := self._object(number, row[0])):
+                found[number] = body
         return found
+
+    def _object(self, number: int, text: str | None) -> Mapping[str, Any]:
+        """Return the JSON object that is stored of the call *number*, or {} if there is none or it is damaged."""
+        if text is None:
+            return {}
+        found = stored_object(text)
+        if found is None:
+            self.damaged.add(number)
+        return found or {}
 
     def evidence(self, number: int) -> dict[int, Mapping[str, Any]]:
         """Return the evidence for the scores of a stored call (claims and explanations), by evaluator number."""
         rows = self.database.execute("SELECT evaluator, body FROM evidence WHERE number = ?", (number,))
-        return {evaluator: json.loads(body) for evaluator, body in rows}
+        return {evaluator: self._object(number, body) for evaluator, body in rows}
 
     def errors(self, first: int, last: int) -> dict[int, str]:
         """Return the exception type of each stored RAG call that raised, by row number.
@@ -441,7 +456,8 @@ class HistoryReader:
             last: row number of the last call.
         """
         rows = self.database.execute("SELECT number, body FROM bodies WHERE number BETWEEN ? AND ?", (first, last))
-        found = {number: json.loads(body).get("error") for number, body in rows if '"error": null' not in body}
+        failed = ((number, body) for number, body in rows if '"error": null' not in body)
+        found = {number: self._object(number, body).get("error") for number, body in failed}
         return {number: str(error) for number, error in found.items() if error}
 
     def identity(self, number: int) -> bytes | None:
@@ -618,8 +634,7 @@ class HistoryReader:
     def body(self, number: int) -> Mapping[str, Any]:
         """Return the stored texts and usage of the call with the row *number*, or {} if there is no such call."""
         row = self.database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
-        found: Mapping[str, Any] = {} if row is None else json.loads(row[0])
-        return found
+        return {} if row is None else self._object(number, row[0])
 
     def judged_calls(self, evaluator: str, metrics: Mapping[str, str]) -> set[int]:
         """Return the row numbers of the calls for which one judge has results for all of the given metrics.
@@ -655,7 +670,7 @@ class HistoryReader:
                 " AND version = ?) AND instr(body, '\"served_model\": ') > 0 ORDER BY rowid",
                 (number, name, version),
             )
-            models = (json.loads(body).get("served_model") for (body,) in rows)
+            models = (self._object(number, body).get("served_model") for (body,) in rows)
             found.update((number, model) for model in models if isinstance(model, str))
         return found
 
@@ -664,7 +679,7 @@ class HistoryReader:
         found: dict[int, str | None] = {}
         for number in sorted(numbers):
             row = self.database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
-            found[number] = None if row is None else json.loads(row[0]).get("query") or None
+            found[number] = None if row is None else self._object(number, row[0]).get("query") or None
         return found
 
     def workflow(self, number: int) -> str:
@@ -690,8 +705,8 @@ class HistoryReader:
         return CallTexts(
             number,
             "" if identity is None else identity[:16].hex(),
-            {} if row is None else json.loads(row[0]),
-            {evaluator: json.loads(body) for evaluator, body in shown},
+            {} if row is None else self._object(number, row[0]),
+            {evaluator: self._object(number, body) for evaluator, body in shown},
             dict(labels),
         )
 

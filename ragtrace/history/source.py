@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragtrace.core.text import encodable
+from ragtrace.history.stored_json import needed_object
 
 if TYPE_CHECKING:
     from ragtrace.evaluation.scoring import Evaluator, Evaluators
@@ -46,7 +47,7 @@ class CallOrigin:
     @classmethod
     def decode(cls, text: str) -> CallOrigin:
         """Create a `CallOrigin` from JSON text written by `encode`, ignoring unknown fields."""
-        given: dict[str, Any] = json.loads(text)
+        given = needed_object(text, "source of calls")
         read = {field.name: given[field.name] for field in fields(cls) if field.name in given}
         for name in {"screened", "judged"} & set(read):
             read[name] = tuple(read[name])

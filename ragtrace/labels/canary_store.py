@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any, Final, TypeVar
 
 from ragtrace.history.schema import history_file
+from ragtrace.history.stored_json import needed_object
 from ragtrace.system.sqlite_files import delay_forks, transaction
 
 T = TypeVar("T")
@@ -77,5 +78,4 @@ def _body(database: sqlite3.Connection, key: tuple[str, str, str]) -> Mapping[st
     row = database.execute(
         "SELECT body FROM canaries WHERE metric = ? AND evaluator = ? AND canaries = ?", key
     ).fetchone()
-    found: Mapping[str, Any] | None = None if row is None else json.loads(row[0])
-    return found
+    return None if row is None else needed_object(row[0], "score of canaries")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from ragtrace.core.feedback import decode_call_id
 from ragtrace.core.text import encodable
 from ragtrace.history.schema import history_file
+from ragtrace.history.stored_json import needed_list
 from ragtrace.system.sqlite_files import transaction
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def read_labels(database: sqlite3.Connection, metric: str | None = None) -> list
         (metric,),
     )
     return [
-        Label(identity, of, reviewer, label, comment, tuple(json.loads(statements or "[]")), at)
+        Label(identity, of, reviewer, label, comment, tuple(needed_list(statements or "[]", "label")), at)
         for identity, of, reviewer, label, comment, statements, at in rows
     ]
 
@@ -202,7 +203,7 @@ class LabelStore:
             (identity, metric),
         )
         return [
-            Label(identity, metric, reviewer, label, comment, tuple(json.loads(statements or "[]")), at)
+            Label(identity, metric, reviewer, label, comment, tuple(needed_list(statements or "[]", "label")), at)
             for reviewer, label, comment, statements, at in rows
         ]
 
@@ -215,7 +216,7 @@ class LabelStore:
             ).fetchone()
             if row is not None:
                 label, comment, statements, at = row
-                return Review(*key, label, comment, tuple(json.loads(statements or "[]")), at)
+                return Review(*key, label, comment, tuple(needed_list(statements or "[]", "label")), at)
         return Review(*key)
 
     def save_review(self, review: Review) -> None:
@@ -253,7 +254,7 @@ class LabelStore:
             number, identity, before, at = row
             self._database.execute("DELETE FROM label_changes WHERE number = ?", (number,))
             now = self.review(identity, metric, reviewer)
-            label, comment, statements, before_at = json.loads(before)
+            label, comment, statements, before_at = needed_list(before, "change of a label")
             review = Review(identity, metric, reviewer, label, comment, tuple(statements), before_at)
             undone = now.at == at or (now.is_empty and not now.at)
             if undone:

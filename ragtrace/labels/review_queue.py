@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from ragtrace.estimates.label_demand import fewest_labels
 from ragtrace.history.schema import history_file
+from ragtrace.history.stored_json import stored_object
 
 Source: TypeAlias = Literal["picked", "judged", "all"]
 SOURCES: Final[tuple[Source, ...]] = get_args(Source)
@@ -141,6 +142,8 @@ class ReviewQueue:
 
     def __init__(self, path: str) -> None:
         self._database = history_file(path).connect_to_read()
+        self.damaged: set[int] = set()
+        """Row numbers of the calls that were left out so far, as their stored texts are damaged."""
 
     def close(self) -> None:
         """Close the history file."""
@@ -248,7 +251,8 @@ class ReviewQueue:
             (number, self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone())
             for number in numbers
         )
-        found = ((number, str(json.loads(row[0]).get("query") or "")) for number, row in rows if row is not None)
+        bodies = ((number, stored_object(row[0]) or {}) for number, row in rows if row is not None)
+        found = ((number, str(body.get("query") or "")) for number, body in bodies)
         return {number: question for number, question in found if question}
 
     def described(self, number: int) -> tuple[float, str, str]:
@@ -357,7 +361,10 @@ class ReviewQueue:
             },
         )
         for number, identity, at, workflow, body, label_given, n_labels in rows:
-            texts: Mapping[str, Any] = json.loads(body) if body else {}
+            texts = {} if body is None else stored_object(body)
+            if texts is None:
+                self.damaged.add(number)
+                continue
             if chosen.text and not has_text(texts, chosen.text):
                 continue
             key = f"p{identity.hex()}" if picked else f"n{number}"
@@ -412,7 +419,7 @@ class ReviewQueue:
             " ORDER BY number DESC LIMIT ?",
             (number, number - 2_000, needle, most),
         ).fetchall()
-        return [json.loads(body) for (body,) in reversed(rows)]
+        return [stored_object(body) or {} for (body,) in reversed(rows)]
 
 
 def _pick_order(identity: bytes) -> tuple[bytes, bytes]:

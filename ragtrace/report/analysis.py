@@ -50,7 +50,7 @@ from ragtrace.report.model import (
 from ragtrace.report.onset import find_onset, rollouts_in
 from ragtrace.report.series import ScoreSeries, score_series
 from ragtrace.report.user_feedback import feedback_summaries
-from ragtrace.report.wording import merge_ranges
+from ragtrace.report.wording import damaged_sentence, merge_ranges
 
 if TYPE_CHECKING:
     from threading import Event
@@ -237,6 +237,7 @@ class ReportBuilder:
                 *_notes(columns, chosen, measured, groups, period, self._oldest),
                 *filter(None, (version_note(self._series[key], chosen) for key in self._measured)),
                 *_baseline_notes(self._path, workflow, self._made_at),
+                *([damaged_sentence(len(reader.damaged))] if reader.damaged else []),
             ),
             rollouts=_rollouts(columns, chosen),
             grouping=grouping,
@@ -503,6 +504,8 @@ def _worst_answers(
     for at in order.tolist():
         number = int(columns.number[at])
         texts = reader.texts([number])[number]
+        if number in reader.damaged:
+            continue
         key = (texts.body.get("query"), texts.body.get("answer"))
         key = key if key != (None, None) else (number, None)
         repeats[key] = repeats.get(key, 0) + 1

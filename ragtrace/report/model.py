@@ -524,20 +524,24 @@ def parse_time(text: str, now: float, name: str) -> float:
     A date without a time zone is in UTC.
 
     Raises:
-        SettingsError: *text* is neither; *name* is the option that the message names.
+        SettingsError: *text* is neither, or a time that no calendar has; *name* is the option that the message names.
     """
     text = text.strip()
     if text == "now":
         return now
-    if ago := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text):
-        return now - float(ago[1]) * _UNITS[ago[2]]
     try:
-        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
-    except (ValueError, OverflowError):
+        if ago := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text):
+            at = now - float(ago[1]) * _UNITS[ago[2]]
+        else:
+            when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+            at = (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
+        datetime.fromtimestamp(at, timezone.utc)  # which fails for a time that no calendar has
+    except (ValueError, OverflowError, OSError):
+        shown = text if len(text) <= 40 else f"{text[:40]}..."
         raise SettingsError(
-            f"{name} must be a time, got {text!r}; write for instance 24h, 7d, 2025-11-03 or 2025-11-03T14:00"
+            f"{name} must be a time, got {shown!r}; write for instance 24h, 7d, 2025-11-03 or 2025-11-03T14:00"
         ) from None
+    return at
 
 
 def parse_period(since: str, until: str, now: float) -> Period:

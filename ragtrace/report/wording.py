@@ -36,6 +36,10 @@ _TWO_DECIMALS_BELOW_POINTS: Final = 0.00095
 _ANSWER_CHARS: Final = 1_600
 CHUNK_CHARS: Final = 1_200
 _NAME_CHARS: Final = 80
+_FIRST_TIME: Final = -62_135_596_800.0
+"""First second of the year 1, before which no time can be formatted."""
+_LAST_TIME: Final = 253_402_300_799.0
+"""Last second of the year 9999."""
 _STATEMENT_CHARS: Final = 300
 MOST_SHOWN_ROWS: Final = 12
 """Most rows, such as workflows or models, of a table that people read."""
@@ -572,8 +576,9 @@ def format_length(seconds: float) -> str:
 
 
 def format_time(at: float) -> str:
-    """Format a time to the minute, in UTC."""
-    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    """Format a time to the minute, in UTC: of a time that no calendar has, the nearest that one has."""
+    when = datetime.fromtimestamp(min(max(at, _FIRST_TIME), _LAST_TIME), timezone.utc)
+    return f"{when:%Y-%m-%d %H:%M} UTC"
 
 
 def format_age(at: float, now: float) -> str:
@@ -586,6 +591,12 @@ def format_period(start: float, end: float) -> str:
     """Format a period, in UTC."""
     first, last = format_time(start), format_time(end)
     return f"{first[:-4]} to {last[11:] if first[:10] == last[:10] else last}"
+
+
+def damaged_sentence(calls: int) -> str:
+    """Return what it means that the stored texts of some calls are damaged."""
+    which = "1 call are damaged: it is" if calls == 1 else f"{calls:,} calls are damaged: they are"
+    return f"The stored texts of {which} left out wherever texts are read."
 
 
 def subject_line(report: Report) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ import numpy as np
 
 from ragtrace.core.step import CHECKED, GuardVerdict
 from ragtrace.history.reading import HistoryReader
+from ragtrace.history.source import CallOrigin
+from ragtrace.history.stored_json import stored_object
 from ragtrace.labels.review_queue import has_text, sql_needle
 from ragtrace.report.model import Period
 from ragtrace.report.wording import has_verdict
@@ -143,8 +144,10 @@ class CallList:
 
     def __init__(self, path: str, orders: KeptOrders | None = None) -> None:
         self._reader, self._orders = HistoryReader(path), orders
+        self.damaged: set[int] = set()
+        """Row numbers of the calls that were left out so far, as their stored texts are damaged."""
         sources = self._reader.database.execute("SELECT id, body FROM sources")
-        self._releases: dict[int, str] = {number: json.loads(body).get("release") or "" for number, body in sources}
+        self._releases: dict[int, str] = {number: CallOrigin.decode(body).release for number, body in sources}
 
     def close(self) -> None:
         """Close the history file."""
@@ -390,7 +393,10 @@ class CallList:
             values,
         )
         for number, at, workflow, model, source, body in rows:
-            texts: Mapping[str, Any] = json.loads(body) if body else {}
+            texts = {} if body is None else stored_object(body)
+            if texts is None:
+                self.damaged.add(number)
+                continue
             error = str(texts.get("error") or "")
             if (choice.text and not has_text(texts, choice.text)) or (choice.status == "failed" and not error):
                 continue
@@ -421,7 +427,7 @@ def names_in(path: str) -> dict[str, list[str]]:
     """
     with closing(HistoryReader(path)) as reader:
         select = reader.database.execute
-        sources = (json.loads(body).get("release") for (body,) in select("SELECT body FROM sources"))
+        sources = (CallOrigin.decode(body).release for (body,) in select("SELECT body FROM sources"))
         workflows, models = reader.workflows_and_models()
         is_guarded = reader.has_table("guard_verdicts") and select("SELECT 1 FROM guard_verdicts LIMIT 1").fetchone()
         return {

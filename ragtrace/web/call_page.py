@@ -12,6 +12,7 @@ from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.core.step import GuardVerdict
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.source import CallOrigin
+from ragtrace.history.stored_json import stored_object
 from ragtrace.labels.label_store import Label, labels_in
 from ragtrace.web.call_list import ListedScore
 from ragtrace.web.call_view import Chunk, Statement, judged_statements, retrieved_chunks
@@ -70,6 +71,8 @@ class StoredCall:
     answer: str
     reference: str
     has_texts: bool
+    is_damaged: bool
+    """Whether its texts, or what an evaluator said about them, are damaged in the history."""
     error: str
     cut_chars: int
     marked_by: str
@@ -121,6 +124,7 @@ def read_stored_call(path: str, number: int) -> StoredCall | None:
             answer=answer,
             reference=str(texts.body.get("reference") or ""),
             has_texts=bool(texts.body) and not texts.body.get("without_texts"),
+            is_damaged=number in reader.damaged,
             error=str(texts.body.get("error") or ""),
             cut_chars=int(texts.body.get("cut_chars") or 0),
             marked_by="" if marking is None else marking.evaluator,
@@ -195,7 +199,7 @@ def _turns(reader: HistoryReader, number: int, conversation: object) -> tuple[tu
         " AND instr(body, ?) > 0 ORDER BY number LIMIT 50",
         (number - _AROUND, number + _AROUND, number, needle),
     )
-    return tuple((other, at, str(json.loads(body).get("query") or "")) for other, at, body in rows)
+    return tuple((other, at, str((stored_object(body) or {}).get("query") or "")) for other, at, body in rows)
 
 
 def _said(score: float | None, label: str | None, comment: str | None, correction: str | None) -> str:

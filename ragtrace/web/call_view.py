@@ -66,6 +66,8 @@ class CallView:
     model: str
     query: str
     has_texts: bool
+    is_damaged: bool
+    """Whether its texts, or what an evaluator said about them, are damaged in the history."""
     statements: Sequence[Statement]
     chunks: Sequence[Chunk] | None
     """Retrieved chunks in order of rank; None: the retrieval was not captured."""
@@ -143,6 +145,7 @@ def read_call(
         model=model,
         query=str(body.get("query") or ""),
         has_texts=bool(body) and not body.get("without_texts"),
+        is_damaged=number in reader.damaged,
         statements=statements,
         chunks=chunks,
         chunks_searched=search.is_whole,

@@ -53,6 +53,8 @@ _OF_LIST: Final = (*_FILTERS, "text", "status", "guard", "sort", "ticked")
 _WORD: Final = "word of the query"
 """Kind of the groups of calls that a search for a text finds."""
 _MOST_CASES: Final = 1_000
+_MOST_NUMBER: Final = 2**63 - 1
+"""Largest row number of SQLite."""
 _ANY_TIME: Final = Period(0.0, float("inf"))
 _NO_TICK: Final = "No call is ticked. Tick the calls that are to become test cases."
 _NO_QUESTION: Final = "None of these calls has a question, so there is no test case."
@@ -124,18 +126,18 @@ class HistoryPages:
         return self._pages.render(
             "calls", tab="calls", page=page, choice=choice, is_first=not after, statuses=STATUSES, sorts=SORTS,
             count=count, ticked=ticked, elsewhere=[number for number in ticked if number not in here], after=after,
-            failed=failed, now=time(), status=status, **self._filter_values(query),
+            failed=failed, damaged=len(calls.damaged), now=time(), status=status, **self._filter_values(query),
         )  # fmt: skip
 
     def show_call(self, request: Request, _: Form) -> Response:
         """Show one call with its texts, every score and the reasons of those that are missing."""
         query = _given(request, _OF_LIST)
-        choice, number = self._choice(query), int(request.path_params["number"])
+        choice, number = self._choice(query), _row_number(str(request.path_params["number"]))
         ticked = _ticked(request)
         if ticked:
             query["ticked"] = ",".join(map(str, ticked))
-        call = read_stored_call(self._settings.history, number)
-        if call is None:
+        call = None if number is None else read_stored_call(self._settings.history, number)
+        if number is None or call is None:
             raise RefusedError(404, "The history has no such call; it may have been deleted for its age.")
         with closing(CallList(self._settings.history, self._orders)) as calls:
             before, after = calls.neighbours(choice, number)
@@ -257,7 +259,7 @@ def _given(request: Request, names: Sequence[str]) -> dict[str, str]:
     given = {name: encodable(request.query_params.get(name, "")) for name in names}
     found = {name: value for name, value in given.items() if value}
     if found.get("since", "all") != "all":
-        parse_time(found["since"], time(), "since")
+        parse_time(found["since"], time(), "Time")
     return found
 
 
@@ -265,9 +267,13 @@ def _ticked(request: Request) -> list[int]:
     """Return the row numbers of the ticked calls in the URL parameters of *request*: of other pages, and of its own."""
     given = request.query_params
     numbers = [*",".join(given.getlist("ticked")).split(","), *given.getlist("tick")]
-    # Row numbers of SQLite have at most 19 digits.
-    known = (int(each) for each in numbers if each.isascii() and each.isdecimal() and len(each) < 19)
-    return [*dict.fromkeys(known)][:_MOST_CASES]
+    return [*dict.fromkeys(number for each in numbers if (number := _row_number(each)) is not None)][:_MOST_CASES]
+
+
+def _row_number(text: str) -> int | None:
+    """Return the row number that *text* writes in digits, or None if it writes none that SQLite can have."""
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else _MOST_NUMBER + 1
+    return number if number <= _MOST_NUMBER else None
 
 
 def _with_other_tick(ticked: Sequence[int], number: int) -> list[int]:
@@ -278,10 +284,10 @@ def _with_other_tick(ticked: Sequence[int], number: int) -> list[int]:
 def _position(request: Request) -> str:
     """Return the position in the list from the URL parameters of *request*, or "" for the beginning."""
     after = request.query_params.get("after", "")
-    if after[:1] == "n" and after[1:].isascii() and after[1:].isdecimal() and len(after) < 20:
+    if after[:1] == "n" and _row_number(after[1:]) is not None:
         return after
     bad, separator, number = after[1:].partition("_")
-    if after[:1] != "w" or not separator or not (number.isascii() and number.isdecimal() and len(number) < 20):
+    if after[:1] != "w" or not separator or _row_number(number) is None:
         return ""
     try:
         return after if float(bad) == float(bad) else ""

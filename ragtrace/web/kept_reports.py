@@ -127,7 +127,7 @@ class KeptReports:
             with closing(HistoryReader(self._history)) as reader:
                 oldest = next(iter(reader.time_range() or ()), now)
             return Period(min(oldest, now - 1.0), now + 1.0)
-        return Period(parse_time(since, now, "since"), now + 1.0)
+        return Period(parse_time(since, now, "Time"), now + 1.0)
 
 
 def chosen_name(query: Query, kind: str) -> str | None:

@@ -137,7 +137,7 @@ class LabellingPages:
             metrics, workflows = self._all_names(queue)
             return self._page(
                 "queue", page=page, metrics=sorted({*metrics, chosen.metric}), workflows=workflows, now=time.time(),
-                is_first=not _position(request), **self._common(request, queue, chosen),
+                is_first=not _position(request), damaged=len(queue.damaged), **self._common(request, queue, chosen),
             )  # fmt: skip
 
     def go_to_next(self, request: Request, _: Form) -> Response:

@@ -19,7 +19,7 @@ def create_application(settings: SiteSettings, reports: KeptReports) -> HostGuar
     served = {
         "/": history.show_now,
         "/calls": history.show_calls,
-        "/calls/{number:int}": history.show_call,
+        "/calls/{number}": history.show_call,
         "/changes": history.show_changes,
         "/health": history.show_health,
         "/cases": history.show_cases,

@@ -113,6 +113,23 @@ def test_packed_blocks_say_what_the_rows_say(path: Path, writer: HistoryWriter, 
     assert bool(found[0]) == bool(found[1]) == ("none" not in chosen.values())
 
 
+@pytest.mark.parametrize("damaged", ["names = '{'", "names = '{}'", "body = x'00'", "body = substr(body, 1, 300)"])
+def test_a_damaged_block_is_read_from_its_rows(path: Path, writer: HistoryWriter, damaged: str) -> None:
+    """Scores, counts, names and worst scores are those of the rows, whichever part of the packed block is damaged."""
+    write(writer, path, 6, calls=40)
+    pack_all(writer)
+
+    def found() -> tuple[object, ...]:
+        with closing(HistoryReader(str(path))) as reader:
+            numbers, badness = reader.worst_scores({1: True}, *FOREVER, None, model=None, release=None)
+            return read(path), reader.workflows_and_models(), numbers.tolist(), badness.tolist()
+
+    expected = found()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"UPDATE blocks SET {damaged} WHERE first < ?", (2 * BLOCK,))
+    assert found() == expected
+
+
 @pytest.mark.parametrize("better", [{1: True}, {1: False, 2: True}, {2: True, 4: True, 99: False}])
 @pytest.mark.parametrize("chosen", [{}, {"workflow": "w1", "model": "b"}, {"release": "none"}])
 def test_the_worst_score_of_each_call_is_that_of_the_rows(

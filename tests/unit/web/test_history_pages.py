@@ -31,7 +31,7 @@ from tests.support import hostile
 from tests.support.browser import Parsed
 from tests.support.decisions import stored_decisions
 from tests.support.history import SOURCE, Simulated, fill, made
-from tests.unit.web.test_labelling import BASE, client
+from tests.unit.web.test_labelling import BASE, Client, client
 
 TAGS = frozenset(
     "html head meta title link script body main header footer nav section article div span p a h1 h2 h3 strong small b"
@@ -450,7 +450,7 @@ def test_a_wrong_address_says_what_is_wrong_or_begins_anew(history: Path, query:
     response = client(history).get(f"/calls?{query}")
     if query.startswith("since"):
         assert response.status_code == 400
-        assert "since must be a time" in text_of(response.text)
+        assert "Time must be a time" in text_of(response.text)
     else:
         assert listed(response.text)
 
@@ -481,7 +481,7 @@ def test_filters_stay_from_view_to_view(history: Path) -> None:
     [
         ("/call", "Not found There is no page at /call.", ["/changes?since=7d", "/"]),
         ("/calls/987654", "Not found The history has no such call", ["/changes?since=7d", "/"]),
-        ("/calls?since=soon", "This cannot be shown since must be a time", ["/changes?since=7d", "/calls", "/"]),
+        ("/calls?since=soon", "This cannot be shown Time must be a time", ["/changes?since=7d", "/calls", "/"]),
     ],
 )
 def test_what_cannot_be_shown_says_why_and_leads_back(
@@ -509,3 +509,50 @@ def test_new_calls_are_on_the_page_after_a_moment(tmp_path: Path) -> None:
     deadline = time.monotonic() + 30
     while "42 calls" not in text_of(browser.get("/").text):
         assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    "time", ["9999999d", "9" * 400 + "s", "0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00", "soon"]
+)
+@pytest.mark.parametrize("path", ["/", "/calls", "/changes", "/health"])
+def test_a_time_that_cannot_be_is_refused_with_the_word_of_the_page(history: Path, path: str, time: str) -> None:
+    """The message calls the filter as the page does, and is short however long the value is."""
+    page = client(history).get(path, params={"since": time})
+    assert page.status_code == 400
+    message = part(page.text, '<p id="message">', "</p>")
+    assert message.startswith("Time must be a time, got")
+    assert len(message) < 200
+
+
+@pytest.mark.parametrize("since", ["0001-01-01", "1000-01-01", "700000d", "9999-12-30"])
+def test_any_time_of_the_calendar_is_shown(history: Path, since: str) -> None:
+    """Also where the time before it, with which it is compared, is in no calendar."""
+    for path in ("/", "/calls", "/changes"):
+        assert client(history).get(path, params={"since": since}).status_code == 200
+
+
+@pytest.mark.parametrize("number", [str(2**63), str(2**63 - 1), "9" * 19, "9" * 5_000, "-1", "1.5", "\u0661", "x"])
+def test_a_row_number_that_no_history_has_is_a_page_that_is_not_there(history: Path, number: str) -> None:
+    """However many digits it has; without a session, the session is asked for first."""
+    assert client(history).get(f"/calls/{number}").status_code == 404
+    stranger = Client(history)
+    assert stranger.get(f"/calls/{number}").status_code == 403
+    for query in (f"after=n{number}", f"after=w0.5_{number}&sort=worst", f"ticked={number}", f"tick={number}"):
+        assert client(history).get(f"/calls?{query}").status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["workflow", "model", "release", "metric"])
+@pytest.mark.parametrize("path", ["/", "/calls", "/changes"])
+def test_a_filter_by_a_name_that_the_history_does_not_have_is_shown(history: Path, path: str, kind: str) -> None:
+    """On every page with filters, the select says what empties the page."""
+    value = "gone" if kind == "metric" else "=gone"
+    page = client(history).get(path, params={kind: value}).text
+    select = page[page.index(f'<select name="{kind}">') :]
+    assert f'<option value="{value}" selected>gone (not in this history)' in select[: select.index("</select>")]
+
+
+def test_the_queue_shows_a_workflow_that_the_history_does_not_have(history: Path) -> None:
+    """As the other lists do."""
+    LabelStore(str(history)).close()
+    page = client(history).get("/label?workflow=%3Dgone").text
+    assert '<option value="=gone" selected>gone (not in this history)' in page

@@ -1,0 +1,115 @@
+"""Pages and commands on a history of which single rows are damaged."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ragtrace.cli import main
+from ragtrace.history.reading import HistoryReader
+from ragtrace.labels.label_store import Label, LabelStore
+from ragtrace.report.analysis import build_report
+from ragtrace.report.model import Period
+from ragtrace.system.terminal import FAILURE, OK
+from tests.support.history import Simulated, fill, made
+from tests.unit.web.test_labelling import client
+
+PAGES: Final = (
+    "/", "/changes", "/calls", "/calls?sort=worst", "/calls?text=question", "/calls?status=failed", "/calls/3",
+    "/calls/4", "/cases?all=yes", "/label", "/label/disagreements", "/label/calibration", "/health",
+)  # fmt: skip
+SHAPES: Final = {"cut": "substr({0}, 1, 40)", "no JSON": "'\x01\x02'", "no object": "'[1, 2]'", "empty": "''"}
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    """A history of 40 bad calls of the last hour."""
+    path, rng = tmp_path / "history.db", random.Random(3)
+    calls = [made(time.time() - 3600 + 60 * at, Simulated(bad=1.0, probability=1.0), rng) for at in range(40)]
+    fill(path, [replace(each, call=replace(each.call, query=f"Question {at}?")) for at, each in enumerate(calls)])
+    LabelStore(str(path)).close()  # which creates its tables
+    return path
+
+
+def damage(path: Path, table: str, column: str, shape: str, where: str = "1") -> None:
+    """Replace *column* of some rows by a damaged text."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"UPDATE {table} SET {column} = {SHAPES[shape].format(column)} WHERE {where}")
+
+
+@pytest.mark.parametrize("table", ["bodies", "evidence"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_page_fails_because_of_one_damaged_call(history: Path, table: str, shape: str) -> None:
+    """All pages are shown, whichever part of a call is damaged and however."""
+    damage(history, table, "body", shape, "number = 3")
+    browser = client(history)
+    assert {path: browser.get(path).status_code for path in PAGES} == dict.fromkeys(PAGES, 200)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_damaged_call_is_left_out_and_counted(history: Path, shape: str) -> None:
+    """Lists, queue and report say how many calls are left out, and call no damaged text one that was not kept."""
+    damage(history, "bodies", "body", shape, "number IN (3, 7)")
+    said = "The stored texts of 2 calls are damaged: they are left out"
+    pages = {path: client(history).get(path).text for path in ("/calls?after=n20", "/calls?sort=worst", "/changes")}
+    assert "Question 2?" not in pages["/calls?after=n20"]
+    assert "Question 3?" in pages["/calls?after=n20"]
+    assert said in pages["/calls?after=n20"]
+    assert said in pages["/changes"]
+    assert "The texts of this call were not kept" not in pages["/changes"]
+    assert "Question 2?" not in client(history).get("/label?source=all&after=n20").text
+    assert said in client(history).get("/label?source=all&after=n20").text
+    assert "is damaged, and is not shown" in client(history).get("/calls/3").text
+    assert "NO_CONTENT" not in client(history).get("/calls/3").text
+
+
+def test_a_report_counts_damaged_calls_and_keeps_their_scores(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ragtrace report` ends well, says what was left out, and rates the same number of calls."""
+    now = time.time()
+    period = Period(now - 86_400, now + 1)
+    before = build_report(str(history), period)
+    damage(history, "bodies", "body", "cut", "number = 3")
+    after = build_report(str(history), period)
+    assert after.headline is not None
+    assert before.headline is not None
+    assert after.headline.overall == before.headline.overall
+    assert [note for note in after.notes if note not in before.notes] == [
+        "The stored texts of 1 call are damaged: it is left out wherever texts are read."
+    ]
+    assert main(["report", str(history)]) == OK
+    assert "texts of 1 call are damaged" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_damaged_row_of_many_calls_is_an_error_in_words(
+    history: Path, capsys: pytest.CaptureFixture[str], shape: str
+) -> None:
+    """The origin of calls cannot be left out: the pages and the report say that it is damaged."""
+    damage(history, "sources", "body", shape)
+    page = client(history).get("/calls")
+    assert page.status_code == 503
+    assert "source of calls is damaged" in page.text
+    assert main(["report", str(history)]) == FAILURE
+    assert "source of calls is damaged" in capsys.readouterr().err
+
+
+def test_damaged_statements_of_a_label_are_an_error_in_words(history: Path) -> None:
+    """A label is not read without its statements, which a later change would then delete."""
+    with closing(HistoryReader(str(history))) as reader:
+        identity = reader.identity(3)
+    assert identity is not None
+    with closing(LabelStore(str(history))) as store:
+        statement = {"start": 0, "end": 4, "label": "supported"}
+        store.add([Label(identity, "hallucination", "ada", "bad", None, (statement,), 1.0)])
+    damage(history, "labels", "statements", "cut")
+    page = client(history).get(f"/label/calls/{identity.hex()}")
+    assert (page.status_code, "a stored label is damaged" in page.text) == (503, True)
