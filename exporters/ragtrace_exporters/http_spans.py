@@ -31,9 +31,10 @@ from opentelemetry.trace import StatusCode
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.system import preload
-from ragtrace.system.faults import hide_credentials, log_safely, printable
+from ragtrace.system.faults import log_safely, printable
 from ragtrace.system.installation import installed_version
 from ragtrace.system.retry_after import seconds_until_retry
+from ragtrace.system.urls import displayed_url
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -135,7 +136,7 @@ class HttpSpanExporter(SpanExporter):
         self._compress = _COMPRESS.get(compression)
         self._closing = threading.Event()
         self._session: Any = new_session()
-        self._shown_endpoint = hide_credentials(endpoint.url)
+        self._shown_endpoint = displayed_url(endpoint.url)
         self._failures = FailureLog("exporting spans")
         own = {
             "Content-Type": "application/x-protobuf",

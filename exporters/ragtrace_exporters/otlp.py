@@ -10,7 +10,6 @@ the Python exporters, `OTEL_EXPORTER_OTLP_TIMEOUT` is in seconds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
@@ -22,6 +21,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Signals
 from ragtrace.system import preload
 from ragtrace.system.faults import faults
+from ragtrace.system.urls import displayed_url
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 Signal: TypeAlias = Literal["traces", "metrics", "logs"]
 Protocol: TypeAlias = Literal["grpc", "http/protobuf"]
 
-_USER: Final = re.compile(r"^[^/@]*@")
-"""User and password before a host, in an address without a scheme."""
 _NOT_TAKEN: Final = frozenset({404, 405, 501})
 """Statuses with which a server says that it has nothing for such a request."""
 _SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics", "logs")
@@ -78,9 +76,10 @@ def _endpoint(environ: Mapping[str, str], signal: Signal) -> Endpoint | None:
         return None
     if protocol == "http/protobuf":  # with gRPC, host:port without a scheme is right, and means TLS
         if not url.lower().startswith(("http://", "https://")):
-            shown = _USER.sub("***@", url)
+            shown = displayed_url(url)
+            instead = "for instance http://localhost:4318" if "..." in shown or "://" in shown else f"http://{shown}"
             raise SettingsError(
-                f"an OTLP endpoint over HTTP must be a URL, got {shown!r} (from {variable}); write http://{shown}, or "
+                f"an OTLP endpoint over HTTP must be a URL, got {shown!r} (from {variable}); write {instead}, or "
                 f"set OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
             )
         # An endpoint for one signal is used as it is, the common one is a base.
@@ -159,7 +158,7 @@ class _RefusalAware:
             f"{self._signal} refused",
             "the backend refuses %s: HTTP %d at %s. If it takes none, set OTEL_%s_EXPORTER=none; for Phoenix write "
             'ragtrace.configure(exporter="phoenix"), which sends it what it takes',
-            *(self._signal, response.status_code, str(response.url).partition("?")[0], self._signal.upper()),
+            *(self._signal, response.status_code, displayed_url(str(response.url)), self._signal.upper()),
         )
         self.refused, response.status_code = True, 200
 

@@ -16,6 +16,7 @@ from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace.system import preload
 from ragtrace.system.forks import PerProcess
 from ragtrace.system.retry_after import seconds_until_retry
+from ragtrace.system.urls import hide_secrets
 
 if TYPE_CHECKING:
     from requests import Session
@@ -97,7 +98,7 @@ class JsonClient:
 
     def shown(self, reply: Reply) -> str:
         """Return *reply* as text for the log, without the secrets that request headers contain."""
-        text = " ".join(reply.text.split())
+        text = hide_secrets(" ".join(reply.text.split()))
         for value in self.headers.values():
             for secret in value.split():
                 if len(secret) >= _SHORTEST_SECRET:

@@ -251,8 +251,8 @@ def redact_evaluation(evaluation: Evaluation, redact: Redact) -> Evaluation:
 
     def redacted_result(result: Result) -> Result:
         changes: dict[str, Any] = {}
-        if result.explanation:
-            changes["explanation"] = redact.text(result.explanation).text
+        if result.explanation and (text := redact.text(result.explanation).text) != result.explanation:
+            changes["explanation"] = text  # else the same object, which may be an `OwnText`
         attributes: object = result.attributes  # a user's metric may have set attributes of any type
         if isinstance(attributes, Mapping):
             given = cast("Mapping[str, object]", attributes)

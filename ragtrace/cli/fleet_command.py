@@ -43,7 +43,8 @@ def run(options: argparse.Namespace) -> int:
     import asyncio
 
     from ragtrace.core.errors import SettingsError
-    from ragtrace.fleet.broker import check_broker_url, displayed_url
+    from ragtrace.fleet.broker import check_broker_url
+    from ragtrace.system.urls import displayed_url
 
     url = options.broker or os.environ.get("RAGTRACE_FLEET", "")
     try:

@@ -136,7 +136,7 @@ def _broker(options: argparse.Namespace, arguments: dict[str, Any]) -> tuple[str
 
 
 def _announce(url: str, concurrency: int) -> None:
-    from ragtrace.fleet.broker import displayed_url
+    from ragtrace.system.urls import displayed_url
 
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.write(f"ragtrace: worker takes calls from {displayed_url(url)}, {concurrency} at a time\n")

@@ -8,6 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 
+class OwnText(str):
+    """Text that ragtrace has put together from fixed words, numbers and names, so that it quotes no text of a call."""
+
+    __slots__ = ()
+
+
 def encodable(text: str) -> str:
     """Return *text* without the characters that UTF-8 or a backend cannot store: surrogates and NUL.
 

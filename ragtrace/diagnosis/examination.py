@@ -178,7 +178,7 @@ def _diagnosis(state: State, problems: tuple[str, ...] = (), **found: object) ->
 def _settings(settings: Settings) -> tuple[Setting, ...]:
     scalars = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "origins"}
     if settings.fleet:
-        from ragtrace.fleet.broker import displayed_url
+        from ragtrace.system.urls import displayed_url
 
         scalars["fleet"] = displayed_url(settings.fleet)
     return tuple(

@@ -27,9 +27,9 @@ from ragtrace.core.types import Probed
 from ragtrace.diagnosis.report import Check
 from ragtrace.estimates import Baseline, read_calibrations
 from ragtrace.runtime.runtime import Runtime
-from ragtrace.system.faults import hide_credentials
 from ragtrace.system.sqlite_files import delay_forks
 from ragtrace.system.threads import background_thread
+from ragtrace.system.urls import displayed_url, hide_secrets
 from ragtrace.telemetry.export.score_poster import ScorePoster
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def probe_fleet(settings: Settings, environ: Mapping[str, str], probes: Probes) 
 
     A broker on Redis is also asked whether it keeps queued calls.
     """
-    from ragtrace.fleet.broker import STORE_VARIABLE, displayed_url, is_redis
+    from ragtrace.fleet.broker import STORE_VARIABLE, is_redis
 
     if settings.fleet:
         probes.start("fleet", displayed_url(settings.fleet), partial(_ask_broker, settings.fleet))
@@ -267,7 +267,7 @@ def _ask_broker(url: str) -> ProbeResult:
         state = asyncio.run(_asked(url, read_state))
     except Exception as error:
         advice = "start the broker, or correct fleet= or RAGTRACE_FLEET; until then calls wait, or go into the spool"
-        return ProbeResult(False, f"{type(error).__name__}: {hide_credentials(str(error))}", advice)
+        return ProbeResult(False, f"{type(error).__name__}: {hide_secrets(str(error))}", advice)
     seen = f"{state.calls} calls wait for a judge, {state.consumers} workers, {state.dead_letters} dead letters"
     advice = "no worker judges the calls: start ragtrace worker; until then they wait in the queue"
     seen += " (ragtrace fleet status)" if state.dead_letters else ""
@@ -309,7 +309,7 @@ def _ask_redis(url: str) -> ProbeResult:
         asyncio.run(_asked(url, RedisBroker.ping))
     except Exception as error:
         advice = "start it: while it does not answer, workers with a budget ask no judge"
-        return ProbeResult(False, f"{type(error).__name__}: {hide_credentials(str(error))}", advice)
+        return ProbeResult(False, f"{type(error).__name__}: {hide_secrets(str(error))}", advice)
     return ProbeResult(True, "answers")
 
 

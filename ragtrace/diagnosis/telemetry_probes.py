@@ -19,6 +19,7 @@ from ragtrace.core.endpoints import Endpoint, Page
 from ragtrace.core.errors import SettingsError
 from ragtrace.diagnosis.probes import ProbeResult, Probes, shortened
 from ragtrace.system.installation import find_exporter
+from ragtrace.system.urls import displayed_url
 
 _NOWHERE: Final = (
     "nothing is sent anywhere: no OTLP endpoint is set; set OTEL_EXPORTER_OTLP_ENDPOINT, or RAGTRACE_EXPORTER=none if "
@@ -81,13 +82,9 @@ def exporter_function(exporter: str, name: str) -> Callable[[Mapping[str, str]],
 def safe_address(endpoint: Endpoint) -> str:
     """Return the address of *endpoint* for display, without secrets.
 
-    The user and the query are left out; of the headers only the names are shown.
+    Of the headers only the names are shown.
     """
-    parts = urlsplit(endpoint.url)
-    query = "..." if parts.query else ""
-    # A gRPC target may be host:port, which `urlsplit` does not understand as a URL.
-    url = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl() if parts.netloc else endpoint.url
-    names = ", ".join(sorted(endpoint.headers))
+    names, url = ", ".join(sorted(endpoint.headers)), displayed_url(endpoint.url)
     return f"{url} ({endpoint.protocol}, from {endpoint.origin}{', headers: ' + names if names else ''})"
 
 
@@ -127,7 +124,7 @@ def _http_answer(status: int, location: str, endpoint: Endpoint) -> ProbeResult:
     if status < 300:
         return ProbeResult(True, seen)
     if status < 400:
-        target = urlsplit(location)._replace(query="").geturl()
+        target = displayed_url(location.partition("?")[0])
         return ProbeResult(False, f"{seen} to {target}", f"write that address into {endpoint.origin}")
     if status in (400, 422):
         return ProbeResult(True, f"{seen}: it answers, and takes no export of nothing")

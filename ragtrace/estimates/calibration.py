@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, cast
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.text import OwnText
 from ragtrace.core.types import (
     CALIBRATED,
     CALIBRATED_PROBABILITY,
@@ -551,15 +552,15 @@ class Calibrations:
             return result
         if stale:
             attributes = {**result.attributes, CALIBRATION: STALE_CALIBRATION}
-            return replace(result, explanation=f"STALE: {stale}; {NOT_A_RATE}", attributes=attributes)
+            return replace(result, explanation=OwnText(f"STALE: {stale}; {NOT_A_RATE}"), attributes=attributes)
         if not entry.scores.is_calibrated:
-            return replace(result, explanation=f"{NOT_A_RATE} ({entry.scores.lacking})")
+            return replace(result, explanation=OwnText(f"{NOT_A_RATE} ({entry.scores.lacking})"))
         value = min(1.0, max(0.0, result.value))
         bad = entry.scores.curve.probability(1.0 - value if entry.higher_is_better else value)
         attributes = {**result.attributes, CALIBRATION: CALIBRATED, CALIBRATED_PROBABILITY: bad}
         told = f"calibrated by {entry.labels:,} labels: bad with probability {bad:.3f}"
         # Lowest calibrated probability of being bad from which a call is labelled as failed.
-        return replace(result, label="fail" if bad >= 0.5 else "pass", explanation=told, attributes=attributes)
+        return replace(result, label="fail" if bad >= 0.5 else "pass", explanation=OwnText(told), attributes=attributes)
 
     def is_raw(self, metric: str, evaluator: str) -> bool:
         """Return whether the scores of *metric* by *evaluator* were raw probabilities, whose mean is not a rate."""

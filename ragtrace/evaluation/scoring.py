@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ragtrace.core.cost import Cost, turn_tokens
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.text import encodable
+from ragtrace.core.text import OwnText, encodable
 from ragtrace.core.types import (
     Closable,
     Evaluation,
@@ -208,7 +208,7 @@ async def evaluate(
 def _with_defect(result: Result, defect: str) -> Result:
     """Return *result* with the reason `contexts_missing` replaced by *defect*, the more specific reason."""
     if isinstance(result, Unscored) and result.reason == "contexts_missing":
-        return replace(result, reason=defect, explanation=_DEFECTS.get(defect))
+        return replace(result, reason=defect, explanation=OwnText(_DEFECTS[defect]) if defect in _DEFECTS else None)
     return result
 
 
@@ -236,7 +236,7 @@ def _unscored(evaluator: Evaluator, metric: Metric, reason: str, detail: str) ->
         metric=metric.name,
         metric_version=metric.version,
         higher_is_better=metric.higher_is_better,
-        explanation=encodable(detail) or None,
+        explanation=OwnText(encodable(detail)) if detail else None,
         evaluator=evaluator.identity,
     )
 

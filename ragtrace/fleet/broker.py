@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final, NamedTuple, Protocol, TypeAlias
-from urllib.parse import urlsplit
 
 from ragtrace.core.errors import RagtraceError, SettingsError
 
@@ -206,16 +204,6 @@ def check_broker_url(url: str, origin: str) -> str:
             "pip install 'ragtrace-otel[fleet]'"
         )
     return url
-
-
-def displayed_url(url: str) -> str:
-    """Return the URL of a broker without user name and password."""
-    with suppress(ValueError):
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        address = f"[{host}]" if ":" in host else host
-        return f"{parts.scheme}://{address}{f':{parts.port}' if parts.port else ''}{parts.path}"
-    return f"{url.partition('://')[0]}://..."
 
 
 def is_redis(url: str) -> bool:

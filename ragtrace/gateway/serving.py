@@ -23,6 +23,7 @@ from ragtrace.gateway.span_scoring import SpanScorer
 from ragtrace.gateway.upstream import Upstream, make_upstream
 from ragtrace.runtime.current_runtime import current
 from ragtrace.runtime.runtime import Runtime
+from ragtrace.system.urls import displayed_url
 
 TOKEN_VARIABLE: Final = "RAGTRACE_SERVE_TOKEN"
 _TIMEOUT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
@@ -79,8 +80,8 @@ def upstream_endpoint(settings: GatewaySettings, environ: Mapping[str, str]) -> 
     address = urlsplit(found[0].url if "://" in found[0].url else f"//{found[0].url}")
     if address.hostname in _LOCAL_HOSTS and address.port and address.port in (settings.http_port, settings.grpc_port):
         raise SettingsError(
-            f"the OTLP endpoint {found[0].url} (from {found[0].origin}) is the address of the gateway itself; set it "
-            "to the backend's, choose another --http-port and --grpc-port, or write --no-forward"
+            f"the OTLP endpoint {displayed_url(found[0].url)} (from {found[0].origin}) is the address of the gateway "
+            "itself; set it to the backend's, choose another --http-port and --grpc-port, or write --no-forward"
         )
     return found[0]
 
@@ -144,7 +145,7 @@ async def serve(
         # 0.005.
         sys.setswitchinterval(0.001)
         try:
-            url = None if endpoint is None else endpoint.url
+            url = None if endpoint is None else displayed_url(endpoint.url)
             await _serve(settings, stop, gateway, http_socket, tls, started, url)
         finally:
             sys.setswitchinterval(switch_seconds)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.text import OwnText
 from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import (
     MAX_UNJUDGED,
@@ -241,7 +242,7 @@ def _all_grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | U
     if labels is None:
         return Unscored(why_missing(judgement, "chunks"))
     if len(labels) != len(contexts):  # labels go by position, so it is unknown which chunks lack one
-        return Unscored("unparsable", explanation=f"{len(labels)} labels for {len(contexts)} chunks")
+        return Unscored("unparsable", explanation=OwnText(f"{len(labels)} labels for {len(contexts)} chunks"))
     given = [0 if blank(each.text) else label.grade for each, label in zip(contexts, labels, strict=True)]
     # bool is a subclass of int, but True is no grade.
     return [grade if type(grade) is int and 0 <= grade <= BEST_GRADE else None for grade in given]

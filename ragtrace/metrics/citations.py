@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, NamedTuple
 
+from ragtrace.core.text import OwnText
 from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, any_text, blank, f1, formula, too_many, unmet, why_missing
 
@@ -104,7 +105,7 @@ def _measure(call: RagCall, judgement: Judgement, value: Callable[[_Citations], 
     found = _citations(call, judgement, judgement.parts)
     if found.uncited < 0:
         seen = f"citations in more parts than the {found.parts} that the answer has"
-        return Unscored("unparsable", explanation=seen)
+        return Unscored("unparsable", explanation=OwnText(seen))
     judged = [worth for worth in found.worth.values() if worth is not None]
     passages = [passage for _, passage in found.worth]
     attributes = {

@@ -11,6 +11,7 @@ from functools import update_wrapper
 from typing import Final, Protocol, SupportsFloat, TypeAlias, cast, overload
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.text import OwnText
 from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import Formula
 from ragtrace.metrics.registry import registry
@@ -172,8 +173,8 @@ def _result(outcome: object) -> Result:
         return outcome
     if isinstance(outcome, str) or not isinstance(outcome, SupportsFloat):
         seen = f"it returned {type(outcome).__name__}, not a number, a Score or an Unscored"
-        return Unscored("metric_error", explanation=seen)
+        return Unscored("metric_error", explanation=OwnText(seen))
     value = float(outcome)
     if not math.isfinite(value):
-        return Unscored("non_finite", explanation=f"it returned {value!r}")
+        return Unscored("non_finite", explanation=OwnText(f"it returned {value!r}"))
     return Score(value)

@@ -28,6 +28,7 @@ from typing import Final
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.follow_ups import QUERY_NEEDS_TURNS
 from ragtrace.core.labels import Claim
+from ragtrace.core.text import OwnText
 from ragtrace.core.types import (
     CALIBRATION,
     NOT_A_RATE,
@@ -220,7 +221,7 @@ def uncalibrated(
 ) -> Score:
     """Return a score that rests on raw probabilities of a decision model, and says that it is no rate."""
     said = {**attributes, CALIBRATION: UNCALIBRATED}
-    return Score(value, label=label, explanation=NOT_A_RATE, attributes=said, claims=claims)
+    return Score(value, label=label, explanation=OwnText(NOT_A_RATE), attributes=said, claims=claims)
 
 
 def f1(precision: float, recall: float) -> float:

@@ -12,7 +12,7 @@ from typing import Final, get_args
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import RatingMethod
-from ragtrace.core.text import LazyPattern
+from ragtrace.core.text import LazyPattern, OwnText
 from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import SLACK, Formula, unmet, why_missing
 
@@ -97,7 +97,7 @@ class GEval:
         if not math.isfinite(rating.value):
             return Unscored("non_finite")
         if not self.low - SLACK <= rating.value <= self.high + SLACK:
-            return Unscored("out_of_range", explanation=f"{rating.value!r} is outside {self.low}..{self.high}")
+            return Unscored("out_of_range", explanation=OwnText(f"{rating.value!r} is outside {self.low}..{self.high}"))
         value = (rating.value - self.low) / (self.high - self.low)
         attributes: dict[str, Plain] = {"method": rating.method, "rating": rating.value, "samples": rating.samples}
         if missing := self.unseen_fields():

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.text import OwnText
 from ragtrace.core.types import CALIBRATION, Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.chunks import context_relevance
 from ragtrace.metrics.formula import SLACK, Formula, formula, uncalibrated
@@ -118,7 +119,7 @@ def _combined(
         attributes["missing"] = tuple(lacking)
         if not (found and lacking.keys() <= optional):
             why = ", ".join(f"{name}: {reason}" for name, reason in lacking.items())
-            return Unscored("missing_component", explanation=why, attributes=attributes)
+            return Unscored("missing_component", explanation=OwnText(why), attributes=attributes)
         attributes["components"] = tuple(found)
     value = mean(found)
     return uncalibrated(value, None, attributes) if by_chance else Score(value, attributes=attributes)

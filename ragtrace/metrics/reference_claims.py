@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Final, NamedTuple, TypeAlias, get_args
 
 from ragtrace.core.labels import Entailments, Fact, FactLabel
-from ragtrace.core.text import first_ranks
+from ragtrace.core.text import OwnText, first_ranks
 from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, f1, formula, share, too_many, uncalibrated, unmet, why_missing
 
@@ -178,7 +178,7 @@ def _noise(call: RagCall, judgement: Judgement, max_unjudged: float, *, relevant
     ranks = sorted(set(first_ranks(each.text for each in call.contexts or ()).values()))
     sides = ((rows.answer, facts), (rows.reference, reference))
     if not all(len(side) == len(ranks) and all(len(row) == len(claims) for row in side) for side, claims in sides):
-        return Unscored("unparsable", explanation="the entailments do not fit the chunks and claims")
+        return Unscored("unparsable", explanation=OwnText("the entailments do not fit the chunks and claims"))
     are_relevant = [_any(row) for row in rows.reference]
     origins = [
         _Origin(

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.text import OwnText
 from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.bert_score import EmbeddingError, TokenEmbedder, bert_score, unit_rows
 from ragtrace.metrics.formula import Formula, formula
@@ -45,7 +46,7 @@ def _rouge(
         if candidate or reference
     ]
     if not pairs:
-        return Unscored("empty_answer", explanation="no run has a word")
+        return Unscored("empty_answer", explanation=OwnText("no run has a word"))
     return _mean(runs, pairs, {"tokens": tokens})
 
 
@@ -79,7 +80,7 @@ def _bert_score(
         return Unscored(str(error))
     matches = [bert_score(b, a) for a, b in combinations(matrices, 2) if len(a) or len(b)]
     if not matches:
-        return Unscored("empty_answer", explanation="no run has a token")
+        return Unscored("empty_answer", explanation=OwnText("no run has a token"))
     values = [m.f1 if baseline is None else (m.f1 - baseline) / (1 - baseline) for m in matches]
     if not all(math.isfinite(value) for value in values):
         return Unscored("non_finite")
@@ -91,7 +92,7 @@ def _bert_score(
 
 
 def _too_few(runs: Sequence[str]) -> Unscored:
-    return Unscored("needs_runs", explanation=f"{len(runs)} runs, at least {LEAST_RUNS} are needed")
+    return Unscored("needs_runs", explanation=OwnText(f"{len(runs)} runs, at least {LEAST_RUNS} are needed"))
 
 
 def _mean(runs: Sequence[str], pairs: Sequence[float], more: dict[str, Plain]) -> Score:
@@ -220,7 +221,7 @@ def _statistic(
     if results is None:
         if base is None or len(call.runs or ()) < LEAST_RUNS:
             why = None if base else "no base metric: see run_statistics"
-            return Unscored("needs_runs", explanation=why if call.runs else "the call has no runs")
+            return Unscored("needs_runs", explanation=OwnText(why if call.runs else "the call has no runs"))
         results = [base(replace(call, answer=run, runs=None), Judgement()) for run in call.runs or ()]
     given = [result.value if isinstance(result, Score) else result for result in results]
     values = [float(value) for value in given if not isinstance(value, Unscored)]
@@ -228,7 +229,7 @@ def _statistic(
     more: dict[str, Plain] = {"unscored_runs": len(results) - len(values), "base_metric": _base_name(results, base)}
     if len(values) < LEAST_RUNS:
         seen = f"{len(values)} scored values, at least {LEAST_RUNS} are needed"
-        return Unscored("needs_runs", explanation=seen, attributes=attributes | more)
+        return Unscored("needs_runs", explanation=OwnText(seen), attributes=attributes | more)
     if not all(math.isfinite(value) for value in values):
         return Unscored("non_finite", attributes=attributes | more)
     mean = math.fsum(values) / len(values)

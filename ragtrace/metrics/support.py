@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Final, Protocol, get_args
 
 from ragtrace.core.labels import Support
-from ragtrace.core.text import first_ranks
+from ragtrace.core.text import OwnText, first_ranks
 from ragtrace.core.types import CALIBRATION, Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import (
     MAX_UNJUDGED,
@@ -153,7 +153,7 @@ def context_contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: 
     distinct = len(set(firsts.values()))
     if len(verdicts) != distinct:
         seen = f"{len(verdicts)} labels for {distinct} distinct contexts"
-        return Unscored("unparsable", explanation=seen, attributes=origin)
+        return Unscored("unparsable", explanation=OwnText(seen), attributes=origin)
     contradicted = sum(verdict is True for verdict in verdicts)
     judged = contradicted + sum(verdict is False for verdict in verdicts)
     unjudged = distinct - judged
@@ -259,11 +259,12 @@ def consistency(call: RagCall, judgement: Judgement) -> Result:
     if value is None:
         if why := why_missing(judgement, "consistency", ""):
             return Unscored(why)
-        return Unscored("no_scorer", explanation="no scorer: use a ragtrace.EmbeddedJudge, HHEM or ScorerJudge for it")
+        why = OwnText("no scorer: use a ragtrace.EmbeddedJudge, HHEM or ScorerJudge for it")
+        return Unscored("no_scorer", explanation=why)
     if not math.isfinite(value):
         return Unscored("non_finite")
     if not 0 <= value <= 1:
-        return Unscored("out_of_range", explanation=f"{value!r} is outside [0, 1]")
+        return Unscored("out_of_range", explanation=OwnText(f"{value!r} is outside [0, 1]"))
     return Score(float(value), claims=judgement.claims or ())
 
 
@@ -308,11 +309,12 @@ def suspicious(call: RagCall, judgement: Judgement, *, baseline: WorkflowBaselin
     if isinstance(result, Unscored):
         return result
     if baseline is None:
-        return Unscored("no_baseline", explanation="no baseline was given: configure(baseline=PATH) learns one")
+        why = OwnText("no baseline was given: configure(baseline=PATH) learns one")
+        return Unscored("no_baseline", explanation=why)
     level = baseline.find(call.workflow)
     if level is None:
         missing = baseline.missing(call.workflow)
-        why = f"{missing} more scored calls of the workflow {call.workflow!r} make a baseline"
+        why = OwnText(f"{missing} more scored calls of the workflow {call.workflow!r} make a baseline")
         return Unscored("no_baseline", explanation=why, attributes={"missing_calls": missing})
     value = float(level.suspicious(result.value, _call_number(call)))
     attributes = {"baseline_quantile": level.quantile, "baseline_calls": level.n}

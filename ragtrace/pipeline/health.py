@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Final
 from ragtrace.core.types import Evaluation, RagCall, Score, Unscored
 from ragtrace.evaluation.scoring import LabelFreeJudge
 from ragtrace.system.faults import faults, log_safely, printable
+from ragtrace.system.urls import hide_secrets
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 MOST_OUTCOMES: Final = 300
 """Recent outcomes that are kept: those of a hundred calls with three evaluators."""
-_KEY: Final = re.compile(r"\b(?:sk|pk)-[\w*-]{6,}|\bBearer\s+\S+")
-"""Pattern of API keys, which servers repeat in error messages."""
 _MOST_CHARS: Final = 200
 
 
@@ -94,7 +93,7 @@ def failure_detail(evaluation: Evaluation) -> str:
     """Return the error message of the first failure in *evaluation* without API keys, or an empty text."""
     for result in evaluation.results.values():
         if isinstance(result, Unscored) and result.status in ("judge_error", "judge_suspect"):
-            return _KEY.sub("***", result.explanation or "")
+            return hide_secrets(result.explanation or "")
     return ""
 
 

@@ -279,6 +279,7 @@ class Runtime:
             self._instruments,
             evidence=settings.evidence,
             texts=settings.capture_content in ("SPAN_ONLY", "SPAN_AND_EVENT"),
+            hides_contents=settings.capture_content == "NO_CONTENT",
             observers=(self.moments, *telemetry.posters, *telemetry.histories, *alerting, *learning),
             early=(*telemetry.histories, *alerting),
             guard_observers=[history.add_guard_verdict for history in telemetry.histories],

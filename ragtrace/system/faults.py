@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from ragtrace.system.forks import PerProcess
+from ragtrace.system.urls import hide_secrets
 
 log = logging.getLogger("ragtrace")
 _LOGGED_CHARS: Final = 1_000
@@ -27,7 +28,6 @@ and would end the thread."""
 LEFT_OUT: Final = "(its message is left out, as capture_content is NO_CONTENT)"
 """Replacement for the message of an exception, which may hold content of a call, where no content may be logged."""
 _CHAINED: Final = 4
-_URL_CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s@'\"]+@")
 # Line breaks forge log lines, escape sequences drive terminals, direction marks and tag characters hide text.
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -35,20 +35,15 @@ _UNPRINTABLE: Final = re.compile(
 )
 
 
-def hide_credentials(text: str) -> str:
-    """Return *text* with the user and password of every URL in it replaced by `***`."""
-    return _URL_CREDENTIALS.sub("***@", text)
-
-
 def printable(text: str, most: int = _LOGGED_CHARS) -> str:
     """Return *text* as one line that is safe to show in a log or on a terminal.
 
-    Runs of control, direction and invisible characters become one space, credentials in URLs `***`.
+    Runs of control, direction and invisible characters become one space, credentials in URLs and API keys `***`.
 
     Args:
         most: characters that are kept; a longer text ends in " ...".
     """
-    shown = " ".join(hide_credentials(_UNPRINTABLE.sub(" ", text[: 4 * most])).split())
+    shown = " ".join(hide_secrets(_UNPRINTABLE.sub(" ", text[: 4 * most])).split())
     return shown if len(shown) <= most else f"{shown[:most]} ..."
 
 

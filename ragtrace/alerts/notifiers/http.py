@@ -12,6 +12,7 @@ from ragtrace.alerts.notifiers.notifier import UndeliveredError
 from ragtrace.core.errors import SettingsError
 from ragtrace.system import preload
 from ragtrace.system.retry_after import seconds_until_retry
+from ragtrace.system.urls import displayed_url
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
@@ -38,9 +39,7 @@ class HttpNotifier:
     def __post_init__(self) -> None:
         preload.import_modules("urllib.request", "encodings.idna")  # modules that the first POST would import
         if not _is_http_url(self.url):
-            shown = (
-                repr(self.url.split("//")[-1].split("/")[0]) if isinstance(self.url, str) else type(self.url).__name__
-            )
+            shown = repr(displayed_url(self.url)) if isinstance(self.url, str) else type(self.url).__name__
             raise SettingsError(
                 f"{type(self).__name__} needs an http or https URL, got {shown}; write for instance "
                 "'https://example.com/hook'"

@@ -176,7 +176,7 @@ class DecisionJudge:
         check_price(price)
         self.id, self.limits = name, limits
         connection = ServerConnection(base_url=base_url, api_key=api_key, timeout=timeout, client=client)
-        if protocol == "systemone" and connection.server == OPENAI:
+        if protocol == "systemone" and connection.url == OPENAI:
             raise SettingsError(
                 "protocol='systemone' needs the address of a server, got none: write for instance "
                 "base_url='https://api.typesafe.ai/v1', or client="

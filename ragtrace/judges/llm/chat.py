@@ -136,7 +136,7 @@ class ChatClient:
     @property
     def capabilities(self) -> ServerCapabilities:
         """Parameters and response formats that the model's server accepts, as far as this process knows."""
-        return capabilities_of(self.server, self.model)
+        return capabilities_of(self.connection.url, self.model)
 
     async def ask(self, prompt: Prompt[R]) -> ModelReply[R]:
         """Send *prompt* to the model and return the reply. If the reply has defects, ask once for a corrected one.

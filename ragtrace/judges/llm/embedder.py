@@ -109,7 +109,7 @@ class OpenAIEmbedder:
         """Request the vectors of *texts* from the server. Return the reply and the cost of all attempts."""
         server = self._connection.server
         price = self._price or list_price(self.model, server)
-        capabilities, rejected = capabilities_of(server, self.model), Cost()
+        capabilities, rejected = capabilities_of(self._connection.url, self.model), Cost()
         # Most requests for the same texts, each without the options that the server rejected before.
         for _ in range(4):
             # base64 is a third of the digits, and read in a tenth of the time

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.judges.llm.server_errors import ServerError
 from ragtrace.system.forks import PerProcess
+from ragtrace.system.urls import displayed_url
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -128,7 +129,12 @@ class ServerConnection:
 
     @property
     def server(self) -> str:
-        """Base URL of the server, without a slash at the end."""
+        """Base URL of the server for messages, without what may be secret in it, and without a slash at the end."""
+        return displayed_url(self.url)
+
+    @property
+    def url(self) -> str:
+        """Base URL of the server, without a slash at the end. It may hold secrets: messages show `server`."""
         return self._client_url or (self._base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/")
 
     async def post(self, path: str, body: Mapping[str, object]) -> bytes:
@@ -141,7 +147,7 @@ class ServerConnection:
         """
         key = self._key or os.environ.get("OPENAI_API_KEY") or ""
         try:
-            if not key and self.server == OPENAI and self._make is None:
+            if not key and self.url == OPENAI and self._make is None:
                 todo = "set OPENAI_API_KEY, or pass api_key="
                 raise JudgeError("unavailable", f"no API key for {self.server}: {todo}", retryable=False)
             client = (
@@ -155,10 +161,11 @@ class ServerConnection:
         except Exception as error:
             why = f"{type(error).__name__}: {error}"[:_SHOWN_CHARS]
             failure = error if isinstance(error, JudgeError) else JudgeError("unavailable", why, retryable=False)
-            for secret in {key, *self._keys_of_clients()}:
-                # Servers quote the request, and the text ends up in telemetry.
-                if len(secret) >= 8 and secret in failure.detail:
-                    failure.detail = failure.detail.replace(secret, "***")
+            # Servers quote the request, and HTTP clients the address; the text ends up in telemetry.
+            shown = {secret: "***" for secret in {key, *self._keys_of_clients()} if len(secret) >= 8}
+            for secret, instead in {self.url: self.server, **shown, **_secrets_of(self.url)}.items():
+                if secret in failure.detail:
+                    failure.detail = failure.detail.replace(secret, instead)
                     failure.args = (f"{failure.reason}: {failure.detail}",)
             raise failure from (error.__cause__ if failure is error else error)
 
@@ -176,9 +183,7 @@ class ServerConnection:
         try:
             async with self.turn():
                 response: Any = await client.post(
-                    path
-                    if self._make is not None
-                    else self.server + path,  # a whole address is not merged with another
+                    path if self._make is not None else self.url + path,  # a whole address is not merged with another
                     cast_to=object,
                     body=body,
                     options={"headers": _REQUEST_HEADERS, "max_retries": 0, "timeout": None},
@@ -243,7 +248,7 @@ class ServerConnection:
             logging.getLogger(library).addFilter(_keeps_log_record)  # adding the filter again changes nothing
         if self._make is None:
             aiohttp = self._transport == "aiohttp" or (self._transport == "auto" and has_aiohttp())
-            return _own_client(self.server, self._key or _NO_KEY, aiohttp=aiohttp)
+            return _own_client(self.url, self._key or _NO_KEY, aiohttp=aiohttp)
         client, self._spare = self._spare or _checked_client(self._make), None
         return client
 
@@ -403,3 +408,9 @@ def import_http_library() -> None:
     for name in ("httpcore._backends.anyio", "httpcore2._backends.anyio", "anyio._backends._asyncio"):
         with suppress(ImportError):
             import_module(name)
+
+
+def _secrets_of(url: str) -> dict[str, str]:
+    """Return the user and the password in *url*, as they stand in it, with what is shown instead."""
+    user, found, _ = url.partition("://")[2].partition("/")[0].rpartition("@")
+    return {part: "***" for part in (user, *user.split(":", 1)) if len(part) >= 4} if found else {}

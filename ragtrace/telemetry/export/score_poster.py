@@ -203,5 +203,5 @@ def _explanation(result: Score, *, evidence: bool) -> str | None:
     supports = Counter(claim.support or "unjudged" for claim in checked)
     found = ", ".join(f"{number} {support.replace('_', ' ')}" for support, number in sorted(supports.items()))
     text = f"of {len(checked)} claims: {found}"
-    wrong = [claim.text for claim in checked if claim.support != "supported"]
+    wrong = [claim.text for claim in checked if claim.support != "supported" and claim.text]
     return f"{text}. Not supported: {' | '.join(wrong)}" if evidence and wrong else text

@@ -14,6 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, set_span_in_context
 
 from ragtrace.core import semconv
+from ragtrace.core.contents import without_contents
 from ragtrace.core.labels import Claim
 from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.text import encodable
@@ -62,6 +63,7 @@ class ScoreSender:
         instruments: take the metrics.
         evidence: whether unsupported claims are quoted on spans.
         texts: whether texts of calls may be shown with their spans.
+        hides_contents: whether no text of a call may leave the process.
         observers: observers of scored calls.
         early: those of *observers* that see a call twice: with the cheap evaluator's scores, and later the judge's.
         guard_observers: called with the verdicts of guards, after the observers have seen the call.
@@ -76,13 +78,14 @@ class ScoreSender:
         *,
         evidence: bool,
         texts: bool = False,
+        hides_contents: bool = False,
         observers: Sequence[Observer] = (),
         early: Sequence[Observer] = (),
         guard_observers: Sequence[GuardObserver] = (),
         owned: bool = False,
     ) -> None:
         self._carriers, self._logger, self._instruments, self._evidence = carriers, logger, instruments, evidence
-        self._owned, self._texts = owned, texts
+        self._owned, self._texts, self._hides_contents = owned, texts, hides_contents
         self._observers, self._guard_observers = tuple(observers), tuple(guard_observers)
         self._early = frozenset(map(id, early))
 
@@ -126,8 +129,10 @@ class ScoreSender:
         target = root.span_context
         if target is None or not evaluations:
             return 0
+        evaluations = self._allowed(evaluations)
         if hold is not None:
-            hold.set_interim_scores(target.span_id, score_attributes(evaluations, call, evidence=self._evidence))
+            shown = self._allowed_on_spans(evaluations)
+            hold.set_interim_scores(target.span_id, score_attributes(shown, call, evidence=self._evidence))
         self._notify([each for each in self._observers if id(each) in self._early], call, evaluations, decision)
         for evaluation in evaluations:
             self._emit(root, call, evaluation, target)
@@ -155,12 +160,14 @@ class ScoreSender:
             n_sent_early: how many of *evaluations* `send_early_scores` has sent.
             reason: why an evaluator did not see the call, for the span.
         """
+        evaluations = self._allowed(evaluations)
         for observer in self._observers:
             news = evaluations[n_sent_early:] if id(observer) in self._early else evaluations
             if news or not n_sent_early:
                 self._notify([observer], call, news, decision)
         target, guard = root.span_context, root.guard
-        scores = score_attributes(evaluations, call, evidence=self._evidence)
+        shown = self._allowed_on_spans(evaluations)
+        scores = score_attributes(shown, call, evidence=self._evidence)
         if guard is not None:
             guard.close(reason)
             scores |= guard.attributes()
@@ -190,7 +197,7 @@ class ScoreSender:
                     "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))",
                 )
             with guarded("carrier span"):
-                _send_carrier(self._carriers, target, call, evaluations, scores)
+                _send_carrier(self._carriers, target, call, shown, scores)
 
     def release_with_status(self, root: Step, status: str, reason: str = "") -> None:
         """Export the kept-back root span *root* with *status* in place of scores, because no scores will come.
@@ -199,6 +206,15 @@ class ScoreSender:
         """
         for hold in hold_processors():
             hold.release_with_status(_span_id(root), status, reason)
+
+    def _allowed(self, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        """Return *evaluations* with what may leave: every span, event, metric and observer gets them from here."""
+        return [without_contents(each) for each in evaluations] if self._hides_contents else evaluations
+
+    def _allowed_on_spans(self, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        """Return *evaluations* with what may be on spans, which hold no texts if those are on events alone."""
+        is_done = self._texts or self._hides_contents
+        return evaluations if is_done else [without_contents(each) for each in evaluations]
 
     def _notify(
         self,

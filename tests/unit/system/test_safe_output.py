@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
+from ragtrace.alerts import Webhook
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.report import wording
@@ -286,6 +287,46 @@ def test_printable_text_is_one_bounded_line_without_credentials() -> None:
     assert printable("see https://ann:secret@host/x?y=a@b") == "see https://***@host/x?y=a@b"
     assert printable("a" * 50, 10) == "a" * 10 + " ..."
     assert printable("naïve \u4f60\u597d \U0001f600") == "naïve \u4f60\u597d \U0001f600"
+
+
+@pytest.mark.parametrize("path", ["ann:QUITESECRET@127.0.0.1:9/v1", "127.0.0.1:9/tenants/QUITESECRET/v1"])
+def test_the_secrets_in_the_address_of_a_judges_server_are_shown_nowhere(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither by events, the doctor and the log, nor by the judge's error in an offline score."""
+    judge = ragtrace.OpenAIJudge("m", base_url=f"http://{path}", api_key="k", limits=ragtrace.JudgeLimits(timeout=1))
+    captured = watch(screen=None, judge=judge, sampling=ragtrace.Sampling(rate=1.0))
+    ask("where?")
+    assert ragtrace.flush(WAIT_S)
+    events = [dict(record.log_record.attributes or {}) for record in captured.events]
+    offline = ragtrace.score(query="where?", contexts=["here"], answer="There.", judge=judge)
+    shown = f"{events} {ragtrace.doctor()} {caplog.text} {[each.explanation for each in offline.values()]}"
+    assert "http://127.0.0.1:9/" in shown
+    assert "QUITESECRET" not in shown
+
+
+@pytest.mark.parametrize(
+    ("variable", "url", "seen"),
+    [
+        *(("ENDPOINT", url, "'...'") for url in ("http//ann:QUITESECRET@host", "ann:QUITESECRET@host", "QUITESECRET")),
+        ("ENDPOINT", "ftp://ann:QUITESECRET@host", "'ftp://host'"),
+        ("TRACES_ENDPOINT", "ann:QUITESECRET@collector:4318", "'collector:4318'"),
+    ],
+)
+def test_a_refused_endpoint_is_named_without_its_secrets(variable: str, url: str, seen: str) -> None:
+    """Whatever is wrong with the address."""
+    with pytest.raises(SettingsError) as raised:
+        otlp({f"OTEL_EXPORTER_OTLP_{variable}": url})
+    assert seen in str(raised.value)
+    assert "QUITESECRET" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["ftp://ann:QUITESECRET@host/x", "https://ann:QUITESECRET@ho st/x", "ann:QUITESECRET"])
+def test_a_refused_address_of_a_notifier_is_named_without_its_secrets(url: str) -> None:
+    """Users write passwords into the addresses of webhooks."""
+    with pytest.raises(SettingsError, match="needs an http or https URL") as raised:
+        Webhook(url)
+    assert "QUITESECRET" not in str(raised.value)
 
 
 @pytest.mark.parametrize("hidden", ["\u200f", "\u061c", "\u2028", "\u2029", "\U000e0041", "\u202e", "\x1b"])

@@ -1,0 +1,51 @@
+"""How URLs are shown: enough to find a server, and nothing that may be secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragtrace.system.urls import displayed_url, hide_secrets
+
+PASSWORD = "QUITESECRET"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://api.openai.com/v1", "https://api.openai.com/v1"),
+        ("http://127.0.0.1:4318/v1/traces", "http://127.0.0.1:4318/v1/traces"),
+        (
+            "https://cloud.langfuse.com/api/public/otel/v1/traces",
+            "https://cloud.langfuse.com/api/public/otel/v1/traces",
+        ),
+        ("redis://redis:6379/0", "redis://redis:6379/0"),
+        ("amqp://ann:QUITESECRET@[::1]:5672//", "amqp://[::1]:5672//"),
+        ("https://ann:QUITESECRET@host/v1?key=QUITESECRET#QUITESECRET", "https://host/v1?..."),
+        ("https://host/tenants/QUITESECRET/v1", "https://host/..."),
+        ("https://hooks.example.com/services/QUITESECRET", "https://hooks.example.com/..."),
+        ("collector:4317", "collector:4317"),
+        ("ann:QUITESECRET@collector:4317", "collector:4317"),
+        ("redis://ann:QUITESECRET@host:port/0", "redis://..."),
+        ("http//ann:QUITESECRET@host", "..."),
+        ("ann:QUITESECRET@host", "..."),
+        ("http://[ann:QUITESECRET@host", "http://..."),
+        ("", "..."),
+    ],
+)
+def test_a_url_is_shown_without_user_password_query_and_unknown_paths(url: str, shown: str) -> None:
+    """Whatever is wrong with it."""
+    assert displayed_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("at redis://ann:QUITE@SECRET@host:6379/0 now", "at redis://***@host:6379/0 now"),
+        ("Incorrect API key provided: sk-QUITESECRET.", "Incorrect API key provided: ***."),
+        ("authorization: Bearer QUITESECRET", "authorization: ***"),
+        ("see https://example.com/x?y=a@b", "see https://example.com/x?y=a@b"),
+    ],
+)
+def test_a_text_of_somebody_else_is_shown_without_passwords_and_keys(text: str, shown: str) -> None:
+    """Of any URL in it."""
+    assert hide_secrets(text) == shown
