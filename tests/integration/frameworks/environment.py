@@ -28,6 +28,8 @@ except ModuleNotFoundError:  # Python 3.10; pytest brings it there
 FOLDER: Final = Path(__file__).parent
 RECORDED: Final = FOLDER.parents[1] / "files" / "recorded"
 """Folder of the recordings that are committed."""
+CAPTURED: Final = FOLDER.parents[1] / "files" / "captured.json"
+"""Committed rows of what ragtrace captures of SDKs."""
 MODES: Final = ("sync", "async", "stream", "astream")
 _INSTALL_S: Final = 1200.0
 _RECORD_S: Final = 180.0
@@ -166,12 +168,9 @@ class Recorder:
 
     def _start(self, environment: str) -> subprocess.Popen[str]:
         python = python_of(environment, newest=self._newest)
-        # Isolated from the environment of the tests: no ragtrace, no settings of OpenTelemetry.
-        isolated = ("OTEL_", "PYTHON", "OPENAI_")
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(isolated)}
         process = subprocess.Popen(
             [str(python), str(FOLDER / self._script)],
-            env=environ,
+            env=_isolated(),
             cwd=python.parents[1],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -179,6 +178,32 @@ class Recorder:
         )
         self._processes[environment] = process
         return process
+
+
+def _isolated() -> dict[str, str]:
+    """Return the environment variables without those of the tests: no ragtrace, no settings of OpenTelemetry."""
+    isolated = ("OTEL_", "PYTHON", "OPENAI_", "RAGTRACE_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(isolated)}
+
+
+def captures() -> dict[str, str]:
+    """Return the modules whose forms `captured.py` runs, by the names of their environments."""
+    return {name: each["captures"] for name, each in environments().items() if "captures" in each}
+
+
+def capture(environment: str, *, newest: bool = False) -> list[dict[str, Any]]:
+    """Return the rows of what ragtrace captures now of the SDKs in *environment*.
+
+    Raises:
+        AssertionError: the module of the environment failed.
+    """
+    python = python_of(environment, newest=newest)
+    command = [str(python), str(FOLDER / "captured.py"), captures()[environment]]
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 2 * _RECORD_S}
+    ended = subprocess.run(command, env=_isolated(), cwd=python.parents[1], check=False, **options)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    rows: list[dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])  # the SDKs may write to stdout as well
+    return rows
 
 
 def make(environment: str, *, newest: bool = False) -> Path:

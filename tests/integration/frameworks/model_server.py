@@ -166,8 +166,8 @@ class _Handler(BaseHTTPRequestHandler):
         lines = (json.dumps(chunk) for chunk in chunks)
         self._stream_events(f"data: {line}\n\n".encode() for line in [*lines, "[DONE]"])
 
-    def _stream_events(self, events: Iterable[bytes]) -> None:
-        self._start(200, "text/event-stream")
+    def _stream_events(self, events: Iterable[bytes], kind: str = "text/event-stream") -> None:
+        self._start(200, kind)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for event in events:
