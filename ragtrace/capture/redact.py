@@ -221,7 +221,9 @@ def redact_step(step: Step, redact: Redact) -> None:
     step.prompt_documents = None
     for name, text in texts.items():
         if text is not None:
+            before = step.cut_chars
             setattr(step, name, redacted(text))
+            step.answer_cut_chars += step.cut_chars - before if name == "answer" else 0
     if prompt is not None:
         # The characters cut off the question have been counted above.
         query = step.query or ""

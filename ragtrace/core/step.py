@@ -197,6 +197,8 @@ class Step:
     redacted: bool = False
     """Whether the texts of the step have been through `Redact`."""
     cut_chars: int = 0
+    answer_cut_chars: int = 0
+    """Number of those characters that belong to the answer."""
     bytes: int | None = None
     """Memory in bytes that the texts of the step take; None: not measured yet."""
     written: bool = False
@@ -349,6 +351,7 @@ class CallBuilder:
             streamed=any(step.streamed for step in ended if step.kind not in FINDING_KINDS),
             abandoned=root.abandoned,
             cut_chars=sum(step.cut_chars for step in ended),
+            answer_cut_chars=(final if root.answer is None else root).answer_cut_chars,
             span=root.span_context,
             turns=turns,
             # A prompt that was cut still has the latest messages.

@@ -114,6 +114,8 @@ class RagCall:
     """Whether the reader left the stream early, so that the answer has only the part that was read."""
     cut_chars: int = 0
     """Number of characters that `Redact(max_chars=...)` cut off query, answer and contexts; 0: the judge saw all."""
+    answer_cut_chars: int = 0
+    """Number of characters that are missing at the end of the answer."""
     span: SpanContext | None = None
     """Context of the span to which the scores belong; None: the call has no span."""
     reference_contexts: tuple[Document, ...] | None = None

@@ -20,6 +20,7 @@ from ragtrace.core.types import (
     Judge,
     Judgement,
     Metric,
+    Plain,
     RagCall,
     Result,
     Score,
@@ -34,6 +35,12 @@ from ragtrace.system.threads import BlockingCalls, NoThreadError
 _SLACK: Final = 1e-9
 """Distance by which a score may overstep its metric's range, because of rounding."""
 _TRUNCATED: Final = "texts_truncated"
+TRUNCATED_ANSWER: Final = "truncated_answer_chars"
+"""Attribute of a score: number of characters at the end of the answer that were not judged."""
+TRUNCATED_CHUNKS: Final = "truncated_chunks"
+"""Attribute of a score: number of chunks of which the end was not judged."""
+JUDGE_INPUT_TRUNCATED: Final = "judge_input_truncated"
+"""Attribute of a score: whether the judge's server cut its input, which may be any of the texts."""
 _DEFECTS: Final[Mapping[str, str]] = {
     "contexts_without_text": "the spans of the retrieval have the ids of the documents but not their texts; switch on "
     "the capture of contents in that instrumentation, or have ragtrace listen to the framework itself",
@@ -184,6 +191,10 @@ async def evaluate(
         else:
             why, detail = failed.reason, failed.detail
             results = {metric.name: _unscored(evaluator, metric, why, detail) for metric in evaluator.metrics}
+    if cut := _cuts(call):
+        computed = {metric.name for metric in evaluator.metrics if getattr(metric, "computes", False)}
+        skipped = computed if client.computes else set[str]()  # latencies, say, which read no texts
+        results = {name: result if name in skipped else _with_cuts(result, cut) for name, result in results.items()}
     if call.defect:
         results = {name: _with_defect(result, call.defect) for name, result in results.items()}
     return Evaluation(
@@ -203,6 +214,25 @@ async def evaluate(
         served_model=judgement.served_model,
         deferred=failed is not None and failed.deferred,  # no request was made, or the judge asked for a pause
     )
+
+
+def _cuts(call: RagCall) -> Mapping[str, int]:
+    """Return how much of the texts of *call* nobody can judge, as attributes of its scores."""
+    counts = {
+        TRUNCATED_ANSWER: call.answer_cut_chars,
+        TRUNCATED_CHUNKS: sum(document.cut_chars > 0 for document in call.contexts or ()),
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def _with_cuts(result: Result, cut: Mapping[str, int]) -> Result:
+    """Return *result* with what was *cut* before the judge saw the call, which may have cut more by itself."""
+    given: object = result.attributes  # a user's metric may have set attributes of any type
+    if not isinstance(result, Score) or not isinstance(given, Mapping):
+        return result
+    attributes: Mapping[str, Plain] = result.attributes
+    own = {name: found for name in cut if isinstance(found := attributes.get(name), int)}
+    return replace(result, attributes={**attributes, **{name: max(n, own.get(name, 0)) for name, n in cut.items()}})
 
 
 def _with_defect(result: Result, defect: str) -> Result:

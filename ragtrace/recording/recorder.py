@@ -643,6 +643,7 @@ def _merge_answer(step: Step, found: Answer) -> None:
     if step.kind == "generate":
         step.provider = step.provider or found.provider
     step.cut_chars += found.cut_chars
+    step.answer_cut_chars += found.cut_chars
     step.documents = found.documents if step.documents is None else step.documents
 
 

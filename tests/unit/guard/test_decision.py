@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ragtrace.core.types import Document, Evaluation, RagCall, Result, Score, Unscored
@@ -12,7 +14,7 @@ from tests.support.guards import ORDER, guard
 CALL = RagCall(query="Where is Paris?", contexts=(Document("Paris is in France."),), answer="In France.")
 
 
-def score(value: float, **attributes: bool) -> Score:
+def score(value: float, **attributes: Any) -> Score:
     return Score(value, "faithfulness", "1", True, attributes=attributes)
 
 
@@ -42,6 +44,26 @@ def test_each_evaluation_has_one_verdict(found: Evaluation, verdict: str, reason
     """What could not be checked is neither a pass nor a fail, and has its reason."""
     check = check_of(guard(), CALL, found)
     assert (check.verdict, check.reason) == (verdict, reason)
+
+
+@pytest.mark.parametrize(
+    ("cut", "value", "verdict"),
+    [
+        ({"truncated_answer_chars": 3}, 0.8, "unscored"),
+        ({"truncated_answer_chars": 3}, 0.7, "fail"),
+        ({"truncated_chunks": 1}, 0.8, "pass"),
+        ({"truncated_chunks": 1}, 0.7, "unscored"),
+        ({"truncated_answer_chars": 3, "truncated_chunks": 1}, 0.8, "unscored"),
+        ({"truncated_answer_chars": 3, "truncated_chunks": 1}, 0.7, "unscored"),
+        ({"judge_input_truncated": True}, 0.8, "unscored"),
+        ({"judge_input_truncated": True}, 0.7, "unscored"),
+        ({"truncated_answer_chars": 0, "truncated_chunks": 0, "judge_input_truncated": False}, 0.8, "pass"),
+    ],
+)
+def test_a_verdict_on_a_part_is_none_on_the_whole(cut: dict[str, Any], value: float, verdict: str) -> None:
+    """The end of an answer may be what is wrong, the end of a chunk what supports it."""
+    check = check_of(guard(), CALL, evaluation(score(value, **cut)))
+    assert (check.verdict, check.reason) == (verdict, "truncated" if verdict == "unscored" else "")
 
 
 @pytest.mark.parametrize("field", ["query", "answer", "contexts"])
