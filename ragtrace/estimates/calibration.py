@@ -518,9 +518,10 @@ class Calibrations:
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:
         """Record which model the judge's server ran for a finished *call*, as a calibration holds for one model."""
         for evaluation in evaluations:
-            self._note_served(evaluation)
+            self.note_served(evaluation)
 
-    def _note_served(self, evaluation: Evaluation) -> None:
+    def note_served(self, evaluation: Evaluation) -> None:
+        """Record which model has answered for *evaluation*; a calibration of another one is stale from then on."""
         served = evaluation.served_model
         if served and self._served.get(evaluation.evaluator) != served:
             self._served[evaluation.evaluator] = served
@@ -539,7 +540,7 @@ class Calibrations:
         if not raw:
             return evaluation
         self._raw.update((name, evaluation.evaluator) for name in raw)
-        self._note_served(evaluation)
+        self.note_served(evaluation)
         results = {name: self._calibrated(name, evaluation, evaluation.results[name]) for name in raw}
         return replace(evaluation, results={**evaluation.results, **results})
 

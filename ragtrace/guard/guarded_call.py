@@ -33,7 +33,7 @@ from typing import Any, Final, Literal, Protocol
 from ragtrace.core.step import CHECKED, CallBuilder, Step
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
-from ragtrace.guard.decision import blocks, check_of
+from ragtrace.guard.decision import blocks
 from ragtrace.guard.guards import GuardedFunction, Guards
 from ragtrace.guard.outcomes import Action, Check, GuardBlocked, GuardNotice, outcome_attributes
 from ragtrace.recording.recorder import RecordingRuntime, StepRecorder
@@ -49,6 +49,9 @@ NOT_RUNNING: Final = "not_running"
 """Reason of answers that were not checked because ragtrace was shut down meanwhile, or has no thread."""
 RETRY: Final = object()
 """Marker in the place of an answer: the function is to be called once more."""
+HAND_OVER_SECONDS: Final = 1.0
+"""Time in which an application that has its verdict hands the call over, or a stream comes to its next sentence, if
+nothing keeps it from going on; a shutdown waits no longer for that."""
 _LATE: Final = Check("timeout", reason="timeout")
 _OPEN: Final = Check("circuit_open", reason="circuit_open")
 
@@ -56,8 +59,19 @@ _OPEN: Final = Check("circuit_open", reason="circuit_open")
 class UrgentWorker(Protocol):
     """Worker that runs coroutines of which the application waits for the result."""
 
-    def run_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Run the coroutine function *work* before all queued items, and return whether the worker runs."""
+    def run_soon(self, work: Callable[[], Coroutine[Any, Any, None]], check: object, until: float) -> bool:
+        """Run the coroutine function *work* before all queued items, and return whether the worker runs.
+
+        A flush and a shutdown wait for `end_check` with *check*, which comes by the monotonic time *until*.
+        """
+        ...
+
+    def pause_check(self, check: object, until: float) -> None:
+        """Have a shutdown alone wait for `end_check` with *check*."""
+        ...
+
+    def end_check(self, check: object) -> None:
+        """Have nobody wait for *check* any more: its call is queued."""
         ...
 
 
@@ -111,6 +125,8 @@ class VerdictWait:
         self._task: asyncio.Task[Evaluation] | None = None
         self._evaluator: Evaluator | None = None
         self._is_building = self._is_handed_over = False
+        self._awaited: object = self
+        """Object that stands for the call to come, for which a flush and a shutdown wait."""
         self._began = monotonic()
         self._deadline = self._began + seconds
 
@@ -123,6 +139,12 @@ class VerdictWait:
     def waited(self) -> float:
         """Seconds since the wait began."""
         return monotonic() - self._began
+
+    @property
+    def is_being_handed_over(self) -> bool:
+        """Whether the worker reads texts of the call, and hands it over afterwards."""
+        with self._lock:
+            return self._is_building and self._is_handed_over
 
     # --- on the application's thread ----------------------------------------------------------------------------------
 
@@ -175,7 +197,7 @@ class VerdictWait:
             waits_s = evaluator.judge_client.status.waits_s
             if self._runtime.guards.circuit_of(evaluator).state == "open" or waits_s > self._seconds_left():
                 self._decide(_OPEN)
-            elif self._runtime.worker.run_soon(self._find):
+            elif self._runtime.worker.run_soon(self._find, self._awaited, self._deadline + HAND_OVER_SECONDS):
                 return True
             else:
                 self._decide(Check("error", reason=NOT_RUNNING))
@@ -201,7 +223,13 @@ class VerdictWait:
             self._is_handed_over = True
             if self._is_building:
                 return
-        self._recorder.hand_over()
+        self._hand_over_now()
+
+    def _hand_over_now(self) -> None:
+        try:
+            self._recorder.hand_over()
+        finally:
+            self._runtime.worker.end_check(self._awaited)
 
     # --- on the worker's thread ---------------------------------------------------------------------------------------
 
@@ -233,7 +261,7 @@ class VerdictWait:
                 self._is_building = False
                 late = self._is_handed_over
             if late:
-                self._recorder.hand_over()
+                self._hand_over_now()
         if unjudged:
             self._decide(Check("unscored", reason=unjudged))
         return None if unjudged else call
@@ -258,7 +286,7 @@ class VerdictWait:
         if task.cancelled():
             return None
         evaluation = task.result()
-        self._decide(check_of(self._guard, call, evaluation))
+        self._decide(self._runtime.guards.check(self._function, call, evaluation))
         return evaluation
 
     def _decide(self, check: Check) -> None:
@@ -509,10 +537,13 @@ class HeldRecorder(StepRecorder):
     """Whether the call has ended with an answer, and waits to be handed over."""
     has_returned = False
     """Whether what ends later is handed over at once: a stream that is not held, or that has its verdict."""
+    is_streaming = False
+    """Whether a held stream gives the answer, and hands the call over however it ends."""
 
     def _hand_over(self) -> None:
         step = self.step
-        if self.has_returned or step.error is not None or step.abandoned or not self.is_root:
+        has_no_answer = not self.is_streaming and (step.error is not None or step.abandoned)
+        if self.has_returned or has_no_answer or not self.is_root:
             super()._hand_over()
             return
         self._keep_ended()
@@ -542,13 +573,13 @@ class HeldRecorder(StepRecorder):
         inner = [each for each in tuple(found.steps) if each is not step and each.ended]
         return CallBuilder(root, [root, *inner], found.orphans)
 
-    def unheld_reason(self, *, abandoned: bool = False) -> str:
+    def unheld_reason(self, left: str = "") -> str:
         """Return why the answer of a run cannot be checked, or an empty text if it has ended and can.
 
         Args:
-            abandoned: whether the reader of a stream leaves it, where nothing else is the reason.
+            left: why a stream has ended early, where nothing else is the reason.
         """
-        if self.is_held:
+        if self.is_held and not left:
             return ""
         if self.is_dropped:
             return "head_dropped"
@@ -556,8 +587,8 @@ class HeldRecorder(StepRecorder):
             return "internal"
         if self.call_builder is not None and not self.is_root:
             return "not_outermost"
-        if abandoned:
-            return "abandoned"
+        if left:
+            return left
         return "forked" if self.step.ended else "not_held"
 
 
@@ -597,7 +628,7 @@ class ShadowCheck:
         took, budget = monotonic() - began, self._function.guard.budget_ms / 1000
         found = _LATE
         if took <= budget:
-            found = check_of(self._function.guard, call, evaluation)
+            found = self._guards.check(self._function, call, evaluation)
         self._count(found, min(took, budget))
         return evaluation
 
@@ -612,7 +643,10 @@ class ShadowCheck:
         return outcome_attributes(guard.metric, guard.action, check.verdict, "none", check.reason)
 
     def _count(self, check: Check, added: float | None) -> None:
-        self._check, self.added_s = check, added
+        # Atomic: a shutdown may drop the call while the worker's thread finds the verdict.
+        if self.__dict__.setdefault("_check", check) is not check:
+            return
+        self.added_s = added
         self._guards.count(self._function, check.verdict, "none", added)
 
 

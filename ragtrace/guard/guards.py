@@ -10,11 +10,13 @@ from weakref import WeakSet
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import GuardRow, GuardTally
-from ragtrace.estimates.calibration import Calibrations
+from ragtrace.core.types import Evaluation, RagCall
+from ragtrace.estimates.calibration import STALE, Calibrations
 from ragtrace.estimates.false_blocks import NO_LABELS
 from ragtrace.evaluation.scoring import Evaluator, Evaluators
 from ragtrace.guard.circuit import GuardCircuit
-from ragtrace.guard.outcomes import Action, GuardCounts, Verdict
+from ragtrace.guard.decision import check_of
+from ragtrace.guard.outcomes import Action, Check, GuardCounts, Verdict
 from ragtrace.guard.settings import Guard
 from ragtrace.system.faults import faults
 from ragtrace.system.forks import PerProcess
@@ -185,6 +187,7 @@ class Guards:
 
     Args:
         evaluators: the evaluators of the process.
+        calibrations: calibrations from which bounds were taken.
         record_added: takes the seconds that a guard held an answer back, with workflow, metric and action.
         counts: counts of this process. A call that began before a fork ends in the child with its parent's guards, and
             counts there all the same.
@@ -193,10 +196,11 @@ class Guards:
     def __init__(
         self,
         evaluators: Evaluators,
+        calibrations: Calibrations,
         record_added: Callable[[float, str, str, str], None],
         counts: PerProcess[GuardCounts] | None = None,
     ) -> None:
-        self._evaluators, self._record_added = evaluators, record_added
+        self._evaluators, self._calibrations, self._record_added = evaluators, calibrations, record_added
         self._counts = PerProcess(GuardCounts) if counts is None else counts
         self._circuits: dict[str, GuardCircuit] = {}
 
@@ -220,6 +224,33 @@ class Guards:
         found = self._circuits.get(evaluator.id)
         # The worker's thread alone changes a breaker; `setdefault` is atomic.
         return found or self._circuits.setdefault(evaluator.id, GuardCircuit())
+
+    def check(self, function: GuardedFunction, call: RagCall, evaluation: Evaluation) -> Check:
+        """Return the verdict on the answer of *call*: unscored where the labels behind the bound do not hold any more.
+
+        The calibration is asked each time, as a server may have another model answer from one call to the next.
+        """
+        self._calibrations.note_served(evaluation)
+        if said := self.stale(function):
+            faults.log_once(said, "%s", said)
+            return Check("unscored", reason=STALE)
+        return check_of(function.guard, call, evaluation)
+
+    def stale(self, function: GuardedFunction) -> str:
+        """Return a sentence about why the labels behind a guard's bound do not hold any more, or "" if they do."""
+        guard = function.guard
+        if guard.max_false_block is None:
+            return ""
+        found = self._calibrations.find(guard.metric)
+        if found is not None and not found[1]:
+            return ""
+        why = "is missing" if found is None else f"is stale ({found[1]})"
+        return (
+            f"the guard of {function.workflow!r}, {guard!r}, takes its bound from labels, and the calibration of "
+            f"{guard.metric} {why}: its answers are unscored, and on_error={guard.on_error!r} decides about them. "
+            "Label calls of the new judge or have it score the labelled ones (ragtrace calibrate bridge), and "
+            "configure with the new file of `ragtrace calibrate fit --out`"
+        )
 
     def count(self, function: GuardedFunction, verdict: Verdict, action: Action, added_s: float | None) -> None:
         """Count one answer, and record for how many seconds the guard held it back; None: it did not, by no fault."""

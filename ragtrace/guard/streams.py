@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from functools import partial
 from itertools import islice
 from sys import maxsize
+from time import monotonic
 from typing import Any, Final, cast
 
 from ragtrace.capture import AnswerStream
@@ -23,7 +24,14 @@ from ragtrace.core.step import CHECKED
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.guard.decision import blocks
-from ragtrace.guard.guarded_call import AnswerCheck, GuardOutcome, GuardRuntime, HeldRecorder, VerdictWait
+from ragtrace.guard.guarded_call import (
+    HAND_OVER_SECONDS,
+    AnswerCheck,
+    GuardOutcome,
+    GuardRuntime,
+    HeldRecorder,
+    VerdictWait,
+)
 from ragtrace.guard.guards import GuardedFunction
 from ragtrace.guard.outcomes import Check
 from ragtrace.judges.lexical.statements import sentences
@@ -44,12 +52,20 @@ class SentenceCheck(VerdictWait):
         recorder: recorder of the run that streams the answer.
         seconds: most seconds to wait.
         text: the sentence.
+        awaited: object that stands for the stream's call to come.
     """
 
     def __init__(
-        self, function: GuardedFunction, runtime: GuardRuntime, recorder: HeldRecorder, seconds: float, text: str
+        self,
+        function: GuardedFunction,
+        runtime: GuardRuntime,
+        recorder: HeldRecorder,
+        seconds: float,
+        text: str,
+        awaited: object,
     ) -> None:
         super().__init__(function, runtime, recorder, seconds)
+        self._awaited = awaited
         self._builder = recorder.with_part(text) if recorder.is_root else None
 
     def _unheld_reason(self) -> str:
@@ -164,7 +180,11 @@ class HeldStream:
         """Whether a sentence has failed, so that no further piece may leave."""
         self._outcome: SentenceOutcome | None = None
         self._is_finished = self._counts_itself = False
-        self._is_left = False
+        self._is_left = self._has_released = False
+        self._awaited = object()
+        self._why = "abandoned"
+        """Reason of an answer that ends unchecked, unless it has a verdict."""
+        recorder.is_streaming = True
 
     def add(self, piece: object) -> None:
         """Take up a piece that the source has given."""
@@ -196,6 +216,7 @@ class HeldStream:
                 piece, _ = self._held.popleft()
             except IndexError:  # none is left, or another thread has closed the stream just now
                 return
+            self._has_released = True
             yield piece
 
     # --- sentence by sentence -----------------------------------------------------------------------------------------
@@ -216,13 +237,14 @@ class HeldStream:
         passed = found[1][0] if len(found) > 1 else len(self._text)
         self._checked += passed
         self._text = self._text[passed:]
-        return SentenceCheck(self._function, self._runtime, self._recorder, left, text)
+        return SentenceCheck(self._function, self._runtime, self._recorder, left, text, self._awaited)
 
     def take_verdict(self, check: SentenceCheck) -> None:
         """Take up the verdict of a sentence's check."""
         outcome = self._sentences()
         outcome.add_sentence(check)
         self._spent += check.waited
+        self._runtime.worker.pause_check(self._awaited, monotonic() + HAND_OVER_SECONDS)
         if blocks(self._guard, check.check.verdict):
             self.is_blocked = self._guard.action != "annotate"
             self._is_open = not self.is_blocked
@@ -284,18 +306,32 @@ class HeldStream:
         """Return whether the reader has left a held stream, so that it gets no piece and no exception any more."""
         return self._is_left
 
+    def fail(self, error: BaseException) -> None:
+        """Note that the source has ended with *error*, an exception or the cancellation of its reader."""
+        self._why = "failed" if isinstance(error, Exception) else "cancelled"
+
     def leave(self) -> None:
-        """Count a stream that its reader leaves before the end, while the source is still open."""
-        self._is_left = self._mode != "after"
+        """Count a stream that ends before its answer has, unless it was counted."""
+        self._is_left = self._is_left or self._mode != "after"
         self._held.clear()
         if self._is_finished or self._counts_itself:
             return
         self._is_finished = True
         outcome = self._sentences()
         if not outcome.has_verdict:
-            outcome.add(Check("unscored", reason=self._recorder.unheld_reason(abandoned=True)))
-        has_left = self._mode != "all" and outcome.check.verdict not in CHECKED
-        outcome.end("released" if has_left else "none")
+            outcome.add(Check("unscored", reason=self._recorder.unheld_reason(self._why)))
+        self._recorder.has_returned = True  # where the source is still open, its end hands the call over
+        is_released = self._has_released and outcome.check.verdict not in CHECKED
+        outcome.end("released" if is_released else "none")
+
+    def end(self) -> None:
+        """Leave the stream, whose source has ended: the one exit of every stream, however it came to its end."""
+        try:
+            self.leave()
+        finally:
+            latest = None if self._outcome is None else self._outcome.latest
+            if latest is None or not latest.is_being_handed_over:
+                self._runtime.worker.end_check(self._awaited)
 
 
 def hold(held: HeldStream, source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -304,96 +340,104 @@ def hold(held: HeldStream, source: Generator[Any, Any, Any]) -> Generator[Any, A
     is_thrown = False
     result: Any = None
     is_over = False
-    while not (is_over or held.was_left()):
-        try:
-            held.add(resume())
-        except StopIteration as stop:
-            result, is_over = stop.value, True
-        except Exception:
-            if not is_thrown:
-                yield from held.rest()
-            if held.was_left():
-                return None
-            raise
-        finally:
-            resume, is_thrown = source.__next__, False
-        try:
-            while (check := held.next_check(last=is_over)) is not None:
-                check.wait()
-                held.take_verdict(check)
-            if is_over or held.is_blocked:
-                if (answer := held.answer_check()) is not None:
-                    answer.wait()
-                if held.finish(answer):
-                    is_over = True
-                    source.close()
-        except BaseException:  # the answer is blocked, or the reader was cancelled
-            held.leave()
-            source.close()
-            raise
-        for piece in held.released():
+    try:
+        while not (is_over or held.was_left()):
             try:
-                sent = yield piece
-            except GeneratorExit:
+                held.add(resume())
+            except StopIteration as stop:
+                result, is_over = stop.value, True
+            except BaseException as error:
+                held.fail(error)
+                if not is_thrown and isinstance(error, Exception):
+                    yield from held.rest()
+                if held.was_left():
+                    return None
+                raise
+            finally:
+                resume, is_thrown = source.__next__, False
+            try:
+                while (check := held.next_check(last=is_over)) is not None:
+                    check.wait()
+                    held.take_verdict(check)
+                if is_over or held.is_blocked:
+                    if (answer := held.answer_check()) is not None:
+                        answer.wait()
+                    if held.finish(answer):
+                        is_over = True
+                        source.close()
+            except BaseException:  # the answer is blocked, or the reader was cancelled
                 held.leave()
                 source.close()
                 raise
-            except BaseException as error:
-                if is_over:
+            for piece in held.released():
+                try:
+                    sent = yield piece
+                except GeneratorExit:
+                    held.leave()
+                    source.close()
                     raise
-                resume, is_thrown = partial(source.throw, error), True
-                break
-            if sent is not None and not is_over:
-                resume = partial(source.send, sent)
-    return None if held.was_left() else result
+                except BaseException as error:
+                    if is_over:
+                        raise
+                    resume, is_thrown = partial(source.throw, error), True
+                    break
+                if sent is not None and not is_over:
+                    resume = partial(source.send, sent)
+        return None if held.was_left() else result
+    finally:
+        held.end()
 
 
 async def hold_async(held: HeldStream, source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
     """Yield the pieces of the asynchronous generator *source*, each when the guard lets it leave."""
     resume: Callable[[], Awaitable[Any]] = partial(start_async_generator, source)
     is_thrown = is_over = False
-    while not (is_over or held.was_left()):
-        try:
-            held.add(await resume())
-        except StopAsyncIteration:
-            is_over = True
-        except Exception:
-            if not is_thrown:
-                for piece in held.rest():
-                    yield piece
-            if held.was_left():
-                return
-            raise
-        finally:
-            resume, is_thrown = partial(source.asend, None), False
-        try:
-            while (check := held.next_check(last=is_over)) is not None:
-                await check.wait_in_task()
-                held.take_verdict(check)
-            if is_over or held.is_blocked:
-                if (answer := held.answer_check()) is not None:
-                    await answer.wait_in_task()
-                if held.finish(answer):
-                    is_over = True
-                    await source.aclose()
-        except BaseException:  # the answer is blocked, or the reader was cancelled
-            held.leave()
-            await source.aclose()
-            raise
-        for piece in held.released():
+    try:
+        while not (is_over or held.was_left()):
             try:
-                sent = yield piece
-            except GeneratorExit:
+                held.add(await resume())
+            except StopAsyncIteration:
+                is_over = True
+            except BaseException as error:
+                held.fail(error)
+                if not is_thrown and isinstance(error, Exception):
+                    for piece in held.rest():
+                        yield piece
+                if held.was_left():
+                    return
+                raise
+            finally:
+                resume, is_thrown = partial(source.asend, None), False
+            try:
+                while (check := held.next_check(last=is_over)) is not None:
+                    await check.wait_in_task()
+                    held.take_verdict(check)
+                if is_over or held.is_blocked:
+                    if (answer := held.answer_check()) is not None:
+                        await answer.wait_in_task()
+                    if held.finish(answer):
+                        is_over = True
+                        await source.aclose()
+            except BaseException:  # the answer is blocked, or the reader was cancelled
                 held.leave()
                 await source.aclose()
                 raise
-            except BaseException as error:
-                if is_over:
+            for piece in held.released():
+                try:
+                    sent = yield piece
+                except GeneratorExit:
+                    held.leave()
+                    await source.aclose()
                     raise
-                resume, is_thrown = partial(source.athrow, error), True
-                break
-            if sent is not None and not is_over:
-                resume = partial(source.asend, sent)
+                except BaseException as error:
+                    if is_over:
+                        raise
+                    resume, is_thrown = partial(source.athrow, error), True
+                    break
+                if sent is not None and not is_over:
+                    resume = partial(source.asend, sent)
+    finally:
+        held.end()
 
 
 class HeldIterator(Proxy):
@@ -420,7 +464,10 @@ class HeldIterator(Proxy):
 
     def __exit__(self, *error: Any) -> Any:
         self._self_held.leave()
-        return self.__wrapped__.__exit__(*error)
+        try:
+            return self.__wrapped__.__exit__(*error)
+        finally:
+            self._self_held.end()
 
     @property
     def close(self) -> Any:
@@ -451,7 +498,10 @@ class HeldAsyncIterator(Proxy):
 
     async def __aexit__(self, *error: Any) -> Any:
         self._self_held.leave()
-        return await self.__wrapped__.__aexit__(*error)
+        try:
+            return await self.__wrapped__.__aexit__(*error)
+        finally:
+            self._self_held.end()
 
     @property
     def close(self) -> Any:
@@ -480,7 +530,10 @@ def _leaving(held: HeldStream, close: Any) -> Any:
 
     def leave(*args: Any, **kwargs: Any) -> Any:
         held.leave()
-        return close(*args, **kwargs)
+        closed = close(*args, **kwargs)
+        if not inspect.isawaitable(closed):  # else the stream ends when that is awaited
+            held.end()
+        return closed
 
     return leave
 

@@ -18,7 +18,9 @@ Each arrow is one method, which takes the lock once, so that an item is always i
 | the one that is being rejected to in flight | `take_out` | the same |
 | unweighed and weighed to nowhere | `clear_queued` | that of a forked child (`Worker.forget_queued`) |
 
-`close` and `wait_idle` are for a thread that flushes or shuts down, the properties and `cut_short` for any.
+`close` and `wait_idle` are for a thread that flushes or shuts down, the properties and `cut_short` for any. An answer
+that waits for a guard's check is none of these items, and its call will be one: `begin_check`, `pause_check` and
+`end_check`, on any thread, say when. A closed queue takes that call all the same.
 
 **Invariants.** Whenever the lock is free, and until `take_out` has been called,
 
@@ -108,8 +110,12 @@ class ItemQueue(Generic[T]):
         handler may flush while the thread flushes."""
         self._hurried_until = 0.0
         """Latest of these times."""
+        self._checks: dict[object, float] = {}
+        """Checks for which answers wait, each with the time by which its call is queued at the latest."""
+        self._paused: dict[object, float] = {}
+        """The same, of streams that wait for no check just now, and that only a shutdown waits for."""
         self.closed = False
-        """Whether new items are refused; those that are queued are still handled."""
+        """Whether new items are refused, once no check is under way; those that are queued are still handled."""
         self.is_taken_out = False
         """Whether `take_out` has given the queued items back; set after `closed`."""
         self.has_thread = False
@@ -124,6 +130,11 @@ class ItemQueue(Generic[T]):
     def size(self) -> int:
         """Number of items, large and small, that are queued or in flight."""
         return self._admission.admitted
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every item has ended, and no check is under way."""
+        return not self.size and not self._checks
 
     @property
     def unweighed(self) -> int:
@@ -177,7 +188,9 @@ class ItemQueue(Generic[T]):
             small: whether it takes little memory and work, unlike a call to be scored; there is room for more of these.
         """
         with self.lock:
-            if self.closed or not self._admission.admit(small, len(self._unweighed)):
+            if self.closed and (self.is_taken_out or not self._checks):
+                return False
+            if not self._admission.admit(small, len(self._unweighed)):
                 return False
             if not self.has_thread and not self._start():
                 self._admission.free(small)
@@ -187,10 +200,40 @@ class ItemQueue(Generic[T]):
                 self._wake_up()
             return True
 
+    def begin_check(self, check: object, until: float) -> bool:
+        """Note that an answer waits for *check*, whose call is queued by the monotonic time *until*.
+
+        Return False if the queue is closed, unless it was noted before.
+        """
+        with self.lock:
+            if self.closed and (self.is_taken_out or check not in self._checks):
+                return False
+            self._paused.pop(check, None)
+            self._checks[check] = until
+            return True
+
+    def pause_check(self, check: object, until: float) -> None:
+        """Note that the stream of *check* goes on, and begins another check or ends, by *until* where it is read."""
+        with self.lock:
+            if check in self._checks and not self.closed:
+                del self._checks[check]
+                self._paused[check] = until
+                self._notify_idle()
+
+    def end_check(self, check: object) -> None:
+        """Note that the call of *check*, which may have ended before, is queued, or will not be."""
+        with self.lock:
+            self._paused.pop(check, None)
+            if self._checks.pop(check, None) is not None:
+                self._notify_idle()
+
     # --- called by a thread that flushes or shuts down ---------------------------------------------------------------
 
     def wait_idle(self, timeout: float, reserved: Callable[[int], float]) -> bool:
-        """Wait at most *timeout* seconds for all items, and return whether every item has ended.
+        """Wait at most *timeout* seconds for all items and checks, and return whether every one has ended.
+
+        Where only checks are left whose time is over, nothing is waited for: a thread that waits here may be the one
+        that would queue their calls.
 
         Args:
             timeout: seconds to wait.
@@ -200,9 +243,11 @@ class ItemQueue(Generic[T]):
         deadline, waiter = monotonic() + timeout, object()
         with self._changed:
             try:
-                while self.size:
+                while unfinished := self.size + len(self._checks):
                     self._wake_up()
-                    left = deadline - reserved(self.size) - monotonic()
+                    left = deadline - reserved(unfinished) - monotonic()
+                    if not self.size:
+                        left = min(left, max(self._checks.values()) - monotonic())
                     if left <= 0 or self._is_cut_short:
                         return False
                     self._hurry(waiter, monotonic() + left - _UNHURRIED_SECONDS)
@@ -227,6 +272,8 @@ class ItemQueue(Generic[T]):
         """Refuse new items from now on."""
         with self.lock:
             self.closed = True
+            self._checks |= self._paused
+            self._paused.clear()
 
     def take_out(self) -> list[T]:
         """Take all queued items out of the closed queue, and return them; they are never begun.
@@ -333,5 +380,8 @@ class ItemQueue(Generic[T]):
         with self.lock:
             del self._in_flight[id(entry)]
             self._admission.free(entry.small, entry.weight, judging=entry.is_judging)
-            if self._idle_waiters and not self.size:
-                self._changed.notify_all()
+            self._notify_idle()
+
+    def _notify_idle(self) -> None:
+        if self._idle_waiters and not self.size:
+            self._changed.notify_all()

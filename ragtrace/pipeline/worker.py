@@ -23,7 +23,7 @@ its texts may be half gone: the worker's thread handles it as soon as it is reje
 
 | Method | Thread |
 |---|---|
-| `offer`, `start`, `run_soon`, the properties | any |
+| `offer`, `start`, `run_soon`, `pause_check`, `end_check`, the properties | any |
 | `wait_idle` | one that flushes or shuts down |
 | `stop`, `cut_short` | one that shuts down; it may be the worker's, which then cancels nothing before it is back |
 | `forget_queued` | that of a forked child which finds out that it is one |
@@ -228,21 +228,37 @@ class Worker(Generic[T]):
         with self.queue.lock:
             return self.queue.has_thread or (not self.queue.closed and self._start())
 
-    def run_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+    def run_soon(self, work: Callable[[], Coroutine[Any, Any, None]], check: object, until: float) -> bool:
         """Run the coroutine function *work* in a task before all queued items, whether an exporter has room or not.
 
-        For work that a thread of the application waits for: nobody else does, `wait_idle` included. A `stop` cancels it
-        once it has begun, however shortly before it was accepted, so that it can tell who waits.
+        For work that a thread of the application waits for, which queues an item afterwards: `wait_idle` waits for
+        that. A `stop` whose time is over cancels the work once it has begun, so that it can tell who waits.
+
+        Args:
+            work: the coroutine function.
+            check: object that stands for the item until `end_check` is called with it.
+            until: monotonic time by which that happens.
 
         Returns:
             Whether the worker runs; if not, *work* is never called. If so, it is, unless an item blocks the thread.
         """
         with self.queue.lock:
-            if self.queue.closed or (not self.queue.has_thread and not self._start()):
+            if not self.queue.begin_check(check, until):
+                return False
+            if not self.queue.has_thread and not self._start():
+                self.queue.end_check(check)
                 return False
             self._urgent.append(work)
             self._wake_up()
             return True
+
+    def pause_check(self, check: object, until: float) -> None:
+        """Let only `stop` wait for an item to come after *check*, as `ItemQueue.pause_check` says."""
+        self.queue.pause_check(check, until)
+
+    def end_check(self, check: object) -> None:
+        """Let `wait_idle` wait no longer for an item to come after *check*, as `ItemQueue.end_check` says."""
+        self.queue.end_check(check)
 
     # --- called by a thread that flushes or shuts down ---------------------------------------------------------------
 
@@ -255,7 +271,7 @@ class Worker(Generic[T]):
                 its own work afterwards.
         """
         if self.is_current_thread:
-            return self.size == 0
+            return self.queue.is_idle
         return self.queue.wait_idle(timeout, reserved)
 
     def cut_short(self) -> None:

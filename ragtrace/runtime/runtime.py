@@ -240,7 +240,7 @@ class Runtime:
         self.served_models = ServedModels(telemetry.logger)
         self.canaries = None if alerts is None or not canaries else self._canary_judging(canaries, alerts)
         self.orphans = OrphanRetrievals()
-        self.guards = Guards(evaluators, self._record_guard, guard_counts)
+        self.guards = Guards(evaluators, self.calibrations, self._record_guard, guard_counts)
         self._deferred_steps, self._dropped = DeferredSteps(self._queue_step), DroppedSpans()
         self.writer = SpanWriter(
             telemetry.tracer,

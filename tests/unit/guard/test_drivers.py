@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from time import monotonic
 from types import CodeType
 from typing import Any
 
@@ -19,9 +20,14 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import ragtrace
 from ragtrace import decorators
+from ragtrace.core import semconv
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.types import Judgement
+from ragtrace.core.types import Evaluation, Judgement, RagCall, Score
+from ragtrace.guard.guarded_call import ShadowCheck
+from ragtrace.guard.guards import GuardedFunction
 from ragtrace.recording import drivers, recorder
+from ragtrace.runtime.current_runtime import current
+from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from ragtrace.types import GuardBlocked, GuardNotice
@@ -50,6 +56,13 @@ def make(kind: str, **options: Any) -> tuple[Ask, object]:
     # A plain function that returns a coroutine is held like a coroutine function.
     function: Any = decorate(aask) if kind == "async" else decorate(lambda question: aask(question))
     return lambda question: asyncio.run(_awaited(function, question)), returned
+
+
+def running() -> Runtime:
+    """The runtime that is configured."""
+    found = current()
+    assert found is not None
+    return found
 
 
 async def _awaited(function: Any, question: str) -> Any:
@@ -323,6 +336,41 @@ def test_a_judge_that_refuses_is_an_error() -> None:
     assert (tally().verdicts, tally().actions) == ({"error": 1}, {"released": 1})
 
 
+@pytest.mark.parametrize("on_error", ["open", "closed"])
+@pytest.mark.parametrize("action", ["shadow", "replace"])
+def test_an_answer_that_the_judge_saw_in_part_never_passes(action: str, on_error: str) -> None:
+    """The score of the call says how much is missing, and the span what the guard made of it."""
+    captured = watch(FakeJudge(GOOD), limits=ragtrace.Limits(max_chars=5))
+    ask, returned = make("sync", action=action, on_error=on_error)
+    blocked = (action, on_error) == ("replace", "closed")
+    assert ask("Why?") == ("no answer" if blocked else returned)
+    assert ragtrace.flush()
+    assert outcome(captured.root().attributes)[::2] == ("unscored", "truncated")
+    scores = {
+        attributes["gen_ai.evaluation.name"]: attributes.get(semconv.eval_detail("truncated_answer_chars"))
+        for event in captured.events
+        if (attributes := event.log_record.attributes or {}) and "gen_ai.evaluation.name" in attributes
+    }
+    assert scores["faithfulness"] == len("In France.") - 5
+
+
+def test_a_chunk_that_the_judge_saw_in_part_may_support_the_answer() -> None:
+    """So that the answer does not fail; what other retrievals found and the judge is not shown does not count."""
+    watch(ReadingJudge(GOOD), limits=ragtrace.Limits(max_chars=20))
+
+    @ragtrace.retrieve
+    def find(question: str) -> list[str]:
+        return [f"{question} is a big city." + "!" * (40 if question == "Rome" else 0)]
+
+    @ragtrace.trace(name="guarded", guard=guard("replace"))
+    def ask(question: str) -> str:
+        found = find(question)
+        return f"{found[0][:4]} is on Mars."
+
+    assert [ask("Rome"), ask("Bonn")] == ["Rome is on Mars.", "no answer"]
+    assert tally().verdicts == {"unscored": 1, "fail": 1}
+
+
 def test_orders_to_the_judge_do_not_turn_a_fail_into_a_pass() -> None:
     """A document persuades the judge; the answer is unchecked then, and a closed guard blocks it."""
     captured = watch(FakeJudge(GOOD))
@@ -469,7 +517,7 @@ def test_without_a_runtime_the_function_runs_unguarded(kind: str, action: str) -
 
 @each_kind
 def test_a_runtime_that_ends_while_an_answer_is_checked_releases_it(kind: str) -> None:
-    """At once, not at the deadline, and the call is counted like any other that ends so late."""
+    """At the end of its time, not at the deadline, and the call is counted like any other that ends so late."""
     judge = HangingJudge()
     watch(judge)
     ask, returned = make(kind, action="raise")
@@ -477,13 +525,110 @@ def test_a_runtime_that_ends_while_an_answer_is_checked_releases_it(kind: str) -
     asking = threading.Thread(target=lambda: got.append(ask("Where is Paris?")))
     asking.start()
     assert judge.asked.wait(WAIT_S)
-    ragtrace.shutdown()
+    assert not ragtrace.shutdown(0.2)
     asking.join(WAIT_S / 2)
     assert got == [returned]
     assert (tally().verdicts, tally().actions) == ({"error": 1}, {"released": 1})
     counts = ragtrace.stats()
     assert counts.offered + counts.after_shutdown == 1
     assert counts.pending == 0
+
+
+@each_kind
+@pytest.mark.parametrize("ending", ["flush", "shutdown", "configure"])
+def test_what_ends_waits_for_answers_that_are_checked(kind: str, ending: str) -> None:
+    """Within its time: the judge is paid for the call, whose score is delivered, and the caller gets the verdict."""
+    judge = HangingJudge(BAD)
+    captured = watch(judge)
+    runtime = running()
+    ask, _ = make(kind, action="replace", on_error="closed")
+    got: list[object] = []
+    asking = threading.Thread(target=lambda: got.append(ask("Where is Paris?")))
+    asking.start()
+    assert judge.asked.wait(WAIT_S)
+    if ending == "flush":
+        assert not ragtrace.flush(0.05)
+    ends = {"flush": lambda: ragtrace.flush(WAIT_S), "shutdown": lambda: ragtrace.shutdown(WAIT_S)}
+    done: list[object] = []
+    ender = threading.Thread(target=lambda: done.append(ends.get(ending, lambda: watch(FakeJudge(GOOD)))()))
+    ender.start()
+    if ending != "flush":
+        eventually(lambda: runtime.worker.queue.closed)
+    judge.answer()
+    ender.join(WAIT_S)
+    asking.join(WAIT_S)
+    assert got == ["no answer"]
+    assert done[0] is True or ending == "configure"
+    root = captured.root().attributes or {}
+    assert (root["ragtrace.eval.status"], outcome(root)[0]) == ("ok", "fail")
+
+
+def test_a_shutdown_waits_for_a_sentence_and_for_those_after_it() -> None:
+    """A stream goes on while ragtrace shuts down, and its call is scored."""
+    judge = HangingJudge(GOOD)
+    captured = watch(judge)
+
+    @ragtrace.trace(name="guarded", guard=guard("raise", stream="sentence", on_error="closed"))
+    def ask(question: str) -> Iterator[str]:
+        search(question)
+        yield from ("Paris is big. ", "Rome is old. ", "Bonn is small.")
+
+    got: list[str] = []
+    reading = threading.Thread(target=lambda: got.extend(ask("Where is Paris?")))
+    reading.start()
+    assert judge.asked.wait(WAIT_S)
+    done: list[bool] = []
+    ender = threading.Thread(target=lambda: done.append(ragtrace.shutdown(WAIT_S)))
+    ender.start()
+    judge.let_go()
+    reading.join(WAIT_S)
+    ender.join(WAIT_S)
+    assert "".join(got) == "Paris is big. Rome is old. Bonn is small."
+    assert done == [True]
+    root = captured.root().attributes or {}
+    assert (root["ragtrace.eval.status"], outcome(root)[0]) == ("ok", "pass")
+
+
+def test_a_flush_on_the_thread_whose_answer_is_checked_does_not_wait_for_itself() -> None:
+    """An event loop that flushes in the middle of a check gets False when the check has had its time."""
+    judge = HangingJudge(GOOD)
+    watch(judge)
+
+    @ragtrace.trace(name="guarded", guard=guard("annotate", budget_ms=50))
+    async def wait(question: str) -> str:
+        return question
+
+    async def flush_meanwhile() -> bool:
+        task = asyncio.ensure_future(wait("Where is Paris?"))
+        await asyncio.to_thread(judge.asked.wait, WAIT_S)
+        flushed = ragtrace.flush(WAIT_S)
+        await task
+        return flushed
+
+    began = monotonic()
+    assert not asyncio.run(flush_meanwhile())
+    assert monotonic() - began < WAIT_S / 2
+    judge.let_go()
+    assert ragtrace.flush(WAIT_S)
+
+
+@pytest.mark.parametrize("first", ["verdict", "end"])
+def test_a_shadow_guard_counts_an_answer_once(first: str) -> None:
+    """A shutdown gives a call up while a judge answers: whichever comes first counts."""
+    watch(FakeJudge(GOOD))
+    check = ShadowCheck(GuardedFunction(guard("shadow"), "guarded"), running().guards)
+    evaluation = Evaluation("fake", "1", "llm_judge", {"faithfulness": Score(1.0, "faithfulness", "1", True)})
+
+    async def evaluate() -> Evaluation:
+        if first == "end":
+            check.close("shutdown")
+        return evaluation
+
+    call = RagCall(query="Where is Paris?", contexts=(), answer="In France.")
+    asyncio.run(check.evaluation(call, evaluate))
+    check.close("shutdown")
+    assert tally().verdicts == {"pass" if first == "verdict" else "unscored": 1}
+    assert check.attributes()["ragtrace.guard.verdict"] == ("pass" if first == "verdict" else "unscored")
 
 
 def test_a_runtime_that_ends_while_the_function_runs_releases_the_answer() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ragtrace
+from ragtrace.core.types import JUDGE_MODEL, Judgement, RagCall
 from ragtrace.estimates import CalibrationKey, JudgeCalibration, write_calibration
 from ragtrace.estimates.calibration import label_sums
 from ragtrace.estimates.false_blocks import LabelledAnswer, count_false_blocks
@@ -18,20 +21,26 @@ from tests.support.guards import BAD, guard, tally, watch
 from tests.support.watched import GOOD, WAIT_S, search
 
 
-def calibration(path: Path, good: int, *, version: str = "1") -> str:
+def calibration(path: Path, good: int, *, version: str = "1", served_model: str = "") -> str:
     """File with *good* labelled good answers of a faithfulness of 0.8, and ten bad ones of 0.1."""
     answers = [LabelledAnswer(0.2, is_bad=False)] * good + [LabelledAnswer(0.9, is_bad=True)] * 10
     sums = label_sums([(float(not each.is_bad), 1 - each.badness, 1.0) for each in answers])
     metric = ragtrace.metrics.registry.get("faithfulness")
-    key = CalibrationKey("faithfulness", metric.version, "fake", version)
+    key = CalibrationKey("faithfulness", metric.version, "fake", version, served_model=served_model)
     entry = JudgeCalibration(key, 0.0, good + 10, True, 0.5, sums, None, count_false_blocks(answers))
     write_calibration(path, entry)
     return str(path)
 
 
-def limited(action: str = "replace", limit: float = 0.02) -> ragtrace.Guard:
+def limited(action: str = "replace", limit: float = 0.02, on_error: str = "open") -> ragtrace.Guard:
     fallback = "no answer" if action == "replace" else None
-    return ragtrace.Guard("faithfulness", max_false_block=limit, action=action, fallback=fallback)  # type: ignore[arg-type]
+    return ragtrace.Guard(
+        "faithfulness",
+        max_false_block=limit,
+        action=action,
+        fallback=fallback,
+        on_error=on_error,  # type: ignore[arg-type]
+    )
 
 
 def decorated(guarded: ragtrace.Guard) -> object:
@@ -184,3 +193,34 @@ def test_a_history_that_cannot_be_read_is_no_reason_to_warn(tmp_path: Path, capl
     assert f"{acting!r}, acts on answers, and the history" not in caplog.text
     assert faults.counts()["shadow report of a guard"] == 1
     assert guarded("Where is Paris?") == "In France."  # type: ignore[operator]
+
+
+class RenamedJudge(FakeJudge):
+    """Judge whose server has another model answer from one call to the next, as *served* says."""
+
+    served = "model-1"
+
+    async def judge(self, call: RagCall) -> Judgement:
+        return replace(await super().judge(call), attributes={JUDGE_MODEL: self.served})
+
+
+@pytest.mark.parametrize("on_error", ["open", "closed"])
+@pytest.mark.parametrize("action", ["shadow", "replace"])
+def test_a_bound_is_not_used_once_its_labels_are_those_of_another_model(
+    action: str, on_error: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Already the first answer that the other model has judged is unscored, and `on_error` decides about it."""
+    guarded = limited(action, on_error=on_error)
+    ask: Any = decorated(guarded)
+    judge = RenamedJudge(BAD)
+    watch(judge, calibration=calibration(tmp_path / "calibration.json", 200, served_model="model-1"))
+    ask("Where is Paris?")
+    assert ragtrace.flush(WAIT_S)
+    judge.served = "model-2"
+    blocked = "no answer" if (action, on_error) == ("replace", "closed") else "In France."
+    assert [ask(f"Where is {place}?") for place in ("Rome", "Bonn")] == [blocked] * 2
+    assert ragtrace.flush(WAIT_S)
+    assert tally().verdicts == {"fail": 1, "unscored": 2}
+    said = [record.getMessage() for record in caplog.records if "takes its bound from labels" in record.getMessage()]
+    assert len(said) == 1
+    assert "served model model-2 instead of model-1" in said[0]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -14,7 +17,7 @@ import pytest
 import ragtrace
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, RagCall
-from ragtrace.testing import FakeJudge
+from ragtrace.testing import Captured, FakeJudge
 from ragtrace.types import GuardBlocked, GuardNotice
 from tests.functions import ITERATORS, KINDS, EitherIterating, KindOfFunction, Lines, Reader
 from tests.support.completions import completions_server
@@ -453,11 +456,10 @@ def test_cancelling_a_reader_is_as_without_a_guard(kind: KindOfFunction, stream:
     got, cancelled = asyncio.run(cancel(kind.build(decorate), query))
     assert cancelled
     assert got == {"after": ["one "] if query == "hang" else ["one ", "two ", "three"]}.get(stream, [])
-    if query == "q":
-        judge.answer()
+    judge.let_go()
     assert ragtrace.flush()
     assert len(captured.roots()) == 1
-    assert tally().verdicts == ({} if query == "hang" else {"unscored": 1})
+    assert tally().verdicts == {"unscored": 1}
 
 
 @each_kind
@@ -471,6 +473,106 @@ def test_a_stream_that_its_reader_leaves_is_counted(kind: str, stream: str) -> N
     assert ragtrace.flush()
     assert tally().calls == 1
     assert (captured.root().attributes or {})["ragtrace.eval.status"] == "ok"
+
+
+class Ending(Exception):  # noqa: N818 - it ends a stream
+    """Exception of a function that streams."""
+
+
+ENDS = ["read", "left", "closed", "cancelled", "failed"]
+
+
+async def read_to(end: str, ask: Callable[[str], AsyncGenerator[str, None]], stuck: asyncio.Event) -> None:
+    """Read a stream, and end it as *end* says."""
+    reader = ask(end)
+
+    async def drain() -> None:
+        async for _ in reader:
+            if end in ("left", "closed"):
+                break
+
+    task = asyncio.ensure_future(drain())
+    if end == "cancelled":
+        await stuck.wait()
+        task.cancel()
+    await asyncio.wait({task})
+    if end == "failed":
+        assert isinstance(task.exception(), Ending)
+    if end == "closed":
+        await reader.aclose()
+
+
+@pytest.mark.parametrize("stream", ["after", "sentence", "all"])
+@pytest.mark.parametrize("end", ENDS)
+def test_every_way_to_end_a_stream_counts_once(end: str, stream: str, tmp_path: Path) -> None:
+    """Counts, metric, span, event and history have one answer each, with the same verdict and action."""
+    store = tmp_path / "history.db"
+    captured = watch(ReadingJudge(GOOD), store=store)
+
+    async def run() -> None:
+        stuck = asyncio.Event()
+
+        @ragtrace.trace(name="guarded", guard=guard("annotate", stream=stream))
+        async def ask(end: str) -> AsyncGenerator[str, None]:
+            search(end)
+            yield "Paris is big. "
+            yield "Rome is old. "
+            if end == "cancelled":
+                stuck.set()
+                await asyncio.Event().wait()
+            if end == "failed":
+                raise Ending
+            yield "Bonn is small."
+
+        await read_to(end, ask, stuck)
+
+    asyncio.run(run())
+    check_that_all_outlets_agree(captured, store)
+
+
+@pytest.mark.parametrize("stream", ["after", "sentence", "all"])
+@pytest.mark.parametrize("end", ["read", "left", "closed", "interrupted", "failed"])
+def test_every_way_to_end_a_plain_stream_counts_once(end: str, stream: str, tmp_path: Path) -> None:
+    """Ctrl-C in the function included."""
+    store = tmp_path / "history.db"
+    captured = watch(ReadingJudge(GOOD), store=store)
+
+    @ragtrace.trace(name="guarded", guard=guard("annotate", stream=stream))
+    def ask(end: str) -> Iterator[str]:
+        search(end)
+        yield "Paris is big. "
+        yield "Rome is old. "
+        if end in ("interrupted", "failed"):
+            raise KeyboardInterrupt if end == "interrupted" else Ending
+        yield "Bonn is small."
+
+    reader: Any = ask(end)
+    try:
+        for _ in reader:
+            if end in ("left", "closed"):
+                break
+        reader.close() if end == "closed" else None
+    except (KeyboardInterrupt, Ending):
+        pass
+    del reader
+    gc.collect()
+    check_that_all_outlets_agree(captured, store)
+
+
+def check_that_all_outlets_agree(captured: Captured, store: Path) -> None:
+    """Check that one answer is counted, and that each outlet has the same verdict and action for it."""
+    assert ragtrace.flush(WAIT_S)
+    counted = tally()
+    assert counted.calls == 1
+    (verdict,), (action,) = counted.verdicts, counted.actions
+    point = captured.metrics()["ragtrace.guard.results"].data_points[0]
+    events = [each.log_record for each in captured.events if each.log_record.event_name == "ragtrace.guard.result"]
+    found = [outcome(captured.root().attributes)[:2], outcome(point.attributes)[:2], outcome(events[0].attributes)[:2]]
+    assert found == [(verdict, action)] * 3
+    assert (len(captured.roots()), len(events), point.value) == (1, 1, 1)
+    ragtrace.shutdown(WAIT_S)
+    with sqlite3.connect(store) as connection:
+        assert connection.execute("SELECT verdict, action FROM guard_verdicts").fetchall() == [(verdict, action)]
 
 
 def test_a_cancelled_reader_ends_the_call() -> None:

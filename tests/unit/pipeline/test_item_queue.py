@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from time import monotonic
 
 import pytest
 
@@ -220,6 +221,45 @@ def test_a_closed_queue_refuses_items_and_keeps_those_that_it_has() -> None:
     queue.close()
     assert not queue.offer(2)
     assert (queue.closed, queue.is_taken_out, queue.size) == (True, False, 1)
+
+
+def test_a_wait_ends_with_the_last_check() -> None:
+    """The item that comes of it is queued by then, also where the queue was closed meanwhile."""
+    queue, found = Thread().queue, list[bool]()
+    assert queue.begin_check("check", monotonic() + WAIT_S)
+    assert not queue.is_idle
+    waiting = _waiting(queue, found, lambda _: 0.0)
+    queue.close()
+    assert not queue.begin_check("another", monotonic() + WAIT_S)
+    assert queue.offer(1)
+    queue.end_check("check")
+    assert not queue.offer(2)
+    assert queue.take_out() == [1]
+    waiting.join(WAIT_S)
+    assert queue.is_idle
+
+
+def test_a_check_whose_time_is_over_is_not_waited_for() -> None:
+    """The thread that waits may be the one that would end it."""
+    queue, began = Thread().queue, monotonic()
+    assert queue.begin_check("check", began)
+    assert not queue.wait_idle(WAIT_S, lambda _: 0.0)
+    assert monotonic() - began < WAIT_S
+    queue.end_check("check")
+    assert queue.wait_idle(WAIT_S, lambda _: 0.0)
+
+
+def test_a_paused_check_is_waited_for_by_a_closed_queue_alone() -> None:
+    """Its stream may be read slowly: a flush does not wait for that, and a shutdown a little."""
+    queue = Thread().queue
+    assert queue.begin_check("check", monotonic() + WAIT_S)
+    queue.pause_check("check", monotonic())
+    assert queue.wait_idle(0.0, lambda _: 0.0)
+    queue.close()
+    assert not queue.wait_idle(WAIT_S, lambda _: 0.0)
+    assert queue.begin_check("check", monotonic())
+    queue.end_check("check")
+    assert queue.wait_idle(0.0, lambda _: 0.0)
 
 
 def test_an_item_may_be_offered_by_a_thread_that_has_the_lock() -> None:

@@ -132,7 +132,7 @@ def test_urgent_work_goes_before_items_that_wait_for_room(make: Make) -> None:
 
     worker = make(handle, remaining_capacity=lambda: 0, patience=6 * WAIT_S)
     assert worker.offer(1)
-    assert worker.run_soon(work)
+    assert worker.run_soon(work, work, 0.0)
     assert done.wait(WAIT_S)
 
 
@@ -151,7 +151,7 @@ def test_urgent_work_wakes_a_worker_that_gathers_items(make: Make) -> None:
     began = monotonic()
     for _ in range(2_000):
         done.clear()
-        assert worker.run_soon(work)
+        assert worker.run_soon(work, work, 0.0)
         assert done.wait(WAIT_S)
     assert monotonic() - began < 2 * WAIT_S
 
@@ -163,11 +163,11 @@ def test_a_stopped_worker_refuses_urgent_work_and_cancels_what_it_has(make: Make
     async def handle(item: int) -> None: ...
 
     worker = make(handle)
-    assert worker.run_soon(lambda: hanging(1))
+    assert worker.run_soon(lambda: hanging(1), hanging, 0.0)
     assert hanging.begun.wait(WAIT_S)
     worker.stop(0.0, WAIT_S)
     assert hanging.cancelled.wait(WAIT_S)
-    assert not worker.run_soon(lambda: hanging(2))
+    assert not worker.run_soon(lambda: hanging(2), hanging, 0.0)
 
 
 @pytest.mark.parametrize("blocks", [False, True], ids=["asleep", "handling"])
@@ -188,7 +188,7 @@ def test_urgent_work_that_was_accepted_is_begun_and_told_of_the_end(make: Make, 
             assert begun.wait(WAIT_S)
         else:
             assert worker.start()
-        assert worker.run_soon(partial(hanging, 1))
+        assert worker.run_soon(partial(hanging, 1), hanging, 0.0)
         worker.stop(0.0, 0.0)
         goes_on.set()
         assert hanging.cancelled.wait(WAIT_S)
