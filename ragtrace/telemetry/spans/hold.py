@@ -180,11 +180,14 @@ class HoldProcessor(SpanProcessor):
             return span_id in kept.unconfirmed and self.release(span_id, {})
 
     def release_expired(self) -> int:
-        """Export the spans that were kept back for too long, with the status `timeout`, and return their number."""
+        """Export the spans that were kept back for too long, with the status `late`, and return their number.
+
+        Their calls are still being scored: the scores follow on a carrier span.
+        """
         horizon, kept = self._clock() - self._seconds, self._kept.get()
         with kept.lock:
             late = [span_id for span_id, (since, _, _) in kept.held.items() if since <= horizon]
-        return sum(self.release_with_status(span_id, semconv.STATUS_TIMEOUT) for span_id in late)
+        return sum(self.release_with_status(span_id, semconv.STATUS_LATE) for span_id in late)
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Pass the start of *span* on to the wrapped processor."""
@@ -242,33 +245,33 @@ class HoldProcessor(SpanProcessor):
         before_flush = self.before_flush
         finished = before_flush is None or before_flush(timeout_millis / 1000)
         if finished is not None:
-            self._release_all()
+            self._release_all(semconv.STATUS_LATE)
         left_ms = max(1, int((deadline - monotonic()) * 1000))
         return self._inner.force_flush(left_ms) is not False and finished is True
 
     def shutdown(self) -> None:
         """Export all spans that are still kept back, and shut the wrapped processor down."""
         self.retire()
-        self._release_all()
+        self._release_all(semconv.STATUS_TIMEOUT)
         self._inner.shutdown()
 
     def retire(self) -> None:
         """Let runtimes no longer find this processor, as its provider ends or was never used."""
         _unregister(ref(self))
 
-    def _release_all(self) -> None:
+    def _release_all(self, status: str) -> None:
         kept = self._kept.get()
         with kept.lock:
             left = list(kept.held)
         for span_id in left:
-            self.release_with_status(span_id, semconv.STATUS_TIMEOUT)
+            self.release_with_status(span_id, status)
 
 
 class ExpiredHolds(Part):
     """Part of a runtime that exports the spans which were kept back for too long."""
 
     def tick(self) -> None:
-        """Export them, with the status `timeout`."""
+        """Export them, with the status `late`."""
         for hold in hold_processors():
             hold.release_expired()
 

@@ -135,7 +135,7 @@ def test_a_judge_that_blocks_its_thread_blocks_nothing_else() -> None:
     assert not ragtrace.flush(1.0)
     assert perf_counter() - began < WAIT_S / 2
     assert eventually(lambda: bool(captured.roots()))
-    assert attributes(captured.roots()[0])[STATUS] == "timeout"
+    assert attributes(captured.roots()[0])[STATUS] == "late"
     assert not ragtrace.shutdown(0.2)
     judge.open()
     stats = ragtrace.stats()

@@ -152,7 +152,7 @@ def test_the_oldest_gives_way_when_there_are_too_many() -> None:
     held.provider.shutdown()
 
 
-def test_what_waits_too_long_goes_out_as_timed_out_with_what_was_noted(held: Held) -> None:
+def test_what_waits_too_long_goes_out_as_late_with_what_was_noted(held: Held) -> None:
     """Exactly when its time is over, and not before."""
     noted = held.end("noted", expected=True)
     held.hold.set_interim_scores(noted, {STATUS: "ok", "ragtrace.eval.consistency.score": 0.7})
@@ -162,10 +162,10 @@ def test_what_waits_too_long_goes_out_as_timed_out_with_what_was_noted(held: Hel
     assert held.hold.release_expired() == 0
     held.clock.advance(0.1)
     assert held.hold.release_expired() == 1
-    assert dict(held.spans["noted"].attributes or {}) == {STATUS: "timeout", "ragtrace.eval.consistency.score": 0.7}
+    assert dict(held.spans["noted"].attributes or {}) == {STATUS: "late", "ragtrace.eval.consistency.score": 0.7}
     held.clock.advance(4.0)
     assert held.hold.release_expired() == 1
-    assert held.status("later") == "timeout"
+    assert held.status("later") == "late"
     assert not held.hold.release(noted, {STATUS: "ok"})
 
 
@@ -185,7 +185,7 @@ def test_a_span_that_never_ends_here_is_not_expected_for_ever(held: Held) -> Non
 
 
 def test_force_flush_gives_scoring_time_then_lets_everything_go(held: Held) -> None:
-    """What could not be scored in that time is timed out, never stuck."""
+    """What could not be scored in that time is late, never stuck: its scores may still come."""
     scored, unscored = held.end("scored", expected=True), held.end("unscored", expected=True)
     given: list[float] = []
 
@@ -197,7 +197,7 @@ def test_force_flush_gives_scoring_time_then_lets_everything_go(held: Held) -> N
     held.hold.before_flush = finish
     assert not held.provider.force_flush(2_000)
     assert [round(seconds, 1) for seconds in given] == [2.0]
-    assert (held.status("scored"), held.status("unscored")) == ("ok", "timeout")
+    assert (held.status("scored"), held.status("unscored")) == ("ok", "late")
     assert unscored
     held.hold.before_flush = None
     assert held.provider.force_flush(2_000)
@@ -208,7 +208,7 @@ def test_shutdown_lets_everything_go_first(held: Held) -> None:
     held.end("root", expected=True)
     assert held.hold in hold_processors()
     held.provider.shutdown()
-    assert held.status("root") == "timeout"
+    assert held.status("root") == "timeout"  # no scores follow
     assert held.hold not in hold_processors()
     held.provider.shutdown()
 
@@ -360,7 +360,7 @@ def test_a_late_judge_misses_the_span_but_not_the_carrier() -> None:
     clock.advance(10.0)
     hold.release_expired()
     root = next(span for span in exporter.get_finished_spans() if STATUS in (span.attributes or {}))
-    assert (root.attributes or {})[STATUS] == "timeout"
+    assert (root.attributes or {})[STATUS] == "late"
     assert "ragtrace.eval.consistency.score" in (root.attributes or {})
     judge.open()
     assert ragtrace.flush()

@@ -74,7 +74,7 @@ def test_a_flush_that_nobody_waits_longer_than_exports_spans_without_their_score
     assert judge.begun.wait(WAIT_S)
     assert not ragtrace.flush(0.05)
     assert eventually(lambda: len(captured.roots()) == 1)  # a flush that is late goes on in the background
-    assert (captured.root().attributes or {})["ragtrace.eval.status"] == "timeout"
+    assert (captured.root().attributes or {})["ragtrace.eval.status"] == "late"
     judge.open()
 
 
