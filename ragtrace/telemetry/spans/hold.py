@@ -245,7 +245,8 @@ class HoldProcessor(SpanProcessor):
         before_flush = self.before_flush
         finished = before_flush is None or before_flush(timeout_millis / 1000)
         if finished is not None:
-            self._release_all(semconv.STATUS_LATE)
+            # Without that function no runtime is there, as at the end of a shutdown, to send scores later.
+            self._release_all(semconv.STATUS_TIMEOUT if before_flush is None else semconv.STATUS_LATE)
         left_ms = max(1, int((deadline - monotonic()) * 1000))
         return self._inner.force_flush(left_ms) is not False and finished is True
 

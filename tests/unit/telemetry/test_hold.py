@@ -203,6 +203,13 @@ def test_force_flush_gives_scoring_time_then_lets_everything_go(held: Held) -> N
     assert held.provider.force_flush(2_000)
 
 
+def test_a_flush_after_the_runtime_has_ended_promises_no_scores(held: Held) -> None:
+    """Such as the last one of a shutdown, for a call that was still being scored: nobody sends them later."""
+    held.end("root", expected=True)
+    assert held.provider.force_flush(2_000)
+    assert held.status("root") == "timeout"
+
+
 def test_shutdown_lets_everything_go_first(held: Held) -> None:
     """And nothing is expected of it afterwards."""
     held.end("root", expected=True)
