@@ -5,10 +5,11 @@ threads, so it never iterates what can be read only once, never writes, never ca
 never raises.
 """
 
-from ragtrace.capture.answers import Answer, AnswerStream, find_answer, find_tool_result
+from ragtrace.capture.answer_stream import AnswerStream
+from ragtrace.capture.answers import Answer, find_answer, find_tool_result
 from ragtrace.capture.arguments import find_query
 from ragtrace.capture.documents import find_documents, mark_duplicates
-from ragtrace.capture.fields import warn_not_found
+from ragtrace.capture.fields import warn_not_found, warn_unknown_stream
 
 __all__ = [
     "Answer",
@@ -19,4 +20,5 @@ __all__ = [
     "find_tool_result",
     "mark_duplicates",
     "warn_not_found",
+    "warn_unknown_stream",
 ]

@@ -1,20 +1,14 @@
-"""Finds the answer, the model and the token counts in what a generation function returned or streamed.
-
-Pieces of a stream are read for every token: their common shapes come first.
-"""
+"""Finds the answer, the model and the token counts in what a generation function returned."""
 
 from __future__ import annotations
 
 import json
-import re
-from codecs import getincrementaldecoder
 from contextlib import suppress
 from dataclasses import dataclass, field
-from io import StringIO
-from typing import Any, Final, cast
+from typing import Final
 
 from ragtrace.capture import field_names
-from ragtrace.capture.documents import add_documents, find_documents
+from ragtrace.capture.documents import find_documents
 from ragtrace.capture.fields import (
     MAX_DEPTH,
     Get,
@@ -32,7 +26,6 @@ from ragtrace.capture.fields import (
     parts_text,
     shape_of,
     text_of,
-    type_name_of,
     unwrap_proxies,
     values_of,
     whole_of,
@@ -41,22 +34,13 @@ from ragtrace.capture.providers import provider_of
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
-MAX_STREAM_CHARS: Final = 2_000_000
 _MAX_BYTES: Final = 1_000_000
 _MAX_OUTPUT_ITEMS: Final = 1_000
 _MAX_COMPONENTS: Final = 20
-_MAX_CHOICES: Final = 128
+MAX_CHOICES: Final = 128
 """Largest number of choices, and of tool calls, that are read from one answer."""
 _LOCAL_IDS: Final = ("run-", "lc_run-", "run--")
 """Prefixes of the ids that LangChain makes up where the provider gave none."""
-_CUMULATIVE: Final = ("CompletionResponse", "ChatResponse")
-"""LlamaIndex's classes of stream pieces, each with the whole text so far and not always with the new part."""
-_BLOCK_EVENTS: Final = frozenset(
-    "message_start message_delta message_stop content_block_start content_block_delta content_block_stop ping".split()
-)
-_LATER_FACTS: Final = ("usage_metadata", *field_names.FACTS)
-_SSE_LINE: Final = re.compile(r"(?:data|event|id|retry)?:|$")
-_SSE_PROBE_CHARS: Final = 2_000
 
 
 @dataclass(slots=True)
@@ -95,7 +79,7 @@ def find_answer(value: object) -> Answer | None:
     """
     try:
         answer = Answer()
-        return answer if _read(unwrap_proxies(value), answer, 0) else None
+        return answer if read_answer(unwrap_proxies(value), answer, 0) else None
     except Exception as error:  # an error of the capture must not reach the application
         faults.record("capture.answer", error)
         return None
@@ -124,7 +108,7 @@ def find_tool_result(value: object) -> tuple[Document, ...] | None:
         return None
 
 
-def _read(value: object, answer: Answer, depth: int) -> bool:
+def read_answer(value: object, answer: Answer, depth: int) -> bool:
     """Read the answer from *value*, a result of any form, and return whether there is one."""
     answer.budget.left -= 1
     if depth > MAX_DEPTH or answer.budget.left < 0:
@@ -146,13 +130,13 @@ def _read(value: object, answer: Answer, depth: int) -> bool:
 
 def _read_record(value: object, get: Get, answer: Answer, depth: int) -> bool:
     answer.provider = answer.provider or provider_of(value) or None
-    if shape_of(type(value)).is_passage or get("page_content") is not None:
+    if is_passage(value, get):
         return False
-    choices = items_of(get("choices"), _MAX_CHOICES)
+    choices = items_of(get("choices"), MAX_CHOICES)
     if choices:
-        _read_facts(get, answer)
-        return _read_choices(choices, answer)
-    if _read_response(get, answer):
+        read_facts(get, answer)
+        return read_choices(choices, answer)
+    if read_response(get, answer):
         return True
     for generation in items_of(get("generations"), 1) or ():  # LangChain: an item for each prompt, or a list of items
         if (facts := getter(get("llm_output"))) is not None:
@@ -161,14 +145,21 @@ def _read_record(value: object, get: Get, answer: Answer, depth: int) -> bool:
         first_one = inner[0] if inner else generation
         look = getter(first_one)
         message = None if look is None else look("message")  # beside the text, with token counts
-        return _read(first_one if message is None else message, answer, depth + 1)
+        return read_answer(first_one if message is None else message, answer, depth + 1)
     understood = _read_fields(get, answer, depth)
     if answer.text == "" and is_late(value):
         answer.text = None  # the application reads the text later
     return understood or _read_components(value, answer, depth)
 
 
-def _read_choices(choices: list[object], answer: Answer) -> bool:
+def is_passage(value: object, get: Get) -> bool:
+    """Return whether *value* is a piece of a document, and not an object of the application that has an answer."""
+    if shape_of(type(value)).is_passage:
+        return all(get(name) is None for name in field_names.ONLY_ANSWER)
+    return get("page_content") is not None
+
+
+def read_choices(choices: list[object], answer: Answer) -> bool:
     """Read the answer from the first of the choices in an OpenAI completion, of the chat or the text API."""
     getters = [get for choice in choices if (get := getter(choice)) is not None]
     reasons = (label_of(get("finish_reason")) for get in getters)
@@ -179,7 +170,7 @@ def _read_choices(choices: list[object], answer: Answer) -> bool:
     if message is None:
         answer.text = text_of(getters[0]("text"))
         return answer.text is not None
-    calls = items_of(message("tool_calls"), _MAX_CHOICES) or ()
+    calls = items_of(message("tool_calls"), MAX_CHOICES) or ()
     answer.tool_calls += len(calls) or int(message("function_call") is not None)
     text = content_of(message, "")
     text = text_of(message("refusal")) if text is None else text
@@ -187,9 +178,9 @@ def _read_choices(choices: list[object], answer: Answer) -> bool:
     return answer.text is not None or answer.tool_calls > 0
 
 
-def _read_response(get: Get, answer: Answer) -> bool:
+def read_response(get: Get, answer: Answer) -> bool:
     """Read the answer from a response of OpenAI's Responses API: its messages, function calls and status."""
-    _read_facts(get, answer)
+    read_facts(get, answer)
     output = items_of(get("output"), _MAX_OUTPUT_ITEMS)
     if not output:
         return False
@@ -219,9 +210,9 @@ def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
 
     The documents beside the answer are read, too.
     """
-    answer.tool_calls += len(items_of(get("tool_calls"), _MAX_CHOICES) or ())
+    answer.tool_calls += len(items_of(get("tool_calls"), MAX_CHOICES) or ())
     if (blocks := get("blocks")) is not None:  # a message of LlamaIndex
-        getters = map(getter, items_of(blocks, _MAX_CHOICES) or ())
+        getters = map(getter, items_of(blocks, MAX_CHOICES) or ())
         answer.tool_calls += sum(block is not None and block("block_type") == "tool_call" for block in getters)
     understood = any(_read_field(get(name), name, answer, depth) for name in field_names.ANSWER)
     if answer.text == "" and answer.tool_calls:
@@ -229,7 +220,7 @@ def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
     # LlamaIndex's streaming response already has its documents, but not yet its text.
     understood = understood or answer.tool_calls > 0 or get("response_gen") is not None
     if understood and answer.documents is None:
-        answer.documents = _documents_beside(get, answer)
+        answer.documents = documents_beside(get, answer)
     return understood
 
 
@@ -241,10 +232,10 @@ def _read_field(found: object, name: str, answer: Answer, depth: int) -> bool:
     if name == "data":  # Haystack's GeneratedAnswer; in other records the field can hold anything
         answer.text = text_of(found)
         return answer.text is not None
-    return _read(found, answer, depth + 1)
+    return read_answer(found, answer, depth + 1)
 
 
-def _documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
+def documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
     """Return the documents that a dict or an object holds besides an answer, or None if it holds none."""
     for name in field_names.ANSWER_DOCUMENTS:
         found = get(name)
@@ -267,7 +258,7 @@ def _read_components(value: object, answer: Answer, depth: int) -> bool:
         names = field_names.INNER_ANSWER
         understood = any(_read_field(get(name), name, answer, depth + 1) for name in names) or understood
         if answer.documents is None:
-            answer.documents = _documents_beside(get, answer)
+            answer.documents = documents_beside(get, answer)
     return understood
 
 
@@ -278,7 +269,7 @@ def _read_list(value: object, answer: Answer, depth: int) -> bool:
     """
     message = last_message(value, field_names.ASSISTANT)
     if message is not None:
-        return _read(message, answer, depth + 1)
+        return read_answer(message, answer, depth + 1)
     item = first_item(value)
     get = getter(item)
     is_part = get is not None and get("type") is not None
@@ -287,14 +278,14 @@ def _read_list(value: object, answer: Answer, depth: int) -> bool:
     if is_part:
         answer.text = parts_text(value, "")
         return answer.text is not None
-    return depth > 0 and item is not None and _read(item, answer, depth + 1)
+    return depth > 0 and item is not None and read_answer(item, answer, depth + 1)
 
 
 def _read_tuple(value: object, answer: Answer, depth: int) -> bool:
     """Read the answer from a tuple with exactly one item that is an answer, such as (answer, documents)."""
     items = items_of(value, 8) or []
     rest = [item for item in items if item is not None and number_of(item) is None and not is_list(item)]
-    if len(rest) != 1 or not _read(rest[0], answer, depth + 1):
+    if len(rest) != 1 or not read_answer(rest[0], answer, depth + 1):
         return False
     lists = (find_documents(item, answer.budget) for item in items if is_list(item) and item)
     answer.documents = answer.documents or next((found for found in lists if found is not None), None)
@@ -304,7 +295,7 @@ def _read_tuple(value: object, answer: Answer, depth: int) -> bool:
 # --- What the provider said about a generation ------------------------------------------------------------------------
 
 
-def _read_facts(get: Get, answer: Answer) -> None:
+def read_facts(get: Get, answer: Answer) -> None:
     """Read the model name, id, finish reason and token counts of a provider's reply into *answer*."""
     _read_own_facts(get, answer)
     for name in field_names.FACTS:
@@ -325,10 +316,10 @@ def _read_own_facts(get: Get, answer: Answer) -> None:
     if not answer.finish_reasons and (reason := first(get, field_names.FINISH, label_of)) is not None:
         answer.finish_reasons = (reason,)
     for name in field_names.USAGE:
-        _read_usage(get(name), answer)
+        read_usage(get(name), answer)
 
 
-def _read_usage(usage: object, answer: Answer) -> None:
+def read_usage(usage: object, answer: Answer) -> None:
     """Read the token counts in a provider's *usage* record into *answer*.
 
     The last of several records in a stream counts.
@@ -340,225 +331,3 @@ def _read_usage(usage: object, answer: Answer) -> None:
     answer.input_tokens = answer.input_tokens if tokens is None else tokens
     tokens = first(get, field_names.OUTPUT_TOKENS, whole_of)
     answer.output_tokens = answer.output_tokens if tokens is None else tokens
-
-
-# --- Streams ----------------------------------------------------------------------------------------------------------
-
-
-class _Text(StringIO):
-    """Text that the garbage collector leaves readable.
-
-    It finalizes what is unreachable in any order, a buffer before the stream that is then closed and reads it.
-    """
-
-    def close(self) -> None:
-        """Keep the text."""
-
-
-class AnswerStream:
-    """Collector of a streamed answer: joins the pieces while the application reads the stream.
-
-    At most *max_chars* characters are kept, the others are counted. Understands strings, UTF-8 bytes, dicts with a text
-    field, and the chunks of OpenAI (chat, completions, responses), LangChain, LlamaIndex, Haystack and Anthropic. Not
-    thread-safe: a stream has one reader at a time.
-    """
-
-    __slots__ = ("_answer", "_decoder", "_kept", "_max_chars", "_text", "_understood", "unknown")
-
-    def __init__(self, max_chars: int = MAX_STREAM_CHARS) -> None:
-        self._max_chars = max_chars
-        self._text = _Text()  # a list of many short strings would take ten times the memory
-        self._kept = 0
-        self._answer = Answer()
-        self._decoder: Any = None
-        self._understood = False
-        self.unknown: str | None = None
-        """Type name of the first piece that was not understood; None: all were."""
-
-    def add(self, piece: object) -> bool:
-        """Add a *piece* of a streamed answer. Return whether the piece carried text. Never raises."""
-        text: str | None
-        try:
-            if type(piece) is str:
-                text = piece
-            elif type(piece) is bytes:
-                text = self._decoded(piece)
-            else:
-                text = _piece_text(piece, self._answer, self._kept + self._answer.cut_chars)
-                self._understood = self._understood or text is not None
-                if text is None and piece is not None:
-                    self.unknown = self.unknown or type_name_of(type(piece))
-        except Exception as error:  # an error of the capture must not reach the application
-            faults.record("capture.stream", error)
-            self.unknown = self.unknown or type_name_of(type(piece))
-            return False
-        if not text:
-            return False
-        room = self._max_chars - self._kept
-        if len(text) > room:
-            self._answer.cut_chars += len(text) - room
-            text = text[:room]
-        self._kept += len(text)
-        self._text.write(text)
-        return True
-
-    def answer(self) -> Answer | None:
-        """Return the answer collected so far, or None if no piece of the stream was understood.
-
-        None, too, for server-sent events: a stream that is framed for transport. A stream that ended without a piece
-        has the text "". Never raises.
-        """
-        gathered, answer = self._text.getvalue(), self._answer
-        if _is_server_sent_events(gathered):
-            return None
-        # The Responses API repeats the whole text in its last event, and some servers send only that event.
-        answer.text = gathered or answer.text
-        if answer.text is None and not answer.tool_calls:
-            if self.unknown is not None and not self._understood:
-                return None
-            answer.text = ""
-        return answer
-
-    def _decoded(self, piece: bytes) -> str:
-        if self._decoder is None:  # one decoder for the whole stream: a character may be split over two pieces
-            self._decoder = getincrementaldecoder("utf-8")("replace")
-        # Bytes beyond what can be kept are counted as characters, undecoded: close enough for a count.
-        room = 4 * (self._max_chars - self._kept)
-        self._answer.cut_chars += max(0, len(piece) - room)
-        text: str = self._decoder.decode(piece[:room] if len(piece) > room else piece)
-        return text
-
-
-def _is_server_sent_events(text: str) -> bool:
-    """Return whether *text* consists of server-sent events: blocks of lines such as `data: value`."""
-    if not text.startswith(("data:", "event:", "id:", "retry:", ":")) or "\n\n" not in text.replace("\r", "")[-4:]:
-        return False
-    lines = text[:_SSE_PROBE_CHARS].splitlines()
-    return all(_SSE_LINE.match(line) for line in lines[: max(1, len(lines) - 1)])
-
-
-def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
-    """Return the text of one piece of a streamed answer.
-
-    The model, token counts and documents in the piece are added to *answer*.
-
-    Args:
-        piece: anything but str and bytes.
-        answer: the answer so far.
-        seen_chars: number of characters in earlier pieces, for a piece that repeats their text.
-
-    Returns:
-        "" if the piece was understood and has no text, None if it was not understood.
-    """
-    get = getter(piece)
-    if get is None:
-        if (text := text_of(piece)) is not None:
-            return text
-        items = items_of(piece, 3) if shape_of(type(piece)).kind == "tuple" else None
-        if not items or len(items) != 2 or shape_of(type(items[0])).kind == "tuple":
-            return None
-        return _piece_text(items[0], answer, seen_chars)  # LangGraph streams pairs: (message, metadata)
-    choices = get("choices")
-    if type(choices) is list:
-        return _chunk_text(get, cast("list[object]", choices), answer)
-    kind: Any = get("type")
-    if type(kind) is str:
-        if kind.startswith("response."):
-            # An event of OpenAI's Responses API has a piece of the text, or the whole response.
-            if kind in ("response.output_text.delta", "response.refusal.delta"):
-                return text_of(get("delta")) or ""
-            response = getter(get("response"))
-            if response is not None:
-                _read_response(response, answer)
-            return ""
-        if kind in _BLOCK_EVENTS:
-            return _block_event_text(kind, get, answer)
-    if shape_of(type(piece)).is_passage or get("page_content") is not None:  # a stream may begin with its sources
-        found = find_documents(piece, answer.budget)
-        if found is not None:
-            answer.documents = add_documents(answer.documents, found)
-        return None if found is None else ""
-    return _message_text(piece, get, answer, seen_chars)
-
-
-def _chunk_text(get: Get, choices: list[object], answer: Answer) -> str | None:
-    """Return the text in one chunk of a streamed OpenAI completion, of the chat or the text API.
-
-    The last chunk may hold the usage and no choice.
-    """
-    if answer.model is None:
-        _read_facts(get, answer)
-    else:
-        _read_usage(get("usage"), answer)
-    text = None if choices else ""
-    for choice in choices:
-        look = getter(choice)
-        if look is None:
-            continue
-        reason = look("finish_reason")
-        if reason is not None and (label := label_of(reason)) and len(answer.finish_reasons) < _MAX_CHOICES:
-            answer.finish_reasons = (*answer.finish_reasons, label)
-        # A completion with n > 1 has several choices; the first one is the answer.
-        text = (text or "") if whole_of(look("index")) else _delta_text(look, answer)
-    return text
-
-
-def _delta_text(look: Get, answer: Answer) -> str | None:
-    get = getter(look("delta"))
-    if get is None:
-        return text_of(look("text"))
-    content: Any = get("content")
-    if type(content) is str and content:
-        return content
-    if (calls := get("tool_calls")) is not None:
-        answer.tool_calls += _new_tool_calls(calls, "id")
-    return text_of(get("refusal")) or parts_text(content, "") or ""
-
-
-def _new_tool_calls(calls: object, name: str) -> int:
-    """Return the number of tool calls that begin in this piece of a streamed answer.
-
-    Only the first piece of a tool call has the field *name*, the call's id or name.
-    """
-    getters = [getter(call) for call in items_of(calls, _MAX_CHOICES) or ()]
-    return sum(get is not None and get(name) is not None for get in getters)
-
-
-def _block_event_text(kind: str, get: Get, answer: Answer) -> str:
-    """Return the text in one streamed event of Anthropic's Messages API."""
-    inner = getter(get("message" if kind == "message_start" else "delta"))
-    if kind == "content_block_delta":
-        is_text = inner is not None and label_of(inner("type")) in field_names.TEXT_PARTS
-        return (text_of(inner("text")) or "") if inner is not None and is_text else ""
-    if kind == "content_block_start":
-        block = getter(get("content_block"))
-        answer.tool_calls += block is not None and label_of(block("type")) == "tool_use"
-    elif inner is not None:
-        _read_facts(inner, answer)
-    _read_usage(get("usage"), answer)
-    return ""
-
-
-def _message_text(piece: object, get: Get, answer: Answer, seen_chars: int) -> str | None:
-    """Return the text in a streamed message of LangChain, LlamaIndex or Haystack, or a dict with a text field."""
-    for name in _LATER_FACTS:
-        found: Any = get(name)
-        if found is not None and (type(found) is not dict or found):
-            _read_facts(get, answer)
-            break
-    delta: Any = get("delta")
-    if type(delta) is str:
-        return delta
-    if type_name_of(type(piece)) in _CUMULATIVE:
-        message = getter(get("message"))
-        return (content_of(get if message is None else message, "") or "")[seen_chars:]
-    content: Any = get("content")
-    text = content if type(content) is str else parts_text(content, "") or first(get, field_names.PIECE, text_of)
-    if text:
-        return text
-    started = _new_tool_calls(get("tool_call_chunks"), "name") or _new_tool_calls(get("tool_calls"), "tool_name")
-    answer.tool_calls += started
-    if text is None and answer.documents is None:
-        answer.documents = _documents_beside(get, answer)
-        return None if answer.documents is None and not started else ""
-    return text

@@ -41,6 +41,8 @@ ANSWER: Final = (
     "answer", "output_text", "response", "result", "output", "content", "text", "message", "reply", "completion",
     "final_answer", "generated_text", "generation", "blocks", "answers", "replies", "messages", "data",
 )  # fmt: skip
+ONLY_ANSWER: Final = ("answer", "response", "reply", "completion", "final_answer", "generation")
+"""Those that no passage has, whatever its class is named."""
 ALTERNATIVES: Final = frozenset({"answers", "replies"})
 """Fields with a list of answers, of which the first counts."""
 INNER_ANSWER: Final = ("answers", "replies", "answer", "messages")

@@ -526,6 +526,11 @@ def values_of(value: object, limit: int) -> list[object]:
     return list(islice(_dict_values(value), limit)) if shape_of(type(value)).kind == "dict" else []
 
 
+def entries_of(value: object, limit: int) -> list[tuple[object, object]]:
+    """Return the first *limit* keys and values of a dictionary, or an empty list for other values."""
+    return list(islice(_dict_items(value), limit)) if shape_of(type(value)).kind == "dict" else []
+
+
 def text_of(value: object) -> str | None:
     """Return *value* as a plain `str` if it is a string or an instance of a subclass of `str`, else None."""
     kind = type(value)
@@ -674,8 +679,19 @@ def warn_unread(name: str) -> None:
     )
 
 
+def warn_unknown_stream(function_name: str, why: str) -> None:
+    """Log, once per function, that the answer of a stream is not known, as it has *why*. Never raises."""
+    faults.warn_once(
+        f"capture.answer:{function_name}",
+        "ragtrace found no answer in the stream of %s, which has %s; give answer=, a function that returns the text of "
+        "a piece, and None for a piece that is none of the answer",
+        function_name,
+        why,
+    )
+
+
 def warn_not_found(
-    what: Literal["query", "documents", "contexts", "answer"], function_name: str, value: object
+    what: Literal["query", "documents", "contexts", "answer", "result"], function_name: str, value: object
 ) -> None:
     """Log, once per function, that no query, documents or answer were found in *value*. Never raises.
 

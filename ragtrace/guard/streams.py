@@ -17,7 +17,7 @@ from sys import maxsize
 from time import monotonic
 from typing import Any, Final, cast
 
-from ragtrace.capture import AnswerStream
+from ragtrace.capture.answer_stream import AnswerStream, is_framed
 from ragtrace.capture.fields import holds_stream
 from ragtrace.core import semconv
 from ragtrace.core.step import CHECKED
@@ -168,8 +168,8 @@ class HeldStream:
         self._mode = function.guard.stream
         self._held: deque[tuple[object, int]] = deque()
         """Pieces that have not left, each with the number of the answer's characters up to its end."""
-        self._objects, self._object_chars = AnswerStream(), 0
-        """Text of the pieces that are no texts themselves, and how many characters of it were taken up."""
+        self._answer = AnswerStream()
+        """Reads the pieces, and says whether their text is known."""
         self._text = ""
         """Text that has come since the first sentence that is not checked, which begins at the offset `_checked`."""
         self._checked = 0
@@ -192,20 +192,12 @@ class HeldStream:
             self._held.append((piece, _NEVER))
             return
         try:
-            self._take_text(piece if self._select is None else self._select(piece))
+            self._text += self._answer.add(piece if self._select is None else self._select(piece)) or ""
         except Exception as error:  # of answer=, a function of the application
             faults.record("guard", error)
-        self._held.append((piece, self._checked + len(self._text)))
-
-    def _take_text(self, piece: object) -> None:
-        if type(piece) is str:
-            self._text += piece
-            return
-        self._objects.add(piece)
-        answer = self._objects.answer()
-        text = "" if answer is None else answer.text or ""
-        self._text += text[self._object_chars :]
-        self._object_chars = len(text)
+            self._answer.lose("which answer= has raised")
+        # What is not known cannot be checked: it waits for the end.
+        self._held.append((piece, _NEVER if self._answer.unknown else self._checked + len(self._text)))
 
     def released(self) -> Iterator[object]:
         """Yield the held pieces that may leave now, in their order."""
@@ -232,6 +224,8 @@ class HeldStream:
         found = list(islice(sentences(self._text), 2))
         if not found or (len(found) < 2 and not last):
             return None
+        if self._answer.unknown is not None or (self._checked == 0 and is_framed(self._text)):
+            return None  # no text is judged that is not known to be the answer
         left, text = self._guard.budget_ms / 1000 - self._spent, self._text[found[0][0] : found[0][1]]
         # White space belongs to the sentence before it: a piece leaves once all of its words are checked.
         passed = found[1][0] if len(found) > 1 else len(self._text)
@@ -283,8 +277,9 @@ class HeldStream:
             left = check.apply(held, shape)
         else:
             outcome = self._sentences()
-            if not outcome.has_verdict:
-                outcome.add(Check("unscored", reason=self._recorder.unheld_reason() or "empty_answer"))
+            unread = "answer_not_captured" if self._answer.answer() is None else ""
+            if unread or not outcome.has_verdict:
+                outcome.add(Check("unscored", reason=self._recorder.unheld_reason() or unread or "empty_answer"))
             if 0 < outcome.unchecked < outcome.sentences and self._spent >= self._guard.budget_ms / 1000:
                 outcome.warn_of_budget()
             # Where the function goes on or is closed, its end hands the call over; it has a verdict by then.

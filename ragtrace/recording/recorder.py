@@ -56,7 +56,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from opentelemetry.context import Context, get_current
 from opentelemetry.trace import get_current_span
 
-from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, find_tool_result, warn_not_found
+from ragtrace.capture import (
+    Answer,
+    AnswerStream,
+    find_answer,
+    find_documents,
+    find_tool_result,
+    warn_not_found,
+    warn_unknown_stream,
+)
 from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments
 from ragtrace.capture.documents import MAX_DOCUMENTS, add_documents
 from ragtrace.capture.exceptions import message_of, traceback_of
@@ -391,7 +399,13 @@ class StepRecorder:
                 self.take_provider(piece)
         if self._spec.select_sources is not None:
             self._add_sources(self._spec.select_sources, piece)
-        self._answer_stream.add(piece if self._spec.select_result is None else self._spec.select_result(piece))
+        if self._spec.select_result is not None:
+            try:
+                piece = self._spec.select_result(piece)
+            except Exception:
+                self._answer_stream.lose("which answer= has raised")  # the other pieces are a part of the answer
+                raise
+        self._answer_stream.add(piece)
 
     def _add_sources(self, select: Selector, piece: object) -> None:
         """Add the documents that the user's function selects from a chunk of the answer, which need not have any."""
@@ -585,7 +599,8 @@ class StepRecorder:
         if step.kind in FINDING_KINDS:
             step.documents = find_documents(value) if step.kind == "retrieve" else find_tool_result(value)
             if step.documents is None and not step.abandoned:
-                warn_not_found("documents", spec.arguments.function_name, value)
+                what: Literal["documents", "result"] = "documents" if step.kind == "retrieve" else "result"
+                warn_not_found(what, spec.arguments.function_name, value)
         elif type(value) is str and self._answer_stream is None:
             step.answer = value
         else:
@@ -622,9 +637,14 @@ class StepRecorder:
         if step.kind == "generate":
             is_missing = returned is None and streamed is None
         else:
-            is_missing = value is not None and step.answer is None and self._lacks_generation()
+            is_given = value is not None or (self._answer_stream is not None and streamed is None)
+            is_missing = is_given and step.answer is None and self._lacks_generation()
         if is_missing and step.error is None and not is_unread:
-            warn_not_found("answer", self._spec.arguments.function_name, value)
+            why = None if self._answer_stream is None else self._answer_stream.unknown
+            if why is not None:
+                warn_unknown_stream(self._spec.arguments.function_name, why)
+            else:
+                warn_not_found("answer", self._spec.arguments.function_name, value)
 
     def _lacks_generation(self) -> bool:
         """Return whether the RAG call has steps, but none that may have its answer."""

@@ -553,10 +553,11 @@ def test_strings_are_joined() -> None:
     assert streamed("a", "b", "", "c") == Answer("abc")
 
 
-def test_add_tells_whether_a_piece_has_text() -> None:
-    """The first piece with text is the first token."""
+def test_add_tells_what_is_new_in_a_piece() -> None:
+    """None of a piece that may have a text, and was not read."""
     stream = AnswerStream()
-    assert [stream.add(piece) for piece in ({"role": "assistant"}, "", "a", None)] == [False, False, True, False]
+    pieces = ({"role": "assistant"}, "", "a", None, {"odd": "b"})
+    assert [stream.add(piece) for piece in pieces] == ["", "", "a", "", None]
 
 
 def test_bytes_may_split_a_character() -> None:
@@ -654,7 +655,7 @@ def test_a_stream_of_unknown_things_is_warn_not_found() -> None:
     stream = AnswerStream()
     stream.add(object())
     assert stream.answer() is None
-    assert stream.unknown == "object"
+    assert stream.unknown == "pieces of object"
 
 
 def test_a_stream_without_a_piece_has_an_empty_answer() -> None:
@@ -662,9 +663,9 @@ def test_a_stream_without_a_piece_has_an_empty_answer() -> None:
     assert streamed() == Answer("")
 
 
-def test_unknown_pieces_between_texts_do_no_harm() -> None:
+def test_pieces_without_a_text_do_no_harm() -> None:
     """Progress notes of other types are left out."""
-    assert streamed(object(), "a", 5, "b") == Answer("ab")
+    assert streamed(object(), "a", 5, {"message": "Searching"}, "b") == Answer("ab")
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------

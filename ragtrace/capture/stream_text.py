@@ -1,0 +1,186 @@
+"""Joins the texts of a stream's pieces, or keeps the latest where each piece holds the whole text so far.
+
+Which of the two a stream is shows in its pieces: they hold the whole text if each begins with the one before. Short
+pieces show nothing, as the tokens of "haha" do not, so that a decision waits until a repeated text has several words,
+or has been repeated twice.
+"""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Final
+
+LONG_CHARS: Final = 12
+"""Length from which a text is not repeated by chance. Half of it will do for several words."""
+_SLACK: Final = 3
+"""Most characters at the end of a text so far that the next piece may replace: a cursor, the end of repaired JSON."""
+_MOST_RUNS: Final = 8
+_MOST_TIMES: Final = 64
+
+
+class _Text(StringIO):
+    """Text that the garbage collector leaves readable.
+
+    It finalizes what is unreachable in any order, a buffer before the stream that is then closed and reads it.
+    """
+
+    def close(self) -> None:
+        """Keep the text."""
+
+
+class StreamText:
+    """Text of a stream, of which at most *max_chars* characters are kept. Its cost is linear in the pieces' length.
+
+    Not thread-safe: a stream has one reader at a time.
+    """
+
+    __slots__ = (
+        "_before", "_copied_at", "_cut", "_is_joined", "_latest", "_max_chars", "_room", "_runs", "_since", "_text",
+        "_whole", "is_contradictory",
+    )  # fmt: skip
+
+    def __init__(self, max_chars: int) -> None:
+        self._max_chars = self._room = max_chars
+        self._text = _Text()  # a list of many short strings would take ten times the memory
+        self._runs: list[tuple[str, int]] = []
+        """First pieces, each the beginning of the next, with the number of times that it came."""
+        self._is_joined = False
+        """Whether it is decided that the pieces are parts of the text; else they may be, or `_whole` is set."""
+        self._whole: str | None = None
+        """Latest piece, of pieces that hold the whole text so far after `_before`; None: they are no such pieces."""
+        self._before = ""
+        self._cut = 0
+        self._since = 0
+        """Offset in the joined text behind its last copy: where a further copy may begin."""
+        self._copied_at = -1
+        """Length of the joined text after a short piece that may be a copy of it; -1: there was none."""
+        self._latest = ""
+        """Latest piece that was long."""
+        self.is_contradictory = False
+        """Whether some pieces hold the whole text so far and others do not, so that the text is not known."""
+
+    def add_text(self, text: str) -> str:
+        """Add the text of a piece, and return the part of it that is new."""
+        if not text:
+            return ""
+        if not self._is_joined:
+            return self._first(text) if self._whole is None else self._next_whole(text)
+        new = self._repeated(text)
+        if new is None:
+            self._write(text)
+        return text if new is None else new
+
+    def add_whole(self, text: str) -> str:
+        """Add a piece that is known to hold the whole text so far, or a copy of it, and return the part that is new."""
+        if self._whole is not None:
+            return self._next_whole(text)
+        so_far = self._so_far()
+        if text.strip() in so_far:
+            return ""
+        self.is_contradictory = self.is_contradictory or not text.startswith(so_far.rstrip())
+        self._is_joined, self._whole = False, text
+        return text[len(so_far) :]
+
+    @property
+    def cut_chars(self) -> int:
+        """Number of characters that were not kept."""
+        return self._cut + (0 if self._is_joined else max(0, len(self._so_far()) - self._max_chars))
+
+    def text(self) -> str | None:
+        """Return the text so far, "" if there was none, or None if the pieces do not show what their text is."""
+        if self._whole is None and not self._is_joined and self._runs:
+            (first, times), *longer = self._runs
+            if longer or (times == 2 and any(map(str.isalnum, first))):  # a copy, or a stammer
+                return None
+        if self.is_contradictory or self._copied_at == self._max_chars - self._room:
+            return None
+        return self._so_far()[: self._max_chars]
+
+    def _so_far(self) -> str:
+        if self._whole is not None:
+            return self._before + self._whole
+        return self._text.getvalue() if self._is_joined else "".join(text * times for text, times in self._runs)
+
+    def _write(self, text: str) -> None:
+        if len(text) > self._room:
+            self._cut += len(text) - self._room
+            text = text[: self._room]
+        self._room -= len(text)
+        self._text.write(text)
+
+    def _first(self, text: str) -> str:
+        """Add one of the first pieces, which may be parts of the text or hold all of it."""
+        runs = self._runs
+        if not runs:
+            runs.append((text, 1))
+            return text
+        last, times = runs[-1]
+        if text == last and times < _MOST_TIMES and not (_is_long(text) and len(runs) == 1):
+            runs[-1] = (text, times + 1)
+            return text
+        if text != last and len(runs) < _MOST_RUNS and _continues(last, text):
+            if _is_long(last) or sum(not each.isspace() for each, _ in runs) > 1:
+                self._whole = text
+            else:
+                runs.append((text, 1))
+            return text if last.isspace() else _new_part(last, text)
+        self._is_joined = True
+        for each, times in runs:
+            for _ in range(times):
+                self.add_text(each)
+        return self.add_text(text)
+
+    def _repeated(self, text: str) -> str | None:
+        """Return the new part of a piece that repeats the joined text and may go on; None: it is a part of the text."""
+        latest = self._latest
+        if len(text) >= LONG_CHARS:
+            self._latest = text
+        kept = self._max_chars - self._room
+        for start in {self._since, 0}:
+            if not 0 < kept - start <= len(text) + _SLACK:
+                continue
+            so_far, repeated = self._text.getvalue()[start:].strip(), text.strip()
+            if not so_far or not repeated.startswith(so_far):
+                continue
+            if not _is_long(so_far):
+                if repeated == so_far:
+                    self._copied_at = kept + len(text)
+                continue
+            if repeated == so_far:
+                self._since = kept
+                return ""
+            self._before, self._whole, self._is_joined = self._text.getvalue()[:start], text, False
+            return repeated[len(so_far) :]
+        self.is_contradictory = self.is_contradictory or (len(latest) >= LONG_CHARS and _continues(latest, text))
+        return None
+
+    def _next_whole(self, text: str) -> str:
+        last = self._whole or ""
+        if _continues(last, text):
+            self._whole = text
+            return _new_part(last, text)
+        if last.startswith(text.rstrip()) and len(last) - len(text) <= _SLACK:  # the mark at its end is gone
+            self._whole = text
+            return ""
+        if text.strip() in self._before + last:
+            return ""
+        self.is_contradictory = True
+        return text
+
+
+def _is_long(text: str) -> bool:
+    """Return whether a piece that begins with *text*, that of a piece before, repeats it on purpose."""
+    text = text.strip()
+    return len(text) >= LONG_CHARS or (len(text) >= LONG_CHARS // 2 and len(text.split(None, 1)) > 1)
+
+
+def _continues(last: str, text: str) -> bool:
+    """Return whether *text* is *last* and more, except perhaps for a mark at its end."""
+    if len(text) <= len(last):
+        return False
+    slack = _SLACK if len(last) >= LONG_CHARS else int(len(last) > 1 and not (last[-1].isalnum() or last[-1].isspace()))
+    return text.startswith(last[: len(last) - slack])
+
+
+def _new_part(last: str, text: str) -> str:
+    return text[len(last) if text.startswith(last) else max(0, len(last) - _SLACK) :]
