@@ -118,6 +118,8 @@ class ItemQueue(Generic[T]):
         """Whether new items are refused, once no check is under way; those that are queued are still handled."""
         self.is_taken_out = False
         """Whether `take_out` has given the queued items back; set after `closed`."""
+        self.unfinished_checks = 0
+        """Number of checks that were under way when `take_out` was called."""
         self.has_thread = False
         """Whether the worker's thread has been started; set by the worker."""
         self.wakes_thread = False
@@ -282,6 +284,8 @@ class ItemQueue(Generic[T]):
         """
         with self.lock:
             self.is_taken_out = True
+            now = monotonic()
+            self.unfinished_checks = sum(until > now for until in self._checks.values())
             queued = [*self._weighed, *(Entry(item, small, 0) for item, small in self._unweighed)]
             taken = [entry for entry in queued if not entry.is_being_rejected]
             self._in_flight |= {id(entry): entry for entry in queued if entry.is_being_rejected}

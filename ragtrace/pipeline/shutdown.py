@@ -283,7 +283,7 @@ def log_losses(dropped: Mapping[str, int], undelivered: int, *, pending: int, de
     Args:
         dropped: calls that went unscored, by reason.
         undelivered: spans and events that did not reach the backend.
-        pending: calls of which it is not known yet whether they are scored.
+        pending: calls of which it is not known yet whether they are scored, or whose answers were being checked.
         delivered: whether everything was exported in time.
     """
     if dropped:

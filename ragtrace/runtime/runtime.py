@@ -590,7 +590,7 @@ class Runtime:
             complete = log_losses(
                 stats.dropped,
                 self.telemetry.lost,
-                pending=0 if settled else stats.pending,
+                pending=(0 if settled else stats.pending) + self.worker.queue.unfinished_checks,
                 delivered=delivered and not items,
             )
             return complete and not incomplete
