@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.history.reading import HistoryReader
+from ragtrace.judges.lexical.closest_passages import Passage, PassageSearch
 from ragtrace.judges.lexical.statements import sentences
 from ragtrace.labels.label_store import Label, Review
 from ragtrace.labels.review_queue import ReviewQueue, Verdict
 from ragtrace.report.wording import format_number, merge_ranges, split_at_marks
-from ragtrace.web.closest_passages import Passage, PassageSearch
 
 _SUPPORT: Final = {
     "supported": "supported", "partial": "supported in part", "not_found": "in no chunk", "contradicted": "contradicted"

@@ -576,7 +576,10 @@ class DecisionExchange:
         client = self._client
         # Most times that a call is asked about again with smaller requests.
         for _ in range(8):
-            requests = plan_requests(windows_of(client.most_chars), client.most_questions)
+            requests: list[DecisionRequest] = []
+            for window in windows_of(client.most_chars):
+                requests += plan_requests([window], client.most_questions)
+                await asyncio.sleep(0)  # a long call has many windows
             if not requests:
                 return {}, "whole"
             try:

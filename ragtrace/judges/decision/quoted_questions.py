@@ -1,6 +1,7 @@
 """Questions that quote the text that they are about, in plain words, behind the passages in plain text.
 
-Small chat models read this form best: they need not find a part of the answer by its number in JSON. A text that a
+Small chat models read this form best: they need not find a part of the answer by its number in JSON, nor its evidence
+in the passages: the sentences that share most words with it stand beside it. A text that a
 question quotes is a JSON string at a fixed place, so that no text can end its own quotation. What is the same for
 several questions comes first, and questions with the same state follow each other, so that a server reads it once.
 Each subject has a state of its own, with nothing in it that the question does not need.
@@ -9,7 +10,7 @@ Each subject has a state of its own, with nothing in it that the question does n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ragtrace.core.errors import JudgeError
@@ -27,8 +28,13 @@ from ragtrace.judges.decision.questions import (
     reference_name,
     support_name,
 )
+from ragtrace.judges.lexical.closest_passages import PassageSearch
 
 VERSION: Final = "2"
+_SUPPORTED: Final = "Is everything in this sentence stated in the passages?"
+_MOST_CLOSEST: Final = 3
+_CLOSEST_CHARS: Final = 800
+"""Room that is kept for the closest sentences in a request. Those that do not fit are left out."""
 
 
 def windows(texts: DecisionTexts, subjects: Subjects, most_chars: int) -> Iterator[Window]:
@@ -42,27 +48,37 @@ def windows(texts: DecisionTexts, subjects: Subjects, most_chars: int) -> Iterat
 
 
 def _about_support(texts: DecisionTexts, most_chars: int) -> Iterator[Window]:
-    questions = [
-        Question(
-            support_name(part.number),
-            f"One sentence of the answer is: {_quoted(part.text)}\n\n"
-            "Is everything in this sentence stated in the passages?",
-        )
-        for part in texts.parts
-        if part.asked
-    ]
-    if not questions:
+    parts = [part for part in texts.parts if part.asked]
+    if not parts:
         return
+    answer = " ".join(part.text for part in texts.parts)
     asked = f"{_conversation(texts)}{_asked(texts)}"
-    room = most_chars - len(asked) - max(len(each.text) for each in questions)
+    room = most_chars - len(asked) - max(len(_support(part, ()).text) for part in parts)
     if room < FEWEST_CHARS:
-        longest = max(len(part.text) for part in texts.parts if part.asked)
-        detail = f"a statement of {longest} characters leaves no room for any chunk"
+        detail = f"a statement of {max(len(part.text) for part in parts)} characters leaves no room for any chunk"
         raise JudgeError("truncated", detail, retryable=False)
+    room -= min(_CLOSEST_CHARS, (room - FEWEST_CHARS) // 4)
     found = groups(texts.chunks, room, "the retrieved chunks", _size)
     for passages in found:
         shown = "".join(f"Passage {number}: {each.text}\n\n" for number, each in enumerate(passages, 1))
-        yield Window(f"{shown}{asked}", questions, is_part=len(found) > 1)
+        state = f"{shown}{asked}"
+        search = PassageSearch([each.text for each in passages], answer)
+        questions: list[Question] = []
+        for part in parts:
+            closest = [each.text for each in search.closest(part.text, _MOST_CLOSEST)]
+            question = _support(part, closest)
+            while closest and len(state) + len(question.text) > most_chars:
+                question = _support(part, closest := closest[:-1])
+            questions.append(question)
+        yield Window(state, questions, is_part=len(found) > 1)
+
+
+def _support(part: NumberedText, closest: Sequence[str]) -> Question:
+    """Return the question whether the passages support *part*, with the sentences of them that are *closest* to it."""
+    beside = "".join(f"\n- {_quoted(text)}" for text in closest)
+    beside = f"\n\nThe parts of the passages closest to it are:{beside}" if beside else ""
+    text = f"One sentence of the answer is: {_quoted(part.text)}{beside}\n\n{_SUPPORTED}"
+    return Question(support_name(part.number), text)
 
 
 def _about_passages(texts: DecisionTexts, most_chars: int) -> Iterator[Window]:

@@ -16,7 +16,7 @@ untrusted output of a user's application.
 
 **Changing it.** A word that is read, weighted or stemmed otherwise changes scores, and raises `EmbeddedJudge.version`.
 `stems`, with `blank_punctuation` and the two caches, is the inner loop of the judge: compare the CPU time that
-`tests/benchmarks/accuracy.py` prints with that of the commit before. `web` shows the closest passages by `stems`, too.
+`tests/benchmarks/accuracy.py` prints with that of the commit before. The closest passages are found by `stems`, too.
 """
 
 from __future__ import annotations

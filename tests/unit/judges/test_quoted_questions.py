@@ -53,7 +53,9 @@ def test_support_is_asked_about_each_statement_behind_the_passages() -> None:
         ),
         (
             "s3",
-            'One sentence of the answer is: "It is tall."\n\nIs everything in this sentence stated in the passages?',
+            'One sentence of the answer is: "It is tall."\n\n'
+            'The parts of the passages closest to it are:\n- "It is 330 metres tall."\n\n'
+            "Is everything in this sentence stated in the passages?",
         ),
     ]
 
@@ -131,6 +133,21 @@ def test_a_long_answer_is_read_in_windows_for_what_is_asked_about_the_whole() ->
     assert all(any(part.text in each.state for each in found) for part in parts)
 
 
+def test_the_closest_sentences_are_those_of_the_window_and_leave_room_for_it() -> None:
+    """Each is a JSON string on a line of its own; where they do not fit, the statement stands alone."""
+    chunks = (NumberedText(1, 'The "tall" tower is here.'), NumberedText(2, "The tall tower is red. " * 40))
+    texts = replace(TEXTS, chunks=chunks, parts=(NumberedText(1, "The tall tower is red."),))
+    found = list(windows(texts, frozenset({"support"}), 800))
+    assert len(found) > 2
+    for state, questions, _ in found:
+        lines = [json.loads(line[2:]) for line in questions[0].text.splitlines() if line.startswith("- ")]
+        assert lines
+        assert all(line in state for line in lines)
+    wide = replace(texts, chunks=(NumberedText(1, f"The tall tower is red {'and wide ' * 45}."),))
+    ((_, ((_, text),), _),) = windows(wide, frozenset({"support"}), 1_000)
+    assert "closest" not in text
+
+
 def test_a_statement_that_leaves_no_room_is_truncated() -> None:
     """It is not held against a part of the chunks."""
     with pytest.raises(JudgeError, match="leaves no room for any chunk"):
@@ -150,6 +167,7 @@ def test_a_chat_server_is_asked_in_this_form() -> None:
         f"Passage 1: {SENTENCES[1]}\n\nPassage 2: {SENTENCES[0]}\n\n"
         'The question was: "How long is the harbour bridge?"\n\n'
         f'One sentence of the answer is: "{SENTENCES[1]}"\n\n'
+        f'The parts of the passages closest to it are:\n- "{SENTENCES[1]}"\n\n'
         "Is everything in this sentence stated in the passages? Reply yes or no."
     )
 
@@ -177,4 +195,5 @@ def test_windows_are_told() -> None:
         evaluation = evaluated(judge, replace(SHORT, contexts=chunks), "faithfulness")
     result = evaluation.results["faithfulness"]
     assert isinstance(result, Score)
-    assert (result.mode, result.attributes["windows"]) == ("windowed", len(server.decisions))
+    assert result.mode == "windowed"
+    assert result.attributes["windows"] == len({request.body["input"] for request in server.decisions}) > 1

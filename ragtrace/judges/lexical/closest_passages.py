@@ -1,7 +1,7 @@
-"""The passages of the retrieved chunks whose words are closest to a statement, for a person who checks the statement.
+"""The passages of the retrieved chunks whose words are closest to a statement, for whoever checks the statement.
 
-They say where to look, and nothing of whether the statement is supported: the search compares words alone and is the
-same for every statement, whatever a judge said of it.
+People are shown them beside it, small models behind the chunks. They say where to look, and nothing of whether the
+statement is supported: the search compares words alone, whatever a judge said of the statement.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from ragtrace.judges.lexical.statements import sentences
 
 _READ_CHARS: Final = 200_000
 """Most characters of all chunks that are searched, so that a page with very long chunks does not take long."""
-_MOST_PASSAGES: Final = 2
 _SECOND_SHARE: Final = 0.2
-"""Least share of a statement's words, by weight, that a second passage must add to those of the first."""
+"""Least share of a statement's words, by weight, that a further passage must add to those before."""
 
 
 class Passage(NamedTuple):
@@ -57,16 +56,16 @@ class PassageSearch:
     def _words(self, text: str, start: int, end: int) -> frozenset[str]:
         return frozenset(stems(text, self._lexicon, start, end)) - {NEGATION}
 
-    def closest(self, statement: str) -> list[Passage]:
-        """Return the passage that shares most words with *statement*, and one that has many of the other words, if any.
+    def closest(self, statement: str, most: int = 2) -> list[Passage]:
+        """Return the passage that shares most words with *statement*, and some that have many of the other words.
 
-        Passages are in the order of their chunks. The list is empty if no passage shares a word with the statement.
+        There are at most *most* passages, in the order of their chunks; none if none shares a word with the statement.
         """
         wanted = self._words(statement, 0, len(statement))
         # A word that no passage has counts as one that a single passage has.
         whole = sum(self._weights.get(word, math.log1p(len(self._passages))) for word in wanted)
         found, least = list[int](), 0.0
-        for _ in range(_MOST_PASSAGES):
+        for _ in range(most):
             shared = [self._shared_weight(wanted, words) for _, words in self._passages]
             best = max(range(len(shared)), key=shared.__getitem__, default=None)
             if best is None or shared[best] <= least:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragtrace.web.closest_passages import Passage, PassageSearch
+from ragtrace.judges.lexical.closest_passages import Passage, PassageSearch
 
 CHUNKS = (
     "Our shops are open from nine. Worn shoes may be returned within 14 days of delivery. Bags may be returned, too.",
