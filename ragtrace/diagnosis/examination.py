@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,6 +140,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
             *_failed_checks(checks),
             *probes.problems,
             *_failing_evaluator_problems(evaluators),
+            *_late_score_problems(runtime),
             *_drift_problems(runtime.canaries),
             *runtime.calibrations.stale(),
             *_refused_alert_problems(alerting),
@@ -345,6 +347,22 @@ def _failing_evaluator_problems(evaluators: Sequence[EvaluatorStatus]) -> Iterat
     for each in evaluators:
         if each.state not in ("", "closed"):
             yield f"{each.id} keeps failing and is left alone for another {each.waits_s:.0f} s"
+
+
+def _late_score_problems(runtime: Runtime) -> Iterator[str]:
+    """Yield the hold time that is needed if most scores of the judge come when the spans of their calls have left."""
+    waits = sorted(runtime.judge_waits.copy())
+    late = [each for each in waits if each.is_late]
+    if len(late) > len(waits) / 2:
+        # So many seconds that nine of ten calls would have had their scores, and a quarter more.
+        needed = math.ceil(waits[math.ceil(0.9 * len(waits)) - 1].seconds * 1.25)
+        setting = f"Limits(hold_seconds={needed})" if runtime.telemetry.owned else f"HoldProcessor(seconds={needed})"
+        yield (
+            f"the judge's scores come too late for the spans of their calls, in {len(late)} of the last {len(waits)} "
+            f"calls that it scored: after up to {late[-1].seconds:.3g} s, while a span waits {late[-1].longest_hold:g} "
+            f"s and then leaves as 'late'. Set {setting}, and a decision_wait of tail sampling above it, or take a "
+            "faster judge; until then the scores are in events, metrics and on linked spans 'evaluate ...'"
+        )
 
 
 def _drift_problems(canaries: CanaryJudging | None) -> Iterator[str]:

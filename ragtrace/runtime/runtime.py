@@ -285,6 +285,7 @@ class Runtime:
             guard_observers=[history.add_guard_verdict for history in telemetry.histories],
             owned=telemetry.owned,
         )
+        self.judge_waits = score_sender.judge_waits
         self.feedback = FeedbackSender(
             telemetry.logger,
             self._instruments,

@@ -7,8 +7,10 @@ too late for it. It is never a late child: backends would add its lateness to th
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+from time import time_ns
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, set_span_in_context
@@ -47,9 +49,20 @@ ANNOTATORS: Final[Mapping[str, Literal["LLM", "CODE", "HUMAN"]]] = {
 """Kind of annotator in OpenInference by type of judge; any other type is "CODE"."""
 _EVIDENCE_CHARS: Final = 16_000
 _CLAIM_CHARS: Final = 500
+_MOST_WAITS: Final = 100
 _SUSPECTED: Final = "injection_suspected"
 # The API takes an empty Context, which is falsy, for the current one: a root needs one with something in it.
 _ROOT: Final = Context({"ragtrace-carrier": True})
+
+
+class ScoreWait(NamedTuple):
+    """How long after the end of a call, whose span was held, the scores of the judge were there."""
+
+    seconds: float
+    longest_hold: float
+    """Seconds for which the span would have waited."""
+    is_late: bool
+    """Whether the span had left without the scores, as its time was over."""
 
 
 class ScoreSender:
@@ -88,6 +101,8 @@ class ScoreSender:
         self._owned, self._texts, self._hides_contents = owned, texts, hides_contents
         self._observers, self._guard_observers = tuple(observers), tuple(guard_observers)
         self._early = frozenset(map(id, early))
+        self.judge_waits: deque[ScoreWait] = deque(maxlen=_MOST_WAITS)
+        """How long the latest calls that the judge scored waited for their scores."""
 
     def request_hold(self, root: Step) -> list[HoldProcessor]:
         """Ask every `HoldProcessor` to delay the export of a RAG call's root span.
@@ -182,6 +197,13 @@ class ScoreSender:
             return
         texts = JudgedTexts(call.query, call.answer) if self._texts else None
         released = hold is not None and hold.release(target.span_id, scores, texts)
+        # The judge's evaluation is the last one, unless a full queue has kept the call from it.
+        judged = decision is not None and decision.included and not reason and evaluations
+        if hold is not None and judged and status in (None, semconv.STATUS_OK, semconv.STATUS_PARTIAL):
+            seconds = (time_ns() - root.end_ns) / 1e9
+            late = not released and seconds > hold.seconds  # else a flush has let the span go
+            if evaluations[-1].outcome[0] != "failed":
+                self.judge_waits.append(ScoreWait(seconds, hold.seconds, late))
         for evaluation in evaluations[n_sent_early:]:
             self._emit(root, call, evaluation, target)
         if guard is not None and self._logger is not None:

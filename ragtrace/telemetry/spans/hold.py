@@ -83,8 +83,10 @@ class HoldProcessor(SpanProcessor):
         evaluate: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._inner, self._seconds, self._capacity, self._clock = inner, seconds, capacity, clock
+        self._inner, self._capacity, self._clock = inner, capacity, clock
         self._most_bytes = most_bytes
+        self.seconds = seconds
+        """Longest time for which a span is held."""
         self.is_own = False
         """Whether the processor belongs to a provider of ragtrace's own, which no other library records to unless it is
         the process's."""
@@ -184,7 +186,7 @@ class HoldProcessor(SpanProcessor):
 
         Their calls are still being scored: the scores follow on a carrier span.
         """
-        horizon, kept = self._clock() - self._seconds, self._kept.get()
+        horizon, kept = self._clock() - self.seconds, self._kept.get()
         with kept.lock:
             late = [span_id for span_id, (since, _, _) in kept.held.items() if since <= horizon]
         return sum(self.release_with_status(span_id, semconv.STATUS_LATE) for span_id in late)

@@ -19,6 +19,9 @@ from time import perf_counter
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
 from ragtrace.alerts import Alertmanager, Webhook
@@ -44,7 +47,7 @@ from tests.support.monitoring import application, wait_until
 from tests.support.otlp import GrpcReceiver, HttpReceiver
 from tests.support.scored import EVERY
 from tests.support.services import answers, free_ports
-from tests.support.watched import GOOD, HALF, WAIT_S, WaitingJudge, watch
+from tests.support.watched import GOOD, HALF, WAIT_S, WaitingJudge, eventually, watch
 
 SECRET = "sk-very-secret"
 
@@ -445,6 +448,65 @@ def test_a_judge_that_keeps_failing_is_a_problem() -> None:
     diagnosis = ragtrace.doctor()
     assert diagnosis.evaluators[-1].state == "open"
     assert any(problem.startswith("judge keeps failing and is left alone") for problem in diagnosis.problems)
+
+
+def roots(spans: Sequence[ReadableSpan]) -> list[ReadableSpan]:
+    return [span for span in spans if "ragtrace.eval.status" in (span.attributes or {})]
+
+
+def late_problems() -> list[str]:
+    return [each for each in ragtrace.doctor(probe=False).problems if "too late for the spans" in each]
+
+
+def test_a_judge_slower_than_the_hold_is_told_what_to_set() -> None:
+    """While most of its scores come when the spans of their calls have left, and no longer than that."""
+    judge = WaitingJudge(name="judge")
+    captured = watch(screen=None, judge=judge, sampling=EVERY, limits=ragtrace.Limits(hold_seconds=1))
+    watched.ask("where?")
+    assert eventually(lambda: bool(captured.roots()))
+    assert late_problems() == []  # it may never be scored
+    judge.open()
+    assert ragtrace.flush()
+    [problem] = late_problems()
+    assert "in 1 of the last 1 calls that it scored" in problem
+    assert "while a span waits 1 s" in problem
+    seconds = re.search(r"Set Limits\(hold_seconds=(\d+)\)", problem)
+    assert seconds is not None
+    assert int(seconds[1]) >= 2
+    watched.ask("and now?")
+    assert ragtrace.flush()
+    assert late_problems() == []  # one of two
+
+
+def test_an_application_s_own_hold_is_named_where_it_is_too_short() -> None:
+    """`Limits(hold_seconds=)` is of ragtrace's own provider alone."""
+    exporter, judge = InMemorySpanExporter(), WaitingJudge(name="judge")
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(exporter), seconds=0.1))
+    ragtrace.configure(
+        telemetry=ragtrace.TelemetryOptions(tracer_provider=provider), screen=None, judge=judge, sampling=EVERY
+    )
+    watched.ask("where?")
+    assert eventually(
+        lambda: any("ragtrace.eval.status" in (each.attributes or {}) for each in exporter.get_finished_spans())
+    )
+    judge.open()
+    assert ragtrace.flush()
+    assert [re.findall(r"Set (\w+\(\w+=)\d+\)", each) for each in late_problems()] == [["HoldProcessor(seconds="]]
+    provider.shutdown()
+
+
+def test_scores_that_a_flush_did_not_await_do_not_blame_the_hold() -> None:
+    """The span has left because the application wanted it."""
+    judge = WaitingJudge(name="judge")
+    captured = watch(screen=None, judge=judge, sampling=EVERY)
+    watched.ask("where?")
+    assert judge.begun.wait(WAIT_S)
+    ragtrace.flush(0.05)
+    assert eventually(lambda: bool(captured.roots()))
+    judge.open()
+    assert ragtrace.flush()
+    assert late_problems() == []
 
 
 def test_without_probing_nothing_is_asked() -> None:
