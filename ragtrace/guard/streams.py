@@ -196,8 +196,10 @@ class HeldStream:
         except Exception as error:  # of answer=, a function of the application
             faults.record("guard", error)
             self._answer.lose("which answer= has raised")
-        # What is not known cannot be checked: it waits for the end.
-        self._held.append((piece, _NEVER if self._answer.unknown else self._checked + len(self._text)))
+        # What is not known cannot be checked: it waits for the end. A closed guard lets nothing leave before some text
+        # has passed, as an answer in whose pieces no text is found is not known either.
+        least = 1 if self._guard.on_error == "closed" else 0
+        self._held.append((piece, _NEVER if self._answer.unknown else max(least, self._checked + len(self._text))))
 
     def released(self) -> Iterator[object]:
         """Yield the held pieces that may leave now, in their order."""

@@ -15,6 +15,7 @@ import openai
 import pytest
 
 import ragtrace
+from ragtrace.capture.answer_stream import MAX_STREAM_CHARS
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, RagCall
 from ragtrace.testing import Captured, FakeJudge
@@ -276,6 +277,93 @@ def test_the_text_of_a_piece_is_where_answer_says() -> None:
 
     assert list(ask("Where is Paris?")) == [{"said": "Paris is big."}]
     assert judge.asked == ["Paris is big."]
+
+
+class Foreign:
+    """Piece of a class that nobody knows, with a text."""
+
+    def __init__(self, payload: str) -> None:
+        self.payload = payload
+
+
+def refuse(piece: object) -> object:
+    """Select the text of a piece, and fail at it."""
+    raise KeyError(piece)
+
+
+UNREAD: dict[str, tuple[Callable[[str], object], dict[str, Any]]] = {
+    "unknown class": (Foreign, {}),
+    "answer= raises": (str, {"answer": refuse}),
+    "answer= finds nothing": (Foreign, {"answer": lambda _: None}),
+    "framed events": (lambda text: f"data: {text}\n\n".encode(), {}),
+    "pieces without text": (lambda text: {"usage": len(text)}, {}),
+}
+
+
+@each_kind
+@pytest.mark.parametrize("unread", UNREAD)
+def test_a_closed_guard_lets_no_piece_leave_whose_text_is_not_found(kind: str, unread: str) -> None:
+    """That no text was found does not say that there was nothing to check."""
+    watch(ReadingJudge(GOOD))
+    as_piece, options = UNREAD[unread]
+    pieces = [as_piece(text) for text in ("Paris is big. ", "Rome is old. ", "Bonn is small.")]
+    decorate = ragtrace.trace(name="guarded", guard=guard("raise", stream="sentence", on_error="closed"), **options)
+
+    def ask(question: str) -> Iterator[object]:
+        search(question)
+        yield from pieces
+
+    async def aask(question: str) -> AsyncGenerator[object, None]:
+        for piece in ask(question):
+            yield piece
+
+    seen: list[object] = []
+
+    async def drain() -> None:
+        async for piece in decorate(aask)("Where is Paris?"):
+            seen.append(piece)  # noqa: PERF401 - what came before the exception counts
+
+    with pytest.raises(GuardBlocked):
+        asyncio.run(drain()) if kind == "async" else seen.extend(decorate(ask)("Where is Paris?"))
+    assert seen == []
+    assert (tally().verdicts, tally().actions) == ({"unscored": 1}, {"raised": 1})
+
+
+@pytest.mark.parametrize("on_error", ["open", "closed"])
+def test_pieces_before_the_first_text_leave_with_it(on_error: str) -> None:
+    """Behind a closed guard, and at once behind an open one."""
+    events: list[Any] = []
+    watch(ReadingJudge(GOOD))
+    role: dict[str, Any] = {"role": "assistant", "content": ""}
+
+    @ragtrace.trace(name="guarded", guard=guard("raise", stream="sentence", on_error=on_error))
+    def ask(question: str) -> Iterator[object]:
+        search(question)
+        yield role
+        events.append("text")
+        yield {"content": "Paris is big."}
+
+    for piece in ask("Where is Paris?"):
+        events.append(piece)  # noqa: PERF402 - the function adds to it, too
+    assert events.index("text") == (0 if on_error == "closed" else 1)
+    assert tally().verdicts == {"pass": 1}
+
+
+def test_what_comes_after_the_most_that_is_kept_of_a_stream_is_checked() -> None:
+    """The guard sees all of it, sentence by sentence."""
+    watch(ReadingJudge(GOOD))
+
+    @ragtrace.trace(name="guarded", guard=guard("raise", stream="sentence", on_error="closed"))
+    def ask(question: str) -> Iterator[object]:
+        search(question)
+        yield {"content": "Paris is big. "}
+        yield {"content": "Rome is old. "}
+        yield {"content": " " * MAX_STREAM_CHARS}
+        yield {"content": "Bonn is on Mars."}
+
+    with pytest.raises(GuardBlocked) as blocked:
+        list(ask("Where is Paris?"))
+    assert blocked.value.notice.verdict == "fail"
 
 
 def plays() -> dict[str, Callable[[Reader], None]]:
