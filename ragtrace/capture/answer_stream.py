@@ -189,11 +189,12 @@ class AnswerStream(StreamText):
 
     __slots__ = (
         "_answer",
+        "_class",
         "_decoder",
         "_groups",
+        "_is_library",
         "_is_understood",
         "_nodes",
-        "_quick_room",
         "_silent",
         "_sources",
         "_unknown",
@@ -201,10 +202,12 @@ class AnswerStream(StreamText):
 
     def __init__(self, max_chars: int = MAX_STREAM_CHARS) -> None:
         super().__init__(max_chars)
-        self._quick_room = max_chars - 2 * LONG_CHARS
         self._answer = Answer()
         self._decoder: Any = None
         self._groups: dict[str, str] = {}
+        self._class: type[Any] | None = None
+        """Class of the latest message, and whether it is of a well-known library."""
+        self._is_library = False
         self._is_understood = False
         """Whether any piece had a place for a text, though perhaps an empty one."""
         self._sources: set[str] = set()
@@ -224,7 +227,7 @@ class AnswerStream(StreamText):
         """
         try:
             if type(piece) is str:
-                # Short pieces of a text that has begun are most. They repeat nothing.
+                # As in `add_text`: a call of it costs as much again.
                 if len(piece) < LONG_CHARS and len(piece) <= self._room <= self._quick_room and self._is_joined:
                     self._room -= len(piece)
                     self._text.write(piece)
@@ -307,8 +310,11 @@ class AnswerStream(StreamText):
             return self._add_choices(get, cast("list[object]", choices))
         kind: Any = get("type")
         if type(kind) is not str:
-            kind = first(get, ("event_kind", "event", "signature_field_name"), text_of) or ""
-        event = _EVENTS_OF.get(kind)
+            kind = get("event_kind")
+            kind = get("event") if kind is None else kind
+            kind = get("signature_field_name") if kind is None else kind
+            kind = "" if kind is None else text_of(kind) or ""
+        event = _EVENTS_OF.get(kind) if kind else None
         if event is not None and (not event.needs or get(event.needs) is not None):
             return self._add_event(event, get, piece)
         if kind.startswith("response."):
@@ -316,7 +322,9 @@ class AnswerStream(StreamText):
             if (response := getter(get("response"))) is not None:
                 read_response(response, self._answer)
             return ""
-        if is_passage(piece, get):  # a stream may begin with its sources
+        cls = type(piece)
+        if (cls is not dict or get("page_content") is not None) and is_passage(piece, get):
+            # A stream may begin with its sources.
             found = find_documents(piece, self._answer.budget)
             if found is not None:
                 self._answer.documents = add_documents(self._answer.documents, found)
@@ -471,10 +479,14 @@ class AnswerStream(StreamText):
                 read_facts(get, answer)
                 break
         words = _meaning_of(kind) if kind else "text"
-        if words == "none" or role_of(get) in _NOT_SPOKEN:
+        role = get("role")
+        role = get("_role") if role is None else role
+        if words == "none" or kind in _NOT_SPOKEN or (role is not None and label_of(role) in _NOT_SPOKEN):
             return self._skip(piece)
         cls = type(piece)
-        is_library = is_known(cls)
+        if cls is not self._class:  # most streams have pieces of one class
+            self._class, self._is_library = cls, cls is not dict and is_known(cls)
+        is_library = self._is_library
         source, text = _text_in(get) or ("", None)
         if not is_library:
             if cls is not dict and words == "text" and _meaning_of(type_name_of(cls), is_class=True) == "none":

@@ -35,12 +35,13 @@ class StreamText:
     """
 
     __slots__ = (
-        "_before", "_copied_at", "_cut", "_is_joined", "_latest", "_max_chars", "_room", "_runs", "_since", "_text",
-        "_whole", "is_contradictory",
+        "_before", "_copied_at", "_cut", "_is_joined", "_latest", "_max_chars", "_quick_room", "_room", "_runs",
+        "_since", "_text", "_whole", "is_contradictory",
     )  # fmt: skip
 
     def __init__(self, max_chars: int) -> None:
         self._max_chars = self._room = max_chars
+        self._quick_room = max_chars - 2 * LONG_CHARS
         self._text = _Text()  # a list of many short strings would take ten times the memory
         self._runs: list[tuple[str, int]] = []
         """First pieces, each the beginning of the next, with the number of times that it came."""
@@ -61,6 +62,11 @@ class StreamText:
 
     def add_text(self, text: str) -> str:
         """Add the text of a piece, and return the part of it that is new."""
+        # Short pieces of a text that has begun are most. They repeat nothing.
+        if len(text) < LONG_CHARS and len(text) <= self._room <= self._quick_room and self._is_joined:
+            self._room -= len(text)
+            self._text.write(text)
+            return text
         if not text:
             return ""
         if not self._is_joined:
