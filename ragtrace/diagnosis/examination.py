@@ -162,7 +162,8 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
 
 
 def _shadow_problems(runtime: Runtime) -> Iterator[str]:
-    """Yield what is to be said of guards that act, and of which the history has no verdict in shadow mode."""
+    """Yield what is to be said of guards whose labels do not hold, or of which the history has no shadow verdict."""
+    yield from filter(None, map(runtime.guards.stale, guarded_functions()))
     if runtime.settings.store and guarded_functions():
         from ragtrace.guard.shadow_reports import missing_shadow_reports
 

@@ -221,6 +221,7 @@ def test_a_bound_is_not_used_once_its_labels_are_those_of_another_model(
     assert [ask(f"Where is {place}?") for place in ("Rome", "Bonn")] == [blocked] * 2
     assert ragtrace.flush(WAIT_S)
     assert tally().verdicts == {"fail": 1, "unscored": 2}
+    assert any("takes its bound from labels" in problem for problem in ragtrace.doctor().problems)
     said = [record.getMessage() for record in caplog.records if "takes its bound from labels" in record.getMessage()]
     assert len(said) == 1
     assert "served model model-2 instead of model-1" in said[0]
