@@ -95,6 +95,8 @@ _MOST_QUESTIONS: Final = re.compile(
 )
 """Pattern of a server's error about the number of questions."""
 _REJECTING: Final = frozenset({400, 413, 422})
+_UNKNOWN_PATH: Final = frozenset({404, 405, 501})
+"""Statuses of servers without decisions: llama.cpp has 501 where its model is no decision model."""
 _MOST_CHARS_A_TOKEN: Final = 7.0
 _log: Final = logging.getLogger("ragtrace")
 
@@ -517,6 +519,14 @@ class DecisionClient:
         """Return the body of *request*."""
         return self.form.body(self.model, request.state, request.questions) | self._extra
 
+    def not_offered(self, error: ServerError) -> JudgeError:
+        """Return what to say of *error* where the server seems not to know this form of questions at all."""
+        todo = (
+            f"if {self.connection.server} has no decision model, as most servers of chat models, ask it with "
+            "DecisionJudge(protocol='logprobs'); else check the model's name and base_url="
+        )
+        return JudgeError("unavailable", f"{error.detail} (POST {self.form.path}): {todo}", retryable=False)
+
     def adapt(self, error: JudgeError, requests: Sequence[DecisionRequest]) -> bool:
         """Lower the size of requests where the *error* of the server says that *requests* are too large.
 
@@ -621,6 +631,8 @@ class DecisionExchange:
         except JudgeError as error:
             # A reply that could not be read may have been charged for all the same.
             self.cost += cost_of_rejection(self._price) if isinstance(error, ServerError) else Cost(n_calls=1)
+            if isinstance(error, ServerError) and error.status in _UNKNOWN_PATH and client.protocol != "logprobs":
+                raise client.not_offered(error) from error
             raise
         usage = read_usage(reply)
         cost = cost_of_reply(usage, self._price)

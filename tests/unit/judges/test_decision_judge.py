@@ -420,6 +420,21 @@ def test_errors_of_the_server(protocol: Protocol, status: int, reason: str, requ
     assert evaluation.n_calls == len(server.decisions) == requests
 
 
+@pytest.mark.parametrize("protocol", FORMS)
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_a_server_without_decisions_is_told_from_one_that_fails(protocol: Protocol, status: int) -> None:
+    """Servers of chat models do not have the path, or not with this model; the error says how to ask them."""
+    with DecisionServer(Reply.failing(status, "File Not Found")) as server:
+        evaluation = evaluated(judge_of(server, protocol), SHORT, "hallucinated")
+    [result] = evaluation.results.values()
+    assert isinstance(result, Unscored)
+    said = result.explanation or ""
+    assert said.startswith(
+        f"HTTP {status}: File Not Found (POST /{'decisions' if protocol == 'openai' else protocol}): "
+    )
+    assert "DecisionJudge(protocol='logprobs')" in said
+
+
 def test_a_retry_after_is_waited_for() -> None:
     """The second request comes when the server said, and the cost of both is stated."""
     with DecisionServer(Reply.too_many(0.2), Reply()) as server:

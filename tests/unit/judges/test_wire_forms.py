@@ -262,6 +262,123 @@ def test_a_chat_model_without_log_probabilities() -> None:
     assert answers("logprobs", reply, QUESTIONS[:1]) == ["refused"]
 
 
+# --- Log probabilities as servers write them -------------------------------------------------------------------------
+
+LLAMA_CPP_REPLY: Final = (
+    b'{"choices":[{"finish_reason":"length","index":0,"message":{"role":"assistant","content":"Yes"},"logprobs":{"content":'
+    b'[{"id":9454,"token":"Yes","bytes":[89,101,115],"logprob":-0.46316763758659363,"top_logprobs":[{"id":9454,"token":"Yes'
+    b'","bytes":[89,101,115],"logprob":-0.46316763758659363},{"id":9693,"token":"yes","bytes":[121,101,115],"logprob":'
+    b'-1.490797519683838},{"id":2753,"token":"No","bytes":[78,111],"logprob":-2.2437806129455566},{"id":2152,"token":"no",'
+    b'"bytes":[110,111],"logprob":-3.3753342628479004}]}]}}],"created":1795892965,"model":"qwen2.5-coder-1.5b","system_'
+    b'fingerprint":"b0-unknown","object":"chat.completion","usage":{"completion_tokens":1,"prompt_tokens":31,"total_tokens":'
+    b'32,"prompt_tokens_details":{"cached_tokens":3}},"id":"chatcmpl-ruNeVkeJp75p","timings":{"cache_n":3,"prompt_n":28}}'
+)
+"""Reply of a llama.cpp server, as it came; each token has its id, too."""
+
+
+def ollama_reply(logprobs: object = None) -> dict[str, object]:
+    """Reply in the form of Ollama from 0.12.11 on, whose types have no other fields; empty ones are left out.
+
+    Source: `ChoiceLogprobs` in openai/openai.go, `Logprob` in api/types.go of ollama/ollama.
+    """
+    choice: dict[str, object] = {
+        "index": 0,
+        "message": {"role": "assistant", "content": "Yes"},
+        "finish_reason": "length",
+    }
+    return {
+        "id": "chatcmpl-856",
+        "object": "chat.completion",
+        "created": 1_795_892_965,
+        "model": "qwen2.5:1.5b",
+        "system_fingerprint": "fp_ollama",
+        "choices": [choice if logprobs is None else {**choice, "logprobs": logprobs}],
+        "usage": {"prompt_tokens": 31, "completion_tokens": 1, "total_tokens": 32},
+    }
+
+
+def vllm_reply(top: dict[str, float], sampled: str = "Yes") -> dict[str, object]:
+    """Reply in the form of vLLM, which lists the sampled token first and the likeliest behind it.
+
+    Minus infinity is -9999, and fields without a value are null.
+
+    Source: `ChatCompletionLogProbsContent` and `_get_top_logprobs` in vllm/entrypoints/openai.
+    """
+    listed = [{"token": token, "logprob": logprob, "bytes": list(token.encode())} for token, logprob in top.items()]
+    first = next((each for each in listed if each["token"] == sampled), listed[0])
+    message = {"role": "assistant", "content": sampled, "refusal": None, "tool_calls": [], "reasoning_content": None}
+    return {
+        "id": "chatcmpl-b052dd0c77225d11",
+        "object": "chat.completion",
+        "created": 1_795_892_965,
+        "model": "Qwen/Qwen2.5-1.5B-Instruct",
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "logprobs": {"content": [{**first, "top_logprobs": listed}]},
+                "finish_reason": "length",
+                "stop_reason": None,
+            }
+        ],
+        "service_tier": None,
+        "system_fingerprint": None,
+        "usage": {"prompt_tokens": 31, "total_tokens": 32, "completion_tokens": 1, "prompt_tokens_details": None},
+        "prompt_logprobs": None,
+        "kv_transfer_params": None,
+    }
+
+
+def _token(text: str, logprob: float, **more: object) -> dict[str, object]:
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode()), **more}
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (LLAMA_CPP_REPLY, 0.8590),
+        (
+            ollama_reply(
+                {
+                    "content": [
+                        _token(
+                            "Yes",
+                            -0.2231,
+                            top_logprobs=[_token("Yes", -0.2231), _token("No", -1.8971), _token("The", -4)],
+                        )
+                    ]
+                }
+            ),
+            0.8421,
+        ),
+        (vllm_reply({"Yes": -0.2231, "No": -1.8971, " yes": -4.6, "\u2581no": -9999.0}), 0.8431),
+        (vllm_reply({"Yes": 0.0, "No": -9999.0}), 1.0),
+        (vllm_reply({"No": -0.00001}, "No"), 0.0),  # the rest has next to nothing
+    ],
+    ids=["llama.cpp", "ollama", "vllm", "vllm, certain", "vllm, one token"],
+)
+def test_log_probabilities_of_servers_are_read(reply: object, expected: float) -> None:
+    """The probability of yes, in any spelling, beside that of no."""
+    assert answers("logprobs", reply, QUESTIONS[:1]) == [pytest.approx(expected, abs=1e-3)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ollama_reply(),
+        ollama_reply({"content": None}),
+        ollama_reply({"content": [_token("Yes", -0.2231)]}),
+        vllm_reply({"token_id:9454": -0.2231, "token_id:2753": -1.8971}, "token_id:9454"),
+        vllm_reply({"Yes": 21.5, "No": 19.25}),
+        vllm_reply({"<think>": -0.0001, "Yes": -9.5, "No": -9.9}, "<think>"),
+    ],
+    ids=["ollama before 0.12.11", "ollama, none", "no alternatives", "token ids", "logits", "a reasoning model"],
+)
+def test_what_servers_send_in_place_of_log_probabilities_is_no_number(reply: object) -> None:
+    """The question has no answer, and the reason says that the reply could not be read."""
+    assert answers("logprobs", reply, QUESTIONS[:1]) == ["unparsable"]
+
+
 # --- Mutated replies --------------------------------------------------------------------------------------------------
 
 _JUNK: Final = (
