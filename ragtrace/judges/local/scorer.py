@@ -182,15 +182,30 @@ def split_at_sentences(text: str, fits: Callable[[str], bool]) -> Iterator[str]:
         pieces += [(at, at + len(part)) for at, part in _parts(text[begin:end], begin, fits)]
         done = end
     while first < len(pieces):
-        last = first
-        while last + 1 < len(pieces) and fits(text[pieces[first][0] : pieces[last + 1][1]]):
-            last += 1
+        last = _last_that_fits(text, pieces, first, fits)
         yield text[pieces[first][0] : pieces[last][1]]
         if last + 1 == len(pieces):
             return
         # One sentence of overlap, unless the two together do not fit: then it would add nothing.
         overlaps = last > first and fits(text[pieces[last][0] : pieces[last + 1][1]])
         first = last if overlaps else last + 1
+
+
+def _last_that_fits(text: str, pieces: Sequence[tuple[int, int]], first: int, fits: Callable[[str], bool]) -> int:
+    """Return the number of the last piece that fits into one window with piece *first*.
+
+    The window is doubled while it fits, and then halved: *fits* reads the whole window, so trying each sentence would
+    take time that is quadratic in the window.
+    """
+    step, last = 1, first
+    while last + step < len(pieces) and fits(text[pieces[first][0] : pieces[last + step][1]]):
+        last += step
+        step *= 2
+    while step:
+        if last + step < len(pieces) and fits(text[pieces[first][0] : pieces[last + step][1]]):
+            last += step
+        step //= 2
+    return last
 
 
 def _parts(text: str, at: int, fits: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
