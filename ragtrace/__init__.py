@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from ragtrace.offline import ascore, evaluate, score
     from ragtrace.propagation import carry
     from ragtrace.report.calibration import calibrate
-    from ragtrace.runtime.configure import configure, flush, shutdown, stats
+    from ragtrace.runtime.configure import configure
+    from ragtrace.runtime.current_runtime import flush, shutdown, stats
     from ragtrace.runtime.estimate import estimate
     from ragtrace.runtime.feedback import call_id, feedback
     from ragtrace.runtime.frameworks import instrument, uninstrument
@@ -123,7 +124,8 @@ _HOMES = {
     "ragtrace.offline": ("ascore", "evaluate", "score"),
     "ragtrace.propagation": ("carry",),
     "ragtrace.report.calibration": ("calibrate",),
-    "ragtrace.runtime.configure": ("configure", "flush", "shutdown", "stats"),
+    "ragtrace.runtime.configure": ("configure",),
+    "ragtrace.runtime.current_runtime": ("flush", "shutdown", "stats"),
     "ragtrace.runtime.estimate": ("estimate",),
     "ragtrace.runtime.feedback": ("call_id", "feedback"),
     "ragtrace.runtime.frameworks": ("instrument", "uninstrument"),

@@ -1,6 +1,6 @@
-"""The functions that start, query and stop ragtrace: `configure`, `flush`, `stats` and `shutdown`.
+"""The function that starts ragtrace: `configure`.
 
-They stand first; then come the three steps of `configure`, each with what it uses, in the order in which they run:
+It stands first; then come its three steps, each with what it uses, in the order in which they run:
 
 | Step | Makes | If it fails |
 |---|---|---|
@@ -15,8 +15,7 @@ undone comes last: `_Built.connect`, and after it only what cannot fail. Forked 
 `RuntimeFactory` alone, so that it must have what they need (`tests/process/test_forked_runtimes.py`).
 
 **Threads.** There is no lock here: `current_runtime.install` has the one under which runtimes are exchanged.
-`configure` is for one thread at a time, since a failed commit starts the runtime again that it found; `flush`, `stats`
-and `shutdown` are for any.
+`configure` is for one thread at a time, since a failed commit starts the runtime again that it found.
 
 **How to change it.** A new setting is a parameter of `configure` and an entry of `given`, or a field of an option
 class: CONTRIBUTING.md, "Where to change what". What checks it belongs to step 1, and what takes over a hook of the
@@ -38,7 +37,6 @@ from opentelemetry.trace import get_tracer_provider
 from ragtrace.capture.redact import Redact
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.ledger import Stats
 from ragtrace.core.options import (
     OPTIONS,
     BaselineLearning,
@@ -70,7 +68,7 @@ from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.guard.guards import LabelledBound, find_bounds, guarded_functions
 from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.runtime import current_runtime
-from ragtrace.runtime.current_runtime import current, final_stats, install
+from ragtrace.runtime.current_runtime import install
 from ragtrace.runtime.evaluator_selection import choose_evaluators
 from ragtrace.runtime.runtime_factory import RuntimeFactory, prepare_history
 from ragtrace.system import preload
@@ -257,41 +255,6 @@ def configure(
         return
     # 2. Build: may fail, and is undone then. 3. Commit: fails in code of the user's at most, and is undone then.
     _commit(configuration, _build(configuration), faults_before)
-
-
-def flush(timeout: float = 5.0) -> bool:
-    """Score all finished calls and export their telemetry within *timeout* seconds.
-
-    Returns:
-        True if all of them were scored and exported; True as well if ragtrace is not configured.
-    """
-    runtime = current()
-    return True if runtime is None else runtime.flush(timeout)
-
-
-def stats() -> Stats:
-    """Return how many calls were scored, sampled out, failed or dropped since `configure`, and ragtrace's internal
-    faults.
-
-    `faults` counts for the whole process, over all its configurations; `ragtrace.doctor()` shows those of the last one.
-    After `shutdown` these are the final counts, with what was lost, until `configure` is called again.
-    """
-    runtime = current()
-    return (final_stats() or Stats({}, faults.counts())) if runtime is None else runtime.stats()
-
-
-def shutdown(timeout: float = 10.0) -> bool:
-    """Score and export all pending calls within *timeout* seconds, then stop ragtrace.
-
-    Losses are counted and logged.
-
-    An exception that a signal handler raises meanwhile (Ctrl-C, `sys.exit`) passes through after about a second, in
-    which calls that were not scored are kept in the spool, or counted as lost.
-
-    Returns:
-        True if everything was scored and exported; called again, the same as the first time.
-    """
-    return install(None, timeout)
 
 
 # --- 1. read and check: raises, and changes nothing ------------------------------------------------------------------

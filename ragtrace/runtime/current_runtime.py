@@ -1,4 +1,6 @@
-"""The current runtime of the process, in a small module so that decorating a function imports little else.
+"""The current runtime of the process, and `flush`, `stats` and `shutdown`, which ask it.
+
+A small module, so that decorating a function imports little else, and an exit handler that calls them nothing.
 
 A forked child has none at first: it leaves its parent's alone, and its first use of ragtrace builds one of its own.
 """
@@ -56,6 +58,45 @@ def switched_off() -> bool:
 def final_stats() -> Stats | None:
     """Return the final stats of the runtime that was shut down last, or None if there is none or another one runs."""
     return None if _ended is None else _ended.stats()
+
+
+def flush(timeout: float = 5.0) -> bool:
+    """Score all finished calls and export their telemetry within *timeout* seconds.
+
+    Returns:
+        True if all of them were scored and exported; True as well if ragtrace is not configured.
+    """
+    runtime = current()
+    return True if runtime is None else runtime.flush(timeout)
+
+
+def stats() -> Stats:
+    """Return how many calls were scored, sampled out, failed or dropped since `configure`, and ragtrace's internal
+    faults.
+
+    `faults` counts for the whole process, over all its configurations; `ragtrace.doctor()` shows those of the last one.
+    After `shutdown` these are the final counts, with what was lost, until `configure` is called again.
+    """
+    runtime = current()
+    if runtime is not None:
+        return runtime.stats()
+    from ragtrace.core.ledger import Stats
+
+    return final_stats() or Stats({}, faults.counts())
+
+
+def shutdown(timeout: float = 10.0) -> bool:
+    """Score and export all pending calls within *timeout* seconds, then stop ragtrace.
+
+    Losses are counted and logged.
+
+    An exception that a signal handler raises meanwhile (Ctrl-C, `sys.exit`) passes through after about a second, in
+    which calls that were not scored are kept in the spool, or counted as lost.
+
+    Returns:
+        True if everything was scored and exported; called again, the same as the first time.
+    """
+    return install(None, timeout)
 
 
 def install(

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.support.application import ANSWER
 from tests.support.otlp import Receiver
 from tests.support.telemetry import Span
@@ -37,3 +39,14 @@ def test_a_program_that_just_exits_loses_nothing(receiver: Receiver) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")
     receiver.wait_for(lambda got: len(got.spans) == 3 and len(got.logs) == 2 and _has_scores(got))
     assert _by_role(receiver)["invoke_workflow"].attributes["ragtrace.eval.status"] == "ok"
+
+
+@pytest.mark.parametrize("use", ["ragtrace.trace(len)([])", ""], ids=["decorated", "only imported"])
+@pytest.mark.parametrize("name", ["shutdown", "flush", "stats"])
+def test_an_exit_handler_needs_no_configuration(name: str, use: str) -> None:
+    """A script or migration of an application that configures nothing ends in silence."""
+    program = (
+        f"import atexit, threading, ragtrace\n{use}\natexit.register(lambda: print('done', bool(ragtrace.{name}())))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
+    assert (done.stdout, "Traceback" in done.stderr) == ("done True\n", False), done.stderr
