@@ -160,7 +160,7 @@ _ADVICE: Final[Sequence[tuple[str, str, str]]] = (
     (r"HTTP 404\b", "model or address unknown", "check the model's name and base_url="),
     (r"HTTP 4(?:00|22)\b", "request refused", "check the model's name, and whether it is one that chats"),
     (r"HTTP 429\b", "rate limit or quota", "lower Sampling(rate=) or JudgeLimits(concurrency=), or raise the quota"),
-    (r"HTTP 501\b", "not offered", "the server cannot do this: take a model or protocol= that it has"),
+    (r"HTTP 501\b", "not offered", "the server, or its model, does not offer this"),
     (r"HTTP 5\d\d\b", "server error", "look into the log of the judge's server"),
     (r"^(?!Connection)\w+$", "exception", "the log has the judge's traceback"),
     (r"Retry-After lasts another", "rate limit or quota", "lower Sampling(rate=) or JudgeLimits(concurrency=)"),

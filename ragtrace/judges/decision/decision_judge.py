@@ -521,10 +521,7 @@ class DecisionClient:
 
     def not_offered(self, error: ServerError) -> JudgeError:
         """Return what to say of *error* where the server seems not to know this form of questions at all."""
-        todo = (
-            f"if {self.connection.server} has no decision model, as most servers of chat models, ask it with "
-            "DecisionJudge(protocol='logprobs'); else check the model's name and base_url="
-        )
+        todo = "a model that chats is asked with DecisionJudge(protocol='logprobs')"
         return JudgeError("unavailable", f"{error.detail} (POST {self.form.path}): {todo}", retryable=False)
 
     def adapt(self, error: JudgeError, requests: Sequence[DecisionRequest]) -> bool:
