@@ -41,6 +41,7 @@ MAX_CHOICES: Final = 128
 """Largest number of choices, and of tool calls, that are read from one answer."""
 _LOCAL_IDS: Final = ("run-", "lc_run-", "run--")
 """Prefixes of the ids that LangChain makes up where the provider gave none."""
+_ENVELOPE: Final = tuple(name for name in field_names.ANSWER if name != "message")
 
 
 @dataclass(slots=True)
@@ -94,6 +95,8 @@ def find_tool_result(value: object) -> tuple[Document, ...] | None:
     """
     if type(value) is str:
         return (Document(value),)
+    if is_tool_error(value):
+        return None
     documents = find_documents(value)
     if documents is not None:
         return documents
@@ -106,6 +109,22 @@ def find_tool_result(value: object) -> tuple[Document, ...] | None:
         return (Document(json.dumps(value, ensure_ascii=False)),)
     except (TypeError, ValueError, RecursionError):  # a value may be an object of any class, or contain itself
         return None
+
+
+def is_tool_error(value: object) -> bool:
+    """Return whether *value*, the result of a tool, is the message of a failure: no evidence for an answer.
+
+    MCP and Anthropic mark it by `isError` and `is_error`, LangChain and Amazon Bedrock by the status "error". Never
+    raises.
+    """
+    try:
+        get = getter(unwrap_proxies(value))
+        return get is not None and (
+            get("isError") is True or get("is_error") is True or label_of(get("status")) == "error"
+        )
+    except Exception as error:  # an error of the capture must not reach the application
+        faults.record("capture.tool", error)
+        return False
 
 
 def read_answer(value: object, answer: Answer, depth: int) -> bool:
@@ -214,7 +233,9 @@ def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
     if (blocks := get("blocks")) is not None:  # a message of LlamaIndex
         getters = map(getter, items_of(blocks, MAX_CHOICES) or ())
         answer.tool_calls += sum(block is not None and block("block_type") == "tool_call" for block in getters)
-    understood = any(_read_field(get(name), name, answer, depth) for name in field_names.ANSWER)
+    if is_failure(get):
+        return False
+    understood = any(_read_field(get(name), name, answer, depth) for name in _answer_names(get))
     if answer.text == "" and answer.tool_calls:
         answer.text = None
     # LlamaIndex's streaming response already has its documents, but not yet its text.
@@ -224,12 +245,27 @@ def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
     return understood
 
 
+def is_failure(get: Get) -> bool:
+    """Return whether a record says that there is no answer: an `error` that is neither empty, false nor zero."""
+    error = get("error")
+    return error is True or bool(text_of(error)) or bool(number_of(error)) or getter(error) is not None
+
+
+def _answer_names(get: Get) -> tuple[str, ...]:
+    """Return the names of the fields that may hold the answer.
+
+    In an envelope such as `{"status": "ok", "message": "Success", "data": {"answer": ...}}` the message is the status.
+    """
+    is_envelope = getter(get("data")) is not None or getter(get("result")) is not None
+    return _ENVELOPE if is_envelope and text_of(get("message")) is not None else field_names.ANSWER
+
+
 def _read_field(found: object, name: str, answer: Answer, depth: int) -> bool:
     if found is None:
         return False
     if name in field_names.ALTERNATIVES:
         found = first_item(found)
-    if name == "data":  # Haystack's GeneratedAnswer; in other records the field can hold anything
+    if name == "data" and getter(found) is None:  # Haystack's GeneratedAnswer; otherwise the field can hold anything
         answer.text = text_of(found)
         return answer.text is not None
     return read_answer(found, answer, depth + 1)

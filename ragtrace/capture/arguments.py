@@ -25,7 +25,7 @@ from ragtrace.capture.fields import (
     items_of,
     label_of,
     last_items,
-    last_message,
+    messages_of,
     parts_text,
     role_of,
     text_of,
@@ -78,6 +78,14 @@ _ROLES: Final[Mapping[str, Role]] = {
     **dict.fromkeys(("system", "developer"), "system"),
     **dict.fromkeys(("tool", "function"), "tool"),
 }
+_RESULT_ITEMS: Final = frozenset(("function_call_output", "custom_tool_call_output"))
+_SILENT_ITEMS: Final = frozenset((
+    "reasoning", "function_call", "custom_tool_call", "item_reference", "file_search_call", "web_search_call",
+    "computer_call", "computer_call_output", "image_generation_call", "code_interpreter_call", "local_shell_call",
+    "local_shell_call_output", "shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output",
+    "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response", "compaction",
+))  # fmt: skip
+"""Types of items without a role, and without a text, in the input of OpenAI's Responses API."""
 _ROLE_NAMES: Final = frozenset(_ROLES)
 
 
@@ -102,10 +110,11 @@ def _query(value: object, depth: int, budget: SearchBudget) -> str | None:
         if role_of(get) in field_names.USER:
             return content_of(get, "\n")
         return first(get, field_names.QUESTION, lambda found: _query(found, depth + 1, budget))
-    message = last_message(value, field_names.USER)
-    if message is not None:
+    for message in messages_of(value, field_names.USER):  # the newest may hold only the results of tools
         get = getter(message)
-        return text_or_parts((items_of(message, 2) or ["", ""])[1], "\n") if get is None else content_of(get, "\n")
+        text = text_or_parts((items_of(message, 2) or ["", ""])[1], "\n") if get is None else content_of(get, "\n")
+        if text is not None:
+            return text
     item = first_item(value)
     get = getter(item)
     if (get is not None and get("role") is not None) or is_role_and_text(item, field_names.ASSISTANT):
@@ -144,6 +153,16 @@ def _prompt(items: list[object]) -> Prompt | None:
         if get is not None:
             role = _ROLES.get(role_of(get) or "")
             text = content_of(get, "\n")
+            kind = label_of(get("type"))
+            if role is None and kind in _SILENT_ITEMS:
+                continue
+            if role is None and kind in _RESULT_ITEMS:
+                role, text = "tool", text_or_parts(get("output"), "\n")
+            if role == "user":  # of Anthropic's, results of tools come before the text
+                results = _tool_results(get("content"))
+                found += [Message("user", text)] if text is not None and results else []
+                found += [Message("tool", result) for result in reversed(results)]
+                text = None if results else text
             if text is None and role == "tool":  # Haystack's tool message has the result as one part
                 parts = map(getter, items_of(get("_content"), 1_000) or ())
                 text = next((said for part in parts if part and (said := text_of(part("result"))) is not None), None)
@@ -168,6 +187,17 @@ def _prompt(items: list[object]) -> Prompt | None:
         while len(found) > 1 and sum(len(message.text) for message in found) > _MAX_PROMPT_CHARS:
             found.pop()
     return Prompt(tuple(reversed(found)), is_cut) if found else None
+
+
+def _tool_results(content: object) -> list[str]:
+    """Return the texts of the tool results among the parts of a user's message, without those of failed tools."""
+    texts: list[str] = []
+    for part in items_of(content, 1_000) or ():
+        get = getter(part)
+        if get is not None and get("type") == "tool_result" and get("is_error") is not True:
+            text = text_or_parts(get("content"), "\n")
+            texts += [] if text is None else [text]
+    return texts
 
 
 class ExtractedArguments(NamedTuple):

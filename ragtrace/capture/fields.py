@@ -13,7 +13,7 @@ import dis
 import math
 import sys
 from collections import UserDict, UserList, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from enum import Enum
 from functools import partial
@@ -97,6 +97,8 @@ class Shape(NamedTuple):
     """Kind of iterator, such as an OpenAI stream or a `map`; "" for generators, files, cursors and all other values."""
     is_late: bool = False
     """Whether the class is a response whose text the application reads later, as in LlamaIndex."""
+    extras: Any = None
+    """Descriptor of the slot in which a pydantic model keeps undeclared fields; None: the class has none."""
 
 
 _NAMED_FIELD: object = vars(Shape)["kind"]
@@ -211,9 +213,13 @@ def _examine(cls: type[Any]) -> Shape:
     if kind == "object":
         computed, is_foreign = _computed_fields(cls)
         is_passage = type_name_of(cls).endswith(_PASSAGE_NAMES)
-        is_plain = has_dict and not computed and not _overrides_attributes(cls)
+        slot, config = static_attribute(cls, "__pydantic_extra__"), getter(static_attribute(cls, "model_config"))
+        allows_extras = config is not None and config("extra") == "allow"
+        has_extras = has_dict and allows_extras and _is_plain_descriptor(slot)
+        extras = slot if has_extras else None
+        is_plain = has_dict and not computed and not _overrides_attributes(cls) and extras is None
         is_late = _has(cls, "response_gen") and _has(cls, "async_response_gen") and _can_be_proxied(cls)
-        return Shape(kind, computed, has_dict, is_plain, is_number, is_passage, is_foreign, "", is_late)
+        return Shape(kind, computed, has_dict, is_plain, is_number, is_passage, is_foreign, "", is_late, extras)
     scalars: Any = _SCALARS  # untyped: narrowing `cls` to these types would leave its type partially unknown
     is_foreign = kind == "closed" and _has_method(cls, "__getitem__") and not issubclass(cls, scalars)
     is_stream = _has(cls, "__next__", "__anext__") and not _has(cls, "read", "execute", "fetchone")
@@ -446,6 +452,10 @@ def _object_getter(value: object, shape: Shape) -> Get | None:
     if fields is None:
         return partial(_field, value, None, shape.computed) if shape.computed else None
     get = _dict_getter(fields)
+    if shape.extras is not None:  # pydantic keeps what a model does not declare in a slot
+        extras: object = shape.extras.__get__(value)
+        if type(extras) is dict and extras:
+            get = _dict_getter({**cast("dict[str, object]", extras), **fields})
     if get("status_code") is not None and (get("headers") is not None or "headers" in shape.computed):
         return None  # an HTTP response, as of requests or Starlette
     return partial(_field, value, get, shape.computed) if shape.computed else get
@@ -626,12 +636,16 @@ def text_or_parts(value: object, separator: str) -> str | None:
 
 def last_message(value: object, roles: frozenset[str]) -> object | None:
     """Return a conversation's last message with one of the given roles, or None if there is none."""
+    return next(messages_of(value, roles), None)
+
+
+def messages_of(value: object, roles: frozenset[str]) -> Iterator[object]:
+    """Return the messages of a conversation with one of the given roles, the newest first."""
     # Number of messages at the end of a conversation that are searched; a call is about the last turn.
     for message in last_items(value, 100) or ():
         get = getter(message)
         if is_role_and_text(message, roles) if get is None else role_of(get) in roles:
-            return message
-    return None
+            yield message
 
 
 def is_role_and_text(message: object, roles: frozenset[str]) -> bool:

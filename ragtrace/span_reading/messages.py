@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from ragtrace.capture import field_names
+from ragtrace.capture.answers import is_tool_error
 from ragtrace.capture.arguments import find_prompt
 from ragtrace.capture.documents import MAX_DOCUMENTS, find_documents
 from ragtrace.capture.fields import MAX_DEPTH, Get, first, getter, items_of, label_of, text_of
@@ -204,7 +205,7 @@ def result_documents(value: object, depth: int = 0) -> tuple[Document, ...] | No
         return None if text is None else (Document(text),) if text.strip() else ()
     get = getter(parsed)
     if get is not None:
-        if get("isError") is True or get("is_error") is True:
+        if is_tool_error(parsed):
             return None
         content = items_of(get("content"), MAX_DOCUMENTS)
         if content is not None:  # of an MCP tool
