@@ -14,9 +14,13 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from ragtrace.history.schema import history_file
+from ragtrace.report.analysis import build_report
+from ragtrace.report.html_page import render_html
+from ragtrace.report.model import Period
 from tests.integration.test_review_browser import served
 from tests.support import hostile
 from tests.support.browser import chromium
+from tests.support.decisions import stored_decisions
 from tests.support.history import Simulated, fill, made
 
 pytestmark = pytest.mark.integration
@@ -38,8 +42,17 @@ VIEWS = (
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One Chromium for all tests."""
+def decided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A history of 60 calls within an hour that a decision judge has scored, with a doubtful half."""
+    path, now = tmp_path_factory.mktemp("history") / "decided.db", time.time()
+    for probability, began in ((0.9, now - 3_500), (0.04, now - 1_700)):
+        stored_decisions(path, [began + 55 * number for number in range(30)], probability=probability)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser(decided: Path) -> Iterator[Browser]:
+    """One Chromium for all tests; once it runs, its loop is that of the thread, in which no judge can be asked."""
     with sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield running
@@ -69,20 +82,34 @@ def open_page(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_view_keeps_anybody_out(browser: Browser, history: Path, scheme: Literal["light", "dark"]) -> None:
-    """axe-core finds nothing, and on a phone nothing is wider than the screen."""
-    with served(history, "--reviewer", "ada", command="open") as (address, _):
+@pytest.mark.parametrize("kind", ["history", "decided"])
+def test_no_view_keeps_anybody_out(
+    browser: Browser, request: pytest.FixtureRequest, kind: str, scheme: Literal["light", "dark"]
+) -> None:
+    """axe-core finds nothing, and on a phone nothing is wider than the screen, whichever judge gave the scores."""
+    path: Path = request.getfixturevalue(kind)
+    with served(path, "--reviewer", "ada", command="open") as (address, _):
         page = open_page(browser, address, scheme, for_axe=True)
         base = address.partition("/?")[0]
         for view in VIEWS:
-            page.set_viewport_size({"width": 1200, "height": 800})
             page.goto(f"{base}{view}")
-            page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
-            found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.target)]))")
-            assert found == [], view
-            page.set_viewport_size({"width": 390, "height": 800})
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
-        page.context.close()
+            keeps_nobody_out(page, view)
+    now = time.time()
+    report = path.with_suffix(".html")
+    report.write_text(render_html(build_report(str(path), Period(now - 90_000, now))), encoding="utf-8")
+    page.goto(report.as_uri())
+    keeps_nobody_out(page, "ragtrace report")
+    page.context.close()
+
+
+def keeps_nobody_out(page: Page, view: str) -> None:
+    page.set_viewport_size({"width": 1200, "height": 800})
+    page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
+    found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.target)]))")
+    assert found == [], view
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
+    page.set_viewport_size({"width": 1200, "height": 800})
 
 
 def test_the_first_page_follows_the_history(browser: Browser, history: Path) -> None:
