@@ -144,7 +144,14 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    try:
+        value = getattr(import_module(home), name)
+    except ValueError as error:
+        if not str(error).startswith("OTEL_"):  # a variable that OpenTelemetry's SDK reads when it is imported
+            raise
+        from ragtrace.core.errors import SettingsError
+
+        raise SettingsError(f"OpenTelemetry's SDK cannot be imported: {error}; correct or unset it") from error
     globals()[name] = value
     return value
 

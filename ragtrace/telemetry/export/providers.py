@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import traceback
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -67,6 +69,32 @@ class PreparedTelemetry(NamedTuple):
     made stay open: they may be those of the configuration that stays in force."""
 
 
+@contextmanager
+def _names_variables(*prefixes: str) -> Generator[None, None, None]:
+    """Raise a refusal by OpenTelemetry's SDK of its environment variables as a `SettingsError` that names them.
+
+    Args:
+        prefixes: beginnings of the variables that are read meanwhile, for errors that name none.
+    """
+    try:
+        yield
+    except SettingsError:
+        raise
+    except Exception as error:
+        given = {name: value for name, value in os.environ.items() if name.startswith("OTEL_") and value.strip()}
+        named = [name for name in given if name in str(error)]
+        *_, (raising, _) = traceback.walk_tb(error.__traceback__)
+        if not named and str(raising.f_globals.get("__name__")).startswith("opentelemetry."):  # no exporter's own error
+            named = [name for name in given if name.startswith(prefixes)]
+        if not named:
+            raise
+        shown = " and ".join(f"{name}={given[name]!r}" for name in sorted(named))
+        raise SettingsError(
+            f"OpenTelemetry cannot use {shown}: {str(error).rstrip('.') or type(error).__name__}; correct or unset it"
+        ) from error
+
+
+@_names_variables()
 def build_telemetry(
     settings: Settings,
     exporter: object,
@@ -85,7 +113,7 @@ def build_telemetry(
 
     Raises:
         SettingsError: there is no exporter of that name, it was given along with the provider it would replace, a
-            queue size is no number, or no spans can be evaluated.
+            queue size is no number, the SDK refuses one of its variables, or no spans can be evaluated.
     """
     if exporter is not None and tracer_provider is not None:
         raise SettingsError(
@@ -93,22 +121,31 @@ def build_telemetry(
             "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))"
         )
     ours = exporter is not None or settings.origins.get("exporter", DEFAULT) != DEFAULT
-    tracers: Any = tracer_provider or (None if ours else _process_provider("tracer"))
-    meters = meter_provider or (None if ours else _process_provider("meter"))
-    loggers = logger_provider or (None if ours else _process_provider("logger"))
+    of_process = {kind: _process_provider(kind) for kind in _PROCESS}
+    tracers: Any = tracer_provider or (None if ours else of_process["tracer"])
+    meters = meter_provider or (None if ours else of_process["meter"])
+    loggers = logger_provider or (None if ours else of_process["logger"])
     # Other libraries record to the provider of the process, also where an exporter has a provider of its own.
-    listened = (tracer_provider or _process_provider("tracer")) if settings.evaluate_spans else None
+    listened = (tracer_provider or of_process["tracer"]) if settings.evaluate_spans else None
     if listened is not None:
         _check_listenable(listened)
-    process_signals = PerProcess(_made_in_each_process(_signals_maker(exporter, settings, os.environ)))
-    is_users = exporter is not None and not isinstance(exporter, str)
+    make, is_users = (
+        _signals_maker(exporter, settings, os.environ),
+        exporter is not None and not isinstance(exporter, str),
+    )
+    reads = meters is None or is_users
+    process_signals = PerProcess(_made_in_each_process(make if reads else lambda: _without_reader(make())))
     # Read before the exporters are made, some of which start threads.
     sizes = _queue_size("OTEL_BSP_MAX_QUEUE_SIZE", 2048), _queue_size("OTEL_BLRP_MAX_QUEUE_SIZE", 8192)
-    signals = process_signals.get()
+    with _names_variables("OTEL_METRIC_"):
+        signals = process_signals.get()
     exporters: dict[str, RetryingExporter] = {}
+    own_meters = None
     resource = _resource_of(settings, signals)
     with ExitStack() as undo:
-        own_tracers = None if tracers else OwnTracerProvider(resource)
+        undo.callback(lambda: own_meters or is_users or _without_reader(signals))
+        with _names_variables("OTEL_TRACES_SAMPLER"):
+            own_tracers = None if tracers else OwnTracerProvider(resource)
         hold = None
         if own_tracers is not None:
             hold = _add_own_hold_processor(own_tracers, process_signals, settings, exporters, sizes[0])
@@ -121,11 +158,11 @@ def build_telemetry(
             undo.callback(_end_unused, own_loggers, exporters.get(EVENTS), is_users=is_users)
         with_resource: Any = own_tracers or own_loggers
         current = None if with_resource is None else lambda: with_resource.resource
-        own_meters = None
         if not meters and signals.metrics is not None:
-            own_meters = OwnMeters(
-                lambda: cast("MetricReader", process_signals.get().metrics), resource, current or (lambda: resource)
-            )
+            with _names_variables("OTEL_METRICS_EXEMPLAR_FILTER"):
+                own_meters = OwnMeters(
+                    lambda: cast("MetricReader", process_signals.get().metrics), resource, current or (lambda: resource)
+                )
             undo.callback(_end_unused, own_meters, None, is_users=is_users)
 
         named_dialects = settings.origins.get("dialects", DEFAULT) != DEFAULT
@@ -207,6 +244,19 @@ def _end_unused(provider: Any, exporter: RetryingExporter | None, *, is_users: b
     if is_users and exporter is not None:
         exporter.keep_open()
     run_bounded(provider.shutdown, monotonic() + _DISCARD_SECONDS)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def _without_reader(signals: Signals) -> Signals:
+    """End the metric reader of *signals*, which nobody uses, with its thread, and return the rest of them."""
+    reader: Any = signals.metrics
+    if reader is not None:
+        vars(reader)["collect"] = _nothing  # as its last collection, about which the SDK would complain
+        run_bounded(reader.shutdown, monotonic() + _DISCARD_SECONDS)
+    return replace(signals, metrics=None)
 
 
 def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:
@@ -315,7 +365,8 @@ def _add_own_hold_processor(
     else:
         queue = PerProcess(partial(ExportQueueCounts, SPANS, limit, most_bytes=settings.queue_bytes // 8))
         exporters[SPANS] = exporter = RetryingExporter(lambda: process_signals.get().spans, queue)
-        export = BoundedProcessor(BatchSpanProcessor(cast("Any", exporter), max_queue_size=limit), queue)
+        with _names_variables("OTEL_BSP_"):
+            export = BoundedProcessor(BatchSpanProcessor(cast("Any", exporter), max_queue_size=limit), queue)
     hold = HoldProcessor(export, seconds=settings.hold_seconds, most_bytes=settings.queue_bytes // 8)
     hold.is_own = True
     provider.add_own_processor(hold)
@@ -337,7 +388,8 @@ def _own_loggers(
     # A call has several events. Half of the places are kept for the events of calls that are being scored.
     queue = PerProcess(partial(ExportQueueCounts, EVENTS, limit, reserve=limit // 2))
     exporters[EVENTS] = exporter = RetryingExporter(lambda: process_signals.get().logs, queue)
-    batches = BatchLogRecordProcessor(cast("Any", exporter), max_queue_size=limit)
+    with _names_variables("OTEL_BLRP_"):
+        batches = BatchLogRecordProcessor(cast("Any", exporter), max_queue_size=limit)
     provider.add_log_record_processor(cast("Any", BoundedProcessor(batches, queue)))
     return provider
 
@@ -366,7 +418,8 @@ _made_global: dict[str, object] = {}
 
 def _process_provider(kind: str) -> Any:
     """Return the global provider of *kind* ("tracer", "meter" or "logger") that the application has set, or None."""
-    provider = _PROCESS[kind][0]()
+    with _names_variables(f"OTEL_PYTHON_{kind.upper()}_PROVIDER"):
+        provider = _PROCESS[kind][0]()
     # The API's placeholders for meters and loggers have no public names to test for.
     unset = isinstance(provider, _PLACEHOLDERS) or type(provider).__module__.startswith(
         ("opentelemetry.metrics", "opentelemetry._logs")

@@ -417,3 +417,84 @@ def test_a_call_within_a_call_keeps_its_parent() -> None:
     inner = next(span for span in captured.roots() if span.name.endswith("guide"))
     assert inner.parent is not None
     assert not inner.links
+
+
+# --- variables of OpenTelemetry's SDK ---------------------------------------------------------------------------------
+
+REFUSED = {
+    "batch larger than the default queue": {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4096"},
+    "two that do not fit": {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "100", "OTEL_BSP_MAX_QUEUE_SIZE": "50"},
+    "no delay": {"OTEL_BSP_SCHEDULE_DELAY": "-5"},
+    "queue of events": {"OTEL_BLRP_MAX_QUEUE_SIZE": "-1"},
+    "exemplars": {"OTEL_METRICS_EXEMPLAR_FILTER": "some"},
+    "interval": {"OTEL_METRIC_EXPORT_INTERVAL": "-3"},
+    "limit of lengths": {"OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT": "long"},
+    "limit of events": {"OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT": "-1"},
+    "tracer provider": {"OTEL_PYTHON_TRACER_PROVIDER": "none_such"},
+    "meter provider": {"OTEL_PYTHON_METER_PROVIDER": "none_such"},
+}
+
+
+@pytest.mark.parametrize("variables", REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize("exporter", ["otlp", "console-full"])
+def test_what_the_sdk_refuses_is_said_with_the_variable(
+    variables: dict[str, str], exporter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a wrong setting, with what was found, and nothing is started."""
+    batches = ("OTEL_BSP_", "OTEL_BLRP_")  # a console is written to at once
+    if exporter == "console-full" and any(name.startswith(batches) for name in variables):
+        return
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "key=secret")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    before = _other_threads()
+    with pytest.raises(ragtrace.SettingsError) as refused:
+        ragtrace.configure(service="s", exporter=exporter)
+    assert all(name in str(refused.value) and value in str(refused.value) for name, value in variables.items())
+    assert "secret" not in str(refused.value)
+    assert _other_threads() == before
+
+
+def _other_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if not thread.name.startswith("ragtrace-bounded")}
+
+
+def test_what_the_sdk_refuses_when_imported_is_a_wrong_setting() -> None:
+    """It reads some of its limits then."""
+    program = """
+import ragtrace
+try:
+    ragtrace.configure(service="s", exporter="none")
+except ragtrace.SettingsError as error:
+    print(error)
+"""
+    said = "OTEL_SPAN_EVENT_COUNT_LIMIT must be a non-negative integer but got -7"
+    assert said in run(program, OTEL_SPAN_EVENT_COUNT_LIMIT="-7")[0]
+
+
+def test_an_error_of_an_exporter_is_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable of the SDK is blamed for it."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    package = tmp_path / "broken_exporter-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-exporter\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[ragtrace.exporters]\nbroken = broken_exporter:signals\n")
+    (tmp_path / "broken_exporter.py").write_text("def signals(environ):\n    raise ValueError('no key')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"^no key$"):
+        ragtrace.configure(exporter="broken")
+
+
+def test_an_exporter_whose_metrics_nobody_reads_has_no_thread() -> None:
+    """The application's own meter provider exports them; the SDK would complain at each interval."""
+    program = """
+import logging, sys, threading
+logging.basicConfig(stream=sys.stdout)
+from opentelemetry.sdk.metrics import MeterProvider
+import ragtrace
+ragtrace.configure(service="s", exporter="otlp", telemetry=ragtrace.TelemetryOptions(meter_provider=MeterProvider()))
+print([thread.name for thread in threading.enumerate() if "MetricReader" in thread.name])
+"""
+    endpoint = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://127.0.0.1:9", "OTEL_METRIC_EXPORT_INTERVAL": "1"}
+    assert run(program, **endpoint) == ["[]"]
