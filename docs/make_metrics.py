@@ -45,7 +45,7 @@ The metric does not apply to the call (status `not_applicable`):
 
 | reason | meaning |
 |---|---|
-| `answer_not_captured` | the answer was not found in what the function returned: pass `answer=` to the decorator |
+| `answer_not_captured` | no answer was found in what the function returned: give the decorator `answer=` or `reduce=` |
 | `empty_answer`, `empty_query` | the answer or the query is empty or blank, or the query is broken JSON |
 | `contexts_missing` | no retrieval was captured: decorate what retrieves, or name them: `contexts=`, `sources=` |
 | `contexts_without_text` | spans of the retrieval have ids of documents and no texts: switch on capture of contents |

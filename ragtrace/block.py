@@ -11,6 +11,7 @@ from ragtrace.core.step import FINDING_KINDS, Step
 from ragtrace.core.types import Usage
 from ragtrace.recording.invocation import Invocation
 from ragtrace.recording.recorder import (
+    Selector,
     StepRecorder,
     StepSpec,
     current_recorder,
@@ -54,9 +55,21 @@ class CallBlock:
             else:
                 step.documents = (step.documents or ()) + read
 
-    def answered(self, answer: object) -> None:
-        """Record the answer of the RAG call: a text, or any object that `@generate` understands."""
+    def answered(self, answer: object, *, reduce: Selector | None = None) -> None:
+        """Record the answer of the RAG call: a text, or any object that `@generate` understands.
+
+        Args:
+            answer: the answer, or the list of a stream's pieces if *reduce* is given.
+            reduce: takes that list and gives the text. It is called at once. If it raises, the answer is not captured.
+        """
         self._answer = answer
+        if reduce is None or self._step is None:
+            return
+        self._answer = None
+        with guarded("reduce= of ragtrace.call"):
+            if not isinstance(answer, (list, tuple)):
+                raise TypeError(f"answered(reduce=) takes the list of the pieces, got {type(answer).__name__}")
+            self._answer = reduce(answer)
 
     def __enter__(self) -> CallBlock:
         if self._invocation is not None:

@@ -6,8 +6,9 @@ import copy
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial, reduce
+from functools import partial
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ragtrace.capture.arguments import FunctionArguments, Where, name_of
@@ -33,6 +34,7 @@ def trace(
     query: Where = None,
     sources: Selector | None = None,
     answer: Selector | None = None,
+    reduce: Selector | None = None,
     session: Where = None,
     user: Where = None,
     guard: Guard | None = None,
@@ -45,6 +47,7 @@ def trace(
     query: Where = None,
     sources: Selector | None = None,
     answer: Selector | None = None,
+    reduce: Selector | None = None,
     session: Where = None,
     user: Where = None,
     guard: Guard | None = None,
@@ -60,17 +63,28 @@ def trace(
         sources: takes the returned value (of a stream: each piece) and gives the documents that the answer rests on;
             default: what was retrieved.
         answer: takes the returned value (of a stream: each piece) and gives the text; default: found by itself.
+        reduce: takes the list of a stream's pieces, after its end, and gives the text; `answer` is not asked then, but
+            for a guard that holds sentences. Default: the texts of the pieces are found and joined.
         session: where the conversation's id is; default: found by name.
         user: where the user's id is; default: none.
         guard: checks every answer before it leaves the function, or in its shadow; default: none.
 
     Raises:
-        SettingsError: at decoration, if the function has no such parameter, or the guard cannot work with it.
+        SettingsError: at decoration, if the function has no such parameter, `reduce` cannot be called or is
+            asynchronous, or the guard cannot work with the function.
     """
     return _decorate(
         function,
         _with_options(
-            trace, name=name, query=query, sources=sources, answer=answer, session=session, user=user, guard=guard
+            trace,
+            name=name,
+            query=query,
+            sources=sources,
+            answer=answer,
+            reduce=reduce,
+            session=session,
+            user=user,
+            guard=guard,
         ),
         lambda f: StepSpec(
             kind="trace",
@@ -79,6 +93,7 @@ def trace(
             workflow=name or name_of(f),
             select_result=answer,
             select_sources=sources,
+            reduce=_checked(reduce),
         ),
         guard,
     )
@@ -176,6 +191,7 @@ def generate(
     query: Where = None,
     contexts: Where = None,
     answer: Selector | None = None,
+    reduce: Selector | None = None,
     model: str | None = None,
     provider: str | None = None,
     session: Where = None,
@@ -187,6 +203,7 @@ def generate(
     query: Where = None,
     contexts: Where = None,
     answer: Selector | None = None,
+    reduce: Selector | None = None,
     model: str | None = None,
     provider: str | None = None,
     session: Where = None,
@@ -201,18 +218,28 @@ def generate(
         query: where the question is among the arguments; default: found by name and position.
         contexts: where the documents are among the arguments; default: found by name; else what was retrieved.
         answer: takes the returned value (of a stream: each piece) and gives the text; default: found by itself.
+        reduce: takes the list of a stream's pieces, after its end, and gives the text; `answer` is not asked then, but
+            for a guard that holds sentences. Default: the texts of the pieces are found and joined.
         model: the model asked for; default: an argument of that name.
         provider: name of the model's provider, such as "openai"; default: what a client among the arguments, or the
             returned value, tells.
         session: where the conversation's id is; default: found by name.
 
     Raises:
-        SettingsError: at decoration, if the function has no such parameter.
+        SettingsError: at decoration, if the function has no such parameter, or `reduce` cannot be called or is
+            asynchronous.
     """
     return _decorate(
         function,
         _with_options(
-            generate, query=query, contexts=contexts, answer=answer, model=model, provider=provider, session=session
+            generate,
+            query=query,
+            contexts=contexts,
+            answer=answer,
+            reduce=reduce,
+            model=model,
+            provider=provider,
+            session=session,
         ),
         lambda f: StepSpec(
             kind="generate",
@@ -221,12 +248,21 @@ def generate(
             provider=provider,
             model=model,
             select_result=answer,
+            reduce=_checked(reduce),
         ),
     )
 
 
 def _with_options(decorate: Callable[..., Any], **options: Any) -> Callable[[Any], Any]:
     return partial(decorate, **options)
+
+
+def _checked(reduce: Selector | None) -> Selector | None:
+    if reduce is not None and (not callable(reduce) or inspect.iscoroutinefunction(reduce)):
+        raise SettingsError(
+            f"reduce= must be a function that takes the list of a stream's pieces and returns the text, got {reduce!r}"
+        )
+    return reduce
 
 
 def _decorate(
@@ -367,7 +403,7 @@ class _ObservedObject(Proxy):
 
 
 def _find(module: str, qualified_name: str) -> Any:
-    return reduce(getattr, qualified_name.split("."), import_module(module))
+    return attrgetter(qualified_name)(import_module(module))
 
 
 def _decorated_again(decorator: Callable[[Any], Any], wrapped: Any) -> Any:

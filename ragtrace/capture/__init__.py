@@ -9,7 +9,7 @@ from ragtrace.capture.answer_stream import AnswerStream
 from ragtrace.capture.answers import Answer, find_answer, find_tool_result
 from ragtrace.capture.arguments import find_query
 from ragtrace.capture.documents import find_documents, mark_duplicates
-from ragtrace.capture.fields import warn_not_found, warn_unknown_stream
+from ragtrace.capture.fields import warn_not_found, warn_not_reduced, warn_unknown_stream
 
 __all__ = [
     "Answer",
@@ -20,5 +20,6 @@ __all__ = [
     "find_tool_result",
     "mark_duplicates",
     "warn_not_found",
+    "warn_not_reduced",
     "warn_unknown_stream",
 ]

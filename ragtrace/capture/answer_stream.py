@@ -263,6 +263,11 @@ class AnswerStream(StreamText):
             return None
         return f"pieces of {self._silent}"
 
+    @property
+    def facts(self) -> Answer:
+        """What the pieces report beside the text: model, token counts, documents."""
+        return self._answer
+
     def answer(self) -> Answer | None:
         """Return the answer collected so far, or None if it is not known. Never raises.
 

@@ -698,9 +698,20 @@ def warn_unknown_stream(function_name: str, why: str) -> None:
     faults.warn_once(
         f"capture.answer:{function_name}",
         "ragtrace found no answer in the stream of %s, which has %s; give answer=, a function that returns the text of "
-        "a piece, and None for a piece that is none of the answer",
+        "a piece, and None for a piece that is none of the answer, or reduce=, which returns the text of the list of "
+        "all pieces",
         function_name,
         why,
+    )
+
+
+def warn_not_reduced(function_name: str, made: object) -> None:
+    """Log, once per function, that *made*, which `reduce=` has made of a stream, is no answer. Never raises."""
+    faults.warn_once(
+        f"capture.answer:{function_name}",
+        "ragtrace found no answer in the %s that reduce= of %s has returned; return the text",
+        describe(made),
+        function_name,
     )
 
 

@@ -150,6 +150,11 @@ def _check_kind(guard: Guard, spec: StepSpec, function: Any) -> None:
     Raises:
         SettingsError: it cannot.
     """
+    if guard.stream == "sentence" and spec.reduce is not None and spec.select_result is None:
+        raise SettingsError(
+            f"reduce= of {spec.workflow!r} gives the text of the whole stream, and a guard with stream='sentence' "
+            "needs that of single pieces; give answer=, which the guard asks for it, or stream='all' or 'after'"
+        )
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     is_awaited = is_generator and bool(function.__code__.co_flags & inspect.CO_ITERABLE_COROUTINE)
     returned = [] if is_awaited else _returned_types(function)

@@ -63,6 +63,7 @@ from ragtrace.capture import (
     find_documents,
     find_tool_result,
     warn_not_found,
+    warn_not_reduced,
     warn_unknown_stream,
 )
 from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments
@@ -92,6 +93,8 @@ SUPPRESS: Final = "suppress_instrumentation"
 _MOST_YIELDED_DOCUMENTS: Final = MAX_DOCUMENTS
 """Most documents that are recorded of a retrieval that yields them one by one: as many as of one that returns a list. A
 streamed answer has a limit of its own (`AnswerStream`)."""
+_MOST_PIECES: Final = 200_000
+"""Most pieces of a stream that are kept for the user's function that reduces them: it is given all or none."""
 _STACKTRACE_CHARS: Final = STACKTRACE_CHARS + MARGIN_CHARS
 """Last characters of a stack trace that are redacted. Redaction cuts off the margin, where a match may be split."""
 _MUTABLE: Final = object()
@@ -121,6 +124,8 @@ class StepSpec(NamedTuple):
     """Function that selects the documents (retrieval) or the answer (any other step) from the result or a piece."""
     select_sources: Selector | None = None
     """Function that selects from the result, or a piece, the documents that a generation or trace used."""
+    reduce: Selector | None = None
+    """Function that makes the answer of the list of a stream's pieces, of which `select_result` is not asked then."""
 
 
 class StartTime(NamedTuple):
@@ -268,6 +273,10 @@ class StepRecorder:
     """Immutable result that is not read yet, or `_NOTHING`."""
     _answer_stream: AnswerStream | None = None
     """Pieces of a streamed answer; None: none has come."""
+    _pieces: list[object] | None = None
+    """Pieces of a stream that the user's function is to reduce; None: there are none, or they were reduced."""
+    _reduced: Answer | None = None
+    """What the user's function has made of the pieces; None: nothing that is an answer."""
     _sources_error: Exception | None = None
     """What the function that selects the sources has raised first, of a chunk of the stream; None: nothing."""
     _yielded_documents: list[object] | None = None
@@ -399,7 +408,11 @@ class StepRecorder:
                 self.take_provider(piece)
         if self._spec.select_sources is not None:
             self._add_sources(self._spec.select_sources, piece)
-        if self._spec.select_result is not None:
+        if self._spec.reduce is not None:
+            self._pieces = [] if self._pieces is None else self._pieces
+            if len(self._pieces) <= _MOST_PIECES:
+                self._pieces.append(piece)
+        elif self._spec.select_result is not None:
             try:
                 piece = self._spec.select_result(piece)
             except Exception:
@@ -519,6 +532,8 @@ class StepRecorder:
             # Of a stream that was left before its first piece it is not known whether it would have had any.
             nothing = None if self.step.abandoned else list[object]()
             value = nothing if self._yielded_documents is None else self._yielded_documents
+        if streamed and self._pieces is not None and not (collection.thread and collection.is_on_this_thread()):
+            self._reduce()  # a finalizer may interrupt any code, so that `read` reduces them later
         if self._spec.select_result is not None or self._spec.select_sources is not None:
             value = self._select_from_result(value, streamed=streamed)
         kept = value if type(value) is str else _immutable_copy(value)
@@ -554,11 +569,36 @@ class StepRecorder:
                 faults.record(f"answer= of {spec.arguments.function_name}", error)
         return value
 
+    def _reduce(self) -> None:
+        """Have the user's function make the answer of the stream's pieces, and log what keeps it from being one."""
+        spec, name = self._spec, self._spec.arguments.function_name
+        pieces, self._pieces = self._pieces, None
+        if not pieces or spec.reduce is None:
+            return
+        if len(pieces) > _MOST_PIECES:
+            faults.warn_once(
+                f"reduce= of {name}",
+                "the stream of %s has more than %d pieces, and its answer is not captured: so many are not kept for "
+                "reduce=. Yield larger pieces, or give answer=, which takes them one by one",
+                name,
+                _MOST_PIECES,
+            )
+            return
+        try:
+            made = spec.reduce(pieces)
+            self._reduced = find_answer(made)
+        except Exception as error:
+            faults.record(f"reduce= of {name}", error)
+        else:
+            if self._reduced is None:
+                warn_not_reduced(name, made)
+
     # --- reading of what was kept, mostly on the background thread ----------------------------------------------------
 
     def clear(self) -> None:
         """Drop the recorded arguments, result and stream without reading them."""
         self._given_arguments = self._kept_arguments = self._answer_stream = self._yielded_documents = None
+        self._pieces = None
         self._kept_result = _NOTHING
 
     def read(self) -> None:
@@ -571,6 +611,8 @@ class StepRecorder:
                 self._fill_from_arguments(self._spec.arguments.extract(*arguments, self._bound, is_immutable=True))
         except Exception as error:
             faults.record("capture", error)
+        if self._pieces is not None and self.step.ended:
+            self._reduce()
         if self._ended_at is not None:
             self.step.timing = Timing(self._ended_at - self.started_at)
         try:
@@ -619,7 +661,8 @@ class StepRecorder:
         """
         step = self.step
         returned = None if value is None else find_answer(value)
-        streamed = None if self._answer_stream is None else self._answer_stream.answer()
+        stream, is_reduced = self._answer_stream, self._answer_stream is not None and self._spec.reduce is not None
+        streamed = self._reduced if is_reduced else None if stream is None else stream.answer()
         is_unread = step.abandoned and self._answer_stream is None
         if is_unread and returned is not None and returned.text == "":
             returned.text = None  # nobody has read the stream, so that the answer is not known to be empty
@@ -631,7 +674,12 @@ class StepRecorder:
         elif step.kind == "generate":
             # A generation that returned None: an empty answer, not one that was not found.
             step.answer_found = not is_unread
-        for found in (returned, streamed):  # the streamed text last: it is the answer, the object may have the sources
+        facts = None if stream is None or not is_reduced else stream.facts
+        for found in (
+            returned,
+            facts,
+            streamed,
+        ):  # the streamed text last: it is the answer, the object may have the sources
             if found is not None:
                 _merge_answer(step, found)
         if step.kind == "generate":
@@ -639,8 +687,8 @@ class StepRecorder:
         else:
             is_given = value is not None or (self._answer_stream is not None and streamed is None)
             is_missing = is_given and step.answer is None and self._lacks_generation()
-        if is_missing and step.error is None and not is_unread:
-            why = None if self._answer_stream is None else self._answer_stream.unknown
+        if is_missing and step.error is None and not (is_unread or is_reduced):
+            why = None if stream is None else stream.unknown
             if why is not None:
                 warn_unknown_stream(self._spec.arguments.function_name, why)
             else:
