@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 TIMES: Final = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days", "all": "All"}
 """Choices of time on the pages, as `--since` of `ragtrace report` takes them."""
+_COMPARED: Final = {"previous": "compared with the time before", "none": "compared with nothing"}
 _NAMES: Final = ("workflow", "model", "release")
 _FILTERS: Final = ("since", *_NAMES, "metric")
 _STATUSES: Final[dict[str, Status]] = {each: each for each in STATUSES}
@@ -240,6 +241,7 @@ class HistoryPages:
             "since": query.get("since") or "24h",
             "metric": query.get("metric", ""),
             "compare": query.get("compare", "previous"),
+            "compared": _COMPARED.get(compare := query.get("compare", "previous"), compare.replace(":", " \u2192 ")),
             "tabs_query": tabs_query(query),
         }
 

@@ -112,6 +112,38 @@ def keeps_nobody_out(page: Page, view: str) -> None:
     page.set_viewport_size({"width": 1200, "height": 800})
 
 
+@pytest.mark.parametrize("width", [390, 320])
+def test_a_phone_has_its_tabs_in_one_line_and_its_filters_folded(browser: Browser, history: Path, width: int) -> None:
+    """The line of the folded filters says what they are; a tap opens them, also without scripts."""
+    with served(history, "--reviewer", "ada", command="open") as (address, _):
+        page = open_page(browser, address)
+        page.set_viewport_size({"width": width, "height": 800})
+        base = address.partition("/?")[0]
+        for view, said in (
+            ("/?since=7d", "Filters: Last 7 days"),
+            ("/calls?since=all&workflow=%3Dsales&status=bad", "Filters: All times, sales, Judged bad, Newest first"),
+            ("/changes?since=24h", "Filters: Last 24 hours, compared with the time before"),
+            ("/changes?since=1h&workflow=%3Dgone", "Filters: Last hour, gone, compared with the time before"),
+            ("/label?workflow=%3Dsales", "Filters: Unsupported statements, All calls, Not labelled by me, sales"),
+        ):
+            page.goto(f"{base}{view}")
+            tops = page.evaluate("[...document.querySelectorAll('nav[aria-label=Views] a')].map(a => a.offsetTop)")
+            assert len(tops) == 5
+            assert len({*tops}) == 1, view
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+            form = page.locator("form.filters")
+            expect(form).to_be_hidden()
+            summary = page.locator("details.fold summary")
+            expect(summary).to_have_text(said)
+            summary.click()
+            expect(form).to_be_visible()
+            page.set_viewport_size({"width": 1200, "height": 800})
+            expect(summary).to_be_hidden()
+            expect(form).to_be_visible()
+            page.set_viewport_size({"width": width, "height": 800})
+        page.context.close()
+
+
 def test_the_first_page_follows_the_history(browser: Browser, history: Path) -> None:
     """New calls appear by themselves; what is not changed stays the same element, and keeps the focus."""
     with served(history, command="open") as (address, _):
@@ -156,11 +188,17 @@ def test_calls_are_ticked_by_the_keyboard_and_carried_to_the_next_page(browser: 
     with served(history, command="open") as (address, _):
         page = open_page(browser, address)
         page.goto(f"{address.partition('/?')[0]}/calls?since=all")
-        page.keyboard.press("j")
-        page.keyboard.press("x")
-        page.keyboard.press("j")
-        page.keyboard.press("x")
         button = page.get_by_role("button", name="Make test cases")
+        expect(button).to_be_hidden()  # until the first tick
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        expect(button).to_have_text("Make test cases of the ticked calls (1)")
+        expect(button).to_be_in_viewport()
+        page.keyboard.press("x")
+        expect(button).to_be_hidden()
+        page.keyboard.press("x")
+        page.keyboard.press("j")
+        page.keyboard.press("x")
         expect(button).to_have_text("Make test cases of the ticked calls (2)")
         page.reload()  # the address is the list with its ticks
         expect(button).to_have_text("Make test cases of the ticked calls (2)")

@@ -17,6 +17,7 @@ import pytest
 
 from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.step import GuardVerdict
+from ragtrace.core.types import Score
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.schema import history_file
 from ragtrace.history.writing import Queued, QueuedCall, QueuedVerdict
@@ -198,6 +199,28 @@ def test_a_call_shows_its_texts_scores_and_conversation(history: Path) -> None:
     assert re.search(r"https://backend.example/[0-9a-f]{32}", page)
     assert len(re.findall(r"about \w+\?", part(page, 'id="turns"', "</section>"))) >= 1
     assert browser.get("/calls/100000").status_code == 404
+
+
+def test_pass_and_fail_are_told_apart_without_colour(history: Path) -> None:
+    """Each row of a list begins with the verdict as a word; a label of another kind is only a word."""
+    browser, seen = client(history), set[str]()
+    for query in ("since=all&sort=worst&metric=hallucination", "since=all&metric=hallucination"):
+        page = browser.get(f"/calls?{query}").text
+        for row in re.findall(r"<li>(.*?)</li>", page, re.DOTALL):
+            found = re.findall(r'<b class="tag( pass| fail|)">([^<]+)</b> hallucination by', row)
+            assert all(kind.strip() == word for kind, word in found)
+            seen |= {word for _, word in found}
+    assert seen == {"pass", "fail"}
+
+
+def test_a_label_of_another_kind_has_no_class(tmp_path: Path) -> None:
+    """A name that a metric of the user's own gives is shown, and does nothing to the page."""
+    path, call = tmp_path / "history.db", made(time.time() - 60.0, Simulated(probability=1.0), random.Random(1))
+    (screen, judge) = call.evaluations
+    tone = Score(0.4, "tone", "1", label="hidden")
+    fill(path, [replace(call, evaluations=(screen, replace(judge, results={"tone": tone})))])
+    for view in ("/calls?since=all&metric=tone", "/calls/1?since=all"):
+        assert '<b class="tag">hidden</b>' in client(path).get(view).text
 
 
 def test_a_list_becomes_test_cases(history: Path) -> None:
