@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class Home:
 class PerProcess(Generic[T]):
     """Value that each process makes for itself, at its first use.
 
-    A forked child drops its parent's value without reading it. Safe from any thread.
+    A forked child drops its parent's value without reading it, and a copy has none. Safe from any thread.
 
     Args:
         make: makes the value.
@@ -64,6 +65,10 @@ class PerProcess(Generic[T]):
         self._make, self._keeps_parents = make, keeps_parents
         self._process: object = None
         self._value: object = _UNMADE
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Have a copy, or what another process unpickles, make a value of its own."""
+        return partial(PerProcess, keeps_parents=self._keeps_parents), (self._make,)
 
     def get(self) -> T:
         """Return the value of this process. The first use makes it, and raises what that raises."""

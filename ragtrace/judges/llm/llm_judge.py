@@ -106,7 +106,7 @@ class LLMJudge:
         self._embedder, self._gold_checks = embedder, gold_checks
         self._requests = RequestOptions() if requests is None else requests
         self._max_uncovered = max_uncovered
-        self._chat, self._chance = chat, chance or random.SystemRandom()
+        self._chat, self._chance = chat, chance
         self._metrics: tuple[Metric, ...] | None = None
 
     @property
@@ -201,7 +201,7 @@ class LLMJudge:
             statements_per_call=self._requests.statements_per_call,
             max_chars=self._requests.max_input_chars,
             with_gold_checks=self._gold_checks,
-            chance=self._chance,
+            chance=self._chance or random.SystemRandom(),
         )
         labels = await collector.collect()
         if session.cost.n_calls and TURN_TOKENS not in session.attributes and (call.conversation_id or call.turns):

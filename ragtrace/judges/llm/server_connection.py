@@ -127,6 +127,10 @@ class ServerConnection:
         # Deleting a client of the parent process could touch the sockets that both processes have.
         self._clients: PerProcess[dict[int, _LoopClient]] = PerProcess(dict, keeps_parents=True)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a copy begins with: no client, which belongs to one event loop and process."""
+        return {**vars(self), "_spare": None}
+
     @property
     def server(self) -> str:
         """Base URL of the server for messages, without what may be secret in it, and without a slash at the end."""

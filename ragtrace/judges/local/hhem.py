@@ -76,6 +76,10 @@ class HHEM:
         self._loaded: _LoadedModel | None = None
         self._lock = PerProcess(threading.Lock)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a copy begins with: it loads the model itself."""
+        return {**vars(self), "_loaded": None}
+
     @property
     def version(self) -> str:
         """Version of this judge, made of the version of its text splitting and the model's name."""
