@@ -78,7 +78,7 @@ def alert_table(report: Report) -> Table:
         (
             wording.display_name(each.name),
             wording.alert_problem(each),
-            wording.format_time(each.since),
+            wording.alert_begin(each),
             wording.alert_end(each),
             wording.alert_value(each),
         )
@@ -232,9 +232,9 @@ def closing_tables(report: Report) -> list[Table]:
         if box is not None
     ]
     unscored = [
-        (wording.metric_by_evaluator(item), reason, f"{count:,}", wording.format_share(share))
+        ("" if at else wording.metric_by_evaluator(item), reason, f"{count:,}", wording.format_share(share))
         for item in report.measured
-        for reason, count, share in wording.unscored_rows(item)
+        for at, (reason, count, share) in enumerate(wording.unscored_rows(item))
     ]
     costs = [
         (

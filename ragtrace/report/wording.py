@@ -31,6 +31,7 @@ from ragtrace.report.model import (
 )
 
 Tone: TypeAlias = Literal["bad", "good", "quiet"]
+Precision: TypeAlias = Literal["minutes", "seconds", "milliseconds"]
 _TWO_DECIMALS_BELOW: Final = 0.00995
 _TWO_DECIMALS_BELOW_POINTS: Final = 0.00095
 _ANSWER_CHARS: Final = 1_600
@@ -271,7 +272,7 @@ def onset_sentences(onset: Onset, *, is_part: bool = False) -> tuple[str, ...]:
     group = onset.group
     named = () if group is None else [name for kind, name in group.names if kind == "release"]
     same_time = tuple(
-        f"The first call of release {display_name(each.release)} was at {format_time(each.at)}, "
+        f"The first call of release {display_name(each.release)} was at {onset_time(onset, each.at)}, "
         "when the change may have begun"
         for each in onset.rollouts
         if each.release not in named
@@ -282,7 +283,7 @@ def onset_sentences(onset: Onset, *, is_part: bool = False) -> tuple[str, ...]:
     share = f"Most of the change ({100 * group.share:.0f}%)" if group.share < 1.0 else "All of the change"
     where = " with ".join(f"{kind} {display_name(name)}" for kind, name in group.names)
     if group.before is None:
-        there = f"whose first call was at {format_time(group.at)}: {format_share(group.after.value)} there"
+        there = f"whose first call was at {onset_time(onset, group.at)}: {format_share(group.after.value)} there"
     else:
         there = f"{onset.direction} there since {_onset_times(group)}: {_moved(group.before, group.after)}"
     return since, f"{share} comes from {where}, {there}", *same_time
@@ -291,7 +292,12 @@ def onset_sentences(onset: Onset, *, is_part: bool = False) -> tuple[str, ...]:
 def _onset_times(onset: Onset | ChangedGroup) -> str:
     """Return the time of an onset with the two times between which it lies with 95 % confidence."""
     first, last = format_period(onset.earliest, onset.latest).split(" to ")
-    return f"{format_time(onset.at)} (with 95% confidence between {first} and {last})"
+    return f"{onset_time(onset)} (with 95% confidence between {first} and {last})"
+
+
+def onset_time(onset: Onset | ChangedGroup, at: float | None = None) -> str:
+    """Return the time of an onset, or the time *at*, as precise as the two times between which the onset lies."""
+    return format_time(onset.at if at is None else at, _telling(onset.earliest, onset.latest))
 
 
 def _moved(before: Estimate, after: Estimate) -> str:
@@ -520,7 +526,13 @@ def alert_problem(alert: ReportedAlert) -> str:
 
 def alert_end(alert: ReportedAlert) -> str:
     """Return when an alert was over, or until when it is known to have lasted."""
-    return f"no, last seen {format_time(alert.last_seen)}" if alert.ended is None else format_time(alert.ended)
+    last = format_time(alert.last_seen, _telling(alert.since, alert.last_seen))
+    return f"no, last seen {last}" if alert.ended is None else last
+
+
+def alert_begin(alert: ReportedAlert) -> str:
+    """Return when an alert began, as precise as when it was seen last."""
+    return format_time(alert.since, _telling(alert.since, alert.last_seen))
 
 
 def alert_value(alert: ReportedAlert) -> str:
@@ -575,10 +587,18 @@ def format_length(seconds: float) -> str:
     return "second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
 
 
-def format_time(at: float) -> str:
-    """Format a time to the minute, in UTC: of a time that no calendar has, the nearest that one has."""
+def format_time(at: float, precision: Precision = "minutes") -> str:
+    """Format a time to the minute, or more precisely, in UTC: of a time that no calendar has, the nearest that one
+    has."""
     when = datetime.fromtimestamp(min(max(at, _FIRST_TIME), _LAST_TIME), timezone.utc)
-    return f"{when:%Y-%m-%d %H:%M} UTC"
+    return f"{when.replace(tzinfo=None).isoformat(' ', precision)} UTC"
+
+
+def _telling(start: float, end: float) -> Precision:
+    """Return the precision, to the minute if that is enough, with which two times are not written alike."""
+    if format_time(start) != format_time(end):
+        return "minutes"
+    return "milliseconds" if format_time(start, "seconds") == format_time(end, "seconds") else "seconds"
 
 
 def format_age(at: float, now: float) -> str:
@@ -588,8 +608,9 @@ def format_age(at: float, now: float) -> str:
 
 
 def format_period(start: float, end: float) -> str:
-    """Format a period, in UTC."""
-    first, last = format_time(start), format_time(end)
+    """Format a period, in UTC: to the second or the millisecond where its ends fall into one minute or second."""
+    precision = _telling(start, end)
+    first, last = format_time(start, precision), format_time(end, precision)
     return f"{first[:-4]} to {last[11:] if first[:10] == last[:10] else last}"
 
 

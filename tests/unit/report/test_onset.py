@@ -11,13 +11,14 @@ from typing import Final
 
 import pytest
 
+from ragtrace.estimates import missing_estimate
 from ragtrace.report import wording
 from ragtrace.report.analysis import build_report
 from ragtrace.report.charts import timeline_chart
 from ragtrace.report.console import render_terminal
 from ragtrace.report.html_page import render_html
 from ragtrace.report.markdown import render_markdown
-from ragtrace.report.model import Onset, Period, Report, to_json
+from ragtrace.report.model import ChangedGroup, Onset, Period, Report, ReportedAlert, Rollout, to_json
 from tests.support.browser import Parsed
 from tests.support.decisions import stored_decisions
 from tests.support.history import SOURCE, Simulated, fill, made
@@ -192,3 +193,45 @@ def test_a_release_at_the_time_of_the_onset_is_said(tmp_path: Path, worse: Path)
     earlier = onset_of(report_on(history(tmp_path / "earlier.db", rate, new_release=NOW - DAY)))
     assert earlier.rollouts == ()
     assert onset_of(report_on(worse)).rollouts == ()
+
+
+@pytest.mark.parametrize(
+    ("earliest", "at", "latest", "said"),
+    [
+        (-130.0, 0.0, 65.0, "2025-11-28 12:00 UTC (with 95% confidence between 2025-11-28 11:57 and 12:01 UTC)"),
+        (2.0, 8.0, 30.9, "2025-11-28 12:00:08 UTC (with 95% confidence between 2025-11-28 12:00:02 and 12:00:30 UTC)"),
+        (
+            0.25,
+            0.5,
+            0.75,
+            "12:00:00.500 UTC (with 95% confidence between 2025-11-28 12:00:00.250 and 12:00:00.750 UTC)",
+        ),
+    ],
+)
+def test_an_onset_is_as_precise_as_its_interval(earliest: float, at: float, latest: float, said: str) -> None:
+    """Times of one minute, which to the minute are all the same, are written to the second; the group's times too."""
+    noon = 1_764_331_200.0
+    before, after = missing_estimate("too_few", "tuned", "rate"), missing_estimate("too_few", "tuned", "rate")
+    times = (noon + at, noon + earliest, noon + latest)
+    of_group = ChangedGroup((("model", "small-1"),), 0.7, *times, before, after)
+    onset = Onset(*times, "worse", before, after, of_group, (Rollout(noon + at, "2"),))
+    since, where, release = wording.onset_sentences(onset)
+    assert f"{said}: - before" in since
+    assert f"{said}: - before" in where
+    written = said.partition(" UTC")[0]
+    assert f"{written} UTC, when the change may have begun" in release
+    assert wording.onset_time(onset).endswith(f"{written} UTC")
+    new = ChangedGroup((("model", "small-1"),), 0.7, noon + at, noon + at, noon + at, None, after)  # no earlier calls
+    assert f"{written} UTC: - there" in wording.onset_sentences(replace(onset, group=new))[1]
+
+
+def test_times_of_a_short_period_or_alert_differ() -> None:
+    """A demo lasts two seconds, in which its alert began and was seen last."""
+    assert wording.format_period(1.25, 3.5) == "1970-01-01 00:00:01 to 00:00:03 UTC"
+    assert wording.format_period(1.25, 90.0) == "1970-01-01 00:00 to 00:01 UTC"
+    alert = ReportedAlert(
+        "a", "hallucinated", "judge@1", "spiking", "above", 0.1, False, None, None, 1.25, 3.5, None, 1, 9, 0.3, 0.2,
+        0.4, None, False,
+    )  # fmt: skip
+    assert wording.alert_begin(alert) == "1970-01-01 00:00:01 UTC"
+    assert wording.alert_end(alert) == "no, last seen 1970-01-01 00:00:03 UTC"

@@ -429,6 +429,13 @@ def test_every_form_tells_the_share_of_unscored_calls_by_reason(path: Path) -> N
         assert sum(f"{reason} {count} {share}" in line for line in lines) == 2
         cells = f'data-label="Reason">{reason}</td><td class="n" data-label="Calls">{count}</td>'
         assert f'{cells}<td class="n" data-label="Share">{share}</td>' in render_html(found)
+    section = render_html(found).partition("<h2>Not scored</h2>")[2].partition("</section>")[0]
+    groups = re.findall(r'<tbody class="grouped">(.*?)</tbody>', section, re.DOTALL)
+    named = [re.findall(r'<td class="metric"[^>]*>([^<]+)<small>by ([^<]+)', group) for group in groups]
+    assert len(named) == len({*map(tuple, named)})  # each metric stands once, before its reasons
+    assert all(len(names) == 1 for names in named)
+    assert [group.count("<tr>") for group, names in zip(groups, named, strict=True)
+            if names == [("Unsupported statements", "judge@2")]] == [3]  # fmt: skip
 
 
 def test_every_form_for_people_says_what_its_intervals_take_for_granted(path: Path) -> None:
