@@ -15,8 +15,9 @@ from ragtrace.capture.fields import shape_of
 from ragtrace.core.errors import SettingsError
 from ragtrace.guard.guarded_call import RETRY, AnswerCheck, GuardRuntime, HeldRecorder, ShadowCheck, ShadowRuntime
 from ragtrace.guard.guards import GuardedFunction
+from ragtrace.guard.held_objects import held_stream
 from ragtrace.guard.settings import Guard
-from ragtrace.guard.streams import HeldStream, held_stream
+from ragtrace.guard.streams import HeldStream
 from ragtrace.recording.drivers import called_function, driver_of, is_awaitable_generator
 from ragtrace.recording.recorder import StepRecorder, StepSpec
 from ragtrace.system.faults import faults

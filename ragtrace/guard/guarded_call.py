@@ -47,6 +47,8 @@ _DONE: Final[Mapping[str, Action]] = {
 }
 NOT_RUNNING: Final = "not_running"
 """Reason of answers that were not checked because ragtrace was shut down meanwhile, or has no thread."""
+NOT_HELD: Final = "not_held"
+"""Reason of answers that may have been read by another way than the one that is held."""
 RETRY: Final = object()
 """Marker in the place of an answer: the function is to be called once more."""
 HAND_OVER_SECONDS: Final = 1.0
@@ -317,7 +319,7 @@ class GuardOutcome:
         self._action: Action = "none"
         self._reason = ""
 
-    def act(self, check: Check, result: Any, shape: object, waited: float) -> Any:
+    def act(self, check: Check, result: Any, shape: object, waited: float, *, action: str = "") -> Any:
         """Do with an answer what is configured for the verdict.
 
         Return what is to leave in the place of *result*, or `RETRY`.
@@ -327,20 +329,22 @@ class GuardOutcome:
             result: the answer.
             shape: object that a text must be like to replace the answer.
             waited: seconds for which the answer was held back.
+            action: what to do instead of the guard's action.
 
         Raises:
-            GuardBlocked: the answer must not leave, and the guard's action is "raise".
+            GuardBlocked: the answer must not leave, and the action is "raise", or the guard is closed and nothing can
+                take the answer's place.
         """
         guard = self._function.guard
         self.check = check
         if not blocks(guard, check.verdict):
             self.end("none" if check.verdict in CHECKED else "released", waited)
             return result
-        action = guard.action
+        action = action or guard.action
         if action == "retry" and not self.is_retry:
             self.end("retried", waited)
             return RETRY
-        notice = self._notice(waited)
+        notice = self.notice(waited)
         try:
             if guard.on_fail is not None:
                 with guarded("on_fail= of a guard"):
@@ -350,8 +354,10 @@ class GuardOutcome:
         except Exception as error:
             faults.record("fallback= of a guard", error)
             self._reason = "not_replaced"
-            self.end("released", waited)
-            return result
+            if guard.on_error == "open":
+                self.end("released", waited)
+                return result
+            action = "raise"
         except BaseException:  # Ctrl-C in a function of the application
             self.end("none", waited)
             raise
@@ -376,7 +382,8 @@ class GuardOutcome:
             )
         return fallback
 
-    def _notice(self, waited: float) -> GuardNotice:
+    def notice(self, waited: float) -> GuardNotice:
+        """Return the notice of an answer that did not pass, and was held back for *waited* seconds."""
         guard, context = self._function.guard, self._recorder.step.span_context
         return GuardNotice(
             self.check.verdict,
@@ -539,6 +546,8 @@ class HeldRecorder(StepRecorder):
     """Whether what ends later is handed over at once: a stream that is not held, or that has its verdict."""
     is_streaming = False
     """Whether a held stream gives the answer, and hands the call over however it ends."""
+    is_read_otherwise = False
+    """Whether the answer may have been read by another way than the pieces of a held stream."""
 
     def _hand_over(self) -> None:
         step = self.step
@@ -580,7 +589,7 @@ class HeldRecorder(StepRecorder):
             left: why a stream has ended early, where nothing else is the reason.
         """
         if self.is_held and not left:
-            return ""
+            return NOT_HELD if self.is_read_otherwise else ""
         if self.is_dropped:
             return "head_dropped"
         if self.step.span is None:
@@ -589,7 +598,7 @@ class HeldRecorder(StepRecorder):
             return "not_outermost"
         if left:
             return left
-        return "forked" if self.step.ended else "not_held"
+        return "forked" if self.step.ended else NOT_HELD
 
 
 class ShadowCheck:

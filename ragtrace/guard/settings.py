@@ -59,7 +59,8 @@ class Guard:
             passed. None: a function that streams is refused, unless the action is "shadow", which holds no piece back.
         on_error: what becomes of an answer that could not be checked in time, because the judge failed, or because its
             texts give orders to the judge (prompt injection). "open": it leaves. "closed": it is treated as failed, so
-            that an outage of the judge, a full queue or a slow model blocks *every* answer of the function.
+            that an outage of the judge, a full queue or a slow model blocks *every* answer of the function. Where
+            `fallback` cannot take the answer's place, `ragtrace.types.GuardBlocked` is raised.
         on_fail: plain function that is called with the `GuardNotice` before a failed answer is annotated, replaced or
             blocked, while the caller waits (where it is retried, before the second answer leaves). An exception of it
             is counted and logged, and changes nothing.

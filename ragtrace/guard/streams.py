@@ -7,18 +7,15 @@ waits in the connection.
 
 from __future__ import annotations
 
-import inspect
-import types
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from sys import maxsize
 from time import monotonic
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ragtrace.capture.answer_stream import AnswerStream, is_framed
-from ragtrace.capture.fields import holds_stream
 from ragtrace.core import semconv
 from ragtrace.core.step import CHECKED
 from ragtrace.core.types import Evaluation, RagCall
@@ -26,6 +23,7 @@ from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.guard.decision import blocks
 from ragtrace.guard.guarded_call import (
     HAND_OVER_SECONDS,
+    NOT_HELD,
     AnswerCheck,
     GuardOutcome,
     GuardRuntime,
@@ -33,11 +31,10 @@ from ragtrace.guard.guarded_call import (
     VerdictWait,
 )
 from ragtrace.guard.guards import GuardedFunction
-from ragtrace.guard.outcomes import Check
+from ragtrace.guard.outcomes import Check, GuardBlocked
 from ragtrace.judges.lexical.statements import sentences
 from ragtrace.recording.drivers import start_async_generator
-from ragtrace.recording.proxies import ObservedAsyncStream, ObservedEitherStream, ObservedStream, Proxy
-from ragtrace.system.faults import faults
+from ragtrace.system.faults import faults, guarded
 
 _NEVER: Final = maxsize
 """Number of characters up to which no answer is checked sentence by sentence."""
@@ -181,6 +178,8 @@ class HeldStream:
         self._outcome: SentenceOutcome | None = None
         self._is_finished = self._counts_itself = False
         self._is_left = self._has_released = False
+        self.has_passed = False
+        """Whether the whole answer has left, so that its text may be read in any way."""
         self._awaited = object()
         self._why = "abandoned"
         """Reason of an answer that ends unchecked, unless it has a verdict."""
@@ -280,6 +279,7 @@ class HeldStream:
         else:
             outcome = self._sentences()
             unread = "answer_not_captured" if self._answer.answer() is None else ""
+            unread = NOT_HELD if self._recorder.is_read_otherwise else unread
             if unread or not outcome.has_verdict:
                 outcome.add(Check("unscored", reason=self._recorder.unheld_reason() or unread or "empty_answer"))
             if 0 < outcome.unchecked < outcome.sentences and self._spent >= self._guard.budget_ms / 1000:
@@ -289,6 +289,7 @@ class HeldStream:
             left = outcome.act(outcome.check, held, shape, self._spent)
         self._is_open, self.is_blocked = True, False
         if left is held:
+            self.has_passed = True
             return False
         self._held = deque([(left, _NEVER)])
         return True
@@ -314,12 +315,52 @@ class HeldStream:
         if self._is_finished or self._counts_itself:
             return
         self._is_finished = True
-        outcome = self._sentences()
-        if not outcome.has_verdict:
-            outcome.add(Check("unscored", reason=self._recorder.unheld_reason(self._why)))
+        outcome, is_read = self._sentences(), self._recorder.is_read_otherwise
+        if is_read or not outcome.has_verdict:
+            outcome.add(Check("unscored", reason=self._recorder.unheld_reason(NOT_HELD if is_read else self._why)))
         self._recorder.has_returned = True  # where the source is still open, its end hands the call over
-        is_released = self._has_released and outcome.check.verdict not in CHECKED
+        is_released = (is_read or self._has_released) and outcome.check.verdict not in CHECKED
         outcome.end("released" if is_released else "none")
+
+    def read_otherwise(self, way: str) -> None:
+        """Note that the answer may be read by another way than its pieces, unless the whole answer has left.
+
+        Args:
+            way: an attribute or method of the stream.
+
+        Raises:
+            GuardBlocked: the guard is closed, and lets no answer leave before it has passed.
+        """
+        is_over, recorder = self._is_finished or self._counts_itself, self._recorder
+        lets_pass = self._guard.on_error == "open" or self._guard.action == "annotate"
+        if self.has_passed or (is_over and lets_pass):
+            return
+        recorder.is_read_otherwise = True
+        faults.log_once(
+            f"guard not held: {self._function.workflow} {self._guard!r}",
+            "the guard of %r, %r, holds the pieces of a stream whose text may have been read by %s: the answer is "
+            "unscored (not_held), and on_error= decides about it. Read the pieces alone, and anything else after the "
+            "last one",
+            self._function.workflow,
+            self._guard,
+            way,
+        )
+        if lets_pass:
+            return
+        self._is_left = True
+        self._held.clear()
+        check = Check("unscored", reason=recorder.unheld_reason(NOT_HELD))
+        if is_over:
+            outcome = GuardOutcome(self._function, self._runtime, recorder)
+            outcome.check = check
+            raise GuardBlocked(outcome.notice(0.0))
+        self._is_finished = recorder.has_returned = True
+        outcome = self._sentences()
+        outcome.add(check)
+        try:
+            outcome.act(outcome.check, None, None, self._spent, action="raise")
+        finally:
+            self.end()
 
     def end(self) -> None:
         """Leave the stream, whose source has ended: the one exit of every stream, however it came to its end."""
@@ -329,6 +370,12 @@ class HeldStream:
             latest = None if self._outcome is None else self._outcome.latest
             if latest is None or not latest.is_being_handed_over:
                 self._runtime.worker.end_check(self._awaited)
+
+    def __del__(self) -> None:
+        # A returned stream that is not iterated runs no code when it is collected. A generator has not begun then.
+        if self._recorder.step.span is not None:
+            with guarded("guard"):
+                self.end()
 
 
 def hold(held: HeldStream, source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -435,158 +482,3 @@ async def hold_async(held: HeldStream, source: AsyncGenerator[Any, Any]) -> Asyn
                     resume = partial(source.asend, sent)
     finally:
         held.end()
-
-
-class HeldIterator(Proxy):
-    """Transparent proxy of a recorded iterator, such as a stream of OpenAI, whose pieces a guard holds back.
-
-    Args:
-        stream: the recording proxy.
-        held: the pieces that are held back.
-    """
-
-    def __init__(self, stream: Any, held: HeldStream) -> None:
-        Proxy.__init__(self, stream)
-        self._self_held, self._self_pieces = held, hold(held, _pieces_of(stream))
-
-    def __iter__(self) -> Any:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._self_pieces)
-
-    def __enter__(self) -> Any:
-        entered = self.__wrapped__.__enter__()
-        return self if entered is self.__wrapped__ else entered
-
-    def __exit__(self, *error: Any) -> Any:
-        self._self_held.leave()
-        try:
-            return self.__wrapped__.__exit__(*error)
-        finally:
-            self._self_held.end()
-
-    @property
-    def close(self) -> Any:
-        return _leaving(self._self_held, self.__wrapped__.close)
-
-
-class HeldAsyncIterator(Proxy):
-    """Transparent proxy of a recorded asynchronous iterator whose pieces a guard holds back.
-
-    Args:
-        stream: the recording proxy.
-        held: the pieces that are held back.
-    """
-
-    def __init__(self, stream: Any, held: HeldStream) -> None:
-        Proxy.__init__(self, stream)
-        self._self_held, self._self_apieces = held, hold_async(held, _async_pieces_of(stream))
-
-    def __aiter__(self) -> Any:
-        return self
-
-    def __anext__(self) -> Any:
-        return self._self_apieces.__anext__()
-
-    async def __aenter__(self) -> Any:
-        entered = await self.__wrapped__.__aenter__()
-        return self if entered is self.__wrapped__ else entered
-
-    async def __aexit__(self, *error: Any) -> Any:
-        self._self_held.leave()
-        try:
-            return await self.__wrapped__.__aexit__(*error)
-        finally:
-            self._self_held.end()
-
-    @property
-    def close(self) -> Any:
-        return _leaving(self._self_held, self.__wrapped__.close)
-
-    @property
-    def aclose(self) -> Any:
-        return _leaving(self._self_held, self.__wrapped__.aclose)
-
-
-class HeldEitherIterator(HeldIterator, HeldAsyncIterator):
-    """Transparent proxy of a recorded iterator for both `for` and `async for` whose pieces a guard holds back.
-
-    Args:
-        stream: the recording proxy.
-        held: the pieces that are held back.
-    """
-
-    def __init__(self, stream: Any, held: HeldStream) -> None:
-        HeldIterator.__init__(self, stream, held)
-        self._self_apieces = hold_async(held, _async_pieces_of(stream))
-
-
-def _leaving(held: HeldStream, close: Any) -> Any:
-    """Wrap a stream's `close` method so that to call it, and not only to look it up, leaves the held pieces."""
-
-    def leave(*args: Any, **kwargs: Any) -> Any:
-        held.leave()
-        closed = close(*args, **kwargs)
-        if not inspect.isawaitable(closed):  # else the stream ends when that is awaited
-            held.end()
-        return closed
-
-    return leave
-
-
-def _pieces_of(stream: Any) -> Generator[Any, Any, Any]:
-    """Yield the pieces of an iterator, which is closed with the generator."""
-    pieces: Generator[Any, Any, Any] = stream  # any iterator, which may have a result as a generator does
-    try:
-        return (yield from pieces)
-    except GeneratorExit:
-        close: Any = getattr(stream, "close", None)
-        if callable(close):
-            close()
-        raise
-
-
-async def _async_pieces_of(stream: Any) -> AsyncGenerator[Any, Any]:
-    """Yield the pieces of an asynchronous iterator, which is closed with the generator."""
-    try:
-        async for piece in stream:
-            yield piece
-    except GeneratorExit:
-        close: Any = getattr(stream, "aclose", None) or getattr(stream, "close", None)
-        closing = close() if callable(close) else None
-        if inspect.isawaitable(closing):
-            await closing
-        raise
-
-
-_HELD: Final[Mapping[type[Any], Callable[[Any, HeldStream], Any]]] = {
-    ObservedStream: HeldIterator,
-    ObservedAsyncStream: HeldAsyncIterator,
-    ObservedEitherStream: HeldEitherIterator,
-}
-
-
-def held_stream(result: Any, held: Callable[[], HeldStream]) -> Any:
-    """Return the recorded stream *result* with its pieces held back, or None if it is no stream that can be held.
-
-    Args:
-        result: what the driver of the guarded function returned.
-        held: makes the pieces that are held back.
-    """
-    kind: Any = cast("type[object]", type(result))
-    if kind is types.GeneratorType:
-        stream: Any = hold(held(), result)
-    elif kind is types.AsyncGeneratorType:
-        stream = hold_async(held(), result)
-    elif kind in _HELD:
-        return _HELD[kind](result, held())
-    elif holds_stream(result):
-        inner = held_stream(result.response_gen, held)
-        if inner is not None:
-            result.response_gen = inner
-        return None if inner is None else result
-    else:
-        return None
-    stream.__name__, stream.__qualname__ = result.__name__, result.__qualname__
-    return stream

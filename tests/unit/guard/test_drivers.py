@@ -481,6 +481,16 @@ def test_a_text_does_not_replace_an_object() -> None:
     assert (tally().verdicts, tally().actions) == ({"fail": 1}, {"released": 1})
 
 
+def test_a_closed_guard_raises_where_nothing_can_replace_an_answer() -> None:
+    """No answer leaves that has not passed."""
+    captured = watch(FakeJudge(BAD))
+    ask = ragtrace.trace(name="guarded", guard=guard("replace", on_error="closed"))(lambda q: {"answer": search(q)[0]})
+    with pytest.raises(GuardBlocked, match="fail"):
+        ask("Where is Paris?")
+    assert ragtrace.flush()
+    assert outcome(captured.root().attributes) == ("fail", "raised", "not_replaced")
+
+
 def test_a_guarded_function_inside_a_call_is_not_held() -> None:
     """The outer call has another answer. The inner one is counted as unchecked, never as passed."""
     captured = watch(FakeJudge(BAD))

@@ -329,6 +329,19 @@ def test_a_closed_guard_lets_no_piece_leave_whose_text_is_not_found(kind: str, u
     assert (tally().verdicts, tally().actions) == ({"unscored": 1}, {"raised": 1})
 
 
+@each_kind
+@pytest.mark.parametrize("stream", ["sentence", "all"])
+def test_a_closed_guard_raises_where_nothing_can_replace_a_piece(kind: str, stream: str) -> None:
+    """No piece leaves that has not passed, whatever its class."""
+    watch(ReadingJudge(GOOD))
+    pieces: Any = [{"content": "It is on Mars. "}, {"content": "Rome is old."}]
+    reader, seen = read(kind, guard("replace", stream=stream, on_error="closed"), pieces), []
+    with pytest.raises(GuardBlocked, match="fail"):
+        seen.extend(reader)
+    assert seen == []
+    assert (tally().verdicts, tally().actions) == ({"fail": 1}, {"raised": 1})
+
+
 @pytest.mark.parametrize("on_error", ["open", "closed"])
 def test_pieces_before_the_first_text_leave_with_it(on_error: str) -> None:
     """Behind a closed guard, and at once behind an open one."""
