@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
 from time import time
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -55,6 +57,7 @@ from ragtrace.report.wording import damaged_sentence, merge_ranges
 if TYPE_CHECKING:
     from threading import Event
 
+    from ragtrace.history.segments import Ints
     from ragtrace.report.series import Mask
 
     UnscoredCounts: TypeAlias = dict[tuple[str, str], dict[str, int]]
@@ -70,6 +73,12 @@ all metrics but the main one no comparison.
 """
 _MOST_ROLLOUTS: Final = 4
 _FEWEST_POINTS: Final = 8
+_FEWEST_KNOWN: Final = 2
+"""Fewest points with scores that make a line."""
+_FEWEST_OF_POINT: Final = 5
+"""Fewest scored calls, on average, of a point of a line by call."""
+_MOST_STEPS: Final = 500
+"""Most calls whose times place an alert or an onset on a line by call: to a fifth of a per cent of its length."""
 _MOST_BASELINES: Final = 5
 _MOST_READ: Final = 2_000
 
@@ -291,14 +300,18 @@ class ReportBuilder:
             by_workflow = estimate_by_group(series, columns.workflow, columns.workflows, chosen, groups, values)
             by_model = estimate_by_group(series, columns.model, columns.models, chosen, model_groups, values)
         has_spread = details != "headline" or (is_headline and series.is_raw)
-        has_line = known and (is_whole or is_headline)
+        has_line = estimated and (is_headline or (known and is_whole))
+        timeline = _timeline(columns, series, self._period, self._oldest) if has_line else ()
+        call_times: tuple[float, ...] = ()
+        if has_line and sum(point.judged > 0 for point in timeline) < _FEWEST_KNOWN:
+            timeline, call_times = _timeline_by_call(columns, series, chosen, self._period) or (timeline, ())
         return MetricReport(
             metric=series.metric,
             evaluator=series.evaluator,
             higher_is_better=series.higher_is_better,
             judged=int(chosen[series.judged_calls()].sum()),
             overall=overall,
-            timeline=_timeline(columns, series, self._period, self._oldest) if has_line else (),
+            timeline=timeline,
             by_workflow=by_workflow,
             by_model=by_model,
             box=series.spread(chosen) if has_spread else None,
@@ -306,6 +319,7 @@ class ReportBuilder:
             corrected=self._corrections.get(key),
             is_raw=series.is_raw,
             box_before=series.spread(groups.calls_before) if series.is_raw and groups is not None else None,
+            call_times=call_times,
         )
 
     def _worst_answers(self) -> tuple[WorstAnswer, ...]:
@@ -352,8 +366,45 @@ def _timeline(
     edges = np.array([part.start for part in parts] + [parts[-1].end])
     group = np.searchsorted(edges, columns.at, side="right") - 1
     group = np.where(group < len(parts), group, -1)
+    return _timeline_points(series, parts, group)
+
+
+def _timeline_by_call(
+    columns: CallColumns, series: ScoreSeries, chosen: Mask, period: Period
+) -> tuple[tuple[TimelinePoint, ...], tuple[float, ...]] | None:
+    """Return a metric's estimates call by call, and the times of the calls at equal steps; None for too few calls.
+
+    Where all calls fall into one moment of the period, as those of a demo, the time says nothing about their order.
+    """
+    calls = np.flatnonzero(chosen)
+    calls = calls[np.argsort(columns.at[calls], kind="stable")]
+    judged = int(chosen[series.judged_calls()].sum())
+    parts = min(MOST_POINTS, max(min(_FEWEST_POINTS, judged // _FEWEST_OF_POINT), judged // 30))
+    if parts < _FEWEST_KNOWN:
+        return None
+    edges = np.linspace(0, len(calls), parts + 1).astype(np.int64)
+    group = np.full(len(columns), -1)
+    group[calls] = np.repeat(np.arange(parts), np.diff(edges))
+    at, steps = columns.at[calls], min(len(calls), _MOST_STEPS)
+    starts = [*at[edges[:-1]].tolist(), period.end]
+    points = _timeline_points(series, [Period(*pair) for pair in pairwise(starts)], group)
+    numbered = zip(points, pairwise(edges.tolist()), strict=True)
+    times: list[float] = at[np.arange(steps) * len(calls) // steps].tolist()
+    return tuple(replace(point, calls=(first + 1, end)) for point, (first, end) in numbered), tuple(times)
+
+
+def _timeline_points(series: ScoreSeries, parts: Sequence[Period], group: Ints) -> tuple[TimelinePoint, ...]:
+    """Return a metric's estimate for each part of the period, or the median of scores that have none.
+
+    Args:
+        group: index of the part of each call; -1: the call is in none.
+    """
     estimates, counts = series.estimates(group, len(parts)), series.count_judged(group, len(parts))
-    return tuple(TimelinePoint(*row) for row in zip(parts, estimates, counts, strict=True))
+    points = [TimelinePoint(*row) for row in zip(parts, estimates, counts, strict=True)]
+    if series.is_raw:
+        quartiles = zip(points, series.quartiles(group, len(parts)), strict=True)
+        points = [replace(each, median=of[1], middle=(of[0], of[2])) if of else each for each, of in quartiles]
+    return tuple(points)
 
 
 def _unscored_counts(columns: CallColumns, rows: Sequence[tuple[int, str, int]]) -> UnscoredCounts:

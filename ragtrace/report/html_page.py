@@ -9,7 +9,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import NOT_A_RATE
 from ragtrace.report import charts, wording
 from ragtrace.report.model import BreakdownRow, Report, RetrievedChunk, WorstAnswer
 from ragtrace.report.tables import alert_table, corrected_table, feedback_table, grouping_tables, guard_table
@@ -115,15 +114,8 @@ def _key_figures(report: Report) -> list[tuple[str, str, str]]:
         return name, wording.format_value(estimate), wording.format_interval(estimate) + more
 
     corrected = [] if report.rate is None or not report.rate.corrected else [figure("Corrected by labels", report.rate)]
-    if item.is_raw:
-        boxes = [("Median score", item.box)]
-        boxes += [] if groups is None else [(f"Median score, {groups.before}", item.box_before)]
-        scores = [
-            (name, wording.format_number(box.median), f"mean {wording.format_number(box.mean)}, {NOT_A_RATE}")
-            for name, box in boxes
-            if box is not None
-        ]
-        return corrected + scores
+    if item.is_raw:  # the title and the line have the median
+        return corrected
     if row and groups and row.change:
         difference = "Difference", wording.format_points(row.change.value), wording.format_change_interval(row.change)
         figures = [figure(groups.after, row.after), figure(groups.before, row.before), difference]
@@ -145,9 +137,17 @@ def _legend(report: Report, chart: charts.TimelineChart | None) -> str:
     item, row = report.headline, report.compared(report.headline)
     if item is None:
         return ""
+    meaning = f"{wording.item_meaning(item)}. " if item.is_raw else ""
     if chart is None:
-        return f"{wording.judged_calls_phrase(item)}."
-    text = "Line: estimate over time. Band: its 95% interval."
+        return meaning.rstrip() or f"{wording.judged_calls_phrase(item)}."
+    text = "Line: median score" if item.is_raw else "Line: estimate"
+    if chart.is_by_call:
+        text += " call by call, as the scored calls fall into one short part of this time."
+    else:
+        text += " over time."
+    text += " Band: the middle half of the scores." if item.is_raw else " Band: its 95% interval."
+    if item.box_before is not None and report.comparison is not None:
+        text += f" Broken line: {report.comparison.before}, median {wording.format_number(item.box_before.median)}."
     if row is not None and row.change is not None and report.comparison is not None:
         text += f" Broken line in a grey band: {report.comparison.before}, {wording.format_estimate(row.before)}"
         text += f" ({wording.comparison_basis(report, item)})."
@@ -157,11 +157,13 @@ def _legend(report: Report, chart: charts.TimelineChart | None) -> str:
         text += " Bars at the top: alerts, from the broken line at their beginning on."
     if chart.rollouts:
         text += " Dotted upright lines: the first call of a release."
-    if counts := [point.judged for point in item.timeline]:
-        width = sorted(point.period.end - point.period.start for point in item.timeline)[len(counts) // 2]
-        each = wording.format_length(width).removeprefix("1 ")
-        text += f" Bars: scored calls per {each}, {min(counts):,} to {max(counts):,}."
-    return f"{text} {wording.judged_calls_phrase(item)}."
+    counts = [point.judged for point in item.timeline]
+    width = sorted(point.period.end - point.period.start for point in item.timeline)[len(counts) // 2]
+    each = f"per {wording.format_length(width).removeprefix('1 ')}"
+    if chart.is_by_call:
+        each = f"of about {round(sum(point.estimate.n for point in item.timeline) / len(counts)):,} calls each"
+    text += f" Bars: scored calls {each}, {min(counts):,} to {max(counts):,}."
+    return f"{meaning}{text}" if item.is_raw else f"{text} {wording.judged_calls_phrase(item)}."
 
 
 def _breakdowns(report: Report) -> list[tuple[str, str, tuple[BreakdownRow, ...]]]:

@@ -77,18 +77,21 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _timeline(item: MetricReport, rollouts: Sequence[Rollout]) -> Iterator[str]:
     """Yield the estimates over time as a line of bars, with what the bars mean and the new releases."""
-    known = [point.estimate.value for point in item.timeline if point.estimate.value is not None]
+    known = [point.value for point in item.timeline if point.value is not None]
     if not known:
         return
     low, high = (min(known), 1.0) if item.higher_is_better else (0.0, max(known))
     bars = ""
     for point in item.timeline:
-        value = point.estimate.value
+        value = point.value
         share = 0.0 if value is None or high <= low else (value - low) / (high - low)
         bars += _NO_ESTIMATE if value is None else BARS[round((len(BARS) - 1) * max(0.0, min(1.0, share)))]
     first, last = item.timeline[0].period.start, item.timeline[-1].period.end
-    scale = f"{wording.format_share(low)} to {wording.format_share(high)}, from {wording.format_period(first, last)}"
-    yield f"## {escaped(wording.metric_title(item.metric))} over time\n"
+    numbered = item.timeline[-1].calls
+    over = wording.format_period(first, last) if numbered is None else f"call 1 to call {numbered[1]:,}"
+    scale = " to ".join(map(wording.format_number if item.is_raw else wording.format_share, (low, high)))
+    scale = f"{'median ' if item.is_raw else ''}{scale}, from {over}"
+    yield f"## {escaped(wording.item_title(item))} {'over time' if numbered is None else 'call by call'}\n"
     yield f"{escaped(bars)}\n"
     yield f"{escaped(scale)}.\n"
     shown = [rollout for rollout in rollouts if first < rollout.at < last]

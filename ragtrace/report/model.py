@@ -41,6 +41,18 @@ class TimelinePoint:
     period: Period
     estimate: Estimate
     judged: int
+    median: float | None = None
+    """Median of a decision judge's scores, which have no estimate; None for other scores, or if there are none."""
+    middle: tuple[float, float] | None = None
+    """Quartiles between which the middle half of these scores lies."""
+    calls: tuple[int, int] | None = None
+    """First and last of its calls, counted from 1 in order of time, where the timeline has a part for every so many
+    calls; None: its parts are of equal times."""
+
+    @property
+    def value(self) -> float | None:
+        """Level of the line at this point: the estimate, or the median of scores that have none."""
+        return self.estimate.value if self.median is None else self.median
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +173,8 @@ class MetricReport:
     box_before: ScoreSpread | None = None
     """Distribution of uncalibrated scores in the time or group compared with, as their change cannot be estimated; None
     for other scores, or if nothing is compared."""
+    call_times: tuple[float, ...] = ()
+    """Times of the calls at equal steps of their order, where the timeline is by call; empty: it is by time."""
 
     @property
     def unscored_shares(self) -> Mapping[str, float]:

@@ -107,6 +107,20 @@ class ScoreSeries:
         scored: list[int] = np.bincount(of[of >= 0], minlength=count).tolist()
         return scored
 
+    def quartiles(self, group: Ints, count: int) -> list[tuple[float, float, float] | None]:
+        """Return the quartiles of the scores in each of *count* groups of calls; None where no call has a score.
+
+        Args:
+            group: index of each call's group; -1: the call is in none.
+        """
+        rows = np.flatnonzero((self.weights > 0) & (group[self.scored_call] >= 0))
+        of = group[self.scored_call[rows]]
+        rows = rows[np.argsort(of, kind="stable")]
+        ends = np.cumsum(np.bincount(of, minlength=count))[:-1]
+        return [
+            _quartiles(self.scores[part], self.weights[part]) if len(part) else None for part in np.split(rows, ends)
+        ]
+
     def estimates(self, group: Ints, count: int) -> list[Estimate]:
         """Return the estimated mean score of the calls in each of *count* groups.
 
@@ -186,20 +200,38 @@ class ScoreSeries:
         y, w = self.scores[rows], self.weights[rows]
         if not len(y):
             return None
-        mean, same = float((y * w).sum() / w.sum()), bool((w == w[0]).all())
-        if not same:
-            order = np.argsort(y, kind="stable")
-            y, w = y[order], w[order]
-        reached = (np.cumsum(w) - w / 2) / w.sum()
-        places = np.minimum(np.searchsorted(reached, _QUANTILES), len(y) - 1)
-        if same:  # as usual: to sort a million scores for a few of them takes longer than all else here
-            y.partition(np.unique(places))
-        low, first, median, third, high = y[places].tolist()
+        mean = float((y * w).sum() / w.sum())
+        low, first, median, third, high = _weighted_quantiles(y, w, _QUANTILES)
         shares: tuple[float, ...] = ()
         if self.unit:
             counts, _ = np.histogram(np.clip(y, 0, 1), bins=_BINS, range=(0.0, 1.0), weights=w)
             shares = tuple(float(share) for share in counts / w.sum())
         return ScoreSpread(len(y), low, first, median, third, high, mean, shares)
+
+
+def _weighted_quantiles(y: Floats, w: Floats, shares: Sequence[float]) -> list[float]:
+    """Return the quantiles of the scores *y*, each of which counts *w* times, at the given *shares*; *y* is reordered.
+
+    Args:
+        y: (n,) scores, n >= 1.
+        w: (n,) weights above 0.
+        shares: quantiles from 0 to 1, such as 0.5 for the median.
+    """
+    same = bool((w == w[0]).all())
+    if not same:
+        order = np.argsort(y, kind="stable")
+        y, w = y[order], w[order]
+    reached = (np.cumsum(w) - w / 2) / w.sum()
+    places = np.minimum(np.searchsorted(reached, shares), len(y) - 1)
+    if same:  # as usual: to sort a million scores for a few of them takes longer than all else here
+        y.partition(np.unique(places))
+    found: list[float] = y[places].tolist()
+    return found
+
+
+def _quartiles(y: Floats, w: Floats) -> tuple[float, float, float]:
+    first, median, third = _weighted_quantiles(y, w, (0.25, 0.5, 0.75))
+    return first, median, third
 
 
 def score_series(columns: CallColumns) -> list[ScoreSeries]:

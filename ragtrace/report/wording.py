@@ -13,7 +13,7 @@ from ragtrace.core.step import GuardVerdict
 from ragtrace.core.text import format_plainly
 from ragtrace.core.types import NOT_A_RATE, UNCALIBRATED
 from ragtrace.estimates import Estimate, Interval
-from ragtrace.estimates.label_demand import FEWEST_LABELS, WIDEST_INTERVAL
+from ragtrace.estimates.label_demand import FEWEST_LABELS, WIDEST_INTERVAL, fewest_labels
 from ragtrace.report.model import (
     BreakdownRow,
     Change,
@@ -27,6 +27,7 @@ from ragtrace.report.model import (
     Onset,
     Report,
     ReportedAlert,
+    TimelinePoint,
     WorstAnswer,
 )
 
@@ -200,16 +201,36 @@ def _verdict(report: Report) -> Verdict:
 def _uncalibrated_verdict(report: Report, item: MetricReport) -> Verdict:
     """Return the summary of a report whose main metric is by a decision model, whose mean score is not a rate."""
     name, evaluator = metric_title(item.metric), replace_control_characters(item.evaluator)
-    scores = "" if item.box is None else f"median score {format_number(item.box.median)}"
-    if item.box_before is not None and report.comparison is not None:
-        scores += f", {format_number(item.box_before.median)} in {report.comparison.before}"
     if report.rate is not None and report.rate.corrected and item.corrected is not None:
         detail = f"by {item.corrected.labels:,} labelled calls, 95% interval {format_interval(report.rate)}"
         return Verdict(f"{name} is {format_rate(report.rate)}", f"{detail}; scores by {evaluator}", "quiet")
+    unknown = f"{name} is not known ({NOT_A_RATE})"
+    before = ""
+    if item.box_before is not None and report.comparison is not None:
+        before = f"median {format_number(item.box_before.median)} in {report.comparison.before}"
     lacking = "" if item.corrected is None else f"; not corrected: {correction_basis(item.corrected)}"
-    advice = f"label some of them to know the rate (ragtrace calibrate pick){lacking}"
-    detail = "; ".join(filter(None, (scores, judged_calls_phrase(item), advice)))
-    return Verdict(f"{name} is not known ({NOT_A_RATE})", detail, "quiet")
+    advice = f"label {labels_to_go(item)} of them to know the rate (ragtrace calibrate pick){lacking}"
+    title = (
+        unknown
+        if item.box is None
+        else f"Median {score_title(item.metric).lower()} is {format_number(item.box.median)}"
+    )
+    said = ("" if item.box is None else unknown, before, judged_calls_phrase(item), advice)
+    return Verdict(title, "; ".join(filter(None, said)), "quiet")
+
+
+def labels_button(item: MetricReport) -> str:
+    """Return the name of the way to the labels that a decision judge's rate needs."""
+    few = item.corrected is None or item.corrected.has_too_few
+    return f"Label {labels_to_go(item).removeprefix('at least ')} calls" if few else "Calibration"
+
+
+def labels_to_go(item: MetricReport) -> str:
+    """Return how many calls are still to be labelled for a decision judge's rate, such as `at least 50`."""
+    known = item.corrected
+    if known is None or not known.labels:
+        return f"at least {fewest_labels(is_decision=True):,}"
+    return f"{known.labels_needed - known.labels:,} more" if known.has_too_few else "some"
 
 
 def _judge_verdict(report: Report, item: MetricReport) -> Verdict:
@@ -410,6 +431,11 @@ def format_estimate(estimate: Estimate | None) -> str:
     if estimate is None or estimate.value is None:
         return "-" if estimate is None else f"unknown ({reason_in_words(estimate.reason or '')})"
     return f"{format_share(estimate.value)} ({format_interval(estimate)})"
+
+
+def point_value(point: TimelinePoint) -> str:
+    """Format the level of a timeline at a point: an estimate with its interval, or a median."""
+    return format_estimate(point.estimate) if point.median is None else f"median {format_number(point.median)}"
 
 
 def format_points(value: float) -> str:

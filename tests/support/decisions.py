@@ -144,7 +144,7 @@ def stored_decisions(
         evaluation = evaluated(DecisionJudge("local", base_url=server.url, api_key="none"))
     judge, metrics = f"{evaluation.evaluator}@{evaluation.version}", tuple(evaluation.results)
     source = CallOrigin("bot", "1.0", "", (), judge, metrics)
-    rng = random.Random(len(times))
+    rng = random.Random(str(list(times)))  # another batch has other spans
     spans = [SpanContext(rng.getrandbits(128) | 1, rng.getrandbits(64) | 1, False, TraceFlags(1)) for _ in times]
     calls = [
         QueuedCall(replace(SHORT, workflow="support", span=span), (evaluation,), "sampled", at)

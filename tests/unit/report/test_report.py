@@ -569,8 +569,11 @@ def test_scores_of_a_decision_judge_are_no_rate_in_any_form(path: Path) -> None:
     assert report.headline is not None
     assert (report.headline.metric, report.headline.is_raw) == ("hallucinated", True)
     assert (report.recent, report.latest, report.grouping, report.changes) == (None, None, None, False)
-    assert wording.verdict(report).title == "Hallucination rate is not known (uncalibrated: not a rate)"
-    assert "median score 0.688, 0.8 in the 24 hours before" in wording.verdict(report).detail
+    assert wording.verdict(report).title == "Median hallucinated score is 0.688"
+    said = (
+        "Hallucination rate is not known (uncalibrated: not a rate); median 0.8 in the 24 hours before; 40 of 40 calls"
+    )
+    assert wording.verdict(report).detail.startswith(said)
     page = Parsed(re.sub(r"(?s)<style>.*</style>", "", render_html(report))).text
     markdown = render_markdown(report).replace("\\", "")
     # Quantiles and the share of the confidence are named with the sign, but never a score.

@@ -50,7 +50,7 @@ def test_the_summary_says_what_to_do(history: Path) -> None:
     """Label calls: until then, there is no rate."""
     text = render_markdown(report_on(history)).replace("\\", "")
     assert "Hallucination rate is not known (uncalibrated: not a rate)" in text
-    assert "label some of them to know the rate (ragtrace calibrate pick)" in text
+    assert "label at least 50 of them to know the rate (ragtrace calibrate pick)" in text
 
 
 def test_labels_make_a_rate(history: Path, tmp_path: Path) -> None:
