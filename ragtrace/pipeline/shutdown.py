@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
+from math import inf
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -143,17 +144,18 @@ class ShutdownTask:
         """Whether the shutdown has ended."""
         return self._over
 
-    def run_once(self, budget: ShutdownBudget) -> bool:
+    def run_once(self, budget: ShutdownBudget, patience: float = inf) -> bool:
         """Start the shutdown, or join a shutdown in progress, wait for its end, and return whether nothing was lost.
 
         Args:
             budget: its time budget; the wait ends a second after its deadline at the latest.
+            patience: seconds after which the wait ends, and the shutdown goes on in the background.
 
         Raises:
             BaseException: what a signal handler raised meanwhile.
         """
         interrupt: BaseException | None = None
-        until = budget.deadline + _GRACE_SECONDS
+        until = min(budget.deadline + _GRACE_SECONDS, monotonic() + patience)
         while not self._over and monotonic() < until:
             try:
                 if self._turns and self._worker.is_current_thread:  # here, as another thread would wait for this one

@@ -1,9 +1,10 @@
 """The function that starts ragtrace: `configure`.
 
-It stands first; then come its three steps, each with what it uses, in the order in which they run:
+It stands first; then come its steps, each with what it uses, in the order in which they run:
 
 | Step | Makes | If it fails |
 |---|---|---|
+| 0. compare | nothing, where all is as it is in force (`in_force.py`) | |
 | 1. read and check | a `_Configuration` | nothing was changed |
 | 2. build | a `_Built`: the telemetry, and a runtime that is not started | what was built is ended |
 | 3. commit | the runtime that is in force | the former runtime takes its hooks back; what was built is ended |
@@ -19,7 +20,7 @@ undone comes last: `_Built.connect`, and after it only what cannot fail. Forked 
 
 **How to change it.** A new setting is a parameter of `configure` and an entry of `given`, or a field of an option
 class: CONTRIBUTING.md, "Where to change what". What checks it belongs to step 1, and what takes over a hook of the
-process to `Runtime.start`.
+process to `Runtime.start`. If it names a file, `_files` in `in_force.py` says when the file has changed.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.runtime import current_runtime
 from ragtrace.runtime.current_runtime import install
 from ragtrace.runtime.evaluator_selection import choose_evaluators
+from ragtrace.runtime.in_force import given_now, is_in_force, note_in_force
 from ragtrace.runtime.runtime_factory import RuntimeFactory, prepare_history
 from ragtrace.system import preload
 from ragtrace.system.faults import faults, guarded
@@ -95,6 +97,9 @@ class _DefaultScreen:
 DEFAULT_SCREEN: Final = _DefaultScreen()
 _RECONFIGURE_SECONDS: Final = 5.0
 """Seconds that `configure` gives to the shutdown of the former runtime: half of what `shutdown` has by default."""
+_PATIENCE_SECONDS: Final = 0.25
+"""Seconds that `configure` waits for that shutdown, which is long where all that it needs answers. After that it goes
+on in the background."""
 _WHILE_SERVING: Final = ("ragtrace.block", "ragtrace.propagation", "ragtrace.runtime.estimate")
 """Modules that an application may first use while it serves calls."""
 _FOR_JUDGE: Final = ("ragtrace.capture.prompt_parts",)
@@ -148,8 +153,9 @@ def configure(
 ) -> None:
     """Start ragtrace in this process.
 
-    A second call starts ragtrace with the new settings, and shuts the former configuration down. One that is refused
-    changes nothing.
+    A second call starts ragtrace with the new settings, and shuts the former configuration down: what its calls still
+    lack is scored and exported in the background, for at most five seconds. With the settings that are in force a call
+    does nothing, and one that is refused changes nothing.
 
     Every argument has an environment variable (`RAGTRACE_` and its name in capitals) or a default.
 
@@ -199,6 +205,9 @@ def configure(
     Raises:
         SettingsError: a value is wrong; says which, where it came from and what to write instead. Nothing is started.
     """
+    given = given_now(locals())
+    if is_in_force(given):
+        return
     faults_before = Counter(faults.counts_here())
     # 1. Read and check everything: raises, and changes nothing.
     check_type("judge", judge, Judge)
@@ -210,7 +219,7 @@ def configure(
     history = store if isinstance(store, History) else History(store)
     learning = _baseline_learning(baseline)
     watched, canaries = _split_alerts(alerts)
-    given = {
+    values = {
         "service": service, "capture_content": capture_content, "evaluate_spans": evaluate_spans, "enabled": enabled,
         "exporter": exporter if isinstance(exporter, str) else None, "metrics": _metric_names(metrics),
         "store": history.path, "store_days": history.days, "store_bytes": history.bytes,
@@ -220,7 +229,7 @@ def configure(
         **{name: getattr(telemetry, name) for name in ("dialects", "evidence", "set_global", "trace_url")},
         **judge_settings(limits_of(judge)),
     }  # fmt: skip
-    settings = _add_origins(resolve_settings(given, os.environ), exporter, sampling)
+    settings = _add_origins(resolve_settings(values, os.environ), exporter, sampling)
     sampling = sampling or Sampling(rate=settings.sample_rate)
     _check_providers(tracer=telemetry.tracer_provider, meter=telemetry.meter_provider, logger=telemetry.logger_provider)
     screen = embedded_judge() if isinstance(screen, _DefaultScreen) else screen
@@ -251,10 +260,10 @@ def configure(
         bounds=find_bounds(calibrations) if settings.enabled else [],
     )
     if not settings.enabled:
-        install(None, _RECONFIGURE_SECONDS, off=True)
+        install(None, _RECONFIGURE_SECONDS, off=True, patience=_PATIENCE_SECONDS)
         return
     # 2. Build: may fail, and is undone then. 3. Commit: fails in code of the user's at most, and is undone then.
-    _commit(configuration, _build(configuration), faults_before)
+    _commit(configuration, _build(configuration), faults_before, given)
 
 
 # --- 1. read and check: raises, and changes nothing ------------------------------------------------------------------
@@ -509,7 +518,7 @@ def _resource_attribute(telemetry: Telemetry, provider: object, name: str) -> st
 # --- 3. commit: fails in code of the user's at most, and is undone then -----------------------------------------------
 
 
-def _commit(configuration: _Configuration, built: _Built, faults_before: Counter[str]) -> None:
+def _commit(configuration: _Configuration, built: _Built, faults_before: Counter[str], given: object) -> None:
     """Put the configuration in force: start the runtime, connect its telemetry, and shut the former runtime down.
 
     The start can fail, in code of a span processor of the user's: then the former runtime takes its hooks back, what
@@ -519,10 +528,10 @@ def _commit(configuration: _Configuration, built: _Built, faults_before: Counter
         configuration: what was checked.
         built: what was built of it.
         faults_before: counts of the failures on this thread before `configure`.
+        given: what was given, as `given_now` returns it.
     """
     former, runtime = current_runtime.installed, built.runtime
     try:
-        message_filter = configuration.redact.message
         runtime.start()
         built.connect()
     except BaseException:
@@ -537,19 +546,15 @@ def _commit(configuration: _Configuration, built: _Built, faults_before: Counter
     # signal handler, with which the new configuration is in force all the same.
     for bound in configuration.bounds:
         bound.apply()
-    hides_messages = configuration.settings.capture_content == "NO_CONTENT"
-    # While the former runtime ends, errors may carry texts of its calls, which are redacted as it says, too.
-    faults.message_filter = _both(message_filter, faults.message_filter)
-    faults.hides_messages = hides_messages or faults.hides_messages
-    faults_so_far = Counter(faults.counts_here()) - faults_before
-    try:
-        install(runtime, _RECONFIGURE_SECONDS, faults_so_far=faults_so_far, rebuild=built.factory.build)
-    finally:
-        faults.message_filter, faults.hides_messages = message_filter, hides_messages
-
-
-def _both(
-    one: Callable[[BaseException], str], other: Callable[[BaseException], str] | None
-) -> Callable[[BaseException], str]:
-    """Return a filter of messages that leaves what both filters leave."""
-    return one if other is None else lambda error: other(Exception(one(error)))
+    if former is not None:  # while it ends, errors may carry texts of its calls, which are redacted as it says, too
+        faults.keep_messages_of(former.messages)
+        former.telemetry.leave_open(runtime.telemetry)
+    faults.message_filter, faults.hides_messages = runtime.messages
+    note_in_force(runtime, given)
+    install(
+        runtime,
+        _RECONFIGURE_SECONDS,
+        faults_so_far=Counter(faults.counts_here()) - faults_before,
+        rebuild=built.factory.build,
+        patience=_PATIENCE_SECONDS,
+    )

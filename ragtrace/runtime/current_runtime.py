@@ -10,7 +10,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from math import inf
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
 
 from ragtrace.system import forks
 from ragtrace.system.faults import faults, guarded
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from ragtrace.core.ledger import Stats
     from ragtrace.runtime.runtime import Runtime
 
+_PAUSE_SECONDS: Final = 0.005
 _lock = threading.RLock()
 installed: Runtime | None = None
 """Current runtime, which decorated functions read directly.
@@ -33,6 +36,8 @@ _is_building = False
 _switched_off = False
 _ended: Runtime | None = None
 """Runtime that was shut down last; None while another runtime is installed."""
+_ending: list[Runtime] = []
+"""Former runtimes whose shutdown goes on in the background."""
 
 
 def current() -> Runtime | None:
@@ -66,8 +71,9 @@ def flush(timeout: float = 5.0) -> bool:
     Returns:
         True if all of them were scored and exported; True as well if ragtrace is not configured.
     """
-    runtime = current()
-    return True if runtime is None else runtime.flush(timeout)
+    runtime, deadline = current(), monotonic() + timeout
+    flushed = runtime is None or runtime.flush(timeout)
+    return _wait_for_former(deadline) and flushed
 
 
 def stats() -> Stats:
@@ -96,7 +102,9 @@ def shutdown(timeout: float = 10.0) -> bool:
     Returns:
         True if everything was scored and exported; called again, the same as the first time.
     """
-    return install(None, timeout)
+    deadline = monotonic() + timeout
+    complete = install(None, timeout)
+    return _wait_for_former(deadline) and complete
 
 
 def install(
@@ -106,6 +114,7 @@ def install(
     off: bool = False,
     faults_so_far: Mapping[str, int] | None = None,
     rebuild: Callable[[Runtime], Runtime] | None = None,
+    patience: float = inf,
 ) -> bool:
     """Make *runtime* the current runtime of the process, and shut the previous runtime down within *timeout* seconds.
 
@@ -115,6 +124,7 @@ def install(
         off: whether ragtrace is switched off (`enabled=False`).
         faults_so_far: counts of what failed while *runtime* was configured, by place.
         rebuild: builds the runtime of a forked child, which it gives its parent's.
+        patience: seconds to wait for the shutdown, which goes on in the background after that.
 
     Returns:
         Whether nothing was lost in the shutdown of the previous runtime, or else of the one that was shut down last.
@@ -130,12 +140,27 @@ def install(
         before = before or (_ended if runtime is None and not off else None)
         _ended = before if runtime is None and not off else None
     try:
-        return True if before is None else before.shutdown(timeout)
+        return True if before is None else before.shutdown(timeout, patience)
     finally:
+        _ending[:] = [each for each in _ending if not each.has_ended]
         if before is not None:
+            if not before.has_ended and before not in _ending:
+                _ending.append(before)
             faults.end_configuration(faults_so_far or {})
         if runtime is not None:
             faults.begin_configuration()
+
+
+def _wait_for_former(deadline: float) -> bool:
+    """Wait for the former runtimes that end in the background, until the monotonic time *deadline*.
+
+    Returns:
+        Whether they have ended, and nothing of theirs was lost.
+    """
+    former = tuple(_ending)
+    while any(not each.has_ended for each in former) and monotonic() < deadline:
+        sleep(_PAUSE_SECONDS)
+    return all(each.has_ended and each.shutdown(0) for each in former)
 
 
 def _build_own() -> Runtime | None:
@@ -167,9 +192,11 @@ def _leave_parents() -> None:
     """Leave the parent's runtime alone in a forked child: its locks may be held, and its connections are shared."""
     global installed, _parents, _ended, _lock, _is_building
     _lock, _is_building = threading.RLock(), False
-    if _ended is not None:
-        forks.keep(_ended)
-        _ended = None
+    faults.forget_former()
+    for ended in (*_ending, *filter(None, [_ended])):
+        forks.keep(ended)
+    _ending.clear()
+    _ended = None
     if installed is not None:
         forks.keep_connections_open()
         forks.keep(installed)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +44,7 @@ from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.work_items import CallItem, Job, SpanItem, StepItem
 from ragtrace.span_reading.span_calls import SpanCalls
 from ragtrace.system import collection, exits, forks
-from ragtrace.system.faults import faults, guarded
+from ragtrace.system.faults import Messages, faults, guarded
 from ragtrace.system.forks import PerProcess
 from ragtrace.system.part import Part
 from ragtrace.system.threads import run_bounded
@@ -227,6 +228,7 @@ class Runtime:
     ) -> None:
         self.publisher, self._process = publisher, forks.process
         self.settings, self.telemetry = settings, telemetry
+        self.messages = Messages(redact.message, settings.capture_content == "NO_CONTENT")
         self.sampling, self._sampler = sampling, Sampler(sampling, monotonic, costs)
         self.outcomes, self.health = RecentOutcomes(), HealthMonitor()
         self.spooling = None if spool is None else Spooling(spool, telemetry)
@@ -543,25 +545,40 @@ class Runtime:
         delivered = deliver() if self.spooling is None else self.spooling.deliver_and_delete(deliver, budget.deadline)
         return delivered and scored
 
-    def shutdown(self, timeout: float) -> bool:
+    def shutdown(self, timeout: float, patience: float = inf) -> bool:
         """Score and export all pending RAG calls within *timeout* seconds, log losses, and stop the runtime.
 
         Called again, it waits for the first shutdown to end, and returns the same.
 
+        Args:
+            timeout: seconds.
+            patience: seconds after which the caller waits no longer, and `has_ended` is False until the end.
+
         Returns:
-            Whether nothing was lost.
+            Whether it has ended, and nothing was lost.
 
         Raises:
             BaseException: an exception that a signal handler raised meanwhile; unscored calls have been stored in the
                 spool or counted.
         """
         try:
-            return self._drain.run_once(ShutdownBudget(timeout, self.worker.size))
+            return self._drain.run_once(ShutdownBudget(timeout, self.worker.size), patience)
         finally:
-            if self._drain.has_ended:
+            if self.has_ended:
                 exits.cancel(self._at_exit)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the runtime was shut down, and that is over."""
+        return self._drain.has_ended
+
     def _shut_down(self, budget: ShutdownBudget) -> bool:
+        try:
+            return self._end(budget)
+        finally:
+            faults.forget_messages_of(self.messages)
+
+    def _end(self, budget: ShutdownBudget) -> bool:
         timeout = max(0.0, budget.deadline - monotonic())
         self._deferred_steps.queue_last()
         self._span_calls.stop(self._wake)

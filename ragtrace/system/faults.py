@@ -13,7 +13,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from ragtrace.system.forks import PerProcess
 from ragtrace.system.urls import hide_secrets
@@ -68,6 +68,15 @@ class _Counts:
         self.told: set[str] = set()
 
 
+class Messages(NamedTuple):
+    """What a configuration lets leave the process of the messages of exceptions, which may hold texts of its calls."""
+
+    filter: Callable[[BaseException], str] | None
+    """Function that redacts the message; None if messages stay as they are."""
+    hidden: bool
+    """Whether no message may leave, as `capture_content` is NO_CONTENT."""
+
+
 class Faults:
     """Counter of ragtrace's internal failures by component, which logs the first failure of each component.
 
@@ -80,6 +89,22 @@ class Faults:
         """Function, set by `configure`, that redacts the message of an exception; None if messages stay as they are."""
         self.hides_messages = False
         """Whether no message of an exception may leave the process, as `capture_content` is NO_CONTENT."""
+
+        self._former: list[Messages] = []
+        """Those of former configurations whose calls are still being scored."""
+
+    def keep_messages_of(self, former: Messages) -> None:
+        """Hide what *former* hides as well, until `forget_messages_of` is called for it."""
+        self._former.append(former)
+
+    def forget_messages_of(self, former: Messages) -> None:
+        """Hide no longer what *former* alone hides."""
+        with suppress(ValueError):
+            self._former.remove(former)
+
+    def forget_former(self) -> None:
+        """Hide no longer what former configurations alone hide: a forked child has none of their calls."""
+        self._former.clear()
 
     def record(self, place: str, error: BaseException) -> None:
         """Count the exception *error* as a failure of the component *place*, and log its first failure. Never raises.
@@ -114,10 +139,13 @@ class Faults:
 
     def message(self, error: BaseException) -> str:
         """Return the message of an exception for the log, redacted or replaced by a fixed text. Never raises."""
-        if self.hides_messages:
+        rules = (Messages(self.message_filter, self.hides_messages), *self._former)
+        if any(rule.hidden for rule in rules):
             return LEFT_OUT
         try:
-            return str(error) if self.message_filter is None else self.message_filter(error)
+            for rule in rules:
+                error = error if rule.filter is None else Exception(rule.filter(error))
+            return str(error)
         except BaseException as raised:  # the user's redaction, or a hostile __str__: better no message than the wrong
             if not is_failure(raised):
                 raise

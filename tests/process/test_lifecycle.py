@@ -371,6 +371,65 @@ def test_configuring_again_finishes_what_was_under_way() -> None:
     assert ragtrace.stats().offered == 1
 
 
+SLOW_BACKEND = """
+import os, sys, threading
+import ragtrace
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from tests.support.watched import ask
+
+class Slow(SpanExporter):
+    def export(self, spans):
+        threading.Event().wait(1.0)
+        os.write(1, b"exported\\n" * len(spans))
+        return SpanExportResult.SUCCESS
+
+ragtrace.configure(exporter=Slow())
+ask("where?")
+ragtrace.configure(exporter="none")
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "assert ragtrace.flush(60)", "assert ragtrace.shutdown(60)"])
+def test_what_a_replaced_configuration_still_had_is_exported_before_the_exit(ending: str) -> None:
+    """In the background, for which the exit waits, as `flush` and `shutdown` do."""
+    done = run(SLOW_BACKEND + ending)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["exported"] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_leaves_the_end_of_a_replaced_configuration_to_its_parent() -> None:
+    """It neither waits for it nor exports anything of it."""
+    program = """
+child = os.fork()
+if not child:
+    ask("in the child")
+    assert ragtrace.flush(0.5) and ragtrace.shutdown(0.5)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    done = run(SLOW_BACKEND + program)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["exported"] * 3), done.stderr
+
+
+def test_what_a_replaced_configuration_loses_is_counted_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Its backend never answers: after the time of a `configure`, in the background, and `flush` knows of it."""
+    unanswered = threading.Event()
+
+    class Silent(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            unanswered.wait(WAIT_S)
+            return SpanExportResult.SUCCESS
+
+    ragtrace.configure(exporter=Silent())
+    ask("where?")
+    ragtrace.configure(exporter="none")
+    assert not ragtrace.flush(WAIT_S)
+    unanswered.set()
+    assert ragtrace.stats().faults["lost spans: not exported before the end"] == 3
+    assert "spans and events that were lost on their way to the backend: 3" in caplog.messages
+
+
 def test_configuring_again_leaves_one_background() -> None:
     """Threads do not pile up."""
     for _ in range(5):

@@ -427,6 +427,11 @@ def _process_provider(kind: str) -> Any:
     return None if unset or any(provider is ours for ours in _made_global.values()) else provider
 
 
+def process_providers() -> tuple[object, ...]:
+    """Return OpenTelemetry's providers of traces, metrics and logs that the application has set, or None for each."""
+    return tuple(map(_process_provider, _PROCESS))
+
+
 def _set_global(providers: Mapping[str, Any]) -> None:
     """Set the given providers as OpenTelemetry's global ones, to which other libraries record.
 

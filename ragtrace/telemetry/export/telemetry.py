@@ -267,6 +267,11 @@ class RetryingExporter:
         if opened is not None:
             opened.is_shut = True
 
+    def shares(self, other: RetryingExporter) -> bool:
+        """Return whether *other* wraps the same exporter, which the user has made then."""
+        opened, others = self._opened.peek(), other._opened.peek()
+        return opened is not None and others is not None and opened.exporter is others.exporter
+
     def shutdown(self, *_: object, **__: object) -> None:
         """Shut the wrapped exporter down, which also ends its own retries, if this process has used it."""
         self.stop_retrying()
@@ -439,6 +444,12 @@ class Telemetry(Part):
         """Return whether all scores that were queued before the time *moment* are delivered or counted as lost."""
         stored = all(history.settled_until(moment) for history in self.histories)
         return stored and all(poster.outbox.settled_until(moment) for poster in self.posters)
+
+    def leave_open(self, successor: Telemetry) -> None:
+        """Leave the exporters of the user open, at the end of this telemetry, that *successor* has as well."""
+        for exporter in self.exporters.values():
+            if any(map(exporter.shares, successor.exporters.values())):
+                exporter.keep_open()
 
     def close(self, timeout: float) -> bool:
         """Flush all providers and shut down ragtrace's own within *timeout* seconds.
