@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import Claim
+from ragtrace.core.reasoning import split_reasoning
 from ragtrace.core.step import Message, Prompt, Step
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Document, Evaluation, Result, Score
@@ -221,8 +222,11 @@ def redact_step(step: Step, redact: Redact) -> None:
     step.prompt_documents = None
     for name, text in texts.items():
         if text is not None:
+            reasoning, mark, _ = split_reasoning(text if name == "answer" else "")
+            thought = reasoning.removesuffix(mark)  # however long it is, it takes no room from the answer
+            before_answer = redacted(thought) + mark if thought else mark
             before = step.cut_chars
-            setattr(step, name, redacted(text))
+            setattr(step, name, before_answer + redacted(text[len(reasoning) :]))
             step.answer_cut_chars += step.cut_chars - before if name == "answer" else 0
     if prompt is not None:
         # The characters cut off the question have been counted above.

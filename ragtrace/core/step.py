@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from ragtrace.core.labels import Turn
+from ragtrace.core.reasoning import split_reasoning, without_reasoning
 from ragtrace.core.types import Document, Evaluation, RagCall, Timing, Usage
 
 if TYPE_CHECKING:
@@ -326,7 +327,7 @@ class CallBuilder:
         self.root, self.steps, self.orphans = _OVER, [], ()
 
     def build(self) -> RagCall:
-        """Return the finished RAG call, built from the steps that have ended."""
+        """Return the finished RAG call, built from the steps that have ended, without the reasoning of its model."""
         ended = [step for step in self.steps if step.ended]
         root = self.root
         final = _final_generation(root, ended)
@@ -335,7 +336,7 @@ class CallBuilder:
         found = {root.answer_found, final.answer_found}
         query = _first(root.query, final.query, *(step.query for step in ended))
         turns = _turns(root, query, answer) or _turns(final, query, answer)
-        return RagCall(
+        call = RagCall(
             query=query,
             contexts=contexts,
             answer=answer,
@@ -359,6 +360,7 @@ class CallBuilder:
             context_source="" if contexts is None else source,
             defect=root.defect,
         )
+        return without_reasoning(call)
 
     def show_contexts(self) -> None:
         """Store the retrieved contexts on the call's root step if no retrieval span shows them.
@@ -405,8 +407,8 @@ def _final_generation(root: Step, ended: Sequence[Step]) -> Step:
     with the same text, the one that ended last counts.
     """
     generations = sorted((step for step in ended if step.kind == "generate"), key=lambda step: -step.end_ns)
-    said = (root.answer or "").strip()
-    texts = [(step, (step.answer or "").strip()) for step in generations]
+    said = split_reasoning(root.answer or "").answer.strip()
+    texts = [(step, split_reasoning(step.answer or "").answer.strip()) for step in generations]
     if said:
         inside = [(step, text) for step, text in texts if text and (text in said or said in text)]
         # Of parts of the answer the longest counts, as a verdict such as "no" is part of many answers.

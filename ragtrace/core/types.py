@@ -116,6 +116,9 @@ class RagCall:
     """Number of characters that `Redact(max_chars=...)` cut off query, answer and contexts; 0: the judge saw all."""
     answer_cut_chars: int = 0
     """Number of characters that are missing at the end of the answer."""
+    reasoning_chars: int = 0
+    """Number of characters at the beginning of the model's answer that are its reasoning (`<think>` and its like), and
+    are left out of `answer`; it is on the span."""
     span: SpanContext | None = None
     """Context of the span to which the scores belong; None: the call has no span."""
     reference_contexts: tuple[Document, ...] | None = None

@@ -39,6 +39,8 @@ TRUNCATED_ANSWER: Final = "truncated_answer_chars"
 """Attribute of a score: number of characters at the end of the answer that were not judged."""
 TRUNCATED_CHUNKS: Final = "truncated_chunks"
 """Attribute of a score: number of chunks of which the end was not judged."""
+_REASONING: Final = "reasoning_chars"
+"""Attribute of a score: number of characters of reasoning before the answer that were not judged."""
 JUDGE_INPUT_TRUNCATED: Final = "judge_input_truncated"
 """Attribute of a score: whether the judge's server cut its input, which may be any of the texts."""
 _DEFECTS: Final[Mapping[str, str]] = {
@@ -192,7 +194,7 @@ async def evaluate(
             why, detail = failed.reason, failed.detail
             results = {metric.name: _unscored(evaluator, metric, why, detail) for metric in evaluator.metrics}
     if cut := _cuts(call):
-        computed = {metric.name for metric in evaluator.metrics if getattr(metric, "computes", False)}
+        computed = {each.name for each in evaluator.metrics if not each.needs and getattr(each, "computes", False)}
         skipped = computed if client.computes else set[str]()  # latencies, say, which read no texts
         results = {name: result if name in skipped else _with_cuts(result, cut) for name, result in results.items()}
     if call.defect:
@@ -217,8 +219,9 @@ async def evaluate(
 
 
 def _cuts(call: RagCall) -> Mapping[str, int]:
-    """Return how much of the texts of *call* nobody can judge, as attributes of its scores."""
+    """Return how much of the texts of *call* nobody judges, as attributes of its scores."""
     counts = {
+        _REASONING: call.reasoning_chars,
         TRUNCATED_ANSWER: call.answer_cut_chars,
         TRUNCATED_CHUNKS: sum(document.cut_chars > 0 for document in call.contexts or ()),
     }

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from ragtrace.capture.answer_stream import AnswerStream, is_framed
 from ragtrace.core import semconv
+from ragtrace.core.reasoning import MARK_ENDS, SplitAnswer, split_reasoning, without_end_mark
 from ragtrace.core.step import CHECKED
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.evaluation.scoring import Evaluator
@@ -170,6 +171,12 @@ class HeldStream:
         self._text = ""
         """Text that has come since the first sentence that is not checked, which begins at the offset `_checked`."""
         self._checked = 0
+        self._split = SplitAnswer("", "", "")
+        """`_text` by the time it was last looked at."""
+        self._has_thought = False
+        """Whether the answer has begun with reasoning."""
+        self._may_speak = False
+        """Whether the text may have more than reasoning."""
         self._spent = 0.0
         self._is_open = self._mode == "after"
         """Whether pieces leave as they come."""
@@ -191,7 +198,10 @@ class HeldStream:
             self._held.append((piece, _NEVER))
             return
         try:
-            self._text += self._answer.add(piece if self._select is None else self._select(piece)) or ""
+            new = self._answer.add(piece if self._select is None else self._select(piece)) or ""
+            self._text += new
+            is_thinking = bool(self._split.reasoning) and not self._split.mark
+            self._may_speak = not is_thinking or any(end in new for end in MARK_ENDS)
         except Exception as error:  # of answer=, a function of the application
             faults.record("guard", error)
             self._answer.lose("which answer= has raised")
@@ -222,14 +232,22 @@ class HeldStream:
         """
         if self._mode != "sentence" or self._is_open or self.is_blocked:
             return None
-        found = list(islice(sentences(self._text), 2))
+        if not (last or self._may_speak):
+            return None
+        self._split = split = split_reasoning(self._text)
+        self._has_thought = self._has_thought or bool(split.reasoning)
+        begin, said = len(split.reasoning), self._text[len(split.reasoning) :]
+        if last and self._has_thought:
+            said = without_end_mark(said)
+        found = list(islice(sentences(said), 2))
         if not found or (len(found) < 2 and not last):
             return None
         if self._answer.unknown is not None or (self._checked == 0 and is_framed(self._text)):
             return None  # no text is judged that is not known to be the answer
-        left, text = self._guard.budget_ms / 1000 - self._spent, self._text[found[0][0] : found[0][1]]
-        # White space belongs to the sentence before it: a piece leaves once all of its words are checked.
-        passed = found[1][0] if len(found) > 1 else len(self._text)
+        left, text = self._guard.budget_ms / 1000 - self._spent, said[found[0][0] : found[0][1]]
+        # White space belongs to the sentence before it: a piece leaves once all of its words are checked. Reasoning
+        # leaves with the first sentence behind it.
+        passed = begin + found[1][0] if len(found) > 1 else len(self._text)
         self._checked += passed
         self._text = self._text[passed:]
         return SentenceCheck(self._function, self._runtime, self._recorder, left, text, self._awaited)
@@ -278,7 +296,8 @@ class HeldStream:
             left = check.apply(held, shape)
         else:
             outcome = self._sentences()
-            unread = "answer_not_captured" if self._answer.answer() is None else ""
+            is_thought = bool(self._split.reasoning) and not self._split.answer.strip()
+            unread = "answer_not_captured" if is_thought or self._answer.answer() is None else ""
             unread = NOT_HELD if self._recorder.is_read_otherwise else unread
             if unread or not outcome.has_verdict:
                 outcome.add(Check("unscored", reason=self._recorder.unheld_reason() or unread or "empty_answer"))

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 from ragtrace.alerts.canary_drift import CANARY_LABELS, CanaryLabel
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.reasoning import without_reasoning
 from ragtrace.core.types import Document, RagCall
 
 FEWEST: Final = 30
@@ -113,4 +114,4 @@ def _call_from_row(line: int, row: Mapping[str, Any], path: str, origin: str) ->
     if not answer:
         return None
     found = None if contexts is None else tuple(Document(text) for text in chunks if isinstance(text, str))
-    return RagCall(query, found, answer, workflow=str(row.get("workflow") or ""))
+    return without_reasoning(RagCall(query, found, answer, workflow=str(row.get("workflow") or "")))

@@ -19,6 +19,7 @@ import numpy as np
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.price import Price, TokenUsage
+from ragtrace.core.reasoning import without_reasoning
 from ragtrace.core.types import Document, Evaluation, Judge, Metric, RagCall, Score, Usage, is_uncalibrated
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.source import CallOrigin
@@ -223,7 +224,7 @@ def stored_call(body: Mapping[str, Any]) -> RagCall:
             for each in contexts
         )
     )
-    return RagCall(
+    call = RagCall(
         body.get("query"),
         found,
         body.get("answer"),
@@ -232,6 +233,7 @@ def stored_call(body: Mapping[str, Any]) -> RagCall:
         cut_chars=body.get("cut_chars") or 0,
         usage=Usage(body.get("input_tokens"), body.get("output_tokens")),
     )
+    return without_reasoning(call)  # which earlier releases have stored
 
 
 def backfill(

@@ -13,6 +13,7 @@ from typing import Final, TypeVar, cast
 from ragtrace.capture import find_documents, mark_duplicates
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import CitedPart, Turn
+from ragtrace.core.reasoning import without_reasoning
 from ragtrace.core.types import Document, RagCall
 from ragtrace.judges.llm.json_reading import object_without_duplicates, parse_finite, reject_constant
 
@@ -60,10 +61,12 @@ def build_call(
 ) -> RagCall:
     """Build a `RagCall` from arguments in any form that users may pass, such as strings, lists and dicts.
 
+    The reasoning at the beginning of an answer is left out (`RagCall.reasoning_chars`).
+
     Raises:
         SettingsError: a part cannot be understood; the message says which, what was seen and what to pass.
     """
-    return RagCall(
+    call = RagCall(
         query=_text("query", query),
         contexts=_passages("contexts", contexts),
         answer=_text("answer", answer),
@@ -76,6 +79,7 @@ def build_call(
         workflow=_text("workflow", workflow) or "",
         model=_text("model", model),
     )
+    return without_reasoning(call)
 
 
 def call_from_record(record: Mapping[str, object]) -> RagCall:
@@ -111,13 +115,13 @@ def rename_aliases(record: Mapping[str, object]) -> dict[str, object]:
 
 
 def as_call(call: RagCall | Mapping[str, object]) -> RagCall:
-    """Return *call* as a `RagCall`, converting it if it is a dict.
+    """Return *call* as a `RagCall` without the reasoning of its model, converting it if it is a dict.
 
     Raises:
         SettingsError: it is neither a call nor a record, or cannot be understood.
     """
     if isinstance(call, RagCall):
-        return call
+        return without_reasoning(call)
     if isinstance(call, Mapping):
         return call_from_record(call)
     raise SettingsError(

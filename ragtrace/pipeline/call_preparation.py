@@ -14,6 +14,7 @@ from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.pipeline.call_ends import CALL_FAILED, HEAD_DROPPED, REDACTION_FAILED, CallEnd
 from ragtrace.pipeline.work_items import CallItem, SpanItem
 from ragtrace.recording.conversations import Conversations, needs_turns
+from ragtrace.system.faults import faults
 
 
 class CallPreparation:
@@ -52,6 +53,13 @@ class CallPreparation:
         if guard is not None and guard.call is not None:  # a conversation takes up each call once
             return guard.call
         call = builder.build()
+        if call.reasoning_chars and not (call.answer_captured or call.abandoned):
+            faults.warn_once(
+                f"capture.reasoning:{call.workflow}",
+                "an answer of %s is only the reasoning of its model, and is not scored: allow for more output tokens, "
+                "or give answer=, a function that returns the text for the user",
+                call.workflow,
+            )
         if self._conversations is not None:
             call = self._conversations.follow(call)
         return call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))

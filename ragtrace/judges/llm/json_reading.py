@@ -12,18 +12,10 @@ import re
 from typing import Any, Final, NoReturn, cast
 
 from ragtrace.core.errors import JudgeError
+from ragtrace.core.reasoning import split_reasoning
 from ragtrace.core.text import encodable
 
 _SHOWN_CHARS: Final = 120
-_TAGS: Final = "think|thinking|thought|thoughts|reasoning|reflection|analysis|seed:think"
-_BLOCKS: Final = (
-    re.compile(rf"\A\s*<({_TAGS})>.*?</\1>", re.DOTALL | re.IGNORECASE),
-    re.compile(r"\A\s*\[THINK\].*?\[/THINK\]", re.DOTALL),
-    re.compile(r"\A\s*\u25c1think\u25b7.*?\u25c1/think\u25b7", re.DOTALL),
-    re.compile(r"\A\s*<\|channel\|>analysis<\|message\|>.*?<\|channel\|>final[^<]*<\|message\|>", re.DOTALL),
-    # Some chat templates open the block in the prompt, so that only its end is in the reply.
-    re.compile(rf"\A(?![{{`]).*?</(?:{_TAGS})>", re.DOTALL | re.IGNORECASE),
-)
 _FENCE: Final = "```"
 _LANGUAGE: Final = re.compile(r"[\w+-]{0,20}[ \t]{0,20}\r?\n?")
 _MOST_DIGITS: Final = 18
@@ -58,8 +50,7 @@ def read_object(text: str) -> dict[str, Any]:
 
 def _unwrapped(text: str) -> str:
     """Return an LLM's reply without a leading reasoning block, and without a code fence around the rest."""
-    found = next(filter(None, (block.match(text) for block in _BLOCKS)), None)
-    return _unfenced(text[found.end() :].strip() if found else text)
+    return _unfenced(split_reasoning(text).answer.strip())
 
 
 def _unfenced(text: str) -> str:

@@ -14,6 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 
 from ragtrace.core import semconv
+from ragtrace.core.reasoning import split_reasoning
 from ragtrace.dialects import langfuse, openinference
 from ragtrace.dialects import otel_genai as otel
 from ragtrace.system.faults import faults
@@ -144,6 +145,8 @@ class SpanWriter:
             attributes[semconv.ABANDONED] = step.abandoned
         if step.cut_chars:
             attributes[semconv.CUT_CHARS] = step.cut_chars
+        if step.answer and (reasoning := split_reasoning(step.answer).reasoning):
+            attributes[semconv.REASONING_CHARS] = len(reasoning)
         if status:
             # Overwritten on a held span; on any other, a call that was not scored must not look like a good one.
             attributes[semconv.EVAL_STATUS] = status

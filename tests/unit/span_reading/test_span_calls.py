@@ -98,6 +98,16 @@ def configure(watched: Watched, **settings: Any) -> FakeJudge:
     return judge
 
 
+def test_reasoning_in_a_span_is_not_judged(watched: Watched) -> None:
+    """Other instrumentations record what the model has written; the scores say how much of it is no answer."""
+    judge = configure(watched)
+    reasoning = "<think>It may be 30 metres.</think>\n"
+    watched.ask(answer=reasoning + ANSWER)
+    assert ragtrace.flush()
+    assert [(call.answer, call.reasoning_chars) for call in judge.calls] == [(ANSWER, len(reasoning))]
+    assert (watched.spans()["chain"].attributes or {})["output.value"] == reasoning + ANSWER
+
+
 @pytest.mark.parametrize(
     "decision",
     [
