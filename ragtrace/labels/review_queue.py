@@ -164,6 +164,10 @@ class ReviewQueue:
         rows = self._database.execute("SELECT DISTINCT workflow FROM calls ORDER BY workflow")
         return [workflow for (workflow,) in rows]
 
+    def evaluators(self) -> list[str]:
+        """Return every evaluator that has looked at a call, as `id@version`."""
+        return [name for (name,) in self._database.execute("SELECT DISTINCT name || '@' || version FROM evaluators")]
+
     def progress(self, metric: str, reviewer: str) -> Progress:
         """Return how many RAG calls *reviewer* has labelled for *metric*, and how many there are to label."""
         select = self._database.execute

@@ -524,6 +524,13 @@ class Report:
         """Whether at least one metric could be compared between the two groups of calls."""
         return self.comparison is not None and any(row.change for row in self.comparison.rows)
 
+    @property
+    def evaluators(self) -> frozenset[str]:
+        """Every evaluator that the report names, as "id@version"."""
+        compared = () if self.comparison is None else self.comparison.rows
+        measured = {each.evaluator for each in self.measured} | {each.evaluator for each in compared}
+        return frozenset(measured | {each.evaluator for each in self.spent})
+
     def compared(self, item: MetricReport | None) -> MetricComparison | None:
         """Return the before-and-after comparison of one metric by one evaluator, or None if there is none."""
         if self.comparison is None or item is None:

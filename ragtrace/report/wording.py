@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Final, Literal, TypeAlias
@@ -143,10 +143,13 @@ DECISIONS: Final = {
     "budget": "not chosen: the budget was spent",
     "overload": "not chosen: the queue for the judge was too full",
 }
+RAW_SENTENCE: Final = f"Scores of a decision judge are {NOT_A_RATE}."
 UNSCORED_SENTENCE: Final = (
     "These count in no figure above: nothing is known about a call without a score. Shares are of the calls that the "
     "evaluator looked at for the metric."
 )
+_ASKED_MODEL: Final = re.compile(r"([^@]+)@(.+)/[^/]+/(?:prompts|questions)-[^/]+", re.DOTALL)
+"""Id of a judge that asks a model: its name, the model, how that is asked, and the version of what it is asked."""
 # The joiners U+200C and U+200D stay: Persian, Hindi and emoji are written with them.
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e0fff]"
@@ -200,7 +203,7 @@ def _verdict(report: Report) -> Verdict:
 
 def _uncalibrated_verdict(report: Report, item: MetricReport) -> Verdict:
     """Return the summary of a report whose main metric is by a decision model, whose mean score is not a rate."""
-    name, evaluator = metric_title(item.metric), replace_control_characters(item.evaluator)
+    name, evaluator = metric_title(item.metric), short_name(item.evaluator, report.evaluators)
     if report.rate is not None and report.rate.corrected and item.corrected is not None:
         detail = f"by {item.corrected.labels:,} labelled calls, 95% interval {format_interval(report.rate)}"
         return Verdict(f"{name} is {format_rate(report.rate)}", f"{detail}; scores by {evaluator}", "quiet")
@@ -215,7 +218,8 @@ def _uncalibrated_verdict(report: Report, item: MetricReport) -> Verdict:
         if item.box is None
         else f"Median {score_title(item.metric).lower()} is {format_number(item.box.median)}"
     )
-    said = ("" if item.box is None else unknown, before, judged_calls_phrase(item), advice)
+    judged = judged_calls_phrase(item, report.evaluators)
+    said = ("" if item.box is None else unknown, before, judged, advice)
     return Verdict(title, "; ".join(filter(None, said)), "quiet")
 
 
@@ -270,7 +274,8 @@ def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
         uncorrected = ""
         if item.corrected is not None and not item.corrected.has_too_few:  # `verdict` says that labels are too few
             uncorrected = f"; not corrected: {correction_basis(item.corrected)}"
-        interval = f"95% interval {format_interval(item.overall)}, {judged_calls_phrase(item)}"
+        judged = judged_calls_phrase(item, report.evaluators)
+        interval = f"95% interval {format_interval(item.overall)}, {judged}"
         return Verdict(f"{own} is {format_rate(item.overall)}", f"{interval}{uncorrected}{why}", "quiet")
     moved = (
         f"from {format_share(row.before.value)} ({groups.before}) to {format_share(row.after.value)} ({groups.after})"
@@ -571,10 +576,15 @@ def alert_value(alert: ReportedAlert) -> str:
     return f"mean {format_number(alert.value)} ({interval}) of {alert.calls:,} calls{before}{several}"
 
 
-def judged_calls_phrase(item: MetricReport) -> str:
-    """Return a phrase that says on how many calls a metric was scored, and by which evaluator."""
+def judged_calls_phrase(item: MetricReport, among: Collection[str] = ()) -> str:
+    """Return a phrase that says on how many calls a metric was scored, and by which evaluator.
+
+    Args:
+        among: all evaluators, among which the evaluator has a short name; empty: it is named by its id.
+    """
     of = "" if item.overall is None else f" of {item.overall.n:,}"
-    return f"{item.judged:,}{of} calls scored by {replace_control_characters(item.evaluator)}"
+    by = short_name(item.evaluator, among) if among else replace_control_characters(item.evaluator)
+    return f"{item.judged:,}{of} calls scored by {by}"
 
 
 def group_name(row: GroupRate) -> str:
@@ -665,6 +675,22 @@ def subject_line(report: Report) -> str:
 def display_name(text: str) -> str:
     """Return the name of a workflow, model or release, shortened and without control characters."""
     return shorten(text, _NAME_CHARS) or "(no name)"
+
+
+def short_name(evaluator: str, among: Iterable[str]) -> str:
+    """Return the name of an evaluator as lists show it: that of the judge, and of the model that it asks.
+
+    `decision@small-1/openai/questions-2` becomes `decision (small-1)`. The id stays where its version has no model, or
+    where another evaluator of *among* would be named alike.
+    """
+    short = _judge_and_model(evaluator)
+    is_alike = any(_judge_and_model(other) == short for other in among if other != evaluator)
+    return display_name(evaluator if is_alike else short)
+
+
+def _judge_and_model(evaluator: str) -> str:
+    found = _ASKED_MODEL.fullmatch(evaluator)
+    return f"{found[1]} ({found[2]})" if found else evaluator
 
 
 def join_names(names: tuple[str, ...], most: int = 4) -> str:
@@ -864,13 +890,17 @@ def chunk_support_sentence(answer: WorstAnswer) -> str:
     return "does not have the marked words" if answer.compared else "does not support the marked words"
 
 
-def answer_details(answer: WorstAnswer) -> list[str]:
-    """Return details of one of the worst answers as texts: time, workflow, model, release, evaluator, trace id."""
+def answer_details(answer: WorstAnswer, among: Collection[str] = ()) -> list[str]:
+    """Return details of one of the worst answers as texts: time, workflow, model, release, evaluator, trace id.
+
+    Args:
+        among: all evaluators, among which the evaluator has a short name; empty: it is named by its id.
+    """
     return [
         format_time(answer.at),
         *(display_name(each) for each in (answer.workflow, answer.model) if each),
         *([f"release {display_name(answer.release)}"] if answer.release else []),
-        display_name(answer.evaluator),
+        short_name(answer.evaluator, among) if among else display_name(answer.evaluator),
         *([f"trace {replace_control_characters(answer.trace_id)}"] if answer.trace_id else []),
         *([f"the same question and answer in {answer.repeats} of the {answer.among:,} "
            f"{'worst calls' if has_verdict(answer.metric) else low_calls_phrase(answer.metric)}"]

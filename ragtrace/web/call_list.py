@@ -421,7 +421,7 @@ class CallList:
 
 
 def names_in(path: str) -> dict[str, list[str]]:
-    """Return the names of workflows, models, releases and metrics in the history at *path*, for filters.
+    """Return the names of workflows, models, releases, metrics and evaluators in the history at *path*.
 
     `guard` has the choices of a guard's verdict, or nothing if no guard checked any call.
     """
@@ -436,6 +436,7 @@ def names_in(path: str) -> dict[str, list[str]]:
             "release": sorted({release for release in sources if release}),
             "metric": [name for (name,) in select("SELECT DISTINCT metric FROM series ORDER BY 1")],
             "guard": [*GUARDED] if is_guarded else [],
+            "evaluator": [name for (name,) in select("SELECT DISTINCT name || '@' || version FROM evaluators")],
         }
 
 

@@ -91,6 +91,11 @@ class StoredCall:
     feedback: tuple[tuple[str, str], ...]
     """Name of each user feedback, and what was said."""
 
+    @property
+    def has_raw(self) -> bool:
+        """Whether any of the scores is a raw probability of a decision model."""
+        return any(result.is_raw and result.score is not None for each in self.scores for result, _, _ in each.results)
+
 
 def read_stored_call(path: str, number: int) -> StoredCall | None:
     """Read the contents of the page of the call with the row *number*, or None if the history has no such call."""

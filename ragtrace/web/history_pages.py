@@ -145,7 +145,8 @@ class HistoryPages:
         trace = self._settings.trace_url.replace("{trace_id}", call.trace_id) if call.trace_id else ""
         return self._pages.render(
             "call", tab="calls", call=call, query=query, before=before, after=after, trace=trace, now=time(),
-            ticked=ticked, ticked_otherwise=_with_other_tick(ticked, number), tabs_query=tabs_query(query),
+            ticked=ticked, evaluators=self._all_names()["evaluator"],
+            ticked_otherwise=_with_other_tick(ticked, number), tabs_query=tabs_query(query),
         )  # fmt: skip
 
     def show_health(self, request: Request, _: Form) -> Response:

@@ -115,6 +115,7 @@ class LabellingPages:
             "query": self._parameters(request, chosen),
             "kept": _kept(request),
             "tabs_query": tabs_query(self._parameters(request, chosen)),
+            "evaluators": queue.evaluators(),
             "progress": queue.progress(chosen.metric, chosen.reviewer),
             "said": said if said in _SAID else "",
             "message": _SAID.get(said, ""),

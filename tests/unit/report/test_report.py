@@ -431,7 +431,7 @@ def test_every_form_tells_the_share_of_unscored_calls_by_reason(path: Path) -> N
         assert f'{cells}<td class="n" data-label="Share">{share}</td>' in render_html(found)
     section = render_html(found).partition("<h2>Not scored</h2>")[2].partition("</section>")[0]
     groups = re.findall(r'<tbody class="grouped">(.*?)</tbody>', section, re.DOTALL)
-    named = [re.findall(r'<td class="metric"[^>]*>([^<]+)<small>by ([^<]+)', group) for group in groups]
+    named = [re.findall(r'<td class="metric"[^>]*>([^<]+)<small>by <span[^>]*>([^<]+)', group) for group in groups]
     assert len(named) == len({*map(tuple, named)})  # each metric stands once, before its reasons
     assert all(len(names) == 1 for names in named)
     assert [group.count("<tr>") for group, names in zip(groups, named, strict=True)

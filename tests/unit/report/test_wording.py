@@ -20,6 +20,7 @@ from ragtrace.cli import main
 from ragtrace.history.reading import HistoryReader
 from ragtrace.labels.label_store import LabelStore, Review
 from ragtrace.labels.review_queue import ReviewQueue
+from ragtrace.report import wording
 from ragtrace.report.analysis import build_report
 from ragtrace.report.console import render_terminal
 from ragtrace.report.html_page import render_html
@@ -176,3 +177,23 @@ def test_the_panel_of_estimates_says_whose_rate_it_shows() -> None:
     (about,) = [panel["description"] for panel in dashboard()["panels"] if panel.get("title", "").startswith("Now:")]
     for said in ("long-run rate", "human labels", "the judge's own view", "if calls are independent"):
         assert said in about
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "others", "name"),
+    [
+        ("decision@small-1/openai/questions-2", (), "decision (small-1)"),
+        ("openai@meta/llama-3/fast/prompts-9", ("embedded@3",), "openai (meta/llama-3)"),
+        ("embedded@3", (), "embedded@3"),
+        ("judge@2", ("judge@1",), "judge@2"),
+        ("hhem@1:hallucination_evaluation_model", (), "hhem@1:hallucination_evaluation_model"),
+        # Two that would be named alike keep their ids: their scores are not comparable.
+        ("decision@a/openai/questions-2", ("decision@a/openai/questions-1",), "decision@a/openai/questions-2"),
+        ("decision@a/openai/questions-2", ("decision@a/systemone/questions-2",), "decision@a/openai/questions-2"),
+        ("decision@a/openai/questions-2", ("decision@b/openai/questions-2",), "decision (a)"),
+        ("", (), "(no name)"),
+    ],
+)
+def test_an_evaluator_is_named_by_its_model(evaluator: str, others: tuple[str, ...], name: str) -> None:
+    """Without what only tells versions apart, unless that is what tells two evaluators apart."""
+    assert wording.short_name(evaluator, {evaluator, *others}) == name

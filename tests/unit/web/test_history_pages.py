@@ -44,7 +44,7 @@ ATTRIBUTES = frozenset(
     "lang charset name content rel href src defer class id style dir role aria-label aria-labelledby aria-current"
     " aria-keyshortcuts data-key data-row data-live data-live-state data-label viewbox preserveaspectratio d"
     " vector-effect open method action value selected type maxlength download target tabindex checked data-ticked"
-    " data-elsewhere data-count".split()
+    " data-elsewhere data-count rowspan title".split()
 )
 WORKFLOWS = ("support", "sales", "returns")
 
@@ -373,6 +373,22 @@ def test_scores_of_a_decision_model_are_never_shown_as_a_rate(tmp_path: Path) ->
     assert call
     for view in ("/?since=all", "/calls?since=all", call[1]):
         assert "not a rate" in text_of(browser.get(view).text), view
+
+
+def test_a_list_says_once_what_raw_scores_are_and_names_their_judge_shortly(tmp_path: Path) -> None:
+    """The id of the judge is below the pointer, and in full on the page of a call and where the costs are."""
+    path = tmp_path / "history.db"
+    stored_decisions(path, [time.time() - 60.0 * number for number in range(1, 30)])
+    browser, judge = client(path), "decision@local/openai/questions-1"
+    page = browser.get("/calls?since=all").text
+    assert text_of(page).count("not a rate") == 1
+    assert page.count(f'title="{judge}">decision (local)</span>: 0.8') == 25
+    assert judge not in text_of(page)
+    changes = browser.get("/changes?since=all").text
+    assert text_of(changes[changes.index("<h2>All metrics") : changes.index("<h2>How the")]).count("not a rate") == 1
+    assert "Hallucinated score by decision (local) median 0.8" in text_of(changes)
+    for view in ("/calls/3?since=all", "/?since=all", "/health"):
+        assert judge in text_of(browser.get(view).text), view
 
 
 def test_a_raw_score_is_shown_with_its_standing_among_others(tmp_path: Path) -> None:
