@@ -7,10 +7,13 @@ import importlib
 import json
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragtrace.cli.command_options import add_command, add_json_option, positive_seconds
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
+
+if TYPE_CHECKING:
+    from ragtrace.diagnosis import Diagnosis
 
 _DOCTOR = """\
 Shows the configuration and where each value came from, asks every endpoint and
@@ -33,6 +36,9 @@ def register(commands: Any) -> None:
         metavar="SECONDS",
         help="within which all must answer (default 5)",
     )
+    parser.add_argument("--gold", action="store_true", help="the judge labels ten calls; what that takes is said first")
+    parser.add_argument("--judge", metavar="JUDGE", help="with --gold: this judge alone, and no application")
+    parser.add_argument("--base-url", metavar="URL", help="server of that judge")
     add_json_option(parser)
 
 
@@ -40,15 +46,55 @@ def run(options: argparse.Namespace) -> int:
     """Run the command `ragtrace doctor`, which prints a diagnosis of the configuration, and return the exit status."""
     from ragtrace.diagnosis import diagnose_environment, doctor
 
-    if options.app is None:
+    judges = [options.app, options.judge]
+    if (options.gold and judges.count(None) != 1) or (options.judge and not options.gold):
+        print_error("--gold asks one judge: add either --app MODULE or --judge JUDGE, which is for --gold alone")
+        return USAGE
+    if options.judge is not None:
+        diagnosis = _diagnose_judge(options.judge, options.base_url)
+        if diagnosis is None:
+            return USAGE
+    elif options.app is None:
         diagnosis = diagnose_environment(os.environ, timeout=options.timeout)
     else:
         status = _import_application(options.app)
         if status != OK:
             return status
-        diagnosis = doctor(timeout=options.timeout)
+        if options.gold:
+            _tell_costs()
+        diagnosis = doctor(timeout=options.timeout, gold_calls=options.gold)
     sys.stdout.write(f"{json.dumps(diagnosis.as_dict())}\n" if options.json else str(diagnosis))
     return OK if diagnosis.ok else FAILURE
+
+
+def _diagnose_judge(spec: str, base_url: str | None) -> Diagnosis | None:
+    """Diagnose the judge that *spec* describes by the gold calls, or say why that is not possible and return None."""
+    from ragtrace.core.errors import SettingsError
+    from ragtrace.diagnosis.examination import diagnose_judge
+    from ragtrace.diagnosis.gold_calls import expected_cost, is_asked
+    from ragtrace.offline.judge_spec import judge_from_spec
+
+    try:
+        judge = judge_from_spec(spec, base_url=base_url)
+    except SettingsError as error:
+        print_error(str(error))
+        return None
+    if not is_asked(judge):
+        print_error(f"gold calls are for judges that ask a model about support, got {spec!r}")
+        return None
+    sys.stderr.write(f"ragtrace: {expected_cost(judge)}\n")
+    return diagnose_judge(judge)
+
+
+def _tell_costs() -> None:
+    """Write to standard error what the gold calls take of the application's judges."""
+    from ragtrace.diagnosis.examination import gold_judges
+    from ragtrace.diagnosis.gold_calls import expected_cost
+    from ragtrace.runtime.current_runtime import current
+
+    runtime = current()
+    for judge in () if runtime is None else gold_judges(runtime):
+        sys.stderr.write(f"ragtrace: {expected_cost(judge)}\n")
 
 
 def _import_application(target: str) -> int:

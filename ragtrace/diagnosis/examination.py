@@ -14,6 +14,8 @@ from ragtrace.core.endpoints import Page
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import DeliveryCounts, Stats
 from ragtrace.core.settings import DEFAULT, Settings, resolve_settings
+from ragtrace.core.types import Judge
+from ragtrace.diagnosis.gold_calls import is_asked, judge_gold_calls
 from ragtrace.diagnosis.probes import Probes, probe_files, probe_fleet, probe_judges, probe_notifiers, probe_sinks
 from ragtrace.diagnosis.report import (
     AlertStatus,
@@ -56,7 +58,7 @@ _NO_HOLD: Final = (
 _SECONDS: Final = 5.0
 
 
-def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
+def doctor(*, timeout: float = _SECONDS, probe: bool = True, gold_calls: bool = False) -> Diagnosis:
     """Diagnose ragtrace in this process: settings, reachability of backends and judges, outcomes of recent RAG calls.
 
     It may be called at any time, from any thread: `print(ragtrace.doctor())`. For a live process, for instance:
@@ -65,13 +67,16 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
     Args:
         timeout: seconds within which endpoints and judges must answer.
         probe: whether to ask them at all; without, nothing is sent and nothing waited for.
+        gold_calls: whether judges that ask a model judge ten short calls with known labels, too, one at a time. That
+            takes 10 requests, 20 if labels do not hold: for a chat model some 15,000 tokens in and 1,500 out, or twice
+            as many, for a decision model 2,000 in. It waits for all of them, whatever *timeout* is.
 
     Returns:
         The diagnosis; printed, it is a report in plain text without secrets.
     """
     runtime = current()
     if runtime is not None:
-        return _diagnose_runtime(runtime, Probes(timeout), probe=probe)
+        return _diagnose_runtime(runtime, Probes(timeout), probe=probe, gold_calls=gold_calls)
     stats = final_stats()
     if switched_off():
         return _diagnosis("switched off", notes=("nothing is traced or scored, as enabled= or its variable says",))
@@ -108,7 +113,8 @@ def diagnose_environment(environ: Mapping[str, str], *, timeout: float = _SECOND
     )
 
 
-def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
+def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool, gold_calls: bool) -> Diagnosis:
+    gold = tuple(map(judge_gold_calls, gold_judges(runtime) if gold_calls else ()))
     stats, alerting = replace(runtime.stats(), faults=faults.counts_since_configure()), runtime.alerts
     exporter, origins = runtime.settings.exporter, runtime.settings.origins
     # The environment describes neither an exporter given in code nor the application's own providers.
@@ -134,11 +140,13 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
         alerts=_alerts(alerting),
         baselines=_baselines(runtime.learner),
         canaries=_canaries(runtime.canaries),
+        gold=gold,
         checks=checks,
         notes=(*_notes(runtime), *probes.notes),
         problems=(
             *_failed_checks(checks),
             *probes.problems,
+            *(problem for each in gold for problem in each.problems()),
             *_failing_evaluator_problems(evaluators),
             *_late_score_problems(runtime),
             *_drift_problems(runtime.canaries),
@@ -159,6 +167,18 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagn
         spool=None if runtime.spooling is None else runtime.spooling.contents,
         fates=tuple(runtime.outcomes.last()),
     )
+
+
+def diagnose_judge(judge: Judge) -> Diagnosis:
+    """Diagnose *judge* by the gold calls alone, which it judges one at a time."""
+    gold = judge_gold_calls(judge)
+    return _diagnosis("judge", tuple(gold.problems()), gold=(gold,))
+
+
+def gold_judges(runtime: Runtime) -> list[Judge]:
+    """Return the judges of *runtime* of which gold calls say something."""
+    found = (each.judge for each in (runtime.evaluators.screen, runtime.evaluators.judge) if each is not None)
+    return [judge for judge in found if is_asked(judge)]
 
 
 def _shadow_problems(runtime: Runtime) -> Iterator[str]:

@@ -15,16 +15,19 @@ from ragtrace.system.faults import printable
 
 if TYPE_CHECKING:
     from ragtrace.core.cost import Cost
+    from ragtrace.diagnosis.gold_calls import GoldResult
     from ragtrace.labels.canary_judging import CanaryAgreement
 
-State: TypeAlias = Literal["running", "switched off", "shut down", "not configured", "environment"]
-"""State of ragtrace in a process; `environment` is a diagnosis of environment variables without a process."""
+State: TypeAlias = Literal["running", "switched off", "shut down", "not configured", "environment", "judge"]
+"""State of ragtrace in a process; `environment` is a diagnosis of environment variables without a process, and `judge`
+one of a judge alone."""
 _STATES: Final[dict[State, str]] = {
     "running": "running in this process",
     "switched off": "switched off: decorated functions run as if undecorated",
     "shut down": "shut down in this process",
     "not configured": "not configured in this process",
     "environment": "as the environment variables would have it; no application was looked at",
+    "judge": "a judge alone; no application was looked at",
 }
 _MOST_OUTCOMES: Final = 20
 
@@ -138,6 +141,8 @@ class Diagnosis:
     baselines: tuple[BaselineStatus, ...] = ()
     """Progress of the baselines, one for each workflow, metric and evaluator."""
     canaries: CanaryStatus | None = None
+    gold: tuple[GoldResult, ...] = ()
+    """What the judges made of the gold calls, where they were to judge them."""
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
     queued: int = 0
@@ -177,6 +182,7 @@ class Diagnosis:
             ("Alerts", _table(map(_alert, self.alerts))),
             ("Baselines", _table(map(_baseline, self.baselines))),
             ("Canaries", [] if self.canaries is None else _canaries(self.canaries)),
+            ("Gold calls", _table(map(_gold, self.gold))),
             ("What answers, and can be written to", _table(map(_check, self.checks))),
             ("Accounts since the start", _accounts(self)),
             ("Guards, answers since the start", _guards(self.stats)),
@@ -256,6 +262,14 @@ def _canaries(canaries: CanaryStatus) -> list[str]:
     spent = f"  {cost.n_calls} requests, {cost.input_tokens} tokens in, {cost.output_tokens} out{usd}"
     late = "".join(f", {count} put off: {reason}" for reason, count in canaries.postponed.items())
     return [*_table(rows), spent + late]
+
+
+def _gold(gold: GoldResult) -> tuple[str, ...]:
+    cost = gold.cost
+    usd = "" if cost.cost_usd is None else f", {cost.cost_usd:.4f} USD"
+    order = "" if gold.order is None else f"{gold.order:.0%} of the pairs in order"
+    spent = f"{cost.n_calls} requests, {cost.input_tokens:,} tokens in, {cost.output_tokens:,} out{usd}"
+    return gold.evaluator, f"{gold.wrong} of {gold.calls} wrong", order, spent
 
 
 def _check(check: Check) -> tuple[str, ...]:

@@ -173,6 +173,11 @@ _BY_REASON: Final[Mapping[str, tuple[str, str]]] = {
         "its replies cannot be read: check that base_url= and the model are those of a chat model",
     ),
     "truncated": ("truncated", "its replies are cut off: raise max_tokens=, or take a model with a larger context"),
+    "unverified": (
+        "unverified labels",
+        "it labels statements as supported of which no chunk has the quotes, numbers or names: ragtrace doctor --gold "
+        "tells whether this model can label support",
+    ),
     "refused": ("refused", "the model refuses to judge these calls: take another one"),
     "content_filter": ("content filter", "the server withholds the replies: take another model or filter"),
 }
