@@ -395,10 +395,9 @@ class FastTracer:
         self.span_id, self._trace_id = ids.generate_span_id, ids.generate_trace_id
         traits = sampler_traits(self._sampler)
         self._keeps_roots, self._drops_roots, self._inherits, self.drops_children, self.ids_only = traits
-        # Older SDKs do not know this flag, and unknown flags of a remote parent are not passed on.
-        random_flag: int = getattr(TraceFlags, "RANDOM_TRACE_ID", 0)
-        self._known_flags = TraceFlags.SAMPLED | random_flag
-        self._random = random_flag if getattr(ids, "is_trace_id_random", bool)() else 0
+        # Unknown flags of a remote parent are not passed on.
+        self._known_flags = TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID
+        self._random = TraceFlags.RANDOM_TRACE_ID if getattr(ids, "is_trace_id_random", bool)() else 0
         self._root_flags = TraceFlags(TraceFlags.SAMPLED | self._random)
         self._unsampled = TraceFlags(self._random)
 
