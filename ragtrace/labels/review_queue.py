@@ -187,9 +187,8 @@ class ReviewQueue:
             (metric,),
         ).fetchone()
         is_decision = select(
-            "SELECT 1 FROM picks p JOIN evaluators e ON e.name || '@' || e.version = p.evaluator"
-            " WHERE p.metric = ? AND e.type = 'decision' LIMIT 1",
-            (metric,),
+            "SELECT 1 FROM evaluators WHERE name || '@' || version = ? AND type = 'decision' LIMIT 1",
+            (self._judge(metric),),
         ).fetchone()
         needed = fewest_labels(is_decision=is_decision is not None)
         return Progress(picked, picked_labelled, decided, needed, labelled, calls, without)

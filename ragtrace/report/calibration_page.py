@@ -42,6 +42,8 @@ def calibration_values(found: Calibration) -> dict[str, Any]:
     too_few = wording.too_few_labels(found.labelled, found.labels_needed) if found.has_too_few else ""
     if too_few:
         rates[-1] = (names[-1], missing_estimate(TOO_FEW_LABELS, "tuned", "rate"), too_few)
+        if found.judge.value is None:  # the page begins with what it needs
+            rates = [row for row in rates if row[1].value is not None]
     rates += [
         (f"By the labels of {name} alone", rate, wording.format_interval(rate))
         for name, rate in found.by_reviewer.items()
@@ -80,10 +82,11 @@ def calibration_values(found: Calibration) -> dict[str, Any]:
         "found": found,
         "too_few": too_few,
         "figures": list(_figures(found)),
-        "plots": plots,
+        "plots": [plot for plot in plots if plot[2]] if found.labelled else [],
         "wording": wording,
         "call_of_identity": call_of_identity,
         "shown_call": None,  # a page without a server leads nowhere
+        "label_url": "",
         # What the macros of the report use besides.
         "report": None,
         "row": None,

@@ -224,7 +224,9 @@ class LabellingPages:
                 url = page_url(f"/label/calls/{identity.hex()}", self._parameters(request, chosen))
                 return questions.get(number, "(no question)"), url
 
-            values = calibration_values(found) | {"shown_call": shown_call}
+            picked = {**self._parameters(request, chosen), "source": "picked", "status": "unlabelled"}
+            links = {"shown_call": shown_call, "label_url": page_url("/label/next", picked)}
+            values = calibration_values(found) | links
             return self._page("calibration_frame", **values, **self._common(request, queue, chosen))
 
     def show_reviewer(self, request: Request, _: Form) -> Response:

@@ -227,6 +227,32 @@ def test_calibration_leads_to_the_calls_on_which_judge_and_labels_differ(history
     assert "Pick calls at random" in none
 
 
+def test_calibration_without_labels_is_the_next_step(tmp_path: Path) -> None:
+    """How many calls to label, and the button; no figure, no row and no axis of what is not known."""
+    path = tmp_path / "history.db"
+    stored_decisions(path, [time.time() - 60.0 * number for number in range(1, 81)])
+    LabelStore(str(path)).close()
+    browser = client(path, metric="hallucinated")
+    none = browser.get("/label/calibration").text
+    assert "Label 50 calls" in Parsed(none).text
+    assert re.search(r'<form method="post" action="/label/pick[^"]*">.*?<button', none, re.DOTALL)
+    post(browser, "/label/pick?metric=hallucinated")
+    picked = browser.get("/label/calibration").text
+    assert '<strong class="title">Label 50 calls</strong>' in picked
+    assert "uncalibrated" not in picked
+    assert "whisker" not in picked
+    (url,) = re.findall(r'<a class="button primary" href="([^"]+)">Label the picked calls<', picked)
+    assert 'id="call"' in browser.get(unescape(url)).text
+    with closing(LabelStore(str(path))) as store:
+        chosen = [each.identity for each in store.picks("hallucinated")]
+    for identity in chosen[:2]:
+        post(browser, f"/label/calls/{identity.hex()}?metric=hallucinated", label="bad")
+    few = browser.get("/label/calibration").text
+    assert '<strong class="title">Label 48 more calls</strong>' in few
+    assert "<h2>Labels by the judge" in few
+    assert '<b class="v">-</b>' not in few
+
+
 def test_the_queue_is_filtered(history: Path) -> None:
     """By workflow, by text in upper or lower case, by score, and by the labels of the reviewer and of others."""
     everything, chosen = identities(history), QueueFilter(METRIC, "ada")
