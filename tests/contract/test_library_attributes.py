@@ -84,6 +84,10 @@ def _stream(client: Any) -> Any:
     return kind(cast_to=object, response=response, client=client)
 
 
+def _one_piece() -> Iterator[str]:
+    yield ""
+
+
 async def _pieces() -> AsyncGenerator[str, None]:
     yield ""
 
@@ -172,8 +176,8 @@ FOUND: Final[dict[Site, Callable[[], Any] | str]] = {
     Site("recording/frameworks/openai_agents.py", "trace . 'group_id'"): _AGENTS,
     Site("recording/frameworks/openai_agents.py", "trace . 'metadata'"): _AGENTS,
     Site("recording/frameworks/openai_agents.py", "trace . 'name'"): _AGENTS,
-    Site("recording/invocation.py", "iterator . 'close'"): lambda: (each for each in ()),
-    Site("recording/invocation.py", "iterator . 'send'"): lambda: (each for each in ()),
+    Site("recording/invocation.py", "iterator . 'close'"): _one_piece,
+    Site("recording/invocation.py", "iterator . 'send'"): _one_piece,
     Site("runtime/configure.py", "provider or get_tracer_provider() . 'resource'"): _tracer_provider,
     Site("runtime/configure.py", "resource . 'attributes'"): lambda: _tracer_provider().resource,
     Site("runtime/configure.py", "value . f'get_{what}'"): lambda: Named(_tracer_provider(), "get_tracer"),
@@ -200,7 +204,7 @@ FOUND: Final[dict[Site, Callable[[], Any] | str]] = {
 a library that is not installed beside the others."""
 OWN_NAMES: Final = frozenset({
     "add_own_processor", "bad", "beside", "call_builder", "computes", "counts", "depth", "finish", "first_after_s",
-    "judged_texts", "keeps_held", "limits", "opt_in", "refused", "sees_ends_only", "settled",
+    "judged_texts", "keeps_held", "limits", "opt_in", "price", "refused", "sees_ends_only", "settled",
 })  # fmt: skip
 """Attributes of ragtrace's own, on objects of users or of ours, that no other library has."""
 OURS: Final = frozenset(
@@ -215,7 +219,6 @@ OURS: Final = frozenset(
         Site("diagnosis/telemetry_probes.py", "module . name"),
         Site("diagnosis/telemetry_probes.py", "module . point.attr"),
         Site("history/history.py", "decision . 'reason'"),
-        Site("offline/backfill.py", "judge . 'price'"),
         Site("pipeline/shutdown.py", "span . 'trace'"),
         Site("recording/conversations.py", "metric . 'fields'"),
     }
