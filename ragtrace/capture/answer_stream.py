@@ -232,10 +232,12 @@ class AnswerStream(StreamText):
                     self._room -= len(piece)
                     self._text.write(piece)
                     return piece
-                self._sources.add("str")
+                if piece:
+                    self._sources.add("str")
                 return self.add_text(piece)
             if type(piece) is bytes:
-                self._sources.add("bytes")
+                if piece:
+                    self._sources.add("bytes")
                 return self.add_text(self._decoded(piece))
             found = self._add_object(piece)
         except Exception as error:  # an error of the capture must not reach the application
@@ -280,7 +282,7 @@ class AnswerStream(StreamText):
             gathered = None if self._unknown is not None or answer.text is None else ""
             if gathered is None:
                 return None
-        if is_framed(gathered):
+        if is_framed(gathered) or (self.is_repeated and is_framed(gathered * 2)):
             self._unknown = "a format of transport"
             return None
         answer.cut_chars = self.cut_chars
@@ -413,9 +415,9 @@ class AnswerStream(StreamText):
         if kind is None:
             if not _is_aside(piece):
                 return None
+            before, look = self.chars, getter(piece)
             new = self._add_object(head)
-            look = getter(piece)
-            if new and look is not None:
+            if look is not None and self.chars != before:
                 self._note_node({"metadata": piece}.get)
             return new
         if kind in _GRAPH_MODES and not (type(piece) is str or piece is None):
@@ -501,8 +503,10 @@ class AnswerStream(StreamText):
             return self.add_whole(text or "")
         if text:
             is_whole = kind == "ai" and is_library and cls is not dict  # not a chunk of a message
+            is_unsure = not (is_library or source in _SURE_FIELDS or source in self._sources)
+            before = self.chars if is_unsure else 0
             new = self.add_whole(text) if is_whole else self.add_text(text)
-            if new and not is_library and source not in _SURE_FIELDS:
+            if is_unsure and self.chars != before:  # it is no copy
                 self._sources.add(source)
             return new
         started = _new_calls(get("tool_call_chunks"), "name") or _new_calls(get("tool_calls"), "tool_name")

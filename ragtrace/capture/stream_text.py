@@ -8,12 +8,15 @@ or has been repeated twice.
 from __future__ import annotations
 
 from io import StringIO
+from itertools import pairwise
 from typing import Final
 
 LONG_CHARS: Final = 12
 """Length from which a text is not repeated by chance. Half of it will do for several words."""
 _SLACK: Final = 3
 """Most characters at the end of a text so far that the next piece may replace: a cursor, the end of repaired JSON."""
+_MOST_SPACE: Final = 16
+"""White space at both ends of a text, at least so much of which a copy may lack."""
 _MOST_RUNS: Final = 8
 _MOST_TIMES: Final = 64
 
@@ -36,7 +39,7 @@ class StreamText:
 
     __slots__ = (
         "_before", "_copied_at", "_cut", "_is_joined", "_latest", "_max_chars", "_quick_room", "_room", "_runs",
-        "_since", "_text", "_whole", "is_contradictory",
+        "_since", "_text", "_told", "_whole", "is_contradictory", "is_repeated",
     )  # fmt: skip
 
     def __init__(self, max_chars: int) -> None:
@@ -44,13 +47,16 @@ class StreamText:
         self._quick_room = max_chars - 2 * LONG_CHARS
         self._text = _Text()  # a list of many short strings would take ten times the memory
         self._runs: list[tuple[str, int]] = []
-        """First pieces, each the beginning of the next, with the number of times that it came."""
+        """First pieces, with the number of times that each came: marks and white space, then such that each is the
+        beginning of the next."""
         self._is_joined = False
         """Whether it is decided that the pieces are parts of the text; else they may be, or `_whole` is set."""
         self._whole: str | None = None
         """Latest piece, of pieces that hold the whole text so far after `_before`; None: they are no such pieces."""
         self._before = ""
         self._cut = 0
+        self._told = 0
+        """Number of characters that were returned as new, while the pieces are not joined."""
         self._since = 0
         """Offset in the joined text behind its last copy: where a further copy may begin."""
         self._copied_at = -1
@@ -59,9 +65,11 @@ class StreamText:
         """Latest piece that was long."""
         self.is_contradictory = False
         """Whether some pieces hold the whole text so far and others do not, so that the text is not known."""
+        self.is_repeated = False
+        """Whether a long piece came again, and counts once."""
 
     def add_text(self, text: str) -> str:
-        """Add the text of a piece, and return the part of it that is new."""
+        """Add the text of a piece, and return what is new and certain: a text that is not known yet comes later."""
         # Short pieces of a text that has begun are most. They repeat nothing.
         if len(text) < LONG_CHARS and len(text) <= self._room <= self._quick_room and self._is_joined:
             self._room -= len(text)
@@ -78,34 +86,56 @@ class StreamText:
 
     def add_whole(self, text: str) -> str:
         """Add a piece that is known to hold the whole text so far, or a copy of it, and return the part that is new."""
-        if self._whole is not None:
-            return self._next_whole(text)
         so_far = self._so_far()
-        if text.strip() in so_far:
-            return ""
+        is_copy = text.strip() in so_far
+        if self._whole is not None or (is_copy and (self._is_joined or text.strip() != so_far.strip())):
+            return "" if is_copy else self._next_whole(text)
         self.is_contradictory = self.is_contradictory or not text.startswith(so_far.rstrip())
+        self._told = len(so_far) if self._is_joined else self._told
         self._is_joined, self._whole = False, text
-        return text[len(so_far) :]
+        return self._tell()
 
     @property
     def cut_chars(self) -> int:
         """Number of characters that were not kept."""
         return self._cut + (0 if self._is_joined else max(0, len(self._so_far()) - self._max_chars))
 
+    @property
+    def chars(self) -> int:
+        """Number of characters of the text so far, be it certain or not."""
+        if self._is_joined:
+            return self._max_chars - self._room + self._cut
+        if self._whole is not None:
+            return len(self._before) + len(self._whole)
+        return sum(len(text) * times for text, times in self._runs)
+
     def text(self) -> str | None:
         """Return the text so far, "" if there was none, or None if the pieces do not show what their text is."""
-        if self._whole is None and not self._is_joined and self._runs:
-            (first, times), *longer = self._runs
-            if longer or (times == 2 and any(map(str.isalnum, first))):  # a copy, or a stammer
+        if self._whole is None and not self._is_joined:
+            worded = [times for text, times in self._runs if _has_words(text)]
+            if worded == [2] or self._is_chained():  # a copy, or a stammer
                 return None
         if self.is_contradictory or self._copied_at == self._max_chars - self._room:
             return None
         return self._so_far()[: self._max_chars]
 
+    def rest(self) -> str:
+        """Return what has not been returned as new, at the end of the stream."""
+        text = "" if self._is_joined else self.text() or ""
+        rest, self._told = text[self._told :], len(text)
+        return rest
+
     def _so_far(self) -> str:
         if self._whole is not None:
             return self._before + self._whole
         return self._text.getvalue() if self._is_joined else "".join(text * times for text, times in self._runs)
+
+    def _tell(self) -> str:
+        """Return what is new in the whole text so far, but for marks at its end, which the next piece may replace."""
+        text = self._so_far()
+        new = text[self._told : len(text) - _marks_at_end(text)]
+        self._told += len(new)
+        return new
 
     def _write(self, text: str) -> None:
         if len(text) > self._room:
@@ -119,22 +149,34 @@ class StreamText:
         runs = self._runs
         if not runs:
             runs.append((text, 1))
-            return text
+            return self._tell() if _has_words(text) else ""
         last, times = runs[-1]
-        if text == last and times < _MOST_TIMES and not (_is_long(text) and len(runs) == 1):
+        worded = sum(_has_words(each) for each, _ in runs)
+        if text == last and worded == 1 and _is_long(text):
+            self.is_repeated = True
+            return ""
+        if text == last and times < _MOST_TIMES:
             runs[-1] = (text, times + 1)
-            return text
-        if text != last and len(runs) < _MOST_RUNS and _continues(last, text):
-            if _is_long(last) or sum(not each.isspace() for each, _ in runs) > 1:
+            return ""
+        if len(runs) < _MOST_RUNS and text != last and (not worded or _continues(last, text)):
+            if worded and (_is_long(last) or worded > 1):
                 self._whole = text
-            else:
-                runs.append((text, 1))
-            return text if last.isspace() else _new_part(last, text)
+                return self._tell()
+            runs.append((text, 1))
+            return ""
+        self.is_contradictory = self._is_chained()
         self._is_joined = True
-        for each, times in runs:
+        for each, times in (*runs, (text, 1)):
             for _ in range(times):
                 self.add_text(each)
-        return self.add_text(text)
+        return self._text.getvalue()[self._told :]
+
+    def _is_chained(self) -> bool:
+        """Return whether any of the first pieces begins as the one before, or is a long mark that came again."""
+        runs = [(text.strip(), times) for text, times in self._runs if not text.isspace()]
+        return any(times > 1 and len(text) > _SLACK and not _has_words(text) for text, times in runs) or any(
+            earlier != later and earlier[0] == later[0] for (earlier, _), (later, _) in pairwise(runs)
+        )
 
     def _repeated(self, text: str) -> str | None:
         """Return the new part of a piece that repeats the joined text and may go on; None: it is a part of the text."""
@@ -143,10 +185,10 @@ class StreamText:
             self._latest = text
         kept = self._max_chars - self._room
         for start in {self._since, 0}:
-            if not 0 < kept - start <= len(text) + _SLACK:
+            if not 0 < kept - start <= 2 * len(text) + _MOST_SPACE:  # else it is too short to repeat it
                 continue
             so_far, repeated = self._text.getvalue()[start:].strip(), text.strip()
-            if not so_far or not repeated.startswith(so_far):
+            if not so_far or not (repeated == so_far or _continues(so_far, repeated)):
                 continue
             if not _is_long(so_far):
                 if repeated == so_far:
@@ -154,9 +196,11 @@ class StreamText:
                 continue
             if repeated == so_far:
                 self._since = kept
+                self.is_repeated = self.is_repeated or latest == text
                 return ""
             self._before, self._whole, self._is_joined = self._text.getvalue()[:start], text, False
-            return repeated[len(so_far) :]
+            self._told = start + len(text) - len(text.lstrip()) + len(so_far)
+            return self._tell()
         self.is_contradictory = self.is_contradictory or (len(latest) >= LONG_CHARS and _continues(latest, text))
         return None
 
@@ -164,14 +208,19 @@ class StreamText:
         last = self._whole or ""
         if _continues(last, text):
             self._whole = text
-            return _new_part(last, text)
+            return self._tell()
+        so_far, repeated = (self._before + last).strip(), text.strip()
+        if repeated == so_far or repeated == last.strip() or not repeated:
+            return ""
         if last.startswith(text.rstrip()) and len(last) - len(text) <= _SLACK:  # the mark at its end is gone
             self._whole = text
             return ""
-        if text.strip() in self._before + last:
-            return ""
         self.is_contradictory = True
         return text
+
+
+def _has_words(text: str) -> bool:
+    return any(map(str.isalnum, text))
 
 
 def _is_long(text: str) -> bool:
@@ -180,13 +229,15 @@ def _is_long(text: str) -> bool:
     return len(text) >= LONG_CHARS or (len(text) >= LONG_CHARS // 2 and len(text.split(None, 1)) > 1)
 
 
+def _marks_at_end(text: str) -> int:
+    """Return how many characters at the end of *text* may be a mark that the next piece replaces: no words."""
+    if not text or text[-1].isalnum() or text[-1].isspace():
+        return 0
+    return next((at for at in range(min(len(text), _SLACK)) if text[-1 - at].isalnum()), min(len(text), _SLACK))
+
+
 def _continues(last: str, text: str) -> bool:
     """Return whether *text* is *last* and more, except perhaps for a mark at its end."""
-    if len(text) <= len(last):
-        return False
-    slack = _SLACK if len(last) >= LONG_CHARS else int(len(last) > 1 and not (last[-1].isalnum() or last[-1].isspace()))
-    return text.startswith(last[: len(last) - slack])
-
-
-def _new_part(last: str, text: str) -> str:
-    return text[len(last) if text.startswith(last) else max(0, len(last) - _SLACK) :]
+    kept = last[: len(last) - _marks_at_end(last)]
+    kept = kept if _has_words(kept) else last
+    return len(text) > len(kept) and text != last and text.startswith(kept)

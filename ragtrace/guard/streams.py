@@ -208,7 +208,7 @@ class HeldStream:
         # What is not known cannot be checked: it waits for the end. A closed guard lets nothing leave before some text
         # has passed, as an answer in whose pieces no text is found is not known either.
         least = 1 if self._guard.on_error == "closed" else 0
-        self._held.append((piece, _NEVER if self._answer.unknown else max(least, self._checked + len(self._text))))
+        self._held.append((piece, _NEVER if self._answer.unknown else max(least, self._answer.chars)))
 
     def released(self) -> Iterator[object]:
         """Yield the held pieces that may leave now, in their order."""
@@ -232,7 +232,9 @@ class HeldStream:
         """
         if self._mode != "sentence" or self._is_open or self.is_blocked:
             return None
-        if not (last or self._may_speak):
+        if last:
+            self._text += self._answer.rest()
+        elif not self._may_speak:
             return None
         self._split = split = split_reasoning(self._text)
         self._has_thought = self._has_thought or bool(split.reasoning)
@@ -297,7 +299,9 @@ class HeldStream:
         else:
             outcome = self._sentences()
             is_thought = bool(self._split.reasoning) and not self._split.answer.strip()
-            unread = "answer_not_captured" if is_thought or self._answer.answer() is None else ""
+            found = self._answer.answer()
+            is_unread = is_thought or found is None or bool(found.text and not outcome.has_verdict)
+            unread = "answer_not_captured" if is_unread else ""
             unread = NOT_HELD if self._recorder.is_read_otherwise else unread
             if unread or not outcome.has_verdict:
                 outcome.add(Check("unscored", reason=self._recorder.unheld_reason() or unread or "empty_answer"))
