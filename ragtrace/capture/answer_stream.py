@@ -54,6 +54,7 @@ from ragtrace.system.faults import faults
 
 MAX_STREAM_CHARS: Final = 2_000_000
 _MAX_FIELDS: Final = 50
+_TEXT_FIELDS: Final = (*field_names.PIECE, "chunk")
 _LATER_FACTS: Final = ("usage_metadata", *field_names.FACTS)
 
 Meaning: TypeAlias = Literal["text", "whole", "none", "inner", "tool", "facts", "state"]
@@ -190,9 +191,11 @@ class AnswerStream(StreamText):
     __slots__ = (
         "_answer",
         "_class",
+        "_class_name",
         "_decoder",
         "_groups",
         "_is_library",
+        "_is_none",
         "_is_understood",
         "_nodes",
         "_silent",
@@ -206,8 +209,9 @@ class AnswerStream(StreamText):
         self._decoder: Any = None
         self._groups: dict[str, str] = {}
         self._class: type[Any] | None = None
-        """Class of the latest message, and whether it is of a well-known library."""
-        self._is_library = False
+        """Class of the latest message, its name, and whether it is of a well-known library, or none of the answer."""
+        self._class_name = ""
+        self._is_library = self._is_none = False
         self._is_understood = False
         """Whether any piece had a place for a text, though perhaps an empty one."""
         self._sources: set[str] = set()
@@ -330,7 +334,8 @@ class AnswerStream(StreamText):
                 read_response(response, self._answer)
             return ""
         cls = type(piece)
-        if (cls is not dict or get("page_content") is not None) and is_passage(piece, get):
+        is_new = cls is not dict and cls is not self._class
+        if (is_new or get("page_content") is not None) and is_passage(piece, get):
             # A stream may begin with its sources.
             found = find_documents(piece, self._answer.budget)
             if found is not None:
@@ -493,12 +498,15 @@ class AnswerStream(StreamText):
         cls = type(piece)
         if cls is not self._class:  # most streams have pieces of one class
             self._class, self._is_library = cls, cls is not dict and is_known(cls)
+            self._class_name = type_name_of(cls)
+            is_own = not self._is_library and cls is not dict
+            self._is_none = is_own and _meaning_of(self._class_name, is_class=True) == "none"
         is_library = self._is_library
         source, text = _text_in(get) or ("", None)
         if not is_library:
-            if cls is not dict and words == "text" and _meaning_of(type_name_of(cls), is_class=True) == "none":
+            if self._is_none and words == "text":
                 return self._skip(piece)
-            source = kind if words == "odd" else source if cls is dict else type_name_of(cls)
+            source = kind if words == "odd" else source if cls is dict else self._class_name
         elif _is_cumulative(cls) and type(get("delta")) is not str:
             return self.add_whole(text or "")
         if text:
@@ -547,18 +555,19 @@ def _text_in(get: Get | None) -> tuple[str, str | None] | None:
     """Return name and text of the field of a record that has the text of a piece, or None if it has no such field."""
     if get is None:
         return None
+    text: Any
     delta: Any = get("delta")
     if type(delta) is str:
         return "delta", delta
     content: Any = get("content")
     if type(content) is str and content:
         return "content", content
-    found = parts_text(content, "")
+    found = None if content is None else parts_text(content, "")
     if found is not None:
         return "content", found
-    for name in (*field_names.PIECE, "chunk"):
-        text = text_of(get(name))
-        if text is not None:
+    for name in _TEXT_FIELDS:
+        text = get(name)
+        if text is not None and (text := text_of(text)) is not None:
             return name, text
     message = getter(get("message"))
     if message is not None and role_of(message) not in _NOT_SPOKEN:
