@@ -27,7 +27,7 @@ _HEADLINE: Final = ("hallucinated", "faithfulness", "consistency", "suspicious",
 
 
 def console(environ: Mapping[str, str]) -> Signals:
-    """Print one line for each call: time, workflow, status, main scores, query, answer and trace id.
+    """Print one line for each call: time, workflow, status, main scores, guard's verdict, query, answer and trace id.
 
     Nothing is printed if `OTEL_TRACES_EXPORTER` is `none` in *environ*.
     """
@@ -79,6 +79,9 @@ def call_text(span: ReadableSpan) -> str:
         parts.append("answered_without_context=1")
     if reasons:
         parts.append(f"unscored={','.join(sorted(reasons))}")
+    of_guard = (semconv.GUARD_VERDICT, semconv.GUARD_REASON, semconv.GUARD_ACTION)
+    if told := [str(attributes[key]) for key in of_guard if key in attributes]:
+        parts.append(f"guard={','.join(told)}")
     texts = _texts_of(span)
     parts += [f"{what}={_quoted(text)}" for what, text in texts._asdict().items() if text is not None]
     parts.append(f"trace={context.trace_id if context else 0:032x}")

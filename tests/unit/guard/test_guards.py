@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
@@ -15,9 +16,15 @@ from ragtrace.core.types import JUDGE_MODEL, Judgement, RagCall
 from ragtrace.estimates import CalibrationKey, JudgeCalibration, write_calibration
 from ragtrace.estimates.calibration import label_sums
 from ragtrace.estimates.false_blocks import LabelledAnswer, count_false_blocks
+from ragtrace.history.reading import HistoryReader
+from ragtrace.report.analysis import build_report
+from ragtrace.report.markdown import render_markdown
+from ragtrace.report.model import Period
+from ragtrace.report.wording import guard_sentence
 from ragtrace.system.faults import faults
-from ragtrace.testing import FakeJudge
-from tests.support.guards import BAD, guard, tally, watch
+from ragtrace.testing import Captured, FakeJudge
+from ragtrace_exporters.console import console
+from tests.support.guards import BAD, guard, outcome, tally, watch
 from tests.support.watched import GOOD, WAIT_S, search
 
 
@@ -225,3 +232,27 @@ def test_a_bound_is_not_used_once_its_labels_are_those_of_another_model(
     said = [record.getMessage() for record in caplog.records if "takes its bound from labels" in record.getMessage()]
     assert len(said) == 1
     assert "served model model-2 instead of model-1" in said[0]
+
+
+def test_that_a_bound_is_not_used_is_told_on_every_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Span, event, console, report and page of the call have the verdict `unscored` with its reason, and no score."""
+    path, console_lines = tmp_path / "history.db", console({}).spans
+    ask: Any = decorated(limited(on_error="closed"))
+    judge, captured = RenamedJudge(BAD), Captured()
+    exporter = replace(captured.signals, spans=console_lines)
+    judge.served = "model-2"
+    labels = calibration(tmp_path / "calibration.json", 200, served_model="model-1")
+    ragtrace.configure(exporter=exporter, screen=None, judge=judge, calibration=labels, store=path)
+    assert ask("Where is Paris?") == "no answer"
+    assert ragtrace.flush(WAIT_S)
+    assert "guard=unscored,stale_calibration,replaced" in capsys.readouterr().out
+    [event] = [each.log_record for each in captured.events if each.log_record.event_name == "ragtrace.guard.result"]
+    assert outcome(event.attributes) == ("unscored", "replaced", "stale_calibration")
+    assert "gen_ai.evaluation.score.value" not in (event.attributes or {})
+    ragtrace.shutdown(WAIT_S)
+    now = time()
+    report = build_report(str(path), Period(now - 3_600, now), made_at=now)
+    assert "stale calibration 1" in render_markdown(report)
+    with closing(HistoryReader(str(path))) as reader:
+        [stored] = reader.guard_verdicts(0, 1)
+    assert "not checked (stale calibration), the answer was replaced" in guard_sentence(stored.verdict)
