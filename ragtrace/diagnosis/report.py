@@ -269,7 +269,8 @@ def _gold(gold: GoldResult) -> tuple[str, ...]:
     usd = "" if cost.cost_usd is None else f", {cost.cost_usd:.4f} USD"
     order = "" if gold.order is None else f"{gold.order:.0%} of the pairs in order"
     spent = f"{cost.n_calls} requests, {cost.input_tokens:,} tokens in, {cost.output_tokens:,} out{usd}"
-    return gold.evaluator, f"{gold.wrong} of {gold.calls} wrong", order, spent
+    wrong = "on the wrong side of 0.5" if gold.is_uncalibrated else "wrong"
+    return gold.evaluator, f"{gold.wrong} of {gold.calls} {wrong}", order, spent
 
 
 def _check(check: Check) -> tuple[str, ...]:

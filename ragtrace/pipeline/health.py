@@ -155,6 +155,8 @@ NO_ANSWERS: Final = (
 )
 _ADVICE: Final[Sequence[tuple[str, str, str]]] = (
     # pattern in what was seen, name of the cause, what to do
+    (r"gives no log prob", "no log probabilities", "take another model or server, or ask this one with OpenAIJudge"),
+    (r"thinks before it", "thinking", "switch it off, or take a model that does not think"),
     (r"HTTP 40[13]\b", "key refused", "check the key: api_key=, or OPENAI_API_KEY in the environment of this process"),
     (r"no API key", "no key", "pass api_key=, or set OPENAI_API_KEY in the environment of this process"),
     (r"HTTP 404\b", "model or address unknown", "check the model's name and base_url="),

@@ -48,14 +48,14 @@ from ragtrace.judges.decision.questions import (
     support_name,
     why_unanswered,
 )
-from ragtrace.judges.decision.wire_forms import WIRE_FORMS, Protocol, read_reply
+from ragtrace.judges.decision.wire_forms import NO_LOGPROBS, WIRE_FORMS, Protocol, likeliest_words, read_reply
 from ragtrace.judges.lexical.embedded import STEP_CHARS, EmbeddedJudge, SplitAnswer
 from ragtrace.judges.lexical.lexicon import stems
 from ragtrace.judges.llm.chat import AT_ONCE, run_concurrently
 from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.invisible_chars import remove_invisible, without_invisible
 from ragtrace.judges.llm.server_connection import OPENAI, ClientMaker, ServerConnection, import_http_library
-from ragtrace.judges.llm.server_errors import ServerError
+from ragtrace.judges.llm.server_errors import ServerError, rejected_parameter
 
 if TYPE_CHECKING:
     from ragtrace.core.options import JudgeLimits
@@ -95,6 +95,12 @@ _MOST_QUESTIONS: Final = re.compile(
 )
 """Pattern of a server's error about the number of questions."""
 _REJECTING: Final = frozenset({400, 413, 422})
+_MOST_LOGPROBS: Final = re.compile(
+    r"\b(?:at most|more than|max allowed|less than or equal to|between 0 and|up to)\D{0,3}(\d{1,2})\b"
+)
+"""Pattern of a server's error about the number of log probabilities: 5 of Azure and OpenAI's newer models, 8 of xAI."""
+_REPLY_TOKENS: Final = 16
+"""Limit of the reply under its newer name: models that know it alone want room to finish, and stop after the word."""
 _UNKNOWN_PATH: Final = frozenset({404, 405, 501})
 """Statuses of servers without decisions: llama.cpp has 501 where its model is no decision model."""
 _MOST_CHARS_A_TOKEN: Final = 7.0
@@ -504,10 +510,13 @@ class DecisionClient:
         self.model, self.protocol, self.connection = model, protocol, connection
         self.form = WIRE_FORMS[protocol]
         self._price, self._extra = price, dict(extra_body or {})
+        self._changed: dict[str, object] = {}
         self.most_questions = max_questions or self.form.most_questions
         self.most_chars = max_input_chars or self.form.most_chars
         self.reads_a_part = False
         """Whether the server was seen to count far fewer tokens than a request has."""
+        self.was_unparsable = False
+        """Whether it was logged that an answer is neither yes nor no."""
 
     @property
     def price(self) -> Price | None:
@@ -517,12 +526,39 @@ class DecisionClient:
 
     def body(self, request: DecisionRequest) -> dict[str, object]:
         """Return the body of *request*."""
-        return self.form.body(self.model, request.state, request.questions) | self._extra
+        body = self.form.body(self.model, request.state, request.questions) | self._extra | self._changed
+        return {name: value for name, value in body.items() if value is not None or name not in self._changed}
 
-    def not_offered(self, error: ServerError) -> JudgeError:
-        """Return what to say of *error* where the server seems not to know this form of questions at all."""
-        todo = "a model that chats is asked with DecisionJudge(protocol='logprobs')"
-        return JudgeError("unavailable", f"{error.detail} (POST {self.form.path}): {todo}", retryable=False)
+    def explain(self, error: ServerError, body: Mapping[str, object]) -> JudgeError:
+        """Return what to say of *error* where the server does not know this form of questions at all, else *error*."""
+        if self.protocol == "logprobs":
+            if rejected_parameter(error, body.keys()) not in ("logprobs", "top_logprobs"):
+                return error
+            todo = f"{NO_LOGPROBS}; some do with extra_body={{'reasoning_effort': 'none'}}"
+        elif error.status not in _UNKNOWN_PATH:
+            return error
+        else:
+            todo = f"(POST {self.form.path}): a model that chats is asked with DecisionJudge(protocol='logprobs')"
+        return JudgeError("unavailable", f"{error.detail} {todo}", retryable=False)
+
+    def change_parameters(self, error: ServerError, body: Mapping[str, object]) -> bool:
+        """Leave out or change the parameter that *error* says the server does not take, of the *body* of a request.
+
+        Return False if there is no such parameter, or the request is of no use without it.
+        """
+        found = _MOST_LOGPROBS.search(error.text) if error.status in _REJECTING and "logprobs" in error.text else None
+        most = int(found[1]) if found is not None else 0
+        listed = body.get("top_logprobs")
+        culprit = rejected_parameter(error, body.keys()) if self.protocol == "logprobs" else None
+        if isinstance(listed, int) and 0 < most < listed:
+            self._changed["top_logprobs"] = most
+        elif culprit in ("max_tokens", "temperature"):
+            self._changed[culprit] = None
+            if culprit == "max_tokens":
+                self._changed.setdefault("max_completion_tokens", body.get("max_completion_tokens", _REPLY_TOKENS))
+        else:
+            return False
+        return True
 
     def adapt(self, error: JudgeError, requests: Sequence[DecisionRequest]) -> bool:
         """Lower the size of requests where the *error* of the server says that *requests* are too large.
@@ -623,20 +659,31 @@ class DecisionExchange:
         client = self._client
         # One request, at once: a request that is cancelled while it waits cannot be recorded later.
         record_cost(Cost(n_calls=1))
+        body = client.body(request)
         try:
-            reply = read_reply(await client.connection.post(client.form.path, client.body(request)))
-        except JudgeError as error:
-            # A reply that could not be read may have been charged for all the same.
-            self.cost += cost_of_rejection(self._price) if isinstance(error, ServerError) else Cost(n_calls=1)
-            if isinstance(error, ServerError) and error.status in _UNKNOWN_PATH and client.protocol != "logprobs":
-                raise client.not_offered(error) from error
+            reply = read_reply(await client.connection.post(client.form.path, body))
+        except ServerError as error:
+            self.cost += cost_of_rejection(self._price)
+            if client.change_parameters(error, body):
+                return await self._post(request)
+            raise client.explain(error, body) from None
+        except JudgeError:
+            self.cost += Cost(n_calls=1)  # a reply that could not be read may have been charged for all the same
             raise
         usage = read_usage(reply)
         cost = cost_of_reply(usage, self._price)
         record_cost(replace(cost, n_calls=0))
         self.cost += cost
         self._note_reply(reply, request, 0 if usage is None else usage.input_tokens)
-        return client.form.read(reply, request.questions)
+        answers = client.form.read(reply, request.questions)
+        if "unparsable" in answers and client.protocol == "logprobs" and not client.was_unparsable:
+            client.was_unparsable = True
+            _log.warning(
+                "decision model %s at %s answers a question neither with yes nor with no, so that its metrics have no "
+                "score (unparsable): its likeliest words are %s. ragtrace doctor --gold shows how often",
+                *(client.model, client.connection.server, likeliest_words(reply)),
+            )
+        return answers
 
     def _note_reply(self, reply: Mapping[str, Any], request: DecisionRequest, input_tokens: int) -> None:
         model, fingerprint = reply.get("model"), reply.get("system_fingerprint")

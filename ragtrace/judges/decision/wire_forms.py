@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -30,6 +31,10 @@ _LEAST_MASS: Final = 0.5
 """Least probability of yes and no together. A model that gives them less did not mean to answer with either."""
 _MOST_MASS: Final = 1.01
 """Most probability that several words have together, as servers round. More is no distribution."""
+NO_LOGPROBS: Final = "the model gives no log probabilities"
+THINKS: Final = "the model thinks before it answers"
+_THINKING: Final = re.compile(r"\s*[<\[\u25c1]\W{0,2}(?:think|thought|channel|reason)")
+"""Pattern of a first token that begins the thoughts of a model, such as <think> or <|channel|>."""
 _SPACES: Final = " \t\r\n\u2581\u0120\"'`*."
 """Characters around the word in a token: white space, as tokenizers write it too, quotes and markup."""
 
@@ -175,10 +180,35 @@ def _logprobs_answers(reply: Mapping[str, Any], questions: Sequence[Question]) -
         return [REFUSED]
     if choice.finish == "content_filter":
         return ["content_filter"]
-    return [_yes_or_no(choice.tokens[0] if choice.tokens else None)]
+    token = choice.tokens[0] if choice.tokens else None
+    found = _UNPARSABLE if token is None else _yes_or_no(token)
+    if found == _UNPARSABLE and _thinks(reply, token):
+        detail = (
+            f"{THINKS}: pass extra_body={{'chat_template_kwargs': {{'enable_thinking': False}}}}, or for Ollama and "
+            "OpenAI {'reasoning_effort': 'none'}"
+        )
+        raise JudgeError(_UNPARSABLE, detail, retryable=False)
+    if token is None or not token.top:
+        detail = f"{NO_LOGPROBS} of the likeliest tokens (top_logprobs) with its replies"
+        raise JudgeError(_UNPARSABLE, detail, retryable=False)
+    return [found]
 
 
-def _yes_or_no(token: TokenChoice | None) -> Answer:
+def likeliest_words(reply: Mapping[str, Any]) -> str:
+    """Return the likeliest first tokens of a chat model's *reply*, quoted, for a log."""
+    choices = read_choices(reply)
+    tokens = (choices[0].tokens if choices else None) or ()
+    return ", ".join(repr(text[:20]) for text, _ in tokens[0].top[:5]) if tokens else ""
+
+
+def _thinks(reply: Mapping[str, Any], token: TokenChoice | None) -> bool:
+    """Return whether the *reply*, of which *token* is the first token with log probabilities, begins with thoughts."""
+    message = _dict(_dict(reply["choices"][0]).get("message"))
+    thoughts = message.get("reasoning_content") or message.get("reasoning")
+    return bool(thoughts) or (token is not None and _THINKING.match(token.text.lower()) is not None)
+
+
+def _yes_or_no(token: TokenChoice) -> Answer:
     """Return the probability of yes from the likeliest tokens at the place of the reply.
 
     The probabilities of yes and no are divided by their sum, unless that is small. If the tokens that are listed have
@@ -186,10 +216,13 @@ def _yes_or_no(token: TokenChoice | None) -> Answer:
     likeliest counts as impossible if the tokens that are listed leave next to nothing for it; otherwise its probability
     is not known.
     """
-    if token is None or not token.top:
+    if not token.top:
         return _UNPARSABLE
+    top = token.top
+    if all(text != token.text for text, _ in top):  # LMDeploy lists only the alternatives to the token of the reply
+        top = (*top, (token.text, token.logprob))
     mass = {"yes": 0.0, "no": 0.0}
-    listed = [(text.strip(_SPACES).lower(), math.exp(logprob)) for text, logprob in token.top]
+    listed = [(text.strip(_SPACES).lower(), math.exp(logprob)) for text, logprob in top]
     for word, chance in listed:
         if word in mass:
             mass[word] += chance

@@ -13,7 +13,8 @@ from ragtrace.core.text import encodable
 from ragtrace.judges.llm.server_errors import ServerError
 
 _SHOWN_CHARS: Final = 120
-_LEAST_LOGPROB: Final = -1e6
+_LEAST_LOGPROB: Final = -3.5e38
+"""Lowest valid log probability. llama.cpp writes the lowest 32-bit number for a probability of 0, vLLM -9999."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
 from ragtrace.judges.llm.llm_judge import LLMJudge
 from ragtrace.judges.llm.prompt import Prompt
 from ragtrace.metrics import registry
-from ragtrace.testing import OpenAIServer, Request
+from ragtrace.testing import OpenAIServer, Reply, Request
 from tests.support.chats import Data, Rule, ScriptedChat, honest
+from tests.support.decisions import top_logprobs
 
 QUERY = "How high is the tower?"
 TRUE = "The tower is 330 metres high. It stands in the middle of the old town."
@@ -114,6 +116,22 @@ def outcome(attack: Attack, judgement: Judgement) -> list[str]:
     """What each metric says instead of a number."""
     results = [registry.get(name)(attack.call, judgement) for name in METRICS]
     return [f"{one.status}/{one.reason}" if isinstance(one, Unscored) else f"{one.value:g}" for one in results]
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_request_for_one_word_ends_with_our_question(name: str) -> None:
+    """Hostile texts stand before it, the answer's as one JSON string, and are noticed as they are by any judge."""
+    attack = ATTACKS[name]
+    with OpenAIServer(Reply(body=json.dumps(top_logprobs({"yes": 0.75, "no": 0.25})))) as server:
+        judge = ragtrace.DecisionJudge("m", protocol="logprobs", base_url=server.url, api_key="none")
+        judgement = asyncio.run(judge.asking([registry.get("faithfulness")]).judge(attack.call))
+        asked = [request.user for request in server.chats]
+    assert judgement.attributes.get("injection_suspected", False) is attack.seen
+    assert len(asked) == sum(claim.checkable for claim in judgement.claims or ())
+    for text in asked:
+        assert text.endswith("\n\nIs everything in this sentence stated in the passages? Reply yes or no.")
+        (quoted,) = (line for line in text.splitlines() if line.startswith("One sentence of the answer is: "))
+        assert json.loads(quoted.removeprefix("One sentence of the answer is: ")) in (attack.call.answer or "")
 
 
 @pytest.mark.parametrize("options", [{"mode": "careful"}, {"mode": "fast", "gold_checks": True}], ids=str)

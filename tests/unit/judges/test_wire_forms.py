@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import exp
 from typing import Any, Final, cast
 
 import httpx
@@ -21,7 +22,8 @@ from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.judges import DecisionJudge
 from ragtrace.judges.decision.questions import Question
 from ragtrace.judges.decision.wire_forms import WIRE_FORMS, Protocol, read_reply
-from ragtrace.testing import DecisionServer
+from ragtrace.pipeline.health import cause_of
+from ragtrace.testing import DecisionServer, OpenAIServer, Reply, Request
 from tests.support.decisions import (
     SHORT,
     ScriptedClient,
@@ -32,6 +34,7 @@ from tests.support.decisions import (
     renamed,
     systemone_reply,
     top_logprobs,
+    values,
 )
 from tests.support.examples import examples
 
@@ -241,7 +244,15 @@ def test_an_error_with_status_200() -> None:
         ({"\u0120yes": 0.6, "\u2581no": 0.2, "the": 0.2}, 0.75),
         ({"no": 0.995, "No": 0.004}, 0.0),
         ({"no": 0.6}, "unparsable"),  # yes may have the other 0.4: only one token was listed
-        ({"<think>": 0.9, "yes": 0.06, "no": 0.04}, "unparsable"),
+        ({"I": 0.9, "yes": 0.06, "no": 0.04}, "unparsable"),
+        ({"Y": 0.9, "N": 0.1}, "unparsable"),  # the words are cut into pieces
+        ({"**": 0.9, "Yes": 0.1}, "unparsable"),  # markup of a whole token: what follows is not asked
+        ({"**Yes": 0.5, '"yes': 0.25, "No.": 0.125, "`no`": 0.125}, 0.75),
+        ({"Ja": 0.7, "Nein": 0.3}, "unparsable"),
+        ({"yesterday": 0.7, "not": 0.3}, "unparsable"),
+        ({"": 0.9, "yes": 0.05, "no": 0.05}, "unparsable"),
+        ({"YES": 0.9, "Yes": 0.08, "yes": 0.015, "Y": 0.003, "Sure": 0.001}, 1.0),  # five listed: no has nothing left
+        ({"YES": 0.6, "Yes": 0.1, "yes": 0.05, "Y": 0.03, "Sure": 0.02}, "unparsable"),  # no may have 0.02
         ({"yes": 0.72, "no": 0.2, "no ": 0.2}, "unparsable"),  # more than all: a token is listed twice
         ({"yes": 0.72, "no": 0.285}, 0.72 / 1.005),  # rounded by the server
     ],
@@ -253,17 +264,41 @@ def test_the_probability_of_yes_at_the_first_token(chances: dict[str, float], ex
     ]
 
 
-def test_a_chat_model_without_log_probabilities() -> None:
-    """Its word alone is no probability."""
+def test_a_refusal_in_words_is_no_answer() -> None:
+    """Not even where the server has log probabilities of its first token."""
     reply = top_logprobs({"yes": 1.0})
-    reply["choices"][0]["logprobs"] = None
-    assert answers("logprobs", reply, QUESTIONS[:1]) == ["unparsable"]
     reply["choices"][0]["message"]["refusal"] = "I cannot help with that."
     assert answers("logprobs", reply, QUESTIONS[:1]) == ["refused"]
+    reply = {**top_logprobs({"yes": 1.0})}
+    reply["choices"][0]["finish_reason"] = "content_filter"
+    assert answers("logprobs", reply, QUESTIONS[:1]) == ["content_filter"]
 
 
 # --- Log probabilities as servers write them -------------------------------------------------------------------------
 
+GPT_4O_REPLY: Final = (
+    b'{"id":"chatcmpl-CgP4aX","object":"chat.completion","created":1795892965,"model":"gpt-4o-2024-08-06","choices":['
+    b'{"index":0,"message":{"role":"assistant","content":"No","refusal":null,"annotations":[]},"logprobs":{"content":['
+    b'{"token":"No","logprob":-0.0009,"bytes":[78,111],"top_logprobs":[{"token":"No","logprob":-0.0009,"bytes":[78,111]},'
+    b'{"token":"Yes","logprob":-7.2509,"bytes":[89,101,115]},{"token":"no","logprob":-10.0009,"bytes":[110,111]},'
+    b'{"token":"\\\\xf0","logprob":-16.5,"bytes":[240]},{"token":" No","logprob":-9999.0,"bytes":[32,78,111]}]}],'
+    b'"refusal":null},"finish_reason":"length"}],"usage":{"prompt_tokens":210,"completion_tokens":1,"total_tokens":211,'
+    b'"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,'
+    b'"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}},"service_tier":"default",'
+    b'"system_fingerprint":"fp_7ba0ee11a4"}'
+)
+"""Reply in the form of OpenAI's gpt-4o, whose log probability of what it would never say is -9999."""
+LM_STUDIO_REPLY: Final = (
+    b'{"id":"chatcmpl-dy1kx2","object":"chat.completion","created":1795892965,"model":"google/gemma-3-4b","choices":[{"index":'
+    b'0,"message":{"role":"assistant","content":"Yes","reasoning_content":"","tool_calls":[]},"logprobs":null,"finish_reason":'
+    b'"length"}],"usage":{"prompt_tokens":31,"completion_tokens":1,"total_tokens":32},"stats":{},"system_fingerprint":'
+    b'"google/gemma-3-4b"}'
+)
+"""Reply in the form of LM Studio's chat completions, which take the parameter and return null.
+
+Source: issue 60 of lmstudio-ai/lms.
+"""
+LM_STUDIO: Final[dict[str, Any]] = json.loads(LM_STUDIO_REPLY)
 LLAMA_CPP_REPLY: Final = (
     b'{"choices":[{"finish_reason":"length","index":0,"message":{"role":"assistant","content":"Yes"},"logprobs":{"content":'
     b'[{"id":9454,"token":"Yes","bytes":[89,101,115],"logprob":-0.46316763758659363,"top_logprobs":[{"id":9454,"token":"Yes'
@@ -354,12 +389,26 @@ def _token(text: str, logprob: float, **more: object) -> dict[str, object]:
         (vllm_reply({"Yes": -0.2231, "No": -1.8971, " yes": -4.6, "\u2581no": -9999.0}), 0.8431),
         (vllm_reply({"Yes": 0.0, "No": -9999.0}), 1.0),
         (vllm_reply({"No": -0.00001}, "No"), 0.0),  # the rest has next to nothing
+        (vllm_reply({"Yes": 0.0, "No": -3.4028234663852886e38}), 1.0),
+        (GPT_4O_REPLY, 0.0007),
+        (vllm_reply({"\n": -4.6, "No": -1.8971, "Yes": -0.2231}, "Yes"), 0.8421),
     ],
-    ids=["llama.cpp", "ollama", "vllm", "vllm, certain", "vllm, one token"],
+    ids=[
+        *("llama.cpp", "ollama", "vllm", "vllm, certain", "vllm, one token"),
+        *("llama.cpp, a probability of 0", "gpt-4o", "in another order"),
+    ],
 )
 def test_log_probabilities_of_servers_are_read(reply: object, expected: float) -> None:
     """The probability of yes, in any spelling, beside that of no."""
     assert answers("logprobs", reply, QUESTIONS[:1]) == [pytest.approx(expected, abs=1e-3)]
+
+
+def test_the_token_of_the_reply_counts_where_only_the_others_are_listed() -> None:
+    """As LMDeploy lists them: without the likeliest one, the rest would seem to be all there is."""
+    reply = vllm_reply({"No": -1.8971, "yes": -2.9, "The": -6.0})
+    choice = cast("Any", reply)["choices"][0]
+    choice["logprobs"]["content"][0] |= {"token": "Yes", "logprob": -0.2231, "bytes": [89, 101, 115]}
+    assert answers("logprobs", reply, QUESTIONS[:1]) == [pytest.approx(0.8512, abs=1e-3)]
 
 
 @pytest.mark.parametrize(
@@ -367,16 +416,149 @@ def test_log_probabilities_of_servers_are_read(reply: object, expected: float) -
     [
         ollama_reply(),
         ollama_reply({"content": None}),
+        ollama_reply({"content": []}),
         ollama_reply({"content": [_token("Yes", -0.2231)]}),
-        vllm_reply({"token_id:9454": -0.2231, "token_id:2753": -1.8971}, "token_id:9454"),
+        ollama_reply({"content": [_token("Yes", -0.2231, top_logprobs=[])]}),
+        ollama_reply({"content": [_token("Yes", -0.2231, top_logprobs={"Yes": -0.2231, "No": -1.8971})]}),
+        ollama_reply({"tokens": [9454], "token_logprobs": [-0.2231], "top_logprobs": [{"9454": -0.2231}]}),
         vllm_reply({"Yes": 21.5, "No": 19.25}),
-        vllm_reply({"<think>": -0.0001, "Yes": -9.5, "No": -9.9}, "<think>"),
+        LM_STUDIO_REPLY,
     ],
-    ids=["ollama before 0.12.11", "ollama, none", "no alternatives", "token ids", "logits", "a reasoning model"],
+    ids=[
+        *("ollama before 0.12.11", "none", "no token", "no alternatives", "empty alternatives", "a mapping"),
+        *("mlx-lm", "logits", "LM Studio"),
+    ],
 )
-def test_what_servers_send_in_place_of_log_probabilities_is_no_number(reply: object) -> None:
-    """The question has no answer, and the reason says that the reply could not be read."""
+def test_a_reply_without_log_probabilities_is_no_number(reply: object) -> None:
+    """The word alone is no probability, and the error says what the server lacks."""
+    with pytest.raises(JudgeError, match="gives no log probabilities") as error:
+        answers("logprobs", reply, QUESTIONS[:1])
+    assert error.value.reason == "unparsable"
+
+
+def test_texts_of_tokens_that_are_no_words_are_no_number() -> None:
+    """As of vLLM with `--return-tokens-as-token-ids`."""
+    reply = vllm_reply({"token_id:9454": -0.2231, "token_id:2753": -1.8971}, "token_id:9454")
     assert answers("logprobs", reply, QUESTIONS[:1]) == ["unparsable"]
+
+
+def _thinking(**message: object) -> dict[str, object]:
+    reply = vllm_reply({"Okay": -0.1, "First": -2.5}, "Okay")
+    cast("Any", reply)["choices"][0]["message"] |= {"content": None, **message}
+    return reply
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        vllm_reply({"<think>": -0.0001, "Yes": -9.5, "No": -9.9}, "<think>"),
+        vllm_reply({"<|channel|>": -0.0001, "Yes": -9.5}, "<|channel|>"),
+        vllm_reply({"[THINK]": -0.0001, "Yes": -9.5}, "[THINK]"),
+        vllm_reply({"\u25c1think\u25b7": -0.0001, "Yes": -9.5}, "\u25c1think\u25b7"),
+        _thinking(reasoning_content="Okay"),
+        _thinking(reasoning="Okay"),
+        {
+            **LM_STUDIO,
+            "choices": [{**LM_STUDIO["choices"][0], "message": {"content": "", "reasoning_content": "Okay"}}],
+        },
+    ],
+    ids=["qwen", "gpt-oss", "magistral", "kimi", "a parser of thoughts", "openrouter", "and no log probabilities"],
+)
+def test_thoughts_are_no_answer(reply: object) -> None:
+    """The error says how a model is asked not to think."""
+    with pytest.raises(JudgeError, match=r"thinks before it answers: pass extra_body=.*enable_thinking") as error:
+        answers("logprobs", reply, QUESTIONS[:1])
+    assert error.value.reason == "unparsable"
+
+
+def test_an_answer_stands_though_the_server_has_a_field_for_thoughts() -> None:
+    """A model that was told not to think has an empty one, or white space."""
+    reply = vllm_reply({"Yes": -0.2231, "No": -1.8971})
+    cast("Any", reply)["choices"][0]["message"]["reasoning_content"] = "\n"
+    assert answers("logprobs", reply, QUESTIONS[:1]) == [pytest.approx(0.8421, abs=1e-3)]
+
+
+# --- Parameters that a server does not take --------------------------------------------------------------------------
+
+_CAPS: Final = {
+    "Azure": Reply.failing(400, "Invalid value for 'top_logprobs': must be less than or equal to 5."),
+    "vLLM": Reply.failing(
+        400, "Requested sample logprobs of 20, which is greater than max allowed: 5 (parameter=logprobs, value=20)",
+        param="logprobs",
+    ),
+    "vLLM before 0.8": Reply.failing(400, "Cannot request more than 5 logprobs."),
+    "xAI": Reply.failing(422, "top_logprobs must be between 0 and 5"),
+    "pydantic": Reply.failing(
+        422, body={"detail": [{"loc": ["body", "top_logprobs"], "msg": "Input should be less than or equal to 5"}]}
+    ),
+}  # fmt: skip
+_OLD_NAME: Final = Reply.failing(
+    400,
+    "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    param="max_tokens",
+    code="unsupported_parameter",
+)
+_HEATED: Final = Reply.failing(
+    400, "Unsupported value: 'temperature' does not support 0 with this model.", param="temperature"
+)
+
+
+def _asked(rule: Callable[[Request], Reply], **options: Any) -> tuple[dict[str, float | str], list[dict[str, Any]]]:
+    """What a judge makes of one statement, and the bodies of its requests."""
+    with OpenAIServer(rule) as server:
+        judge = DecisionJudge("m", protocol="logprobs", base_url=server.url, api_key="none", **options)
+        found = evaluated(judge, replace(SHORT, answer="It is 1149 metres long."), "faithfulness")
+        return values(found), [request.body for request in server.chats]
+
+
+def _answering(*refused: tuple[Callable[[Mapping[str, Any]], bool], Reply]) -> Callable[[Request], Reply]:
+    """Rule of a server that refuses requests of which a condition holds, and answers the others."""
+    body = json.dumps(top_logprobs({"yes": 0.75, "no": 0.25}))
+    return lambda request: next((reply for is_so, reply in refused if is_so(request.body)), Reply(body=body))
+
+
+@pytest.mark.parametrize("server", _CAPS)
+def test_a_server_that_lists_fewer_tokens_is_asked_for_as_many(server: str) -> None:
+    """Five are enough for two words, as what is not listed is never taken for impossible unseen."""
+    found, bodies = _asked(_answering((lambda body: body["top_logprobs"] > 5, _CAPS[server])))
+    assert found == {"faithfulness": 0.75}
+    assert [body["top_logprobs"] for body in bodies] == [20, 5]
+
+
+def test_a_model_that_knows_the_limit_under_its_newer_name_alone() -> None:
+    """It gets room to finish, and no temperature where it takes none; the user's own limit stands."""
+    refused = [(lambda body: "max_tokens" in body, _OLD_NAME), (lambda body: "temperature" in body, _HEATED)]
+    found, bodies = _asked(_answering(*refused))
+    assert found == {"faithfulness": 0.75}
+    assert [body.get("max_completion_tokens") for body in bodies] == [None, 16, 16]
+    _, bodies = _asked(_answering(*refused), extra_body={"max_completion_tokens": 8, "reasoning_effort": "none"})
+    assert [body.get("max_completion_tokens") for body in bodies] == [8, 8, 8]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Reply.failing(403, "You are not allowed to request logprobs from this model"),
+        Reply.failing(400, "Unsupported parameter: 'logprobs' is not supported with this model.", param="logprobs"),
+    ],
+    ids=["o4-mini", "gpt-5"],
+)
+def test_a_model_that_gives_no_log_probabilities_says_so(refusal: Reply) -> None:
+    """Once, with what may help; the key is not blamed."""
+    with OpenAIServer(refusal) as server:
+        judge = DecisionJudge("m", protocol="logprobs", base_url=server.url, api_key="none")
+        with pytest.raises(JudgeError, match=r"gives no log probabilities; some do with .*reasoning_effort") as error:
+            asyncio.run(judge.judge(SHORT))
+        assert server.n_chats == 1
+    assert cause_of("unavailable", error.value.detail)[0] == "no log probabilities"
+
+
+def test_another_word_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """With the words that the model would have said, of which the first token tells no more than that."""
+    _asked(lambda _: Reply(body=json.dumps(top_logprobs({"The": 0.8, "Based": 0.2}))))
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "neither with yes nor with no" in said
+    assert "its likeliest words are 'The', 'Based'" in said
 
 
 # --- Mutated replies --------------------------------------------------------------------------------------------------
@@ -495,3 +677,37 @@ def test_a_mutated_reply_never_becomes_an_invented_number(protocol: Protocol, re
         await judge.aclose()
 
     asyncio.run(run())
+
+
+def _expected_chance(body: bytes) -> float | None:
+    """Probability of yes in the reply of a chat model, read without the code under test; None: it tells none."""
+    try:
+        choice = json.loads(body.decode("utf-8", "replace"))["choices"][0]
+        first = choice["logprobs"]["content"][0]
+        listed = {each["token"]: exp(min(0.0, each["logprob"])) for each in (first, *first["top_logprobs"])}
+    except (ValueError, LookupError, TypeError):
+        return None
+    word = {text: text.strip(" *.").lower() for text in listed}
+    yes, no = (sum(listed[text] for text in listed if word[text] == wanted) for wanted in ("yes", "no"))
+    return yes / (yes + no) if yes + no else None
+
+
+def test_a_mutated_reply_of_a_chat_model_never_becomes_an_invented_number() -> None:
+    """10,000 mutations: no exception, and a probability only where the reply has yes and no with that one."""
+    chance = random.Random(20_261_128)
+    honest = [json.loads(LLAMA_CPP_REPLY), json.loads(GPT_4O_REPLY), vllm_reply({"Yes": -0.2231, "No": -1.8971})]
+    read = 0
+    for number in range(examples(MUTATIONS)):
+        body = _mutated(honest[number % 3], chance)
+        try:
+            (found,) = answers("logprobs", body, QUESTIONS[:1])
+        except JudgeError as error:
+            found = error.reason
+        if isinstance(found, float):
+            read += 1
+            expected = _expected_chance(body)
+            assert expected is not None, body
+            assert found == pytest.approx(expected, abs=0.02), body
+        else:
+            assert found in JUDGE_ERROR, body
+    assert examples(MUTATIONS) // 10 < read < examples(MUTATIONS)
