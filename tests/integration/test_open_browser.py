@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from ragtrace.core.types import Document
 from ragtrace.history.schema import history_file
 from ragtrace.report.analysis import build_report
 from ragtrace.report.html_page import render_html
@@ -21,7 +23,7 @@ from tests.integration.test_review_browser import served
 from tests.support import hostile
 from tests.support.browser import chromium
 from tests.support.decisions import stored_decisions
-from tests.support.history import Simulated, fill, made
+from tests.support.history import SOURCE, Simulated, fill, made
 
 pytestmark = pytest.mark.integration
 
@@ -38,6 +40,9 @@ VIEWS = (
     "/label/disagreements",
     "/label/calibration",
     "/calls?since=1h&text=nothing",
+    "/calls?since=all&ticked=1,2",
+    "/calls?since=soon",
+    "/label/reviewer",
 )
 
 
@@ -69,6 +74,21 @@ def history(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def crowded(tmp_path: Path) -> Path:
+    """A history with long and hostile names, labels and chunks, of two releases within a moment."""
+    path, rng, now = tmp_path / "crowded.db", Random(6), time.time()
+    history_file(str(path)).create()
+    hostile.history(path, now)
+    kinds = [Simulated(bad=bad, probability=1.0, workflow="w" * 90, model="m" * 90) for bad in (0.1, 0.7)]
+    chunks = (Document("Shoes may be returned. " * 200, "policy-" + "7" * 90),) * 3
+    for kind, release in zip(kinds, ("r" * 70, "s" * 70), strict=True):
+        calls = [made(now - 3.0 + rng.random(), kind, rng) for _ in range(60)]
+        calls = [replace(each, call=replace(each.call, contexts=chunks)) for each in calls]
+        fill(path, calls, replace(SOURCE, release=release))
+    return path
+
+
 def open_page(
     browser: Browser, address: str, scheme: Literal["light", "dark"] = "light", *, for_axe: bool = False
 ) -> Page:
@@ -82,7 +102,7 @@ def open_page(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("kind", ["history", "decided"])
+@pytest.mark.parametrize("kind", ["history", "decided", "crowded"])
 def test_no_view_keeps_anybody_out(
     browser: Browser, request: pytest.FixtureRequest, kind: str, scheme: Literal["light", "dark"]
 ) -> None:
@@ -103,13 +123,12 @@ def test_no_view_keeps_anybody_out(
 
 
 def keeps_nobody_out(page: Page, view: str) -> None:
-    page.set_viewport_size({"width": 1200, "height": 800})
     page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
-    found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.target)]))")
-    assert found == [], view
-    page.set_viewport_size({"width": 390, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
-    page.set_viewport_size({"width": 1200, "height": 800})
+    for width in (390, 1200):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+        found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.target)]))")
+        assert found == [], (view, width)
 
 
 @pytest.mark.parametrize("width", [390, 320])
