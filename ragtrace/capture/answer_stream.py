@@ -172,6 +172,8 @@ _ASIDE: Final = frozenset(
 )  # fmt: skip
 """Fields beside a piece's text: of a piece with no others it is known that it is none of the answer."""
 
+_KIND: Final = re.compile(r"[\w.:/-]{1,60}")
+"""What may name the kind of a piece, and not be a text."""
 _SSE_LINE: Final = re.compile(r"(?:data|event|id|retry)?:|$")
 _PROBE_CHARS: Final = 2_000
 _FRAME_START: Final = re.compile(r'\s*\x1e?(?:[0-9a-z]:)?(?=[{\["])')
@@ -193,6 +195,7 @@ class AnswerStream(StreamText):
         "_class",
         "_class_name",
         "_decoder",
+        "_firsts",
         "_groups",
         "_is_library",
         "_is_none",
@@ -216,6 +219,8 @@ class AnswerStream(StreamText):
         """Whether any piece had a place for a text, though perhaps an empty one."""
         self._sources: set[str] = set()
         """What the texts came from, where that is not known to be the answer: types, classes, fields."""
+        self._firsts: set[str] = set()
+        """What the first items of pairs are: `text`, or the `kind` of the second."""
         self._nodes: set[str] = set()
         """Nodes of a graph that the texts came from."""
         self._unknown: str | None = None
@@ -262,7 +267,7 @@ class AnswerStream(StreamText):
             return "pieces that repeat the text so far and others that do not"
         if self._unknown is not None:
             return f"pieces of {self._unknown}"
-        for name, several in (("kinds", self._sources), ("nodes", self._nodes)):
+        for name, several in (("kinds", self._sources), ("nodes", self._nodes), ("places in pairs", self._firsts)):
             if len(several) > 1:
                 return f"texts of several {name} ({', '.join(sorted(several))})"
         if self._silent is None or self._is_understood or self._runs or self._is_joined or self._whole is not None:
@@ -274,6 +279,10 @@ class AnswerStream(StreamText):
         """What the pieces report beside the text: model, token counts, documents."""
         return self._answer
 
+    @property
+    def _is_ambiguous(self) -> bool:
+        return any(len(several) > 1 for several in (self._sources, self._nodes, self._firsts))
+
     def answer(self) -> Answer | None:
         """Return the answer collected so far, or None if it is not known. Never raises.
 
@@ -281,7 +290,7 @@ class AnswerStream(StreamText):
         stream that ended without a piece has the text "".
         """
         gathered, answer = self.text(), self._answer
-        if self._unknown is not None or gathered is None or len(self._sources) > 1 or len(self._nodes) > 1:
+        if self._unknown is not None or gathered is None or self._is_ambiguous:
             # The result of the last step is the answer, of whatever steps the pieces were.
             gathered = None if self._unknown is not None or answer.text is None else ""
             if gathered is None:
@@ -425,14 +434,19 @@ class AnswerStream(StreamText):
             if look is not None and self.chars != before:
                 self._note_node({"metadata": piece}.get)
             return new
-        if kind in _GRAPH_MODES and not (type(piece) is str or piece is None):
+        if kind in _GRAPH_MODES and not (type(piece) is str or piece is None or "text" in self._firsts):
+            self._firsts.add("kind")
             return self._add_mode(kind, piece)
-        words = _meaning_of(kind)
-        if words == "none":
-            return ""
+        words = _meaning_of(kind) if _KIND.fullmatch(kind) else "odd"
         if _is_aside(piece) and _text_in(getter(piece)) is None:
-            self._sources.add("str")
-            return self.add_text(kind) if words == "odd" else None
+            if words == "odd" or "text" in self._firsts:
+                self._firsts.add("text")
+                return self.add_text(kind)
+            self._firsts.add("kind")
+            return self._skip(items) if words in ("none", "edge") else None
+        self._firsts.add("kind")
+        if words == "none":
+            return self._skip(items)
         return self.add(piece) if words == "text" else None
 
     def _add_mode(self, mode: str, piece: object) -> str | None:

@@ -39,7 +39,7 @@ class StreamText:
 
     __slots__ = (
         "_before", "_copied_at", "_cut", "_is_joined", "_latest", "_max_chars", "_quick_room", "_room", "_runs",
-        "_since", "_text", "_told", "_whole", "is_contradictory", "is_repeated",
+        "_since", "_text", "_told", "_weak_at", "_whole", "is_contradictory", "is_repeated",
     )  # fmt: skip
 
     def __init__(self, max_chars: int) -> None:
@@ -61,6 +61,8 @@ class StreamText:
         """Offset in the joined text behind its last copy: where a further copy may begin."""
         self._copied_at = -1
         """Length of the joined text after a short piece that may be a copy of it; -1: there was none."""
+        self._weak_at = -1
+        """Length of the joined text at a copy that is none if more text follows: it repeated a single piece."""
         self._latest = ""
         """Latest piece that was long."""
         self.is_contradictory = False
@@ -115,7 +117,8 @@ class StreamText:
             worded = [times for text, times in self._runs if _has_words(text)]
             if worded == [2] or self._is_chained():  # a copy, or a stammer
                 return None
-        if self.is_contradictory or self._copied_at == self._max_chars - self._room:
+        kept = self._max_chars - self._room
+        if self.is_contradictory or self._copied_at == kept or self._weak_at not in (-1, kept):
             return None
         return self._so_far()[: self._max_chars]
 
@@ -164,7 +167,7 @@ class StreamText:
                 return self._tell()
             runs.append((text, 1))
             return ""
-        self.is_contradictory = self._is_chained()
+        self.is_contradictory = self.is_repeated or self._is_chained()
         self._is_joined = True
         for each, times in (*runs, (text, 1)):
             for _ in range(times):
@@ -196,6 +199,8 @@ class StreamText:
                 continue
             if repeated == so_far:
                 self._since = kept
+                if len(so_far) < LONG_CHARS or latest.strip() == so_far:  # of one piece, not of several
+                    self._weak_at = kept
                 self.is_repeated = self.is_repeated or latest == text
                 return ""
             self._before, self._whole, self._is_joined = self._text.getvalue()[:start], text, False

@@ -126,6 +126,21 @@ def test_pieces_of_other_types_are_none_of_the_answer(none: str) -> None:
     assert text_of_stream(pieces) == WHOLE
 
 
+@pytest.mark.parametrize("word", ["tool", "status", "answer", "messages", "done"])
+def test_a_word_of_a_text_is_not_the_kind_of_its_metadata(word: str) -> None:
+    """Pairs of a text and metadata show what they are, unless they begin with such a word."""
+    said: list[object] = [("The ", {"step": 1}), (word, {"step": 1}), (" is tall.", {"step": 1})]
+    assert text_of_stream(said) == f"The {word} is tall."
+    assert text_of_stream(said[1:]) is None
+    assert text_of_stream(said[1:2]) is None
+
+
+def test_a_kind_with_facts_is_none_of_the_answer() -> None:
+    """As a status and the end of a stream."""
+    pieces = [("status", {"step": 1}), *(("token", text) for text in TOKENS), ("done", {"usage": {"total": 3}})]
+    assert text_of_stream(pieces) == WHOLE
+
+
 @pytest.mark.parametrize("role", ["user", "human", "tool", "system"])
 def test_messages_of_others_are_none_of_the_answer(role: str) -> None:
     """A graph streams its tools' messages with the model's."""
