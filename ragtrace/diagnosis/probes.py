@@ -27,6 +27,7 @@ from ragtrace.core.types import Probed
 from ragtrace.diagnosis.report import Check
 from ragtrace.estimates import Baseline, read_calibrations
 from ragtrace.runtime.runtime import Runtime
+from ragtrace.system.event_loops import run
 from ragtrace.system.sqlite_files import delay_forks
 from ragtrace.system.threads import background_thread
 from ragtrace.system.urls import displayed_url, hide_secrets
@@ -264,7 +265,7 @@ def _ask_broker(url: str) -> ProbeResult:
 
     check_broker_url(url, "fleet")
     try:
-        state = asyncio.run(_asked(url, read_state))
+        state = run(_asked(url, read_state))
     except Exception as error:
         advice = "start the broker, or correct fleet= or RAGTRACE_FLEET; until then calls wait, or go into the spool"
         return ProbeResult(False, f"{type(error).__name__}: {hide_secrets(str(error))}", advice)
@@ -294,7 +295,7 @@ def _ask_redis_settings(url: str) -> ProbeResult:
 
     settings: dict[str, str] = {}
     with suppress(Exception):  # Redis is away, as another probe says
-        settings = asyncio.run(_asked(url, RedisBroker.settings))
+        settings = run(_asked(url, RedisBroker.settings))
     if risks := redis_risks(settings):
         return ProbeResult(False, ", ".join(seen for seen, _ in risks), "; ".join(meaning for _, meaning in risks))
     if "appendonly" not in settings:
@@ -306,7 +307,7 @@ def _ask_redis(url: str) -> ProbeResult:
     from ragtrace.fleet.redis_streams import RedisBroker
 
     try:
-        asyncio.run(_asked(url, RedisBroker.ping))
+        run(_asked(url, RedisBroker.ping))
     except Exception as error:
         advice = "start it: while it does not answer, workers with a budget ask no judge"
         return ProbeResult(False, f"{type(error).__name__}: {hide_secrets(str(error))}", advice)

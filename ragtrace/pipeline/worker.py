@@ -68,7 +68,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from contextlib import closing, suppress
 from contextvars import ContextVar
 from functools import partial
 from time import monotonic
@@ -78,6 +78,7 @@ from opentelemetry.context import attach, set_value
 
 from ragtrace.pipeline.item_queue import Entry, ItemQueue
 from ragtrace.pipeline.throttle import Throttle, run_inline
+from ragtrace.system.event_loops import apart, new_event_loop
 from ragtrace.system.faults import FAILURES, faults
 from ragtrace.system.threads import DaemonPool, background_thread, prepare_bounded_calls
 
@@ -326,15 +327,12 @@ class Worker(Generic[T]):
     def _run(self, executor: DaemonPool) -> None:
         # Instrumented HTTP clients look for this key, and do not trace a judge's requests as the application's.
         attach(set_value("suppress_instrumentation", True))
-        loop = asyncio.new_event_loop()
-        loop.set_default_executor(executor)
-        try:
+        with apart(), closing(new_event_loop()) as loop:
+            loop.set_default_executor(executor)
             # A task that a judge runs may cancel all tasks of the loop, `_serve` among them: it is begun again.
             while self._complete(loop, self._serve(loop)).cancelled() and not self.queue.is_taken_out:
                 pass
             self._complete(loop, self._end())
-        finally:
-            loop.close()
 
     def _complete(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run the coroutine *work* in a task to its end, whatever leaves the event loop meanwhile."""

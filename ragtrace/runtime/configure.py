@@ -73,7 +73,7 @@ from ragtrace.runtime.current_runtime import install
 from ragtrace.runtime.evaluator_selection import choose_evaluators
 from ragtrace.runtime.in_force import given_now, is_in_force, note_in_force
 from ragtrace.runtime.runtime_factory import RuntimeFactory, prepare_history
-from ragtrace.system import preload
+from ragtrace.system import green_threads, preload
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import PerProcess
 from ragtrace.telemetry.export.providers import build_telemetry
@@ -208,6 +208,8 @@ def configure(
     given = given_now(locals())
     if is_in_force(given):
         return
+    if problem := green_threads.problem():
+        raise SettingsError(problem)
     faults_before = Counter(faults.counts_here())
     # 1. Read and check everything: raises, and changes nothing.
     check_type("judge", judge, Judge)

@@ -174,6 +174,10 @@ def _build_own() -> Runtime | None:
             _is_building = True
             try:
                 with guarded("start in a forked process"):
+                    from ragtrace.system import green_threads
+
+                    if problem := green_threads.problem():
+                        raise RuntimeError(problem)
                     runtime = _rebuild(_parents)
                     runtime.start()
                     installed = runtime

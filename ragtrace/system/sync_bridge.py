@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from opentelemetry.context import attach, detach, set_value
 
+from ragtrace.system.event_loops import run as run_loop
 from ragtrace.system.threads import background_thread
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ def run_on_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     def run() -> None:
         try:
             with suppress_instrumentation():
-                outcome.set_result(asyncio.run(whole()))
+                outcome.set_result(run_loop(whole()))
         except BaseException as error:
             outcome.set_exception(error)
 

@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar, cast
 from ragtrace.system.fair_semaphore import FairSemaphore
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import PerProcess
+from ragtrace.system.green_threads import green_library as green_library  # which notes what threads are by now
 
 T = TypeVar("T")
 _MOST_THREADS: Final = 8

@@ -12,6 +12,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, cast
 
+from ragtrace.system.event_loops import apart, new_event_loop
 from ragtrace.system.threads import background_thread
 from ragtrace.testing.replies import Reply, Request, completion, embeddings, events
 from ragtrace.testing.rule_based_model import answer_by_rule
@@ -87,8 +88,8 @@ class OpenAIServer:
 
     def __enter__(self) -> OpenAIServer:
         # Opened here and not in the constructor: a server that is never entered would leave the loop's sockets open.
-        self._loop = asyncio.new_event_loop()
-        self._thread = background_thread(self._loop.run_forever, "model server")
+        self._loop = new_event_loop()
+        self._thread = background_thread(self._serve, "model server")
         self._thread.start()
         self._server = self._run(asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1024))
         self.port = self._server.sockets[0].getsockname()[1]
@@ -101,6 +102,10 @@ class OpenAIServer:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_START_S)
         self._loop.close()
+
+    def _serve(self) -> None:
+        with apart():
+            self._loop.run_forever()
 
     def _run(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)

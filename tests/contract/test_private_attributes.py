@@ -20,6 +20,8 @@ KNOWN: Final = {
     ("ragtrace/recording/frameworks/openai_agents.py", "_multi_processor"): "whether our listener is still there",
     ("ragtrace/recording/frameworks/openai_agents.py", "_processors"): "whether our listener is still there",
     ("ragtrace/system/forks.py", "_registry"): "weakref: the only way to urllib3's finalizers",
+    ("ragtrace/system/event_loops.py", "_get_running_loop"): "asyncio: published so, for event loops",
+    ("ragtrace/system/event_loops.py", "_set_running_loop"): "asyncio: published so, for event loops",
     (
         "ragtrace/telemetry/spans/span_providers.py",
         "_is_enabled",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 from opentelemetry._logs import SeverityNumber
 
 from ragtrace.core import semconv
+from ragtrace.system.event_loops import run
 from ragtrace.system.threads import background_thread
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class FunctionNotifier:
             try:
                 result = self.function(notice)
                 if inspect.isawaitable(result):
-                    asyncio.run(asyncio.wait_for(result, timeout))
+                    run(asyncio.wait_for(result, timeout))
             except Exception as error:
                 raised.append(error)
             except BaseException as error:  # sys.exit() in a notifier must not end the thread without a result
