@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ragtrace.history.reading import CallColumns
     from ragtrace.history.segments import Floats
 
+_COVERED: Final = 0.9
+"""Least share of the calls that the decision judge's stage stands for. A judge that scored those of a part of the time
+alone, such as one of an earlier version, is no sample of all calls, and its rate would be that of its time."""
 _PROXY: Final = "consistency"
 """Metric of every call that stands for the decision judge's score where that judge saw a sample of the calls."""
 
@@ -54,8 +57,8 @@ def cascade_estimate(
         questions: question of each labelled call, by position.
 
     Returns:
-        The estimate; None if no decision judge has scored the calls for the metric, or if too few labels are of calls
-        that both judges saw.
+        The estimate; None if no decision judge has scored the calls for the metric, if the one with the most scores
+        saw no sample of all of them, or if too few labels are of calls that both judges saw.
     """
     known = [name for metric, name in columns.raw_scores if metric == series.metric and name != series.evaluator]
     if not known or series.is_raw:
@@ -66,6 +69,9 @@ def cascade_estimate(
     decided = np.clip(1.0 - score if series.higher_is_better else score, 0.0, 1.0)
     universe = chosen & series.eligible
     first = universe & ~np.isnan(decided) & (chance > 0.0)
+    weight = 1.0 / chance[first]
+    if weight.sum() + 3.0 * np.sqrt(((weight - 1.0) * weight).sum()) < _COVERED * universe.sum():
+        return None
     second, score_of, weight_of = first & series.is_judged(), series.score_by_call(), series.weight_by_call()
     mine = {at: each for at, each in labelled.items() if second[at]}
     if sum(each.label is not None for each in mine.values()) < FEWEST_FOR_RATE:

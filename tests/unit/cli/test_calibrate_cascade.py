@@ -26,15 +26,34 @@ from tests.unit.cli.test_calibrate_decisions import BAD_ANSWER, label_picked, ru
 CALLS, BAD_RATE = 6_000, 0.1
 
 
-def fill(path: Path) -> None:
-    """Keep calls all of which a decision judge has scored, and a chat judge a sample, the uncertain ones more often."""
-    rng, offered = random.Random(5), list[QueuedCall]()
-    for number in range(CALLS):
-        bad = rng.random() < BAD_RATE
+def fill(
+    path: Path,
+    version: str | None = "1",
+    *,
+    calls: int = CALLS,
+    bad_rate: float = BAD_RATE,
+    begin: int = 0,
+    unscored: float = 0.0,
+) -> None:
+    """Keep calls all of which a decision judge has scored, and a chat judge a sample, the uncertain ones more often.
+
+    Args:
+        path: the history; it may have calls.
+        version: of the decision judge; None: there was none.
+        calls: how many.
+        bad_rate: share of them that is bad.
+        begin: number of the first one.
+        unscored: share of them to which the decision judge gave no score.
+    """
+    rng, offered = random.Random(5 + begin), list[QueuedCall]()
+    for number in range(begin, begin + calls):
+        bad = rng.random() < bad_rate
         call = replace(call_of(rng, BAD_ANSWER if bad else "Within 14 days."), query=f"How long? ({number})")
         s = score_of(call.answer, call.query, apart=2.6)
         score = Score(s, "hallucinated", "1", higher_is_better=False, attributes={CALIBRATION: UNCALIBRATED})
-        evaluations = [Evaluation("decider", "1", "model", {"hallucinated": score}, served_model="decider-1")]
+        evaluations: list[Evaluation] = []
+        if version is not None and rng.random() >= unscored:
+            evaluations.append(Evaluation("decider", version, "model", {"hallucinated": score}, served_model="one"))
         p = min(1.0, 0.25 * (0.5 + 1.5 * (s * (1.0 - s)) ** 0.5))
         chosen = rng.random() < p
         if chosen:
@@ -42,10 +61,10 @@ def fill(path: Path) -> None:
             verdict = Score(float(found), "hallucinated", "1", higher_is_better=False)
             evaluations.append(Evaluation("judge", "1", "llm_judge", {"hallucinated": verdict}, probability=p))
         offered.append(QueuedCall(call, tuple(evaluations), "sampled" if chosen else "not_sampled", time() + number))
-    source = CallOrigin(
-        "bot", "1", screen="decider@1", screened=("hallucinated",), judge="judge@1", judged=("hallucinated",)
-    )
-    history_file(str(path)).create()
+    screen = {} if version is None else {"screen": f"decider@{version}", "screened": ("hallucinated",)}
+    source = replace(CallOrigin("bot", "1", judge="judge@1", judged=("hallucinated",)), **screen)  # type: ignore[arg-type]
+    if not path.exists():
+        history_file(str(path)).create()
     with closing(HistoryWriter(str(path), source, most_bytes=GIB, texts=True)) as writer:
         writer.write(offered)
 
@@ -69,6 +88,28 @@ def test_all_stages_make_the_interval_narrower(
     assert record["effective_labels"] > 1.4 * record["labelled"]
     assert run("calibrate", "fit", history) == OK
     assert "labels alone (with decider@1's scores: cascade)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("former", ["m/logprobs/questions-1", None])
+def test_scores_of_a_part_of_the_time_are_no_stage_of_a_cascade(
+    former: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where questions changed, or a decision judge came later, its calls would stand for those of before."""
+    path = tmp_path / "history.db"
+    fill(path, former, calls=2_800, bad_rate=0.03)
+    fill(path, "m/logprobs/questions-2", calls=3_200, bad_rate=0.25, begin=2_800)
+    record = fitted(path, tmp_path, capsys, 300)
+    assert record["decision_judge"] == ""
+    assert record["corrected"]["low"] < (2_800 * 0.03 + 3_200 * 0.25) / 6_000 < record["corrected"]["high"]
+
+
+def test_a_decision_judge_that_gave_some_calls_no_score_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it does where it declines now and then."""
+    path = tmp_path / "history.db"
+    fill(path, unscored=0.05)
+    assert fitted(path, tmp_path, capsys, 200)["decision_judge"] == "decider@1"
 
 
 def test_unsure_labels_count_both_ways_in_a_cascade(

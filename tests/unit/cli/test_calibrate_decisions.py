@@ -52,19 +52,27 @@ def score_of(answer: str | None, query: str | None, *, apart: float = 2.0) -> fl
     return 1.0 / (1.0 + math.exp(-2.0 * ((apart if answer == BAD_ANSWER else 0.0) + noise)))
 
 
-def fill(path: Path, *, served: str = MODEL, calls: int = CALLS, bad_rate: float = BAD_RATE, begin: int = 0) -> None:
+def fill(
+    path: Path,
+    *,
+    version: str = "1",
+    served: str = MODEL,
+    calls: int = CALLS,
+    bad_rate: float = BAD_RATE,
+    begin: int = 0,
+) -> None:
     """Keep calls all of which a decision judge has scored."""
-    rng, offered = random.Random(served), list[QueuedCall]()
+    rng, offered = random.Random(served if begin == 0 else f"{served} {begin}"), list[QueuedCall]()
     for number in range(begin, begin + calls):
         call = call_of(rng, BAD_ANSWER if rng.random() < bad_rate else "Within 14 days.", workflow="support")
         call = replace(call, query=f"How long? ({number})")
         value = score_of(call.answer, call.query)
         score = Score(value, "hallucinated", "1", higher_is_better=False, attributes={CALIBRATION: UNCALIBRATED})
         evaluation = Evaluation(
-            "decider", "1", "model", {"hallucinated": score}, n_calls=1, cost_usd=0.0001, served_model=served
+            "decider", version, "model", {"hallucinated": score}, n_calls=1, cost_usd=0.0001, served_model=served
         )
         offered.append(QueuedCall(call, (evaluation,), "sampled", time() + number))
-    source = CallOrigin("bot", "1", judge="decider@1", judged=("hallucinated",))
+    source = CallOrigin("bot", "1", judge=f"decider@{version}", judged=("hallucinated",))
     if not path.exists():
         history_file(str(path)).create()
     with closing(HistoryWriter(str(path), source, most_bytes=GIB, texts=True)) as writer:
