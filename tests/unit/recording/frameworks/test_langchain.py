@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +22,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableLambda, RunnablePassthrough
 from langchain_core.tools import tool
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
@@ -32,8 +33,10 @@ from ragtrace.core.types import RagCall
 from ragtrace.recording.frameworks.runs import FrameworkRuns
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults
-from ragtrace.testing import Captured, FakeJudge
-from tests.support.watched import GOOD, watch
+from ragtrace.testing import Captured, FakeJudge, OpenAIServer, Reply, Request
+from ragtrace_exporters.console import call_text
+from tests.support.decisions import top_logprobs
+from tests.support.watched import GOOD, WAIT_S, eventually, watch
 
 # Versions of langchain-core before 0.3.50 read a field that pydantic 2.11 warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_fields' attribute:DeprecationWarning")
@@ -616,3 +619,44 @@ def test_runs_that_never_end_are_bounded_and_counted() -> None:
     assert ragtrace.stats().faults == {"runs of framework that never ended": 1}
     errors = [(span.attributes or {}).get("error.type") for span in watched.captured.spans]
     assert errors.count("ragtrace.recording.frameworks.runs.RunNeverEndedError") == 1
+
+
+# --- A judge that is slower than the hold -----------------------------------------------------------------------------
+
+
+def test_streamed_answers_of_a_slow_judge_are_late_and_scored() -> None:
+    """Each root says that scores follow, and each has them on a linked span: none is lost, and none timed out."""
+    captured, questions = Captured(), [f"Is Paris big? {number}" for number in range(6)]
+    reply = Reply(body=json.dumps(top_logprobs({"yes": 0.75, "no": 0.25})))
+
+    def slowly(_: Request) -> Reply:
+        assert eventually(lambda: len(captured.roots()) >= len(questions))
+        return reply
+
+    with OpenAIServer(slowly) as server:
+        ragtrace.configure(
+            exporter=captured.signals,
+            screen=None,
+            judge=ragtrace.DecisionJudge("local", protocol="logprobs", base_url=server.url),
+            metrics=["faithfulness"],
+            sampling=ragtrace.Sampling(rate=1.0),
+            limits=ragtrace.Limits(hold_seconds=0.1),
+        )
+        ragtrace.instrument("langchain")
+        answers = ["".join(rag().stream(question)) for question in questions]
+        assert ragtrace.flush(WAIT_S)
+        problems = ragtrace.doctor(probe=False).problems
+    assert answers == [" ".join([*question.upper().split(), ""]) for question in questions]
+    roots, carriers = captured.roots(), [span for span in captured.spans if span.name.startswith("evaluate ")]
+    roots = [span for span in roots if span not in carriers]
+    assert [root["ragtrace.eval.status"] for root in _attributes(roots)] == ["late"] * 6
+    assert all(" late " in call_text(root) for root in roots)
+    assert {span.links[0].context.span_id for span in carriers} == {root.context.span_id for root in roots}
+    assert [score["ragtrace.eval.faithfulness.score"] for score in _attributes(carriers)] == [0.75] * 6
+    assert [score["ragtrace.eval.status"] for score in _attributes(carriers)] == ["ok"] * 6
+    assert ragtrace.stats().evaluators["decision"].scored == 6
+    assert any("scores come too late for the spans of their calls, in 6 of the last 6" in each for each in problems)
+
+
+def _attributes(spans: Iterable[ReadableSpan]) -> list[dict[str, Any]]:
+    return [dict(span.attributes or {}) for span in spans]
