@@ -295,7 +295,8 @@ class AnswerStream(StreamText):
             gathered = None if self._unknown is not None or answer.text is None else ""
             if gathered is None:
                 return None
-        if is_framed(gathered) or (self.is_repeated and is_framed(gathered * 2)):
+        is_whole = self.is_repeated or (self._whole is not None and gathered.endswith("\n"))
+        if is_framed(gathered) or (is_whole and is_framed(gathered * 2)):  # frames that are alike
             self._unknown = "a format of transport"
             return None
         answer.cut_chars = self.cut_chars

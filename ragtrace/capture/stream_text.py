@@ -167,7 +167,7 @@ class StreamText:
                 return self._tell()
             runs.append((text, 1))
             return ""
-        self.is_contradictory = self.is_repeated or self._is_chained()
+        self.is_contradictory = self.is_repeated or self._is_chained() or _continues(last, text, perhaps=True)
         self._is_joined = True
         for each, times in (*runs, (text, 1)):
             for _ in range(times):
@@ -177,7 +177,7 @@ class StreamText:
     def _is_chained(self) -> bool:
         """Return whether any of the first pieces begins as the one before, or is a long mark that came again."""
         runs = [(text.strip(), times) for text, times in self._runs if not text.isspace()]
-        return any(times > 1 and len(text) > _SLACK and not _has_words(text) for text, times in runs) or any(
+        return any(times > 1 and len(text) >= _SLACK and not _has_words(text) for text, times in runs) or any(
             earlier != later and earlier[0] == later[0] for (earlier, _), (later, _) in pairwise(runs)
         )
 
@@ -241,8 +241,16 @@ def _marks_at_end(text: str) -> int:
     return next((at for at in range(min(len(text), _SLACK)) if text[-1 - at].isalnum()), min(len(text), _SLACK))
 
 
-def _continues(last: str, text: str) -> bool:
-    """Return whether *text* is *last* and more, except perhaps for a mark at its end."""
+def _continues(last: str, text: str, *, perhaps: bool = False) -> bool:
+    """Return whether *text* is *last* and more, except perhaps for a mark at its end.
+
+    Args:
+        last: the piece before.
+        text: the piece.
+        perhaps: whether that may be by chance: *last* is short, and *text* does not have the mark.
+    """
     kept = last[: len(last) - _marks_at_end(last)]
-    kept = kept if _has_words(kept) else last
+    mark = last[len(kept) :].strip()
+    if not _has_words(kept) or not (perhaps or _is_long(last) or text.endswith(mark)):
+        kept = last
     return len(text) > len(kept) and text != last and text.startswith(kept)

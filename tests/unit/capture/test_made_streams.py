@@ -11,7 +11,7 @@ from tests.support.examples import examples
 from tests.support.made_streams import made_stream
 
 SEEDS = range(examples(2_000))
-"""300,000 others were read once, with the same result."""
+"""400,000 others were read once, with the same result."""
 
 
 def test_a_stream_has_the_text_that_was_meant_or_none_that_is_known() -> None:
