@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _JUDGES: Final = """\
 Measures how well judges separate bad from good calls of a labelled file, and
 what they take. Raw results are kept: the same command goes on where it was.
+
+A line: {"query": "...", "contexts": ["..."], "answer": "...", "label": "bad"}
+A judge: embedded, openai:MODEL, decision-logprobs:MODEL, decision:MODEL, or
+module:object. A model on this machine needs no key:
+  ragtrace judges labels.jsonl --judge embedded \\
+    --judge decision-logprobs:qwen2.5 --base-url http://localhost:11434/v1
 """
 _USUAL: Final = ("hallucinated", "faithfulness", "consistency")
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")

@@ -116,5 +116,5 @@ def test_every_command_of_the_document_is_one_that_the_tests_know() -> None:
     others = [command for command in COMMANDS if command not in ours]
     assert [command.split()[0] for command in others] == [
         "python3", ".venv-first-hour/bin/pip", "python3", ".venv-phoenix/bin/pip", ".venv-phoenix/bin/phoenix",
-        ".venv-first-hour/bin/ragtrace",
+        *([".venv-first-hour/bin/ragtrace"] * 3),
     ]  # fmt: skip
