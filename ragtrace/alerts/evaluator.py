@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_arg
 from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.detector import HEAD_START, Detector
 from ragtrace.alerts.notice import Example, Notice, Problem, hash_of, trace_id_hex
+from ragtrace.core.contents import may_leave
 from ragtrace.core.types import Evaluation, RagCall, Score, is_raw_probability
 from ragtrace.estimates import (
     Adjustment,
@@ -336,7 +337,7 @@ class AlertEvaluator:
         if self._spike is not None:
             badness = self._alert.badness(score)
             if badness > self._spike.detector.bound:
-                texts, url = self._settings.capture_content != "NO_CONTENT", self._settings.trace_url
+                texts, url = may_leave(self._settings.capture_content, "elsewhere"), self._settings.trace_url
                 example = Example.from_call(call, evaluation, result, now.epoch, show_texts=texts, url=url)
                 self._examples.append((self._n_scored, example))
             question = None if call.query is None else " ".join(call.query.casefold().split()) or None

@@ -263,6 +263,8 @@ def redact_evaluation(evaluation: Evaluation, redact: Redact) -> Evaluation:
         if isinstance(attributes, Mapping):
             given = cast("Mapping[str, object]", attributes)
             changes["attributes"] = {name: _redact_value(value, redact) for name, value in given.items()}
+        if isinstance(result, Score) and result.label:
+            changes["label"] = redact.text(result.label).text
         if isinstance(result, Score) and result.claims:
             key = id(result.claims)  # several metrics may share one tuple of claims, which is redacted once
             if key not in claims_by_id:

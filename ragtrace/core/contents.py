@@ -1,11 +1,11 @@
-"""Decision whether what judges and metrics write, which may quote a call, may leave the process."""
+"""Decision whether texts of calls, and what judges and metrics write about them, may leave the process."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from ragtrace.core.text import OwnText
 from ragtrace.core.types import CALIBRATION, JUDGE_FINGERPRINT, JUDGE_MODEL, Evaluation, Result, Score
@@ -19,6 +19,20 @@ _OF_CODES: Final = frozenset(
     }
 )
 """Names of the details that ragtrace's own metrics and judges give as words; all others have numbers."""
+
+
+def may_leave(capture: str, output: Literal["spans", "events", "elsewhere"]) -> bool:
+    """Return whether texts of calls may leave the process by *output*.
+
+    Args:
+        capture: value of the setting `capture_content`.
+        output: spans, events of the texts themselves, or anything else: the log, the doctor, histories, notifications,
+            score APIs, and what judges and metrics write, on events too. The spool and a fleet's queue are part of the
+            application: without the texts nobody could score a call from there.
+    """
+    if output == "elsewhere":
+        return capture != "NO_CONTENT"
+    return capture in ("SPAN_AND_EVENT", "SPAN_ONLY" if output == "spans" else "EVENT_ONLY")
 
 
 def without_contents(evaluation: Evaluation) -> Evaluation:

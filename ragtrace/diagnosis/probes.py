@@ -22,12 +22,12 @@ from opentelemetry.context import attach, set_value
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.score_sink import ProbedSink
 from ragtrace.core.settings import Settings
-from ragtrace.core.text import encodable
 from ragtrace.core.types import Probed
 from ragtrace.diagnosis.report import Check
 from ragtrace.estimates import Baseline, read_calibrations
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.event_loops import run
+from ragtrace.system.faults import printable
 from ragtrace.system.sqlite_files import delay_forks
 from ragtrace.system.threads import background_thread
 from ragtrace.system.urls import displayed_url, hide_secrets
@@ -74,7 +74,8 @@ class Probe:
         self._seconds = 0.0
 
     def set_result(self, answer: ProbeResult) -> None:
-        self._answer, self._seconds = answer, perf_counter() - self._began
+        seen = printable(answer.seen)  # which may be the words of a server
+        self._answer, self._seconds = answer._replace(seen=seen), perf_counter() - self._began
         self._answered.set()
 
     def wait(self) -> Check:
@@ -158,9 +159,8 @@ async def _ask_judge(judge: Probed, probe: Probe, timeout: float) -> None:
 
 
 def shortened(text: str) -> str:
-    """Shorten *text* to one line of at most 200 characters."""
-    text = encodable(" ".join(text.split()))
-    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}..."
+    """Shorten *text* of somebody else to one line of at most 200 characters that is safe on a terminal."""
+    return printable(text, _MOST_CHARS)
 
 
 def probe_sinks(posters: Iterable[ScorePoster], probes: Probes) -> None:

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ragtrace.capture.redact import Redact
+from ragtrace.core.contents import may_leave
 from ragtrace.core.ledger import FLEET, DeliveryCounts, Ledger, Stats
 from ragtrace.core.settings import Settings
 from ragtrace.core.step import CallBuilder, OrphanRetrievals, Step
@@ -228,7 +229,7 @@ class Runtime:
     ) -> None:
         self.publisher, self._process = publisher, forks.process
         self.settings, self.telemetry = settings, telemetry
-        self.messages = Messages(redact.message, settings.capture_content == "NO_CONTENT")
+        self.messages = Messages(redact.message, not may_leave(settings.capture_content, "elsewhere"))
         self.sampling, self._sampler = sampling, Sampler(sampling, monotonic, costs)
         self.outcomes, self.health = RecentOutcomes(), HealthMonitor()
         self.spooling = None if spool is None else Spooling(spool, telemetry)
@@ -280,8 +281,8 @@ class Runtime:
             telemetry.logger,
             self._instruments,
             evidence=settings.evidence,
-            texts=settings.capture_content in ("SPAN_ONLY", "SPAN_AND_EVENT"),
-            hides_contents=settings.capture_content == "NO_CONTENT",
+            texts=may_leave(settings.capture_content, "spans"),
+            hides_contents=not may_leave(settings.capture_content, "elsewhere"),
             observers=(self.moments, *telemetry.posters, *telemetry.histories, *alerting, *learning),
             early=(*telemetry.histories, *alerting),
             guard_observers=[history.add_guard_verdict for history in telemetry.histories],
@@ -294,7 +295,7 @@ class Runtime:
             telemetry.posters,
             telemetry.histories,
             redact,
-            texts=settings.capture_content != "NO_CONTENT",
+            texts=may_leave(settings.capture_content, "elsewhere"),
         )
         self._span_calls = SpanCalls(
             self.call_ended,

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ragtrace.capture.redact import Redact
+from ragtrace.core.contents import may_leave
 from ragtrace.core.settings import Settings
 from ragtrace.estimates import BaselineLearner, Calibrations, MetricAssignment, MetricBaseline
 from ragtrace.evaluation.sampling import JudgementCosts, Sampling
@@ -148,7 +149,7 @@ def _history_recorder(settings: Settings, origin: CallOrigin) -> HistoryRecorder
         origin,
         days=settings.store_days,
         most_bytes=settings.store_bytes,
-        texts=settings.capture_content != "NO_CONTENT",
+        texts=may_leave(settings.capture_content, "elsewhere"),
     )
 
 

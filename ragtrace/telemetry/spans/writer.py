@@ -14,6 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 
 from ragtrace.core import semconv
+from ragtrace.core.contents import may_leave
 from ragtrace.core.reasoning import split_reasoning
 from ragtrace.dialects import langfuse, openinference
 from ragtrace.dialects import otel_genai as otel
@@ -61,10 +62,9 @@ class SpanWriter:
         self.drops_children = drops_children
         """Whether the head sampler drops every span whose local parent was dropped."""
         self._dialects = [_DIALECTS[name] for name in dialects]
-        self._on_span = capture in ("SPAN_ONLY", "SPAN_AND_EVENT")
-        self._on_event = capture in ("EVENT_ONLY", "SPAN_AND_EVENT")
-        self.shows_content = self._on_span or self._on_event
-        """Whether any content, such as the message of an exception, may leave the process."""
+        self._on_span, self._on_event = may_leave(capture, "spans"), may_leave(capture, "events")
+        self.shows_content = self._on_span
+        """Whether content, such as the message of an exception, may be on spans."""
         self.shows_reranked = self._on_span and "openinference" in dialects
         """Whether spans show the input documents of a re-ranking."""
 

@@ -17,12 +17,16 @@ import ragtrace
 from ragtrace.alerts import Webhook
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.core.types import Signals
 from ragtrace.report import wording
 from ragtrace.system.faults import faults, printable
 from ragtrace.testing import FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Reply
 from ragtrace_exporters.http_spans import FailureLog, HttpSpanExporter
 from ragtrace_exporters.otlp import otlp
+from ragtrace_exporters.phoenix import PhoenixScores
+from ragtrace_exporters.score_api import JsonClient
+from tests.support.backends import Answer, Backend
 from tests.support.logged import logged
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import WAIT_S, ask, watch
@@ -337,6 +341,21 @@ def test_the_terminal_report_shows_no_character_that_turns_or_hides_text(hidden:
         wording.replace_control_characters("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645")
         == "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
     )
+
+
+@pytest.mark.parametrize("sink", [False, True])
+def test_the_doctor_shows_no_escape_sequence_of_a_server(sink: bool) -> None:
+    """Of a judge's server, or of a backend, which may be anybody's."""
+    hostile = Answer(400, "\x1b[2J\u202e\u009b31mgone".encode())
+    with Backend(lambda _: hostile) as server:
+        scores = PhoenixScores(JsonClient(server.url, {})) if sink else None
+        judge = ragtrace.OpenAIJudge("m", base_url=f"{server.url}/v1", api_key="k")
+        ragtrace.configure(exporter=Signals(scores=scores), judge=judge, sampling=ragtrace.Sampling(rate=1.0))
+        shown = ragtrace.doctor(timeout=5.0)
+        ragtrace.shutdown(1.0)
+    text = str(shown) + "".join(check.seen for check in shown.checks)
+    assert "gone" in text
+    assert not any(character in text for character in "\x1b\u202e\x9b")
 
 
 def test_an_endpoint_with_a_password_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
