@@ -249,8 +249,9 @@ class JudgeClient:
                 spent = (spent or Cost()).add_known(Cost.from_report(error))
                 # A judge that sends a Retry-After is not failing, so only the deadline bounds the number of attempts.
                 failed += error.retry_after is None or deadline == math.inf
-                # The gate waits for the Retry-After; this pause only prevents a busy loop where that is very short.
-                pause = retry_delay(tries if error.retry_after is None else min(tries, 3), self._chance)
+                # The gate waits for the Retry-After. One that is shorter than a second does not keep the pauses short.
+                waits = error.retry_after is not None and error.retry_after >= 1.0
+                pause = retry_delay(min(tries, 3) if waits else tries, self._chance)
                 too_late = self._clock() + pause >= deadline or not self._gate.opens_before(deadline)
                 if not error.retryable or failed >= _MOST_TRIES or too_late or self._breaker.refuses:
                     final = spent.set_on_error(error)

@@ -290,6 +290,14 @@ def test_a_retry_after_that_means_nothing_does_not_spin(seconds: float) -> None:
     assert times(at) == [0, 0.125, 0.375]
 
 
+@pytest.mark.parametrize("seconds", [1e-9, 0.001, 0.5])
+def test_a_tiny_retry_after_is_no_permission_to_ask_all_the_time(seconds: float) -> None:
+    """Tries stay unlimited within the deadline, as the judge is not failing, but their pauses grow as usual."""
+    at = desk(*[later(seconds)] * 100, timeout=30.0)
+    assert reasons(run(at.ask(CALL))) == ["unavailable"]
+    assert 5 <= len(times(at)) <= 12
+
+
 def test_a_retry_after_of_a_century_is_an_hour() -> None:
     """A lying judge is not lost for ever."""
     at = desk(later(float("inf")), GOOD)
