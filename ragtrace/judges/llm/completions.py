@@ -110,12 +110,25 @@ def check_error(answer: Mapping[str, Any]) -> None:
 
 def _read_choice(choice: dict[str, Any]) -> Choice:
     message = _dict(choice.get("message"))
+    text = _text(message.get("content"))
     return Choice(
-        text=_text(message.get("content")),
+        text=text if text.strip() else _misplaced(message) or text,
         finish=_text(choice.get("finish_reason")),
         refusal=_text(message.get("refusal")),
         tokens=_read_tokens(_dict(choice.get("logprobs")).get("content")),
     )
+
+
+def _misplaced(message: dict[str, Any]) -> str:
+    """Return the reply that a server has put into the field of the reasoning: one JSON object and nothing else, or "".
+
+    A parser of vLLM for reasoning does so with all that comes before an end mark which the model did not write.
+    """
+    text = (_text(message.get("reasoning_content")) or _text(message.get("reasoning"))).strip()
+    try:
+        return text if text.startswith("{") and isinstance(json.loads(text), dict) else ""
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _dict(value: object) -> dict[str, Any]:

@@ -129,3 +129,18 @@ def test_model_and_fingerprint_are_read(streamed: bool) -> None:
     )
     read = read_completion(f"data: {body}\n\ndata: [DONE]\n\n".encode() if streamed else body.encode())
     assert (read.model, read.fingerprint) == ("big-2", "fp_1")
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("content", [None, "", " \n"])
+def test_a_reply_in_the_field_of_the_reasoning_is_read(field: str, content: str | None) -> None:
+    """Servers whose parser waits for the end of a thought put the whole reply there; a thought is no reply."""
+
+    def text_of(thought: object, content: object = content) -> str:
+        body = {"choices": [{"message": {"content": content, field: thought}}]}
+        return read_completion(json.dumps(body).encode()).choices[0].text
+
+    assert text_of('\n{"label": "good"}\n') == '{"label": "good"}'
+    assert text_of('{"label": "bad"}', "good") == "good"
+    for thought in ("Is it good?", 'It is {"label": "good"}', '{"a": 1} {"b": 2}', "[1]", "{", {"a": 1}, None):
+        assert text_of(thought).strip() == ""
