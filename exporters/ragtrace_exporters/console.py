@@ -12,6 +12,7 @@ from opentelemetry.trace import StatusCode
 
 from ragtrace.core import semconv
 from ragtrace.core.types import JudgedTexts, Signals
+from ragtrace.system.faults import printable
 
 if TYPE_CHECKING:
     from opentelemetry.sdk._logs import ReadableLogRecord
@@ -70,7 +71,8 @@ def call_text(span: ReadableSpan) -> str:
     reasons = {str(attributes[key]) for name in _HEADLINE if (key := semconv.eval_reason(name)) in attributes}
     reasons.discard("no_baseline")  # true of the application's first calls, and of every one of them
     time = datetime.fromtimestamp((span.start_time or 0) / 1e9).strftime("%H:%M:%S")
-    parts = [time, f"{attributes.get(semconv.WORKFLOW_NAME) or span.name}:", str(attributes[semconv.EVAL_STATUS])]
+    name = _short(attributes.get(semconv.WORKFLOW_NAME) or span.name)
+    parts = [time, f"{name}:", str(attributes[semconv.EVAL_STATUS])]
     if span.status.status_code is StatusCode.ERROR:
         parts.append("error")
     scores = ((name, attributes.get(semconv.eval_score(name))) for name in _HEADLINE)
@@ -102,7 +104,8 @@ def _texts_of(span: ReadableSpan) -> JudgedTexts:
 def _quoted(value: object) -> str:
     """Return *value* as quoted text on one line, without control characters and cut if it is long."""
     text = " ".join(str(value).split())
-    return json.dumps(text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}...", ensure_ascii=False)
+    shown = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}..."
+    return printable(json.dumps(shown, ensure_ascii=False))
 
 
 def span_text(span: ReadableSpan) -> str:
@@ -111,7 +114,7 @@ def span_text(span: ReadableSpan) -> str:
     duration_ms = ((span.end_time or 0) - (span.start_time or 0)) / 1e6
     trace_id, span_id = (context.trace_id, context.span_id) if context else (0, 0)
     heading = (
-        f"span   {span.name}  {duration_ms:.1f} ms  {span.status.status_code.name}"
+        f"span   {_short(span.name)}  {duration_ms:.1f} ms  {span.status.status_code.name}"
         f"  trace={trace_id:032x} span={span_id:016x} parent={f'{parent.span_id:016x}' if parent else '-'}"
     )
     return _block(heading, span.attributes or {})
@@ -121,14 +124,14 @@ def event_text(record: ReadableLogRecord) -> str:
     """Return the event *record* as text to print: a heading with its span's ids, and a line for each attribute."""
     log = record.log_record
     ids = f"trace={log.trace_id or 0:032x} span={log.span_id or 0:016x}"
-    return _block(f"event  {log.event_name or log.body or '-'}  {ids}", log.attributes or {})
+    return _block(f"event  {_short(log.event_name or log.body or '-')}  {ids}", log.attributes or {})
 
 
 def metrics_text(data: MetricsData) -> str:
     """Return metrics as text to print: a line with name, value and attributes for each data point."""
     lines = (
         f"metric {metric.name}  {_point_text(point)}  "
-        f"{' '.join(f'{key}={_short(value)}' for key, value in (point.attributes or {}).items())}\n"
+        f"{' '.join(f'{_short(key)}={_short(value)}' for key, value in (point.attributes or {}).items())}\n"
         for resource in data.resource_metrics
         for scope in resource.scope_metrics
         for metric in scope.metrics
@@ -152,15 +155,15 @@ def _wanted(environ: Mapping[str, str], signal: str) -> bool:
 
 
 def _block(heading: str, attributes: Mapping[str, object]) -> str:
-    lines = (heading, *(f"       {key} = {_short(value)}" for key, value in attributes.items()))
+    lines = (heading, *(f"       {_short(key)} = {_short(value)}" for key, value in attributes.items()))
     return _printable("\n".join(lines) + "\n")
 
 
 def _short(value: object) -> str:
+    """Return *value* as text on one line, without characters that drive a terminal, and cut if it is long."""
     text = str(value)
-    if len(text) <= _WIDTH_CHARS:
-        return text
-    return f"{text[:_WIDTH_CHARS]}... ({len(text) - _WIDTH_CHARS} more characters)"
+    shown = printable(text[:_WIDTH_CHARS])
+    return shown if len(text) <= _WIDTH_CHARS else f"{shown}... ({len(text) - _WIDTH_CHARS} more characters)"
 
 
 def _printable(text: str) -> str:

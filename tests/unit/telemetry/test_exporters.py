@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from opentelemetry._logs import LogRecord, SeverityNumber
@@ -22,7 +23,7 @@ from ragtrace.testing import FakeJudge
 from ragtrace_exporters.console import console, console_full
 from ragtrace_exporters.otlp import otlp
 from tests.support.otlp import HttpReceiver, Receiver
-from tests.support.watched import HALF, ask
+from tests.support.watched import HALF, WAIT_S, ask
 
 SIGNALS = ("traces", "metrics", "logs")
 
@@ -230,6 +231,26 @@ def _ask_llama_index(signals: Signals, **settings: str) -> None:
     assert ragtrace.flush()
     assert ragtrace.shutdown()
     provider.shutdown()
+
+
+@pytest.mark.parametrize("exporter", [console, console_full])
+def test_the_console_prints_no_text_that_drives_a_terminal_or_forges_a_line(
+    exporter: Callable[..., Signals], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In names, questions and answers alike."""
+    hostile = "a\x1b[2J\nspan   forged \u009b31m \u202e \u2028z"
+
+    @ragtrace.trace(name=hostile)
+    def answer(question: str) -> str:
+        return question
+
+    ragtrace.configure(exporter=exporter({}), screen=FakeJudge(HALF, name="screen"))
+    answer(hostile)
+    assert ragtrace.flush(WAIT_S)
+    printed = capsys.readouterr().out
+    assert "forged" in printed
+    assert not any(character in printed for character in "\x1b\u009b\u202e\u2028")
+    assert not any(line.startswith("span   forged") for line in printed.splitlines())
 
 
 def test_the_console_shows_what_was_judged(capsys: pytest.CaptureFixture[str]) -> None:
