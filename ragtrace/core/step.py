@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from sys import getsizeof
-from time import monotonic
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from ragtrace.core.labels import Turn
@@ -587,9 +587,14 @@ class OrphanRetrievals:
         self._capacity, self._seconds, self._clock = capacity, seconds, clock
         self._lock = threading.Lock()
         self._by_parent: OrderedDict[tuple[int, int], tuple[float, list[Step]]] = OrderedDict()
+        self.begun: deque[tuple[int, str]] = deque(maxlen=256)
+        """When the latest of them began, in nanoseconds since the epoch, and the names of their functions."""
 
-    def add(self, parent: SpanContext, step: Step) -> None:
-        """Store the retrieval *step*, whose direct parent is the span *parent*."""
+    def add(self, parent: SpanContext, step: Step, name: str) -> None:
+        """Store the retrieval *step* of the function *name* under its parent span; without one it is only noted."""
+        self.begun.append((time_ns(), name))
+        if not parent.is_valid:
+            return
         key = (parent.trace_id, parent.span_id)
         with self._lock:
             steps = self._by_parent.pop(key, (0.0, []))[1]
@@ -597,6 +602,11 @@ class OrphanRetrievals:
             self._by_parent[key] = (self._clock(), steps)
             if len(self._by_parent) > self._capacity:
                 self._by_parent.popitem(last=False)
+
+    def begun_during(self, root: Step) -> list[str]:
+        """Return the function's name of each retrieval that began outside any call while the call *root* ran."""
+        began: int | None = getattr(root.span, "start_time", None)
+        return [] if began is None else [name for at, name in tuple(self.begun) if at >= began]
 
     def under(self, parent: SpanContext) -> list[Step]:
         """Return the stored retrievals that have ended and whose direct parent is the span *parent*."""

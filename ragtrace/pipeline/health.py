@@ -144,6 +144,12 @@ NO_CONTEXTS: Final = (
     "contexts has a score (contexts_missing): decorate the function that retrieves with @ragtrace.retrieve, or "
     'name the argument that holds the texts: @ragtrace.generate(contexts="docs")'
 )
+OUTSIDE: Final = (
+    "no contexts were captured in the first %d calls of workflow %s, so that nothing that compares answers with "
+    "contexts has a score (contexts_missing), though {} began while they ran: outside of them, on a thread that does "
+    "not carry their context, as those of run_in_executor and of bare pools; use asyncio.to_thread, or give the pool "
+    "ragtrace.carry(function)"
+)
 NO_DOCUMENTS: Final = (
     "the retrieval found nothing in the first %d calls of workflow %s, so that nothing that compares answers with "
     "contexts has a score (no_contexts): look at the index and at the filters of the search; if it finds documents, "
@@ -214,6 +220,8 @@ class CaptureCounts:
     no_contexts: int = 0
     """Number of calls whose retrieval was captured and found no text."""
     with_answer: int = 0
+    outside: Counter[str] = field(default_factory=Counter[str])
+    """Retrievals that began while the calls ran, but outside of them, by function."""
 
     @property
     def contexts_missing(self) -> int:
@@ -224,8 +232,11 @@ class CaptureCounts:
     def defects(self) -> list[tuple[str, str]]:
         """What was captured in none of the calls, each with a message that takes number of calls and workflow."""
         found = [] if self.with_answer else [("answer", NO_ANSWERS)]
-        if not self.with_contexts:
-            found.insert(0, ("documents", NO_DOCUMENTS) if self.no_contexts else ("contexts", NO_CONTEXTS))
+        if self.no_contexts and not self.with_contexts:
+            found.insert(0, ("documents", NO_DOCUMENTS))
+        elif not self.with_contexts:
+            names = " and ".join(f"{name} ({count} times)" for name, count in self.outside.most_common(3))
+            found.insert(0, ("contexts", OUTSIDE.format(names.replace("%", "%%")) if names else NO_CONTEXTS))
         return found
 
 
@@ -254,6 +265,7 @@ class HealthMonitor:
         self._clock = clock
         self.captured: dict[str, CaptureCounts] = {}
         self.failures: dict[str, EvaluatorFailures] = {}
+        self._outside: dict[str, Counter[str]] = {}
         self._scored: deque[float] = deque(maxlen=_MOST_REMEMBERED)
         self._logged: set[str] = set()
 
@@ -276,6 +288,7 @@ class HealthMonitor:
             return
         counts = self.captured.setdefault(call.workflow, CaptureCounts(call.workflow))
         counts.calls += 1
+        counts.outside = self._outside.get(call.workflow, counts.outside)
         has_contexts = any(document.text.strip() for document in call.contexts or ())
         counts.with_contexts += has_contexts
         counts.no_contexts += call.contexts is not None and not has_contexts
@@ -287,6 +300,19 @@ class HealthMonitor:
         scored = any(isinstance(result, Score) for each in judged for result in each.results.values())
         if has_contexts and call.answer_captured and scored:
             self._scored.append(self._clock())
+
+    def lacks_contexts(self, workflow: str) -> bool:
+        """Return whether no call of *workflow* was seen to have contexts."""
+        counts = self.captured.get(workflow)
+        return counts is None or not counts.with_contexts
+
+    def add_outside(self, workflow: str, names: list[str]) -> None:
+        """Count the retrievals of the functions *names* that began while a call of *workflow* ran, but outside of it.
+
+        It is called on the application's threads, whose counts may miss one of each other's.
+        """
+        if names and (workflow in self._outside or len(self._outside) < _MOST_WORKFLOWS):
+            self._outside.setdefault(workflow, Counter()).update(names)
 
     def _warn_once(self, what: str, message: str, workflow: str) -> None:
         if what not in self._logged:

@@ -354,7 +354,7 @@ class StepRecorder:
     def _join_or_begin_call(self, outside: Context) -> bool:
         """Add the step to the enclosing RAG call, or begin a new one, and return whether a RAG call was begun.
 
-        A retrieval outside any RAG call is kept as an orphan, for a later generation under the same parent span.
+        A retrieval outside any RAG call is noted, and kept for a later generation under the same parent span, if any.
         """
         step = self.step
         if RECORDER_KEY in outside and (recorder := current_recorder(outside)) is not None:
@@ -371,8 +371,8 @@ class StepRecorder:
             return True
         parent_span = get_current_span(outside).get_span_context()
         if step.kind in FINDING_KINDS:
-            if parent_span.is_valid and step.parent is None:
-                self._runtime.orphans.add(parent_span, step)
+            if step.parent is None:
+                self._runtime.orphans.add(parent_span, step, self._spec.arguments.function_name)
             return False
         orphans = self._runtime.orphans.under(parent_span) if parent_span.is_valid else ()
         self.call_builder = CallBuilder(step, [step], orphans)

@@ -414,6 +414,8 @@ class Runtime:
         """Queue a RAG call whose root step has ended, so that its spans are written and the evaluators score it."""
         self._deferred_steps.root_ended(builder)
         workflow = builder.root.workflow
+        if self.orphans.begun and self.health.lacks_contexts(workflow):
+            self.health.add_outside(workflow, self.orphans.begun_during(builder.root))
         if self._items.full and self._may_defer:
             self.ledger.count_not_evaluated(self._evaluator_ids, workflow, "dropped", "queue_full")
             evaluators = ", ".join(self._evaluator_ids)

@@ -129,6 +129,7 @@ FOUND: Final[dict[Site, Callable[[], Any] | str]] = {
     Site(
         "capture/providers.py", "value . '_hidden_params'"
     ): "tests/integration/test_library_attributes.py::test_the_provider_of_an_answer_of_litellm_is_found",
+    Site("core/step.py", "root.span . 'start_time'"): _span,
     Site("core/step.py", "step.span . 'start_time'"): _span,
     Site("diagnosis/telemetry_probes.py", "inner . 'strerror'"): lambda: OSError(2, "no such file"),
     Site("diagnosis/telemetry_probes.py", "one . 'reason'"): lambda: urllib3.exceptions.MaxRetryError(

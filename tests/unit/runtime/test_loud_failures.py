@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -161,6 +163,77 @@ def test_contexts_that_are_never_captured_are_told_once(caplog: pytest.LogCaptur
     assert "contexts_missing" in diagnosis.fates[-1].why
     assert "All well" not in str(diagnosis)
     assert any("contexts_missing" in problem for problem in diagnosis.problems)
+
+
+@ragtrace.retrieve
+def look_up(query: str) -> list[str]:
+    return ["Paris is a big city."]
+
+
+async def in_executor(question: str) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, look_up, question)
+
+
+async def in_pool(question: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        assert len(list(pool.map(look_up, [question, "how many"]))) == 2
+
+
+async def on_thread(question: str) -> None:
+    thread = threading.Thread(target=look_up, args=(question,))
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("retrieve", [in_executor, in_pool, on_thread])
+def test_retrievals_on_threads_without_the_context_are_told(
+    retrieve: Callable[[str], Awaitable[None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the function, and what carries the context: to decorate it is no advice, as it is decorated."""
+
+    @ragtrace.trace(name="threads")
+    async def ask_in_thread(question: str) -> str:
+        await retrieve(question)
+        return ANSWER
+
+    watch()
+    for _ in range(12):
+        asyncio.run(ask_in_thread("where?"))
+    assert ragtrace.flush()
+    [warning] = warnings(caplog)
+    problem = next(problem for problem in ragtrace.doctor(probe=False).problems if "contexts_missing" in problem)
+    for told in (warning, problem):
+        assert "ragtrace.carry" in told
+        assert "asyncio.to_thread" in told
+        assert re.search(r"look_up \(\d+ times\) began while they ran", told)
+        assert "decorate the function" not in told
+
+
+def test_retrievals_at_other_times_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Such as those that warm an index up, beside a workflow whose retrieval is not decorated."""
+    watch()
+    for _ in range(12):
+        look_up("warm up")
+        without_contexts("where?")
+    assert ragtrace.flush()
+    [warning] = warnings(caplog)
+    assert "decorate the function that retrieves" in warning
+
+
+def test_a_retrieval_beside_the_calls_is_no_problem_of_those_with_contexts(caplog: pytest.LogCaptureFixture) -> None:
+    """Only a workflow without any contexts lacks those that were found elsewhere."""
+
+    @ragtrace.trace(name="both")
+    def ask_both(question: str) -> str:
+        asyncio.run(in_executor(question))
+        look_up(question)
+        return ANSWER
+
+    watch()
+    for _ in range(12):
+        ask_both("where?")
+    assert ragtrace.flush()
+    assert warnings(caplog) == []
 
 
 @ragtrace.retrieve
