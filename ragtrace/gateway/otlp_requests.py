@@ -87,10 +87,9 @@ def read_payload(request: ExportRequest, most_bytes: int) -> Payload:
 
 
 def _decompress(request: ExportRequest, most_bytes: int) -> bytes:
-    too_large = RefusedError("too_large", "too_large", f"the request is larger than {most_bytes:,} bytes")
     if request.encoding in ("", "identity"):
         if len(request.body) > most_bytes:
-            raise too_large
+            raise _too_large(most_bytes)
         return request.body
     bits = _WINDOW_BITS.get(request.encoding)
     if bits is None:
@@ -101,10 +100,15 @@ def _decompress(request: ExportRequest, most_bytes: int) -> bytes:
     except zlib.error:
         raise RefusedError("invalid", "malformed", f"the body cannot be decompressed as {request.encoding}") from None
     if len(body) > most_bytes:
-        raise too_large
+        raise _too_large(most_bytes)
     if not stream.eof or stream.unused_data:
         raise RefusedError("invalid", "malformed", f"the body is not one {request.encoding} stream")
     return body
+
+
+def _too_large(most_bytes: int) -> RefusedError:
+    # In no variable where it is raised: frame and exception would keep each other, and the body with them.
+    return RefusedError("too_large", "too_large", f"the request is larger than {most_bytes:,} bytes")
 
 
 def _valid_ids_of_protobuf(body: bytes) -> list[bool]:

@@ -196,8 +196,7 @@ class ServerConnection:
         except JudgeError:
             raise
         except openai.APIStatusError as error:
-            cause = ServerError(error.status_code, error.response.headers, error.response.content)
-            raise cause from None
+            raise ServerError(error.status_code, error.response.headers, error.response.content) from None
         except openai.OpenAIError as error:
             if isinstance(error.__cause__, JudgeError):
                 raise error.__cause__ from None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import gzip
 import json
 import random
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ragtrace.core.step import CallBuilder
 from ragtrace.gateway.gateway import Gateway
-from ragtrace.gateway.otlp_requests import Content, ExportRequest, RefusedError, json_to_protobuf
+from ragtrace.gateway.otlp_requests import Content, ExportRequest, RefusedError, json_to_protobuf, read_payload
 from ragtrace.gateway.span_scoring import SpanScorer
 from tests.support.malformed_otlp import malformed_bodies, valid_requests
 
@@ -70,3 +73,21 @@ def _is_made(body: bytes) -> bool:
     except (RefusedError, ValueError):  # a body that is no JSON was refused before
         return False
     return True
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "identity"])
+def test_a_refused_body_is_freed_with_the_refusal(encoding: str) -> None:
+    """Without the garbage collector, which comes after gigabytes of bodies that are small when compressed."""
+    size = 4 << 20
+    body = gzip.compress(bytes(size)) if encoding == "gzip" else bytes(size)
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            with pytest.raises(RefusedError):
+                read_payload(ExportRequest(bytes(bytearray(body)), "protobuf", encoding), size // 2)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert kept < size
