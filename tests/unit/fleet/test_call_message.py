@@ -46,6 +46,14 @@ def test_a_message_is_read_as_it_was_written() -> None:
     assert read_message(write_message(MESSAGE)) == MESSAGE
 
 
+def test_how_much_of_the_answer_was_cut_is_kept() -> None:
+    """So that a worker's score of a part of it says so, as that of a call from the spool does."""
+    call = RagCall("q", (Document("c", cut_chars=3),), "a", answer_cut_chars=12, span=SpanContext(1, 1, False))
+    message = CallMessage.of(UnscoredCall(call, (), None, 0.5))
+    read = read_message(write_message(message)).unscored.call
+    assert (read.answer_cut_chars, read.contexts[0].cut_chars if read.contexts else None) == (12, 3)
+
+
 def test_the_number_of_tries_is_kept() -> None:
     """A call that failed once says so."""
     assert read_message(write_message(MESSAGE._replace(tries=1))).tries == 1
