@@ -6,7 +6,6 @@ runs untraced.
 
 from __future__ import annotations
 
-import asyncio
 import types
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
@@ -111,7 +110,8 @@ class Invocation:
         if issubclass(kind, GeneratorExit):
             self.abandoned()
         else:
-            left = self._first is not None and issubclass(kind, asyncio.CancelledError)
+            # Cancellation, of asyncio, trio or any other: the reader has what came before.
+            left = self._first is not None and not issubclass(kind, Exception)
             self._end(None, error, abandoned=left)
 
     def abandoned(self) -> None:

@@ -233,6 +233,22 @@ def test_a_cancelled_reader_of_an_openai_stream_ends_the_span(captured: Captured
     assert (str(text).startswith("The "), abandoned) == (True, True)
 
 
+def test_a_stream_that_another_library_cancels_was_left(captured: Captured) -> None:
+    """As trio does, by an exception of its own that is no error; the text that came before is the answer."""
+
+    class CancelledByTrioError(BaseException):
+        pass
+
+    @ragtrace.generate
+    def stream(question: str) -> Iterator[str]:
+        yield "The tower"
+        raise CancelledByTrioError
+
+    with pytest.raises(CancelledByTrioError):
+        list(stream("How high is it?"))
+    assert seen(captured)[:2] == ("The tower", True)
+
+
 # --- LlamaIndex ------------------------------------------------------------------------------------------------------
 def nodes() -> list[Any]:
     schema = library("llama_index.core.schema")
