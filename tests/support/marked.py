@@ -62,7 +62,7 @@ _CALLS: Final = 60
 """Number of bad calls after which the alert fires."""
 
 
-@ragtrace.metric
+@ragtrace.metric(register=False)
 def marked_score(call: ragtrace.RagCall) -> ragtrace.Score:
     """Score with marks in all its texts."""
     del call
@@ -70,14 +70,14 @@ def marked_score(call: ragtrace.RagCall) -> ragtrace.Score:
     return ragtrace.Score(0.5, label="a zqlabel7", explanation="it says zqexplanation7", attributes=details)
 
 
-@ragtrace.metric
+@ragtrace.metric(register=False)
 def marked_missing(call: ragtrace.RagCall) -> ragtrace.Unscored:
     """Reason with a mark in its explanation."""
     del call
     return ragtrace.Unscored("needs_runs", explanation="it says zqmissing7")
 
 
-@ragtrace.metric
+@ragtrace.metric(register=False)
 def marked_failing(call: ragtrace.RagCall) -> float:
     """Metric that raises with a mark in its message."""
     del call

@@ -178,7 +178,7 @@ def test_a_baseline_that_is_removed_is_learned_anew(tmp_path: Path) -> None:
         {"sampling": ragtrace.Sampling(0.5)},
         {},
     ],
-    ids=str,
+    ids=["function", "patterns", "own judge", "judge", "exporter", "metrics", "sampling", "fewer"],
 )
 def test_other_settings_take_effect(given: dict[str, Any]) -> None:
     """A function or a judge of one's own is the same only if it is the same object."""

@@ -496,5 +496,5 @@ import ragtrace
 ragtrace.configure(service="s", exporter="otlp", telemetry=ragtrace.TelemetryOptions(meter_provider=MeterProvider()))
 print([thread.name for thread in threading.enumerate() if "MetricReader" in thread.name])
 """
-    endpoint = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://127.0.0.1:9", "OTEL_METRIC_EXPORT_INTERVAL": "1"}
+    endpoint = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://127.0.0.1:9", "OTEL_METRIC_EXPORT_INTERVAL": "60000"}
     assert run(program, **endpoint) == ["[]"]
