@@ -34,6 +34,7 @@ _BOTH: Final = (
     (re.compile(r"Here(?:'s| is) my thought process:"), re.compile(r"Here(?:'s| is) my response:")),  # Granite
 )
 """Words before and after the reasoning, which are marks only together."""
+_FIRST_SIGNS: Final = ("<", "[", "\u25c1", "analysis", "Here")
 _LONE_SIGNS: Final = ("</", "[/THINK]", "\u25c1/think\u25b7", "<|END_THINKING|>", "<|end_of_thought|>")
 _LONE: Final = re.compile(
     rf"</({_TAGS})>|\[/THINK\]|\u25c1/think\u25b7|<\|END_THINKING\|>|<\|end_of_thought\|>", re.IGNORECASE
@@ -66,9 +67,12 @@ def split_reasoning(text: str) -> SplitAnswer:
     Reasoning ends at the first mark that is not in quotation marks. Chat templates may have its first mark in the
     prompt, so that only that at its end is in the text.
     """
-    start = len(text) - len(text.lstrip())
-    found = _block(text, start) if text[start : start + 1] in ("<", "[", "\u25c1", "a", "H") else None
-    if found is None and any(sign in text for sign in _LONE_SIGNS):
+    begin = text.lstrip()
+    start = len(text) - len(begin)
+    found = _block(text, start) if begin.startswith(_FIRST_SIGNS) else None
+    # Nearly every answer has no mark. To search for one character is quick, as the application's thread may wait.
+    may_end = found is None and ("<" in text or "[" in text or "\u25c1" in text)
+    if may_end and any(sign in text for sign in _LONE_SIGNS):
         found = _lone_end(text, start)
     if found is None:
         return SplitAnswer("", "", text)

@@ -369,7 +369,8 @@ class CallBuilder:
         """
         shown = any(step.kind in FINDING_KINDS and step.documents is not None for step in (*self.steps, *self.orphans))
         if not shown:
-            self.root.contexts_here = self.build().contexts
+            ended = [step for step in self.steps if step.ended]
+            self.root.contexts_here, _ = self._contexts(_final_generation(self.root, ended), ended)
 
     def _contexts(self, final: Step, ended: list[Step]) -> tuple[tuple[Document, ...] | None, str]:
         """Return the documents on which the answer is based, or None, and the name of their source.
@@ -407,6 +408,8 @@ def _final_generation(root: Step, ended: Sequence[Step]) -> Step:
     with the same text, the one that ended last counts.
     """
     generations = sorted((step for step in ended if step.kind == "generate"), key=lambda step: -step.end_ns)
+    if len(generations) < 2:
+        return generations[0] if generations else root
     said = split_reasoning(root.answer or "").answer.strip()
     texts = [(step, split_reasoning(step.answer or "").answer.strip()) for step in generations]
     if said:
@@ -415,7 +418,7 @@ def _final_generation(root: Step, ended: Sequence[Step]) -> Step:
         found = max(inside, key=lambda pair: (pair[1] == said, min(len(pair[1]), len(said))), default=None)
         if found is not None:
             return found[0]
-    return next((step for step in generations if step.documents), generations[0] if generations else root)
+    return next((step for step in generations if step.documents), generations[0])
 
 
 def _first(*values: str | None) -> str | None:
