@@ -221,7 +221,7 @@ def test_a_bad_value_stops_configure_and_starts_nothing(
         ragtrace.configure(**keywords)
     assert [part for part in said if part not in str(caught.value)] == [], str(caught.value)
     assert current() is before
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads  # those of earlier tests may have ended
 
 
 def test_a_failed_configure_leaves_the_running_one_at_work() -> None:
@@ -370,7 +370,7 @@ def test_switched_off_functions_run_as_if_undecorated(
         assert ragtrace.flush()
     assert captured.spans == ()
     assert ragtrace.stats().offered == 0
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads  # those of earlier tests may have ended
     assert logged(caplog) == []
 
 
