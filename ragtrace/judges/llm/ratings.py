@@ -78,7 +78,7 @@ def read_rating(data: Mapping[str, Any], low: int, high: int) -> RatingReply:
     """
     given: object = data.get("score")
     scale = {str(number): number for number in range(low, high + 1)}
-    score = scale.get(given) if isinstance(given, str) else None
+    score = scale.get(given.strip()) if isinstance(given, str) else None
     defects = (
         [] if score is not None else [f'score must be a string from "{low}" to "{high}", got {shorten_value(given)}']
     )

@@ -119,10 +119,14 @@ class ReplyReader:
         return {name: {key: labels.get(key) for key in ids} for name, labels in found.items()}
 
     def label(self, value: object, allowed: tuple[L, ...], where: str) -> L | None:
-        """Return *value* if it is one of the *allowed* labels, or else record a defect at *where* and return None."""
+        """Return that of the *allowed* labels which *value* is, or else record a defect at *where* and return None.
+
+        Case and surrounding white space are ignored: where no schema is enforced, a model also writes "Supported".
+        """
         if isinstance(value, str):
+            folded = value.strip().casefold()
             for label in allowed:
-                if value == label:
+                if folded == label:
                     return label
         self.add_defect(f"{where}: {shorten_value(value)} is not one of {', '.join(map(str, allowed))}")
         return None

@@ -234,6 +234,14 @@ def replies_of(most: int) -> st.SearchStrategy[dict[str, Any]]:
 REPLIES = replies_of(20)
 
 
+@pytest.mark.parametrize(
+    ("written", "score"), [("7", 7), (" 7\n", 7), ("7.0", None), ("11", None), (7, None), ("", None)]
+)
+def test_a_rating_is_a_whole_number_of_its_scale(written: object, score: int | None) -> None:
+    """Written as a string; white space around it says nothing."""
+    assert read_rating({"score": written}, 0, 10).score == score
+
+
 @settings(max_examples=examples(300))
 @given(REPLIES)
 def test_no_reply_whatsoever_breaks_a_reader(data: dict[str, Any]) -> None:

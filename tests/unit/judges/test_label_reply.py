@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from time import process_time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -131,14 +132,28 @@ def test_the_same_label_twice_is_that_label() -> None:
     assert not found.defects
 
 
-@pytest.mark.parametrize(
-    "label", ["Supported", "supported ", "not_supported", "SUPPORTED", "support", "", None, 1, True]
-)
-def test_labels_are_compared_exactly(label: object) -> None:
-    """No prefix, no case, no substring: anything else is unjudged."""
+@pytest.mark.parametrize("label", ["not_supported", "support", "supported.", "sup ported", "", " ", None, 1, True])
+def test_labels_are_compared_as_a_whole(label: object) -> None:
+    """No prefix, no substring: anything else is unjudged."""
     found = read(reply(statements=[statement(support=label, sentence_ids=["s1", "s2"])]), FULL)
     assert [one.verdict.support for one in found.statements or ()] == [None]
     assert len(found.defects) == 1
+
+
+@pytest.mark.parametrize("written", [str.upper, str.title, " {} ".format, "{}\n".format, "\u00a0{}".format])
+def test_case_and_white_space_of_a_label_say_nothing(written: Callable[[str], str]) -> None:
+    """A server that enforces no schema lets a model write "Supported"; each label of a reply is read alike."""
+
+    def rewritten(value: Any, name: str = "") -> Any:
+        if isinstance(value, dict):
+            return {key: rewritten(each, key) for key, each in cast("Data", value).items()}
+        if isinstance(value, list):
+            return [rewritten(each, name) for each in cast("list[object]", value)]
+        is_label = name in ("relevant", "checkable", "support", "contradicted", "grade") or name.startswith("answer_")
+        return written(value) if is_label else value
+
+    assert read(rewritten(reply()), FULL) == read(reply(), FULL)
+    assert rewritten(reply()) != reply()
 
 
 @pytest.mark.parametrize("grade", [2, 2.0, "2.0", "02", "4", "-1", "3 stars", True, [2], None])
