@@ -12,7 +12,7 @@ from ragtrace.alerts.notifiers.notifier import UndeliveredError
 from ragtrace.core.errors import SettingsError
 from ragtrace.system import preload
 from ragtrace.system.retry_after import seconds_until_retry
-from ragtrace.system.urls import displayed_url
+from ragtrace.system.urls import displayed_url, without_user
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
@@ -66,7 +66,7 @@ def encode_json(body: object) -> bytes:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> None:
-    """POST the JSON *body* to *url*.
+    """POST the JSON *body* to *url*, whose user and password are sent as Basic authorization.
 
     Raises:
         UndeliveredError: no status from 200 to 299 came back within *timeout* seconds.
@@ -74,9 +74,9 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> N
     from urllib.error import HTTPError, URLError
     from urllib.request import Request
 
-    request = Request(
-        url, data=body, headers={"Content-Type": "application/json", "User-Agent": "ragtrace", **headers}, method="POST"
-    )
+    address, authorization = without_user(url)
+    usual = {"Content-Type": "application/json", "User-Agent": "ragtrace", **authorization}
+    request = Request(address, data=body, headers=usual | dict(headers), method="POST")
     try:
         with _opener().open(request, timeout=timeout) as response:
             response.read(_DETAIL_BYTES)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.judges.llm.server_errors import ServerError
 from ragtrace.system.forks import PerProcess
-from ragtrace.system.urls import displayed_url
+from ragtrace.system.urls import displayed_url, without_user
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -45,6 +45,8 @@ _REQUEST_HEADERS: Final = {
     "Accept-Encoding": "identity",
     "X-Stainless-Raw-Response": "stream",  # the client returns before it has read the body
 }
+_LOGGERS: Final = ("httpx", "httpx2", "openai._base_client")
+"""Loggers of libraries that tell of requests: their addresses, and what is sent."""
 
 _in_request: ContextVar[bool] = ContextVar("ragtrace_judge_request", default=False)
 _turn: ContextVar[_Turn | None] = ContextVar("ragtrace_judge_turn", default=None)
@@ -183,14 +185,14 @@ class ServerConnection:
     async def _post(self, client: AsyncOpenAI, path: str, body: Mapping[str, object]) -> bytes:
         import openai
 
+        # A whole address is not merged with that of the client.
+        address, authorization = (path, {}) if self._make is not None else without_user(self.url + path)
+        headers = _REQUEST_HEADERS | authorization
         token = _in_request.set(True)
         try:
             async with self.turn():
                 response: Any = await client.post(
-                    path if self._make is not None else self.url + path,  # a whole address is not merged with another
-                    cast_to=object,
-                    body=body,
-                    options={"headers": _REQUEST_HEADERS, "max_retries": 0, "timeout": None},
+                    address, cast_to=object, body=body, options={"headers": headers, "max_retries": 0, "timeout": None}
                 )
             return await _read_body(response)
         except JudgeError:
@@ -247,11 +249,11 @@ class ServerConnection:
         return client
 
     def _new_client(self) -> AsyncOpenAI:
-        for library in ("httpx", "httpx2"):
-            logging.getLogger(library).addFilter(_keeps_log_record)  # adding the filter again changes nothing
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_keeps_log_record)  # adding the filter again changes nothing
         if self._make is None:
             aiohttp = self._transport == "aiohttp" or (self._transport == "auto" and has_aiohttp())
-            return _own_client(self.url, self._key or _NO_KEY, aiohttp=aiohttp)
+            return _own_client(without_user(self.url)[0], self._key or _NO_KEY, aiohttp=aiohttp)
         client, self._spare = self._spare or _checked_client(self._make), None
         return client
 

@@ -46,6 +46,38 @@ def outbox() -> Iterator[Callable[..., Outbox[Notice]]]:
 Make = Callable[..., Outbox[Notice]]
 
 
+@pytest.mark.parametrize(
+    ("headers", "sent"), [({}, "Basic YW5uOnF1QGl0ZQ=="), ({"authorization": "Bearer t"}, "Bearer t")]
+)
+def test_user_and_password_of_a_url_are_basic_authorization(
+    headers: dict[str, str], sent: str, outbox: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless a header says otherwise; the log shows neither."""
+    with Hook() as hook, caplog.at_level(logging.DEBUG):
+        address = hook.url.replace("http://", "http://ann:qu%40ite@")
+        for notifier in (Webhook(address, headers=headers), Alertmanager(address, headers=headers)):
+            box = outbox(notifier)
+            box.offer(notice())
+            assert box.flush(WAIT_S)
+        assert [post.headers["authorization"] for post in hook.posts] == [sent] * 2
+        assert hook.posts[0].headers["host"] == hook.url.removeprefix("http://")
+    assert "ite" not in caplog.text + repr(notifier) + notifier.name
+
+
+@pytest.mark.parametrize("kind", [Webhook, Slack, Alertmanager])
+def test_an_address_that_cannot_be_reached_is_shown_without_its_password(
+    kind: type[Webhook], outbox: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the HTTP library says about it."""
+    with caplog.at_level(logging.DEBUG):
+        for host in ("127.0.0.1:9", "no.such.host.invalid", "a" * 70):
+            box = outbox(kind(f"http://ann:hushed@{host}/x"), patience=0.0)
+            box.offer(notice())
+            box.flush(WAIT_S)
+    assert caplog.records
+    assert "hushed" not in "".join(logging.Formatter().format(record) for record in caplog.records)
+
+
 # --- the webhook -----------------------------------------------------------------------------------------------------
 
 

@@ -1,17 +1,21 @@
-"""`ServerConnection`: in which order requests that begin together are prepared and sent."""
+"""`ServerConnection`: in which order requests that begin together are sent, and who sees what is secret in them."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import httpx
+import openai
 import pytest
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.judges.llm.server_connection import ServerConnection
+from tests.support.backends import Answer, Backend
 
 REQUESTS = 64
 """Requests that begin together: by far more than one is on its way while another one is prepared."""
@@ -161,3 +165,47 @@ def test_a_turn_around_a_request_ends_when_the_request_is_sent() -> None:
             assert await asyncio.gather(*(asked(connection) for _ in range(3))) == [b"{}"] * 3
 
     asyncio.run(run())
+
+
+# --- what is secret ---------------------------------------------------------------------------------------------------
+
+
+async def post_once(connection: ServerConnection) -> str:
+    """Post a question; the error, as text."""
+    try:
+        await connection.post("/x", {"text": "the question"})
+    except JudgeError as error:
+        return str(error)
+    finally:
+        await connection.aclose()
+    return ""
+
+
+@pytest.mark.parametrize("url", ["http://ann:qu%40ite@", "http://ann@", "http://:quite@"])
+@pytest.mark.parametrize("transport", ["httpx", "auto"])
+def test_user_and_password_of_a_url_are_sent_as_http_clients_send_them(url: str, transport: str) -> None:
+    """The server sees the same as with them in the URL."""
+    with Backend() as server:
+        address = server.url.replace("http://", url)
+        httpx.post(f"{address}/v1/x", json={}, trust_env=False)
+        asyncio.run(post_once(ServerConnection(base_url=f"{address}/v1", api_key="sk-other", transport=transport)))  # type: ignore[arg-type]
+        first, second = server.requests
+    names = ("authorization", "host")
+    assert [second.headers[name] for name in names] == [first.headers[name] for name in names]
+    assert (first.path, second.path) == ("/v1/x", "/v1/x")
+
+
+@pytest.mark.parametrize("status", [200, 400, None])
+@pytest.mark.parametrize("own", [True, False])
+def test_no_library_logs_a_request_to_a_judge(own: bool, status: int | None, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor the password of its URL, at any level: by a client of ragtrace's or the user's, answered or not."""
+    with Backend(lambda _: Answer(status or 200, {"error": {"message": "no"}})) as server:
+        url = server.url if status else "http://127.0.0.1:9"
+        address = url.replace("http://", "http://ann:hushpassword@")
+        made = lambda: openai.AsyncOpenAI(base_url=address, api_key="sk-hushkey", max_retries=0)  # noqa: E731
+        connection = ServerConnection(base_url=address) if own else ServerConnection(client=made)
+        with caplog.at_level(logging.DEBUG):
+            said = asyncio.run(post_once(connection))
+    logged = "".join(logging.Formatter("%(message)s").format(record) for record in caplog.records)
+    assert not [word for word in ("the question", "hush") if word in logged + said]
+    assert len(server.requests) == (status is not None)
