@@ -97,7 +97,7 @@ def find_tool_result(value: object) -> tuple[Document, ...] | None:
         return (Document(value),)
     if is_tool_error(value):
         return None
-    documents = find_documents(value)
+    documents = find_documents(value, is_tool=True)
     if documents is not None:
         return documents
     answer = find_answer(value)

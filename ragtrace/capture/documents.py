@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import isfinite
 from time import thread_time
+from types import MappingProxyType, ModuleType
 from typing import Any, Final, NamedTuple, cast
 
 from ragtrace.capture import field_names
 from ragtrace.capture.fields import (
+    ABSENT,
     MAX_DEPTH,
     MAX_LABEL_CHARS,
     MAX_RECORDS,
     Get,
     SearchBudget,
     describe,
+    entries_of,
     first,
     getter,
+    is_known,
     is_list,
     items_of,
     label_of,
+    module_of,
     number_of,
     parts_text,
     plain_fields,
     shape_of,
+    static_attribute,
     text_of,
+    type_name_of,
     unreadable_class,
     unwrap_proxies,
     values_of,
@@ -42,6 +51,19 @@ _RECORDS_PER_DOCUMENT: Final = 4
 """Number of records (list items, nested records) that each document found allows to search in addition."""
 _MAX_COMPONENTS: Final = 20
 _MAX_KEYS: Final = 32
+_DEEPEST: Final = 2 * MAX_DEPTH
+"""Depth of a passage in a search engine's inner hits, and of the longest chain of fields that are searched."""
+_FRAMES: Final[Mapping[tuple[str, str], Callable[[Any], Any]]] = MappingProxyType(
+    {
+        ("pandas", "DataFrame"): lambda frame: frame.head(MAX_DOCUMENTS + 1).to_dict("records"),
+        ("pandas", "Series"): lambda column: column.head(MAX_DOCUMENTS + 1).tolist(),
+        ("polars", "DataFrame"): lambda frame: frame.head(MAX_DOCUMENTS + 1).to_dicts(),
+        ("pyarrow", "Table"): lambda table: table.slice(0, MAX_DOCUMENTS + 1).to_pylist(),
+    }
+)
+"""Readers of the rows of tables in memory, by library and class."""
+_ID: Final = re.compile(r"(?=\S*[\d/.:])\S{1,200}")
+"""What may name a text, and be no field: a word with a digit, an address or file name."""
 
 _new: Any = object.__new__
 _set_text, _set_id, _set_score, _set_duplicate, _set_cut = (
@@ -49,13 +71,16 @@ _set_text, _set_id, _set_score, _set_duplicate, _set_cut = (
 )
 
 
-def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[Document, ...] | None:
+def find_documents(
+    value: object, budget: SearchBudget | None = None, *, is_tool: bool = False
+) -> tuple[Document, ...] | None:
     """Return the documents found in *value*, in the order given and with duplicates. Never raises.
 
     Args:
         value: strings; records (dicts, objects) with a text field; LangChain, LlamaIndex, Haystack and OpenAI results;
             pairs with a score; lists of any of them; dicts around such a list. Iterators are left alone.
         budget: records that may still be searched, where *value* is part of a larger one.
+        is_tool: whether a tool has returned *value*, in which keys and names are evidence, too.
 
     Returns:
         None if *value* cannot be understood (None itself included), () if it is understood and empty. At most
@@ -67,7 +92,7 @@ def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[D
         if (simple := _simple_documents(value)) is not None:
             return simple
         search = _Search(MAX_RECORDS if budget is None else budget.left)
-        understood = search.read_result(value)
+        understood = search.read_result(value, is_tool=is_tool)
         if budget is not None:
             budget.left -= max(0, search.searched - _RECORDS_PER_DOCUMENT * len(search.found))
         search.warn_of_missed()
@@ -284,7 +309,7 @@ class _Search:
         self.unread: str | None = None
         """Class of the `skipped` item, if reading that item would have run code of the application; else None."""
 
-    def read_result(self, value: object) -> bool:
+    def read_result(self, value: object, *, is_tool: bool) -> bool:
         """Search for documents in the return *value* of a function. Return False if its form is unknown."""
         kind = type(value)
         if kind is list:
@@ -293,14 +318,26 @@ class _Search:
         get = getter(value)
         if get is None:
             return self._read_item(value, 0)
+        if get("isError") is True or get("is_error") is True:  # of a tool of MCP or Anthropic
+            return False
+        content = items_of(get("content"), MAX_DOCUMENTS + 1)
+        if content and get("role") is None and _id(get) is None and _score(get) is None:
+            return self._read_list(content, 0)  # of such a tool, which gives each passage as a part of its own
         # The list is looked for first, as a retriever rarely returns one bare passage that holds a list besides.
-        return self._read_wrapper(get, 0) or self._read_record(get, 0) or self._read_components(value)
+        understood = self._read_wrapper(get, 0) or self._read_record(get, 0) or self._read_components(value)
+        return understood or (not is_tool and self._read_by_id(value))
 
     def _read_list(self, value: object, depth: int) -> bool:
         """Search for documents in the items of a list. Return False if no item holds a document."""
         items = items_of(value, MAX_DOCUMENTS + 1)
-        if items is None or depth > MAX_DEPTH:
+        if items is None:
+            items = _rows_of_frame(value)
+        if items is None or depth > _DEEPEST:
             return False
+        if items and shape_of(type(items[0])).kind in ("tuple", "sequence"):
+            understood_rows = self._read_rows(items, depth)
+            if understood_rows is not None:
+                return understood_rows
         understood = not items
         for item in items:
             if not self._may_search():
@@ -344,7 +381,7 @@ class _Search:
         if (text := text_of(value)) is not None:
             self.found.append(document(text))
             return True
-        if shape_of(type(value)).kind == "proxy" and depth <= MAX_DEPTH:
+        if shape_of(type(value)).kind == "proxy" and depth <= _DEEPEST:
             return self._read_item(unwrap_proxies(value), depth + 1)
         return self._read_tuple(value, depth) if issubclass(type(value), tuple) else self._read_list(value, depth)
 
@@ -361,16 +398,18 @@ class _Search:
         text = first(get, field_names.TEXT, text_of)
         if text is not None:
             return document(text, _id(get), _score(get))
-        if depth > MAX_DEPTH:
+        if depth > _DEEPEST:
             return None
         for name in field_names.INSIDE:
             value = get(name)
             if value is None or not self._may_search():
                 continue
-            if name == "content" and (text := parts_text(value, "\n")) is not None:
+            inside = getter(value)
+            if name == "highlight" and inside is not None:  # of Elasticsearch: fragments of each field
+                value = next((found for field in field_names.TEXT if (found := inside(field)) is not None), None)
+            if name in ("content", "highlight") and (text := parts_text(value, "\n")) is not None:
                 inner: Document | None = document(text)
             else:
-                inside = getter(value)
                 inner = None if inside is None else self._passage(inside, depth + 1)
             if inner is not None:
                 score = _score(get)
@@ -386,9 +425,12 @@ class _Search:
         lists = [item for item in items if is_list(item)]
         if lists and depth == 0:  # of (documents, scores) or (query, documents), only the lists hold documents
             understood = False
-            for inner in lists:
+            is_plain = all(_are_ids(inner) or (inner and number_of(inner[0]) is not None) for inner in lists)
+            for inner in lists if is_plain else sorted(lists, key=_are_ids):
                 if inner and number_of(inner[0]) is not None:
                     self._attach(None, inner, 0)
+                elif not is_plain and _are_ids(inner):
+                    self._attach(inner, None, 0)
                 else:
                     understood = self._read_list(inner, 0) or understood
             return understood
@@ -396,11 +438,60 @@ class _Search:
         if numbers.count(None) == 1:
             (score,) = (number for number in numbers if number is not None)
             return self._read_scored(items[numbers.index(None)], score, depth)
+        if len(items) > 2 and any(number_of(item) is not None for item in items):
+            understood_row = self._read_rows([value], depth)
+            if understood_row is not None:
+                return understood_row
         return self._read_list(value, depth)
+
+    def _read_rows(self, items: list[object], depth: int) -> bool | None:
+        """Add the documents in rows of a database. Return False if none is understood, and None if *items* are no rows.
+
+        Rows are tuples of one length. Of columns without names, that with by far the longest texts has the text.
+        """
+        rows = [items_of(item, _MAX_KEYS) or [] for item in items]
+        columns = list(zip(*rows, strict=False))
+        if len(columns) < 2 or {len(row) for row in rows} != {len(columns)}:
+            return None
+        cls = type(items[0])
+        if is_known(cls) and static_attribute(cls, "_asdict") is not ABSENT:  # of SQLAlchemy, with names of columns
+            named: list[Any] = [row for row in items if type(row) is cls]
+            if self._read_list([row._asdict() for row in named], depth):
+                return True
+        numbers = [column for column in columns if all(number_of(value) is not None for value in column)]
+        texts = [found for column in columns if any(found := [text_of(value) or "" for value in column])]
+        if not texts or (len(columns) == 2 and numbers):
+            return None
+        objects = [value for row in rows for value in row if getter(value) is not None]
+        if any(self._passage(get, depth + 1) for value in objects[:_MAX_KEYS] if (get := getter(value)) is not None):
+            return self._read_list(objects, depth + 1)
+        texts.sort(key=lambda column: sum(map(len, column)), reverse=True)
+        prose = [column for column in texts if not all(map(_is_token, column))] or texts
+        text, others = prose[0], prose[1:]
+        if others and sum(map(len, text)) < 2 * sum(map(len, others[0])):
+            return False
+        ids = next((each for each in columns if each != tuple(text) and _are_ids(list(each))), ())
+        scores = [column for column in numbers if not any(type(value) is int for value in column)]
+        start = len(self.found)
+        self.found += map(document, text)
+        self._attach(list(ids), list(scores[0]) if len(scores) == 1 else None, start)
+        self.found[start:] = [each for each in self.found[start:] if each.text]
+        self.is_cut = self.is_cut or len(self.found) > MAX_DOCUMENTS
+        del self.found[MAX_DOCUMENTS:]
+        return True
+
+    def _read_by_id(self, value: object) -> bool:
+        """Add the documents of a dict whose keys are their ids. Return False if the keys may be names of fields."""
+        found = [(key, _simple_passage(inner)) for key, inner in entries_of(value, MAX_DOCUMENTS)]
+        for key, passage in found:
+            if passage is None or not (type(key) is int or _ID.fullmatch(text_of(key) or "")):
+                return False
+        self.found += [document(each.text, each.id or label_of(key), each.score) for key, each in found if each]
+        return bool(found)
 
     def _read_scored(self, value: object, score: float, depth: int) -> bool:
         """Add the document of a (document, score) pair with its score. Return False if there is none."""
-        if depth > MAX_DEPTH or not self._may_search():
+        if depth > _DEEPEST or not self._may_search():
             return False
         start = len(self.found)
         passage = _flat_record(value)
@@ -419,7 +510,9 @@ class _Search:
         """
         for name in field_names.SEVERAL:
             inside = get(name)
-            if inside is None or depth > MAX_DEPTH or not self._may_search():
+            if name == "inner_hits":  # of Elasticsearch: a search result for each name
+                inside = values_of(inside, _MAX_COMPONENTS) or None
+            if inside is None or depth > _DEEPEST or not self._may_search():
                 continue
             start = len(self.found)
             if self._read_wrapped(inside, name, depth):
@@ -494,6 +587,26 @@ class _Search:
                 "ragtrace skipped documents it cannot read (the first: %s); say where their text is with documents=",
                 self.skipped,
             )
+
+
+def _rows_of_frame(value: object) -> list[object] | None:
+    """Return the first rows of a table in memory, as dicts by the names of its columns; None: it is no such table."""
+    cls = type(value)
+    library, name = module_of(cls).partition(".")[0], type_name_of(cls)
+    read, found = _FRAMES.get((library, name)), sys.modules.get(library)
+    if read is None or type(found) is not ModuleType or vars(found).get(name) is not cls:
+        return None
+    return items_of(read(value), MAX_DOCUMENTS + 1)
+
+
+def _is_token(text: str) -> bool:
+    return (text.isascii() and len(text.split(None, 1)) < 2) or text[:1] in ("{", "[")
+
+
+def _are_ids(column: list[object]) -> bool:
+    """Return whether the values of *column* may be ids: all different, and whole numbers or words."""
+    labels = [label_of(value) for value in column]
+    return len(set(labels)) == len(labels) > 0 and all(label is not None and _is_token(label) for label in labels)
 
 
 def _id(get: Get) -> str | None:

@@ -11,7 +11,7 @@ TEXT: Final = (
 )  # fmt: skip
 INSIDE: Final = (
     "node", "document", "doc", "chunk", "passage", "content", "text_resource", "_source", "payload", "properties",
-    "entity", "fields", "metadata", "meta",
+    "entity", "fields", "metadata", "meta", "highlight",
 )  # fmt: skip
 """Fields in which a record without a text of its own keeps the passage: search hits, scored nodes, points."""
 METADATA: Final = ("metadata", "meta")
@@ -19,7 +19,9 @@ ID: Final = ("id", "chunk_id", "doc_id", "document_id", "id_", "_id", "uuid", "f
 METADATA_ID: Final = ("id", "chunk_id", "doc_id", "document_id")
 NAME: Final = ("source", "file_name", "url", "title")
 """Fields with the name of the document that a passage is from, used as id where there is no other."""
-SCORE: Final = ("relevance_score", "score", "similarity", "similarity_score", "_score", "rerank_score", "@search.score")
+SCORE: Final = (
+    "relevance_score", "score", "similarity", "similarity_score", "_score", "rerank_score", "@search.score", "relevance",
+)  # fmt: skip
 """Fields with the relevance, where higher is better. A distance points the other way and is therefore left out."""
 METADATA_SCORE: Final = ("relevance_score", "score", "similarity")
 
@@ -27,7 +29,7 @@ METADATA_SCORE: Final = ("relevance_score", "score", "similarity")
 SEVERAL: Final = (
     "documents", "source_documents", "source_nodes", "nodes", "context", "contexts", "docs", "passages", "chunks",
     "retrieved_documents", "retrieved_contexts", "results", "retrievalResults", "matches", "hits", "points", "objects",
-    "sources", "data", "items", "value", "body",
+    "sources", "data", "items", "value", "body", "inner_hits", "children", "root", "result",
 )  # fmt: skip
 REFERENCES: Final = frozenset({"sources"})
 """Fields in which strings are file names or addresses rather than passages."""

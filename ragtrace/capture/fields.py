@@ -28,7 +28,7 @@ from types import (
     MemberDescriptorType,
     ModuleType,
 )
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, TypeVar, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeGuard, TypeVar, cast
 from uuid import UUID
 
 from ragtrace.capture import field_names
@@ -59,7 +59,8 @@ _BUILT_IN: tuple[tuple[type[Any] | tuple[type[Any], ...], Kind], ...] = (
 )
 _ONE_SHOT = ("__next__", "__anext__", "read", "readinto", "iter_content", "iter_bytes", "body_iterator")
 _PASSAGE_NAMES = ("Document", "Node", "NodeWithScore", "Passage")
-_ABSENT = object()
+ABSENT: Final = object()
+"""What `static_attribute` returns for an attribute that a class does not have."""
 _PROXY_HOOKS = ("__wrapped__", "__wrapped_get__", "__wrapped_factory__")
 # The built-in classes' own methods: a derived class may override them with methods that lie, raise or write.
 _dict_get: Any = vars(dict)["get"]
@@ -118,15 +119,15 @@ def class_order(cls: type[Any]) -> tuple[type[Any], ...]:
 def static_attribute(cls: type[Any], name: str) -> Any:
     """Return the attribute *name* as written in *cls* or its bases, without running a descriptor or metaclass."""
     for owner in _of_class["__mro__"](cls):
-        found = _of_class["__dict__"](owner).get(name, _ABSENT)
-        if found is not _ABSENT:
+        found = _of_class["__dict__"](owner).get(name, ABSENT)
+        if found is not ABSENT:
             return found
-    return _ABSENT
+    return ABSENT
 
 
 def _has(cls: type[Any], *names: str) -> bool:
     """Return whether the class *cls* or one of its bases has any of the attributes *names*."""
-    return any(static_attribute(cls, name) is not _ABSENT for name in names)
+    return any(static_attribute(cls, name) is not ABSENT for name in names)
 
 
 def _has_method(cls: type[Any], name: str) -> bool:

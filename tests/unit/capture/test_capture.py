@@ -242,6 +242,106 @@ def test_rows_of_a_database() -> None:
     assert find_documents(rows) == (Document("a", "7"),)
 
 
+LONG = "The tower is 330 metres tall."
+OTHER = "It opened in 1889."
+
+
+@pytest.mark.parametrize(
+    ("rows", "ids", "scores"),
+    [
+        ([("d-1", LONG, 0.9), ("d-2", OTHER, 0.4)], ["d-1", "d-2"], [0.9, 0.4]),
+        ([(7, LONG), (8, OTHER)], [None, None], [7.0, 8.0]),  # a pair of text and number, whatever the number is
+        ([(7, LONG, {"page": 3}, [0.1, 0.2]), (8, OTHER, None, None)], ["7", "8"], [None, None]),
+        ([("d-1", "Eiffel Tower", LONG), ("d-2", "Opening", OTHER)], ["d-1", "d-2"], [None, None]),
+        (
+            [("https://a.example/1", LONG, "[0.1, 0.2]"), ("https://a.example/2", OTHER, "[0.3, 0.4]")],
+            [0, 0],
+            [None] * 2,
+        ),
+        ([["d-1", LONG], ["d-2", OTHER]], None, None),
+        (([LONG, OTHER], ["d-1", "d-2"]), ["d-1", "d-2"], [None, None]),
+        ((["d-1", "d-2"], [LONG, OTHER], [0.9, 0.4]), ["d-1", "d-2"], [0.9, 0.4]),
+        ([("d-1", {"text": LONG}), ("d-2", {"text": OTHER})], [None, None], [None, None]),
+        ([(Passage(LONG), 0.5, "a.md"), (Passage(OTHER), 0.5, "b.md")], [None, None], [0.5, 0.5]),
+    ],
+    ids=readable,
+)
+def test_ids_and_titles_of_rows_are_no_passages(rows: Any, ids: Any, scores: Any) -> None:
+    """Of the columns of a database, that with by far the longest texts has the passages."""
+    found = find_documents(rows)
+    if ids is None:  # lists in a list may be anything: all of their texts
+        assert texts(rows) == ["d-1", LONG, "d-2", OTHER]
+        return
+    assert texts(rows) == [LONG, OTHER]
+    assert found is not None
+    wanted = [f"https://a.example/{at}" for at in (1, 2)] if ids == [0, 0] else ids
+    assert [(each.id, each.score) for each in found] == list(zip(wanted, scores, strict=True))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("Is it tall?", "Yes, it is."), ("Is it old?", "It is old.")],  # which of the two?
+        [("d-1", "en"), ("d-2", "de")],
+    ],
+    ids=readable,
+)
+def test_rows_without_a_column_of_passages_are_not_understood(rows: Any) -> None:
+    """What a column means is not guessed."""
+    assert find_documents(rows) is None
+
+
+def test_a_single_row_and_a_row_without_a_text() -> None:
+    """As `fetchone` gives it; an empty text is no passage."""
+    assert find_documents((3, LONG, 0.5)) == (Document(LONG, "3", 0.5),)
+    assert texts([("d-1", LONG, 0.5), ("d-2", None, 0.4)]) == [LONG]
+    assert texts([(f"d-{at}", LONG, 0.5) for at in range(1_100)]) == [LONG] * 1_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"content": [{"type": "text", "text": LONG}, {"type": "text", "text": OTHER}], "isError": False},  # of MCP
+        {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": LONG}, {"text": OTHER}]},
+        SimpleNamespace(content=[{"type": "text", "text": LONG}, {"type": "text", "text": OTHER}], is_error=False),
+        {"root": {"id": "top", "children": [{"fields": {"text": LONG}}, {"fields": {"text": OTHER}}]}},  # Vespa
+        {"result": {"hits": [{"_id": "1", "fields": {"text": LONG}}, {"fields": {"chunk_text": OTHER}}]}},  # Pinecone
+        {"hits": {"hits": [{"_source": {"title": "t"}, "highlight": {"text": [LONG]}}, {"_source": {"text": OTHER}}]}},
+        {
+            "hits": {
+                "hits": [
+                    {
+                        "_source": {"title": "t"},
+                        "inner_hits": {
+                            "parts": {"hits": {"hits": [{"_source": {"text": LONG}}, {"_source": {"text": OTHER}}]}}
+                        },
+                    }
+                ]
+            }
+        },
+        {"d1": LONG, "d2": OTHER},
+        {1: LONG, 2: OTHER},
+        {"a.md": {"text": LONG}, "b/c.md": {"text": OTHER}},
+    ],
+    ids=readable,
+)
+def test_results_of_search_engines_and_tools(value: object) -> None:
+    """Each passage of a result is a document of its own."""
+    assert texts(value) == [LONG, OTHER]
+
+
+def test_the_error_of_a_tool_is_no_passage() -> None:
+    """MCP and Anthropic mark the message of a failure."""
+    for name in ("isError", "is_error"):
+        assert find_documents({"content": [{"type": "text", "text": "no index"}], name: True}) is None
+
+
+def test_fields_of_unknown_names_are_no_ids_of_passages() -> None:
+    """Nor are the keys of what a tool returns, which are evidence as well."""
+    assert find_documents({"title": LONG, "summary": OTHER}) is None
+    assert find_documents({"1889": OTHER}, is_tool=True) is None
+
+
 def test_a_list_of_file_names_is_no_context() -> None:
     """`sources` often names files: names are not passages."""
     assert find_documents({"sources": ["a.pdf", "b.pdf"]}) is None

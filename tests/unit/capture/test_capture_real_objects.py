@@ -532,3 +532,16 @@ def test_openai_messages_have_the_question() -> None:
     """The messages of a request, with an image beside the text."""
     parts = [{"type": "text", "text": "why?"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
     assert find_query([{"role": "system", "content": "s"}, {"role": "user", "content": parts}]) == "why?"
+
+
+# --- SQLAlchemy ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("columns", ["id, text, score", "id as a, text as b, score as c"])
+def test_rows_of_sqlalchemy(columns: str) -> None:
+    """By the names of their columns, or by what is in them."""
+    sqlalchemy = library("sqlalchemy")
+    engine = sqlalchemy.create_engine("sqlite://")
+    with engine.connect() as connection:
+        query = "select 'd-1' as id, 'It is 330 metres tall.' as text, 0.5 as score"
+        rows = connection.execute(sqlalchemy.text(f"select {columns} from ({query})")).all()
+    engine.dispose()
+    assert find_documents(rows) == (Document("It is 330 metres tall.", "d-1", 0.5),)
