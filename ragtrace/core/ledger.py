@@ -218,7 +218,7 @@ class Ledger:
             self._add_not_evaluated()
             self._closed = True
         deadline = monotonic() + timeout
-        while pending := any(account.pending for account in tuple(self._accounts.values())):
+        while pending := any(account.pending for account in list(self._accounts.values())):
             if monotonic() > deadline:
                 break
             sleep(_POLL_SECONDS)

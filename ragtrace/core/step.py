@@ -609,7 +609,7 @@ class OrphanRetrievals:
     def begun_during(self, root: Step) -> list[str]:
         """Return the function's name of each retrieval that began outside any call while the call *root* ran."""
         began: int | None = getattr(root.span, "start_time", None)
-        return [] if began is None else [name for at, name in tuple(self.begun) if at >= began]
+        return [] if began is None else [name for at, name in list(self.begun) if at >= began]
 
     def under(self, parent: SpanContext) -> list[Step]:
         """Return the stored retrievals that have ended and whose direct parent is the span *parent*."""

@@ -579,7 +579,7 @@ class HeldRecorder(StepRecorder):
         root.conversation_id, root.user_id = step.conversation_id, step.user_id
         root.answer, root.answer_found, root.ended, root.streamed = text, True, True, True
         found = self.call_builder or CallBuilder(root, [])
-        inner = [each for each in tuple(found.steps) if each is not step and each.ended]
+        inner = [each for each in list(found.steps) if each is not step and each.ended]
         return CallBuilder(root, [root, *inner], found.orphans)
 
     def unheld_reason(self, left: str = "") -> str:

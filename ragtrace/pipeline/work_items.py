@@ -125,7 +125,7 @@ class CallItem:
         """
         if self.builder is None:
             return []
-        return [StepItem(step, self.builder) for step in tuple(self.builder.steps) if step.detach()]
+        return [StepItem(step, self.builder) for step in list(self.builder.steps) if step.detach()]
 
     @property
     def bytes(self) -> int:

@@ -145,7 +145,7 @@ def _drive_generator(call: Invocation, source: Generator[Any, Any, Any]) -> Gene
         call.resumed()
 
 
-async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
+async def _drive_async_generator(call: Invocation, source: Any) -> AsyncGenerator[Any, Any]:
     call.begin()
     resume: Callable[[], Awaitable[Any]] = partial(start_async_generator, source)
     leaving = False
@@ -166,6 +166,9 @@ async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, A
         try:
             sent = yield piece
         except BaseException as error:
+            if source.ag_frame is None:  # the garbage collector has closed it first: throwing into it would give None
+                call.failed(error)
+                raise
             resume, leaving = partial(source.athrow, error), issubclass(type(error), GeneratorExit)
         else:
             leaving = False

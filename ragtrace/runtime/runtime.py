@@ -118,9 +118,9 @@ class DeferredSteps(Part):
         """Remove all deferred steps from the store and queue them."""
         self._swept = True
         claimed: list[tuple[CallBuilder, Step]] = []
-        for builder in tuple(self._calls):
+        for builder in list(self._calls):
             self._calls.discard(builder)  # before its steps are claimed: a step deferred later adds the call again
-            claimed += [(builder, step) for step in tuple(builder.steps) if step.detach()]
+            claimed += [(builder, step) for step in list(builder.steps) if step.detach()]
         for builder, step in claimed:
             self._queue(builder, step)
 

@@ -89,7 +89,7 @@ class ForkGate:
         self._forking = True
         own = int(getattr(self._thread, "depth", 0) > 0)
         if self._changed.wait_for(lambda: self._inside <= own, timeout=self._patience) and not own:
-            for connection in tuple(self.connections):
+            for connection in list(self.connections):
                 connection.close_for_fork()
 
     def go_on(self, *, child: bool) -> None:

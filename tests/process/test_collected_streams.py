@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -14,6 +14,8 @@ from opentelemetry import trace
 from opentelemetry.context import get_current
 
 import ragtrace
+from ragtrace.core.step import CallBuilder, Step
+from ragtrace.runtime.runtime import DeferredSteps
 from ragtrace.system import collection
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured
@@ -190,3 +192,51 @@ def test_what_a_finalizer_calls_joins_no_other_request(captured: Captured, how: 
     assert len(ran) == 1
     assert [span.name for span in captured.spans] == ["invoke_workflow ask"]
     assert faults.counts()["called by the garbage collector"] == 1
+
+
+def test_an_asynchronous_stream_without_a_loop_is_collected_in_silence(captured: Captured) -> None:
+    """As undecorated: where the collector has closed the inner generator first, the outer one gives no piece."""
+
+    @ragtrace.trace(name="left")
+    async def stream(question: str) -> AsyncIterator[str]:
+        yield "Paris is "
+        yield "big."
+
+    left = stream("Where?")
+    with pytest.raises(StopIteration):
+        left.__anext__().send(None)  # type: ignore[attr-defined]
+    Cycle(left)
+    del left
+    gc.collect()  # what cannot be raised there is a warning, and so an error in tests
+    assert ragtrace.flush(5)
+    assert dict(captured.spans[0].attributes or {})["ragtrace.abandoned"] is True
+    assert "Paris is " in str(captured.spans[0].attributes)
+
+
+@counts_collections
+def test_a_copy_of_what_others_change_survives_a_collection() -> None:
+    """Finalizers may lengthen a collection while it is copied, as they run at the allocation of the copy."""
+    queued: list[Step] = []
+    steps = DeferredSteps(lambda _, step: queued.append(step))
+    steps.queue_all()
+    builders = [CallBuilder(root := Step(), [root, Step()]) for _ in range(100)]
+    late = builders[50:]
+
+    def finalizer(phase: str, _: dict[str, int]) -> None:
+        if late:
+            steps.defer(late[-1], late.pop().steps[1])
+
+    before = gc.get_threshold()
+    gc.callbacks.append(finalizer)
+    try:
+        while late:
+            for builder in builders[:50]:  # more than are kept free by the interpreter, so that a copy is allocated
+                assert steps.defer(builder, builder.steps[1])
+            gc.set_threshold(1)
+            steps.queue_all()
+            gc.set_threshold(*before)
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(finalizer)
+    steps.queue_all()
+    assert set(map(id, queued)) == {id(builder.steps[1]) for builder in builders}

@@ -170,7 +170,7 @@ class LlamaIndexRuns:
         The default asynchronous methods of a model that cannot stream asynchronously read such a stream, and pass the
         prompt on unchanged.
         """
-        for call in tuple(self._models.values()):
+        for call in list(self._models.values()):
             if call.returned and call.instance is instance and call.given is given and call.method == f"a{method}":
                 return call
         return None
@@ -286,7 +286,7 @@ class LlamaIndexRuns:
             self._runs.fail(call.run_id, event.exception)
 
     def _end_stream(self, call: _ModelCall) -> None:
-        for span_id in [span_id for span_id, other in tuple(self._models.items()) if other is call]:
+        for span_id in [span_id for span_id in list(self._models) if self._models.get(span_id) is call]:
             self._models.pop(span_id, None)
 
 

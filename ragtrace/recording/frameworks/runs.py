@@ -492,7 +492,7 @@ def _find_context() -> Context | None:
     """Return the context of the innermost component run in progress in any framework, or None. Never raises."""
     found: StepRecorder | None = None
     try:
-        for runs, _ in tuple(_listeners.values()):
+        for runs, _ in list(_listeners.values()):
             recorder = runs.current_recorder()
             if recorder is not None and (found is None or found.step in recorder.step.enclosing()):
                 found = recorder
