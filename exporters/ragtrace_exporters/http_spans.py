@@ -28,13 +28,14 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import StatusCode
 
-from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.endpoints import Endpoint, Rejected
 from ragtrace.core.errors import SettingsError
 from ragtrace.system import preload
 from ragtrace.system.faults import log_safely, printable
 from ragtrace.system.installation import installed_version
 from ragtrace.system.retry_after import seconds_until_retry
 from ragtrace.system.urls import displayed_url
+from ragtrace_exporters.partial_success import NONE, rejected_of_http
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -135,6 +136,8 @@ class HttpSpanExporter(SpanExporter):
         self._timeout = timeout or 10.0
         self._compress = _COMPRESS.get(compression)
         self._closing = threading.Event()
+        self.rejected: Rejected = NONE
+        """Spans of the last batch that the backend accepted, but did not store."""
         self._session: Any = new_session()
         self._shown_endpoint = displayed_url(endpoint.url)
         self._failures = FailureLog("exporting spans")
@@ -175,6 +178,7 @@ class HttpSpanExporter(SpanExporter):
         for tries in range(1, _MOST_TRIES + 1):
             answer, why = self._post(body, deadline)
             if answer is not None and answer.status_code < 300:
+                self.rejected = rejected_of_http("traces", answer)
                 self._failures.succeeded()
                 return True
             passing = answer is None or answer.status_code in _PASSING

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.endpoints import Endpoint, Rejected
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Signals
 from ragtrace.system import preload
 from ragtrace.system.faults import faults
 from ragtrace.system.urls import displayed_url
+from ragtrace_exporters.partial_success import NONE, rejected_of_http, rejected_of_message
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
@@ -114,31 +115,63 @@ def _exporter(environ: Mapping[str, str], endpoint: Endpoint) -> Any:
 
         return HttpSpanExporter(endpoint, timeout, compression.value)
     options = {"headers": endpoint.headers or None, "timeout": timeout, "compression": compression}
-    make = partial(_load(signal, protocol), endpoint=endpoint.url, **options)
-    if protocol == "grpc" or signed:
-        return make()
+    exporter, arguments = _load(signal, protocol), {"endpoint": endpoint.url, **options}
+    if protocol == "grpc":
+        return _over_grpc(signal, exporter, arguments)
+    if signed:
+        return exporter(**arguments)
     from ragtrace_exporters.http_spans import new_session
 
     session = new_session()
-    return _RefusalAware(signal, make(session=session), session)
+    watched = _Watched(signal, exporter(**arguments, session=session))
+    session.hooks["response"].append(watched.check_response)
+    return watched
 
 
-class _RefusalAware:
-    """Wrapper of an OTLP/HTTP exporter for metrics or events, which logs a backend's refusal of that signal only once.
+def _over_grpc(signal: Signal, exporter: Any, arguments: Mapping[str, Any]) -> _Watched:
+    """Create OpenTelemetry's *exporter* over gRPC so that the backend's responses are read.
 
-    OpenTelemetry's exporter logs an error for each batch, for ever. A filter on its logger would hide the errors of the
-    application's own exporters, too; so the exporter sees such a refusal as an acceptance, and this class returns the
-    failure. Nothing is held back: the first batch that the backend takes is delivered.
-
-    Args:
-        session: the requests session with which *exporter* sends.
+    It throws them away, and has no public way to them: its stub, which it makes anew after an outage, is wrapped.
     """
 
-    def __init__(self, signal: Signal, exporter: Any, session: Any) -> None:
-        self._signal, self._exporter = signal, exporter
+    def initialize(self: Any) -> None:
+        exporter._initialize_channel_and_stub(self)
+        self._client = _WatchedStub(self._client, lambda response: watched.add(rejected_of_message(signal, response)))
+
+    made = type(exporter.__name__, (exporter,), {"_initialize_channel_and_stub": initialize})
+    watched = _Watched(signal, made(**arguments))
+    return watched
+
+
+class _WatchedStub:
+    """Wrapper of a stub of gRPC that shows each response to a function."""
+
+    def __init__(self, stub: Any, see: Callable[[Any], object]) -> None:
+        self._stub, self._see = stub, see
+
+    def Export(self, **request: Any) -> Any:  # noqa: N802 - the protocol's name
+        """Send *request*, and return the response."""
+        response = self._stub.Export(**request)
+        self._see(response)
+        return response
+
+
+class _Watched:
+    """Wrapper of OpenTelemetry's exporter that knows what the backend's responses say of the last batch.
+
+    OpenTelemetry's exporter logs an error for each batch that a backend refuses, for ever. A filter on its logger would
+    hide the errors of the application's own exporters, too; so the exporter sees the refusal of a whole signal as an
+    acceptance, and this class returns the failure. Nothing is held back: the first batch that the backend takes is
+    delivered. Responses that accept a part of a batch alone are not read by it at all.
+    """
+
+    def __init__(self, signal: Signal, exporter: Any) -> None:
+        self._signal: Signal = signal
+        self._exporter = exporter
         self.refused = False
         """Whether the backend said last that it does not take the signal."""
-        session.hooks["response"].append(self._check_response)
+        self.rejected: Rejected = NONE
+        """Items of the last batch that the backend accepted, but did not store."""
 
     def __getattr__(self, name: str) -> Any:
         # The SDK's metric reader and meter provider ask for more than the published methods.
@@ -146,13 +179,27 @@ class _RefusalAware:
 
     def export(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Export *batch*, and return a failure if the backend does not accept that signal at all."""
-        self.refused = False
+        self.refused, self.rejected = False, NONE
         result = self._exporter.export(batch, *args, **kwargs)
+        if self._signal == "metrics" and self.rejected.items:  # of which nobody else counts what is lost
+            count = min(self.rejected.items, _points_of(batch))
+            faults.warn_once(
+                "lost metric points: rejected by the backend",
+                "the backend took metrics in part: it rejected %d points, and says: %r",
+                count,
+                self.rejected.message,
+                count=count,
+            )
         return cast("Any", type(result))["FAILURE"] if self.refused else result
 
-    def _check_response(self, response: Any, **_: object) -> None:
-        """Check *response* for a refusal of the signal: log it once, and replace its status by 200 for the exporter."""
+    def add(self, rejected: Rejected) -> None:
+        """Add what a response to a part of the batch says."""
+        self.rejected = Rejected(self.rejected.items + rejected.items, rejected.message or self.rejected.message)
+
+    def check_response(self, response: Any, **_: object) -> None:
+        """Read *response*. Log the refusal of the signal once, and replace its status by 200 for the exporter."""
         if response.status_code not in _NOT_TAKEN:
+            self.add(rejected_of_http(self._signal, response))
             return
         faults.log_once(
             f"{self._signal} refused",
@@ -161,6 +208,11 @@ class _RefusalAware:
             *(self._signal, response.status_code, displayed_url(str(response.url)), self._signal.upper()),
         )
         self.refused, response.status_code = True, 200
+
+
+def _points_of(data: Any) -> int:
+    scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics]
+    return sum(len(metric.data.data_points) for scope in scopes for metric in scope.metrics)
 
 
 @cache  # looking through all installed distributions takes milliseconds, which a forked child would spend again

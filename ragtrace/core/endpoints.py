@@ -1,4 +1,5 @@
-"""Addresses that `ragtrace doctor` checks: where telemetry is sent to, and where metrics pages are served."""
+"""Addresses that `ragtrace doctor` checks: where telemetry is sent to, and where metrics pages are served. And what a
+backend there says of what it was sent."""
 
 from __future__ import annotations
 
@@ -40,3 +41,13 @@ class Page(NamedTuple):
     url: str
     origin: str
     """Environment variable from which the page's port was read, or `default`."""
+
+
+class Rejected(NamedTuple):
+    """Items of an accepted request that an OTLP backend did not store, and what it says of them.
+
+    An exporter that knows it has one as its attribute `rejected`, of the last batch.
+    """
+
+    items: int = 0
+    message: str = ""

@@ -13,6 +13,10 @@ BY_NAME: Final = frozenset({"getattr", "setattr", "delattr", "hasattr"})
 OF_NAMED_TUPLES: Final = frozenset({"_asdict", "_fields", "_field_defaults", "_make", "_replace"})
 """Public in spite of their names: `collections.namedtuple` documents them."""
 KNOWN: Final = {
+    (
+        "exporters/ragtrace_exporters/otlp.py",
+        "_initialize_channel_and_stub",
+    ): "OpenTelemetry: throws away what a backend answers by gRPC",
     ("ragtrace/capture/providers.py", "_hidden_params"): "LiteLLM names a response's provider nowhere else",
     ("ragtrace/cli/run_command.py", "_run_module_as_main"): "runpy: what `python -m` calls, for the same tracebacks",
     ("ragtrace/recording/drivers.py", "_exception"): "asyncio: `exception()` marks the error as retrieved",

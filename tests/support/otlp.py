@@ -23,6 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 import grpc
+from google.protobuf.json_format import MessageToJson
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
@@ -82,6 +83,12 @@ class Receiver(ABC):
         self._gate = threading.Event()
         self._gate.set()
         self.port = 0
+        self.rejects: tuple[int, str] = (0, "")
+        """Number of items of each export that are said to be rejected, and the message."""
+        self.answers_json = False
+        """Whether responses over HTTP are JSON, as some proxies answer to any request."""
+        self.body: bytes | None = None
+        """Body of all responses over HTTP, in place of a right one."""
 
     @property
     @abstractmethod
@@ -181,6 +188,13 @@ class Receiver(ABC):
             self._changed.notify_all()
         return status
 
+    def response(self, signal: Signal) -> Any:
+        """The response to an accepted export."""
+        name = {"traces": "rejected_spans", "metrics": "rejected_data_points", "logs": "rejected_log_records"}
+        count, message = self.rejects
+        partial = {name[signal.name]: count, "error_message": message}
+        return signal.response(partial_success=partial) if count or message else signal.response()
+
     @abstractmethod
     def _listen(self, port: int) -> int:
         """Start on *port*, 0 for any; return the port."""
@@ -262,12 +276,20 @@ class _HttpHandler(BaseHTTPRequestHandler):
         message = signal.request.FromString(_unpacked(body, headers.get("content-encoding", "")))
         server = self.server
         assert isinstance(server, _HttpServer)
-        status = server.receiver.receive(signal, headers, len(body), message)
-        self._reply(status or 200, b"" if status else signal.response().SerializeToString())
+        receiver = server.receiver
+        status = receiver.receive(signal, headers, len(body), message)
+        response = receiver.response(signal)
+        if status:
+            self._reply(status, b"")
+        elif receiver.answers_json:
+            body = MessageToJson(response).encode() if receiver.body is None else receiver.body
+            self._reply(200, body, "application/json; charset=utf-8")
+        else:
+            self._reply(200, response.SerializeToString() if receiver.body is None else receiver.body)
 
-    def _reply(self, status: int, body: bytes) -> None:
+    def _reply(self, status: int, body: bytes, content_type: str = "application/x-protobuf") -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/x-protobuf")
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -325,4 +347,4 @@ class _Servicer:
         status = self._receiver.receive(self._signal, headers, request.ByteSize(), request)
         if status:
             context.abort(self._receiver.status(status), "refused by the test")
-        return self._signal.response()
+        return self._receiver.response(self._signal)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
+from ragtrace.core.endpoints import Rejected
 from ragtrace.core.types import Observer, RagCall
 from ragtrace.span_reading.intake import span_bytes
 from ragtrace.system.faults import faults, log_safely
@@ -49,6 +50,8 @@ MAX_WAIT_SECONDS: Final = 60.0
 """Longest time without an answer of the backend before spans and events are counted as lost."""
 NOT_TAKEN: Final = "not taken by the backend"
 """Reason of losses that result from a backend's refusal of the whole signal."""
+REJECTED: Final = "rejected by the backend"
+"""Reason of losses of which the backend's response to an accepted batch told."""
 _NO_ANSWER: Final = "Is the backend up? OTEL_BSP_MAX_QUEUE_SIZE and OTEL_BLRP_MAX_QUEUE_SIZE make the queues larger"
 _NO_SUCH_SIGNAL: Final = (
     "The backend answers, but does not take them where they are sent: ragtrace.doctor() says where that is"
@@ -161,13 +164,21 @@ class ExportQueueCounts:
         if self._unanswered_since is None:
             self._unanswered_since = self._clock()
 
-    def record_result(self, count: int, *, delivered: bool, why: str = "export failed") -> None:
-        """Record the result of an export: count its spans or log records as delivered or lost."""
+    def record_result(
+        self, count: int, *, delivered: bool, why: str = "export failed", rejected: Rejected | None = None
+    ) -> None:
+        """Record the result of an export: count its spans or log records as delivered or lost.
+
+        Args:
+            rejected: items of a delivered batch that the backend did not store.
+        """
         with self._lock:
             counted, self._in_flight = min(count, self._in_flight), max(0, self._in_flight - count)
             self._bytes_in_flight *= self._in_flight > 0  # one batch at a time
         if delivered:
             self._unanswered_since = None
+            if rejected is not None and not self._closed:
+                self.count_lost(min(counted, rejected.items), REJECTED, f"The backend says: {rejected.message!r}")
         elif counted and not self._closed:  # else `close` has counted them
             self.count_lost(counted, why)
 
@@ -177,7 +188,7 @@ class ExportQueueCounts:
             left, self._queued, self._in_flight, self._closed = self.size, 0, 0, True
         self.count_lost(left)
 
-    def count_lost(self, count: int, why: str = "not exported before the end") -> None:
+    def count_lost(self, count: int, why: str = "not exported before the end", advice: str = _NO_ANSWER) -> None:
         """Count *count* spans or log records as lost, and log a warning at the first loss for the reason *why*."""
         if not count:
             return
@@ -186,7 +197,7 @@ class ExportQueueCounts:
         faults.warn_once(
             f"lost {self.what}: {why}",
             "telemetry was lost (%s: %s); every further loss is counted in ragtrace.stats().faults. %s",
-            *(self.what, why, _NO_SUCH_SIGNAL if why == NOT_TAKEN else _NO_ANSWER),
+            *(self.what, why, _NO_SUCH_SIGNAL if why == NOT_TAKEN else advice),
             count=count,
         )
 
@@ -234,13 +245,14 @@ class RetryingExporter:
         """Export *batch* with retries, and return the final result: delivered or given up."""
         opened, queue = self._opened.get(), self.queue
         queue.mark_in_flight(len(batch))
-        delivered = False
+        delivered, rejected = False, None
         try:
             result = self._send(opened, queue, batch)
             delivered = _succeeded(result)
+            rejected = _rejected_by(opened.exporter) if delivered else None
         finally:
             why = NOT_TAKEN if _has_refused(opened.exporter) else "export failed"
-            queue.record_result(len(batch), delivered=delivered, why=why)
+            queue.record_result(len(batch), delivered=delivered, why=why, rejected=rejected)
         return result
 
     def _send(self, opened: _OpenExporter, queue: ExportQueueCounts, batch: Sequence[Any]) -> Any:
@@ -288,6 +300,11 @@ class RetryingExporter:
 def _has_refused(exporter: object) -> bool:
     """Return whether *exporter* reports that the backend refuses all spans (or all log records)."""
     return getattr(exporter, "refused", None) is True
+
+
+def _rejected_by(exporter: object) -> Rejected | None:
+    """Return which items of its last batch the backend of *exporter* did not store, if the exporter knows it."""
+    return rejected if isinstance(rejected := getattr(exporter, "rejected", None), Rejected) else None
 
 
 def _succeeded(result: object) -> bool:
