@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import isfinite
@@ -429,7 +429,7 @@ class _Search:
             for inner in lists if is_plain else sorted(lists, key=_are_ids):
                 if inner and number_of(inner[0]) is not None:
                     self._attach(None, inner, 0)
-                elif not is_plain and _are_ids(inner):
+                elif not is_plain and _are_ids(inner) and len(inner) == len(self.found):
                     self._attach(inner, None, 0)
                 else:
                     understood = self._read_list(inner, 0) or understood
@@ -460,7 +460,9 @@ class _Search:
                 return True
         numbers = [column for column in columns if all(number_of(value) is not None for value in column)]
         texts = [found for column in columns if any(found := [text_of(value) or "" for value in column])]
-        if not texts or (len(columns) == 2 and numbers):
+        # The score of (document, score) is read elsewhere: different whole numbers before the texts are ids.
+        is_key = all(type(value) is int for value in columns[0]) and _are_ids(columns[0])
+        if not texts or (len(columns) == 2 and numbers and not is_key):
             return None
         objects = [value for row in rows for value in row if getter(value) is not None]
         if any(self._passage(get, depth + 1) for value in objects[:_MAX_KEYS] if (get := getter(value)) is not None):
@@ -470,11 +472,15 @@ class _Search:
         text, others = prose[0], prose[1:]
         if others and sum(map(len, text)) < 2 * sum(map(len, others[0])):
             return False
-        ids = next((each for each in columns if each != tuple(text) and _are_ids(list(each))), ())
-        scores = [column for column in numbers if not any(type(value) is int for value in column)]
+        # An application's objects among the values must not be compared: that runs their code.
+        beside = [each for each in columns if [text_of(value) or "" for value in each] != text]
+        ids = next(filter(_are_ids, beside), ())
+        real = [list(map(number_of, each)) for each in numbers if not any(type(value) is int for value in each)]
+        # Growing numbers are distances.
+        scores = [each for each in real if each == sorted(each, key=lambda value: -(value or 0.0))]
         start = len(self.found)
         self.found += map(document, text)
-        self._attach(list(ids), list(scores[0]) if len(scores) == 1 else None, start)
+        self._attach(list(ids), list[object](scores[0]) if len(scores) == 1 else None, start)
         self.found[start:] = [each for each in self.found[start:] if each.text]
         self.is_cut = self.is_cut or len(self.found) > MAX_DOCUMENTS
         del self.found[MAX_DOCUMENTS:]
@@ -603,7 +609,7 @@ def _is_token(text: str) -> bool:
     return (text.isascii() and len(text.split(None, 1)) < 2) or text[:1] in ("{", "[")
 
 
-def _are_ids(column: list[object]) -> bool:
+def _are_ids(column: Sequence[object]) -> bool:
     """Return whether the values of *column* may be ids: all different, and whole numbers or words."""
     labels = [label_of(value) for value in column]
     return len(set(labels)) == len(labels) > 0 and all(label is not None and _is_token(label) for label in labels)

@@ -20,7 +20,8 @@ METADATA_ID: Final = ("id", "chunk_id", "doc_id", "document_id")
 NAME: Final = ("source", "file_name", "url", "title")
 """Fields with the name of the document that a passage is from, used as id where there is no other."""
 SCORE: Final = (
-    "relevance_score", "score", "similarity", "similarity_score", "_score", "rerank_score", "@search.score", "relevance",
+    "relevance_score", "score", "similarity", "similarity_score", "_score", "rerank_score", "@search.score",
+    "relevance",
 )  # fmt: skip
 """Fields with the relevance, where higher is better. A distance points the other way and is therefore left out."""
 METADATA_SCORE: Final = ("relevance_score", "score", "similarity")

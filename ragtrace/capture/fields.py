@@ -563,6 +563,8 @@ def number_of(value: object) -> float | None:
             return None
         # A derived class may override its conversion, so the built-in class converts.
         base: Any = float if issubclass(kind, float) else int if issubclass(kind, int) else None
+        if kind is Decimal and not plain.is_finite():
+            return None  # a signalling NaN cannot be converted
         plain = float(plain) if base is None else base.__float__(plain)
     return plain if math.isfinite(plain) else None
 

@@ -13,6 +13,8 @@ from uuid import UUID
 
 import pytest
 import wrapt
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from ragtrace.capture import (
@@ -28,6 +30,7 @@ from ragtrace.capture import (
 from ragtrace.capture.documents import add_documents
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
+from tests.support.examples import examples
 from tests.support.ids import readable
 from tests.support.logged import logged
 
@@ -250,7 +253,10 @@ OTHER = "It opened in 1889."
     ("rows", "ids", "scores"),
     [
         ([("d-1", LONG, 0.9), ("d-2", OTHER, 0.4)], ["d-1", "d-2"], [0.9, 0.4]),
-        ([(7, LONG), (8, OTHER)], [None, None], [7.0, 8.0]),  # a pair of text and number, whatever the number is
+        ([(7, LONG), (8, OTHER)], ["7", "8"], [None, None]),
+        ([(LONG, 8), (OTHER, 7)], [None, None], [8.0, 7.0]),  # a pair of text and number, whatever the number is
+        ([("d-1", LONG, 0.4), ("d-2", OTHER, 0.9)], ["d-1", "d-2"], [None, None]),  # distances, as pgvector has them
+        ([("d-1", LONG, Decimal("sNaN")), ("d-2", OTHER, Decimal("NaN"))], ["d-1", "d-2"], [None, None]),
         ([(7, LONG, {"page": 3}, [0.1, 0.2]), (8, OTHER, None, None)], ["7", "8"], [None, None]),
         ([("d-1", "Eiffel Tower", LONG), ("d-2", "Opening", OTHER)], ["d-1", "d-2"], [None, None]),
         (
@@ -289,6 +295,24 @@ def test_ids_and_titles_of_rows_are_no_passages(rows: Any, ids: Any, scores: Any
 def test_rows_without_a_column_of_passages_are_not_understood(rows: Any) -> None:
     """What a column means is not guessed."""
     assert find_documents(rows) is None
+
+
+def test_a_list_of_words_that_is_no_column_of_ids_is_kept() -> None:
+    """Where it is not as long as the list of documents beside it."""
+    assert sorted(texts(([LONG], ["Paris", "Rome"]))) == ["Paris", "Rome", LONG]
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.lists(st.text(alphabet="ab ", min_size=30).filter(lambda text: " " in text.strip()), min_size=1, max_size=5),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9), st.builds(object)),
+    st.one_of(
+        st.none(), st.decimals(), st.dates(), st.uuids(), st.binary(), st.lists(st.integers()), st.builds(object)
+    ),
+)
+def test_no_text_of_a_row_is_lost_or_invented(said: list[str], first: object, last: object) -> None:
+    """Whatever stands beside the texts, in each row alike."""
+    assert texts([(first, text, at, last) for at, text in enumerate(said)]) == said
 
 
 def test_a_single_row_and_a_row_without_a_text() -> None:
