@@ -204,8 +204,8 @@ class Step:
     """Memory in bytes that the texts of the step take; None: not measured yet."""
     written: bool = False
     """Whether the span of the step has been ended."""
-    joined: bool = False
-    """Whether the step has ended and waits to go to the pipeline with the root of the call."""
+    joined: list[None] = []  # noqa: RUF012  # the default stays empty
+    """One item while the step, which has ended, waits to go to the pipeline with the root of the call."""
     end_ns: int = 0
     """End of the step by the wall clock, in nanoseconds since the epoch; 0: not known yet."""
     span: Span | None = None
@@ -279,8 +279,11 @@ class Step:
 
         Returns True to exactly one caller; False if the step does not wait, or no longer.
         """
-        waited: bool = vars(self).pop("joined", False)  # atomic, so only one caller gets True and takes over the span
-        return waited
+        try:
+            self.joined.pop()  # atomic, so only one caller gets True and takes over the span
+        except IndexError:
+            return False
+        return True
 
     @property
     def span_context(self) -> SpanContext | None:

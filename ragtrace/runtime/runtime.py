@@ -96,7 +96,7 @@ class DeferredSteps(Part):
         """Store a finished step until its RAG call ends. Return False if the caller must queue the step now."""
         if not self._swept or len(builder.steps) > _MOST_DEFERRED_STEPS:  # no worker collects them yet, or too many
             return False
-        step.joined = True
+        step.joined = [None]
         self._calls.add(builder)
         # Checked last: a thread that has closed this store, or ended the root, may have missed or claimed the step.
         return not ((builder.root.ended or self._closed) and step.detach())

@@ -240,3 +240,18 @@ def test_a_copy_of_what_others_change_survives_a_collection() -> None:
         gc.callbacks.remove(finalizer)
     steps.queue_all()
     assert set(map(id, queued)) == {id(builder.steps[1]) for builder in builders}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="objects have a dictionary from the beginning")
+def test_what_threads_share_is_not_given_a_dictionary_later(captured: Captured) -> None:
+    """Two threads that read `__dict__` first, at whose allocation the collector runs, release its values twice."""
+    step = Step()
+    step.joined = [None]
+    assert step.detach()
+    assert not step.detach()
+    with ragtrace.call("Where?"):
+        span = trace.get_current_span()
+        span.set_attribute("at", 1)
+    assert ragtrace.flush(5)
+    shared: tuple[object, ...] = (step, span)
+    assert [each for each in shared if any(type(held) is dict for held in gc.get_referents(each))] == []

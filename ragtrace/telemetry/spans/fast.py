@@ -112,7 +112,6 @@ class FastSpan(Span, ReadableSpan):
     _ended = False
     _end_time: int | None = None
     _own_context: SpanContext | None = None
-    _recorded: SpanRecord | None = None
     _more_links: tuple[Link, ...] = ()
 
     _instrumentation_info = None
@@ -128,16 +127,17 @@ class FastSpan(Span, ReadableSpan):
     ) -> None:
         self._tracer, self._start_attributes, self._around = tracer, start_attributes, parent
         self.trace, self._span_id, self._kind, self._start_time = trace, tracer.span_id(), kind, time_ns()
+        self._records: list[SpanRecord] = []
+        """Empty until something first reads or changes the span; the first record is its own."""
 
     @property
     def _record(self) -> SpanRecord:
-        record = self._recorded
-        return self._keep(_new_record(self._tracer.limits, *self._start_attributes())) if record is None else record
+        records = self._records
+        return records[0] if records else self._keep(_new_record(self._tracer.limits, *self._start_attributes()))
 
     def _keep(self, record: SpanRecord) -> SpanRecord:
-        # Two threads may do this at once: the record of the first is kept.
-        kept: SpanRecord = vars(self).setdefault("_recorded", record)
-        return kept
+        self._records.append(record)  # two threads may do this at once: the record of the first is kept
+        return self._records[0]
 
     # --- what readers of SDK spans read ---
 
@@ -246,14 +246,13 @@ class FastSpan(Span, ReadableSpan):
         """Set several attributes of the span."""
         if self._warn_if_ended("set_attributes"):
             return
-        record = self._recorded
-        if record is None:  # the usual case: all attributes are put in at once
+        records = self._records
+        if not records:  # the usual case: all attributes are put in at once
             name, first = self._start_attributes()
             made = _new_record(self._tracer.limits, name, _merge_attributes(first or {}, attributes))
-            record = self._keep(made)
-            if record is made:
+            if self._keep(made) is made:
                 return
-        record.attributes.update(attributes)
+        records[0].attributes.update(attributes)
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
         """Add an event to the span."""
@@ -317,7 +316,7 @@ class FastSpan(Span, ReadableSpan):
             Whether the span has ended. It has not, and is left as it was, if it was read or changed before, or if any
             attribute must be cleaned, cut or dropped: then call `set_attributes` and `end`.
         """
-        if self._recorded is None and not self._ended:
+        if not self._records and not self._ended:
             name, first = self._start_attributes()
             merged = _merge_attributes(first or {}, attributes)
             if self._tracer.accepts_unchanged(merged):

@@ -28,7 +28,7 @@ async def _nothing() -> None: ...
 def test_a_call_weighs_as_much_as_it_and_its_deferred_steps_keep_alive(deferred: bool) -> None:
     """A step that was queued by itself has its own weight."""
     root, step = finished("trace"), finished("generate", TEXT)
-    step.joined = deferred
+    step.joined = [None] * deferred
     call = CallItem(root, CallBuilder(root, [root, step]))
     alone, with_text = StepItem(root).bytes, StepItem(step).bytes
     assert with_text >= Job(_nothing).bytes + len(TEXT)
@@ -51,7 +51,7 @@ def test_each_evaluator_of_a_call_is_claimed_once() -> None:
 def test_each_deferred_step_of_a_call_is_claimed_once() -> None:
     """Whoever ends the call first writes its spans."""
     root, step = finished("trace"), finished("retrieve")
-    step.joined = True
+    step.joined = [None]
     item = CallItem(root, CallBuilder(root, [root, step]))
     assert [each.step for each in item.claim_deferred_steps()] == [step]
     assert item.claim_deferred_steps() == []
