@@ -141,7 +141,7 @@ def url(environ: Environ, *variables: str, default: str = "", advice: str = "") 
         raise SettingsError(f"{' or '.join(variables)} must say where the backend is; {advice}")
     try:
         parts = urlsplit(found)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
     except ValueError:
         usable = False
     if not usable:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace.system import preload
 from ragtrace.system.forks import PerProcess
+from ragtrace.system.replies import says_no
 from ragtrace.system.retry_after import seconds_until_retry
 from ragtrace.system.urls import hide_secrets
 
@@ -40,8 +41,13 @@ class Reply:
 
     @property
     def ok(self) -> bool:
-        """Whether the request succeeded (status 200 to 299)."""
-        return 200 <= self.status < 300
+        """Whether the request succeeded: status 200 to 299, with a body that does not say otherwise."""
+        return 200 <= self.status < 300 and not self.is_page and not says_no(self.text)
+
+    @property
+    def is_page(self) -> bool:
+        """Whether the body is HTML, with which no API answers, but a proxy before it may: a login, or "maintenance"."""
+        return self.text.lstrip().startswith("<")
 
 
 class JsonClient:
@@ -88,7 +94,7 @@ class JsonClient:
     def refusal(self, reply: Reply) -> Refusal:
         """Return the refusal in *reply*: why the server refused the sent scores, and whether to send them again."""
         detail = self.shown(reply)
-        if reply.status == 0 or reply.status in _LATER:
+        if reply.status == 0 or reply.status in _LATER or (reply.status < 300 and reply.is_page):
             return Refusal("unavailable", again=True, busy=True, after_s=reply.after_s, detail=detail)
         if reply.status >= 500:
             return Refusal("server_error", again=True, detail=detail)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from ragtrace.alerts.notifiers.notifier import UndeliveredError
 from ragtrace.core.errors import SettingsError
 from ragtrace.system import preload
+from ragtrace.system.replies import says_no
 from ragtrace.system.retry_after import seconds_until_retry
 from ragtrace.system.urls import displayed_url, without_user
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _DETAIL_BYTES: Final = 200
+_MOST_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> N
     """POST the JSON *body* to *url*, whose user and password are sent as Basic authorization.
 
     Raises:
-        UndeliveredError: no status from 200 to 299 came back within *timeout* seconds.
+        UndeliveredError: no status from 200 to 299 came back within *timeout* seconds, or the body says no.
     """
     from urllib.error import HTTPError, URLError
     from urllib.request import Request
@@ -79,7 +81,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> N
     request = Request(address, data=body, headers=usual | dict(headers), method="POST")
     try:
         with _opener().open(request, timeout=timeout) as response:
-            response.read(_DETAIL_BYTES)
+            said = response.read(_MOST_BYTES).decode("utf-8", "replace")
     except HTTPError as error:
         with error:
             raise _error_for_status(error) from None  # the text of the error holds the URL
@@ -88,6 +90,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> N
     except (URLError, OSError) as error:
         cause = error.reason if isinstance(error, URLError) else error
         raise UndeliveredError("unavailable", type(cause).__name__, again=True) from None
+    if says_no(said):
+        raise UndeliveredError("refused", f"status {response.status} {said[:_DETAIL_BYTES]}", again=False)
 
 
 def _opener() -> OpenerDirector:

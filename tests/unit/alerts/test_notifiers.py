@@ -21,6 +21,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.export.outbox import Outbox
 from tests.support.alerted import Notified, notice
+from tests.support.backends import Answer, Backend
 from tests.support.hooks import Hook
 from tests.support.logged import logged
 from tests.support.watched import WAIT_S, eventually
@@ -62,6 +63,30 @@ def test_user_and_password_of_a_url_are_basic_authorization(
         assert [post.headers["authorization"] for post in hook.posts] == [sent] * 2
         assert hook.posts[0].headers["host"] == hook.url.removeprefix("http://")
     assert "ite" not in caplog.text + repr(notifier) + notifier.name
+
+
+@pytest.mark.parametrize("body", [{"ok": False, "error": "channel_not_found"}, {"success": False}, {"errors": ["no"]}])
+@pytest.mark.parametrize("kind", [Webhook, Slack, Alertmanager])
+def test_an_answer_of_200_whose_body_says_no_is_a_refusal(
+    kind: type[Webhook], body: dict[str, object], outbox: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of Slack's own API; nobody was told, and the log has the reason."""
+    with Backend(lambda _: Answer(200, body)) as server:
+        box = outbox(kind(server.url))
+        box.offer(notice())
+        assert not box.flush(WAIT_S)
+    assert (box.counts().posted, dict(box.counts().failed)) == (0, {"refused": 1})
+    assert "status 200" in caplog.text
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("body", ["ok", "", "[]", '{"status": "success", "error": null, "ok": true}'])
+def test_other_bodies_say_nothing(body: str, outbox: Make) -> None:
+    """Most receivers answer something of their own."""
+    with Backend(lambda _: Answer(200, body.encode())) as server:
+        box = outbox(Webhook(server.url))
+        box.offer(notice())
+        assert box.flush(WAIT_S)
 
 
 @pytest.mark.parametrize("kind", [Webhook, Slack, Alertmanager])

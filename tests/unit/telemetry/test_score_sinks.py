@@ -83,6 +83,43 @@ def test_a_bad_request_is_refused_for_good(name: str) -> None:
     assert (refusal.reason, refusal.again) == ("refused", False)
 
 
+NO: Final = (
+    {"error": "no such project"}, {"errors": [{"id": "1", "message": "bad score"}]}, {"success": False},
+    {"error_code": "INVALID_PARAMETER_VALUE", "message": "bad score"}, {"ok": False},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("body", NO)
+@pytest.mark.parametrize("status", [200, 202, 207])
+def test_an_answer_of_success_whose_body_says_no_is_a_refusal(name: str, status: int, body: dict[str, Any]) -> None:
+    """Nothing was stored, and the reason is the backend's."""
+    with Backend(_of_opik(lambda _: Answer(status, body))) as server:
+        refusals = _sink(name, server).post([_record(1), _record(2)], TIMEOUT)
+    assert refusals.keys() == {_record(1).id, _record(2).id}
+    assert {(each.reason, each.again) for each in refusals.values()} == {("refused", False)}
+    assert all(f"status {status}" in each.detail for each in refusals.values())
+
+
+def test_a_page_of_a_proxy_is_no_answer_of_the_backend(name: str) -> None:
+    """The scores are posted again when it is gone."""
+    with Backend(lambda _: Answer(200, b"\n<!doctype html><title>Maintenance</title>")) as server:
+        refusals = _sink(name, server).post([_record(1), _record(2)], TIMEOUT)
+    assert {(each.reason, each.again, each.busy) for each in refusals.values()} == {("unavailable", True, True)}
+
+
+@pytest.mark.parametrize("body", [{"error": None, "errors": [], "success": True}, {"data": [{"error": "of a span"}]}])
+def test_an_answer_without_an_error_is_a_success(name: str, body: dict[str, Any]) -> None:
+    """As some servers name all fields, and quote what they have."""
+    with Backend(_of_opik(lambda _: Answer(200, body))) as server:
+        assert not _sink(name, server).post([_record()], TIMEOUT)
+
+
+def _of_opik(contract: Callable[[Request], Answer]) -> Callable[[Request], Answer]:
+    """*contract*, with what Opik is asked before: when the trace began."""
+    traces = {"content": [{"id": str(opik_id(TRACE.to_bytes(16, "big"), 77))}]}
+    return lambda request: Answer(200, traces) if request.method == "GET" else contract(request)
+
+
 def test_nobody_there_is_for_the_moment(name: str) -> None:
     """A refused connection is no answer."""
     with Backend() as server:
@@ -340,7 +377,7 @@ def test_opik_does_not_know_a_trace_before_it_arrives() -> None:
 
 def test_opiks_strange_answer_is_no_crash() -> None:
     """No page, no ids, no JSON: the trace is not there."""
-    for body in (b"<html>", json.dumps({"content": [{}]}).encode(), b"[]"):
+    for body in (b"none", json.dumps({"content": [{}]}).encode(), b"[]"):
         with Backend(lambda _, body=body: Answer(200, body)) as server:  # type: ignore[misc]
             (refusal,) = _opik(server).post([_record()], TIMEOUT).values()
         assert refusal.reason == "unknown_trace"
