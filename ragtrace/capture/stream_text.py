@@ -38,7 +38,7 @@ class StreamText:
     """
 
     __slots__ = (
-        "_before", "_copied_at", "_cut", "_is_joined", "_latest", "_max_chars", "_quick_room", "_room", "_runs",
+        "_before", "_copied_at", "_cut", "_is_joined", "_latest", "_latest_end", "_max_chars", "_quick_room", "_room", "_runs",
         "_since", "_text", "_told", "_weak_at", "_whole", "is_contradictory", "is_repeated",
     )  # fmt: skip
 
@@ -63,8 +63,8 @@ class StreamText:
         """Length of the joined text after a short piece that may be a copy of it; -1: there was none."""
         self._weak_at = -1
         """Length of the joined text at a copy that is none if more text follows: it repeated a single piece."""
-        self._latest = ""
-        """Latest piece that was long."""
+        self._latest, self._latest_end = "", 0
+        """Latest piece that was long, and the number of characters up to its end."""
         self.is_contradictory = False
         """Whether some pieces hold the whole text so far and others do not, so that the text is not known."""
         self.is_repeated = False
@@ -183,10 +183,9 @@ class StreamText:
 
     def _repeated(self, text: str) -> str | None:
         """Return the new part of a piece that repeats the joined text and may go on; None: it is a part of the text."""
-        latest = self._latest
+        latest, latest_end, kept = self._latest, self._latest_end, self._max_chars - self._room
         if len(text) >= LONG_CHARS:
-            self._latest = text
-        kept = self._max_chars - self._room
+            self._latest, self._latest_end = text, kept + len(text)
         for start in {self._since, 0}:
             if not 0 < kept - start <= 2 * len(text) + _MOST_SPACE:  # else it is too short to repeat it
                 continue
@@ -206,7 +205,9 @@ class StreamText:
             self._before, self._whole, self._is_joined = self._text.getvalue()[:start], text, False
             self._told = start + len(text) - len(text.lstrip()) + len(so_far)
             return self._tell()
-        self.is_contradictory = self.is_contradictory or (len(latest) >= LONG_CHARS and _continues(latest, text))
+        # Of two pieces in a row: "implementation" and, further on, "implementations" are words of a text.
+        is_next = latest_end == kept and len(latest) >= LONG_CHARS
+        self.is_contradictory = self.is_contradictory or (is_next and _continues(latest, text))
         return None
 
     def _next_whole(self, text: str) -> str:

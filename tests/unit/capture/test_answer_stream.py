@@ -93,6 +93,23 @@ def test_a_stream_has_its_text_once(make: Callable[[str], object], texts: list[s
     assert found.strip() == WHOLE
 
 
+@pytest.mark.parametrize("make", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("first", ["An", "An implementation", "implementation:"])
+def test_a_long_word_may_begin_as_one_before_it(make: Callable[[str], object], first: str) -> None:
+    """Pieces that hold the whole text so far follow each other; words do not."""
+    pieces = [
+        first,
+        " implementation",
+        " differs",
+        " from",
+        " other",
+        " implementations",
+        " and implementation.",
+        " End",
+    ]
+    assert text_of_stream([make(piece) for piece in pieces]) == "".join(pieces)
+
+
 @pytest.mark.parametrize(
     "pieces",
     [
