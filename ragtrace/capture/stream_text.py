@@ -38,8 +38,8 @@ class StreamText:
     """
 
     __slots__ = (
-        "_before", "_copied_at", "_cut", "_is_joined", "_latest", "_latest_end", "_max_chars", "_quick_room", "_room", "_runs",
-        "_since", "_text", "_told", "_weak_at", "_whole", "is_contradictory", "is_repeated",
+        "_before", "_copied_at", "_cut", "_is_joined", "_latest", "_latest_end", "_max_chars", "_quick_room",
+        "_room", "_runs", "_since", "_text", "_told", "_weak_at", "_whole", "is_contradictory", "is_repeated",
     )  # fmt: skip
 
     def __init__(self, max_chars: int) -> None:
