@@ -39,6 +39,8 @@ _MAX_OUTPUT_ITEMS: Final = 1_000
 _MAX_COMPONENTS: Final = 20
 MAX_CHOICES: Final = 128
 """Largest number of choices, and of tool calls, that are read from one answer."""
+_SPOKEN: Final = field_names.ASSISTANT | {"TextMessage"}
+"""Roles of messages that may be an answer, and the type of AutoGen's, which have no role."""
 _LOCAL_IDS: Final = ("run-", "lc_run-", "run--")
 """Prefixes of the ids that LangChain makes up where the provider gave none."""
 _ENVELOPE: Final = tuple(name for name in field_names.ANSWER if name != "message")
@@ -256,6 +258,8 @@ def _answer_names(get: Get) -> tuple[str, ...]:
 
     In an envelope such as `{"status": "ok", "message": "Success", "data": {"answer": ...}}` the message is the status.
     """
+    if get("tasks_output") is not None:
+        return ("raw",)  # of CrewAI
     is_envelope = getter(get("data")) is not None or getter(get("result")) is not None
     return _ENVELOPE if is_envelope and text_of(get("message")) is not None else field_names.ANSWER
 
@@ -303,8 +307,11 @@ def _read_list(value: object, answer: Answer, depth: int) -> bool:
 
     A list of documents is never an answer.
     """
-    message = last_message(value, field_names.ASSISTANT)
+    message = last_message(value, _SPOKEN)
     if message is not None:
+        look = getter(message)
+        if look is not None and look("source") == "user":  # AutoGen's question, after which no text came
+            return False
         return read_answer(message, answer, depth + 1)
     item = first_item(value)
     get = getter(item)

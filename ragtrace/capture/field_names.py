@@ -42,9 +42,10 @@ SCORES: Final = ("scores", "similarities", "relevance_scores")
 # --- Answers ---------------------------------------------------------------------------------------------------------
 ANSWER: Final = (
     "answer", "output_text", "response", "result", "output", "content", "text", "message", "reply", "completion",
-    "final_answer", "generated_text", "generation", "blocks", "answers", "replies", "messages", "data",
+    "final_answer", "final_output", "generated_text", "generation", "blocks", "answers", "replies", "chat_message",
+    "messages", "data",
 )  # fmt: skip
-ONLY_ANSWER: Final = ("answer", "response", "reply", "completion", "final_answer", "generation")
+ONLY_ANSWER: Final = ("answer", "response", "reply", "completion", "final_answer", "final_output", "generation")
 """Those that no passage has, whatever its class is named."""
 ALTERNATIVES: Final = frozenset({"answers", "replies"})
 """Fields with a list of answers, of which the first counts."""

@@ -40,7 +40,7 @@ Get: TypeAlias = Callable[[str], object]
 Kind: TypeAlias = Literal[
     "text", "list", "tuple", "sequence", "dict", "mapping", "object", "proxy", "user_list", "user_dict", "closed"
 ]
-Stream: TypeAlias = Literal["", "plain", "async", "both"]
+Stream: TypeAlias = Literal["", "plain", "async", "both", "iterable", "manager", "async manager"]
 
 MAX_DEPTH = 4
 MAX_RECORDS = 300
@@ -95,7 +95,8 @@ class Shape(NamedTuple):
     is_foreign: bool = False
     """Whether there may be more fields, readable only by running code of an unknown class."""
     stream: Stream = ""
-    """Kind of iterator, such as an OpenAI stream or a `map`; "" for generators, files, cursors and all other values."""
+    """Kind of iterator, such as an OpenAI stream or a `map`, of boto3's `EventStream`, or of context manager that makes
+    a stream; "" for generators, files, cursors and all other values."""
     is_late: bool = False
     """Whether the class is a response whose text the application reads later, as in LlamaIndex."""
     extras: Any = None
@@ -219,8 +220,11 @@ def _examine(cls: type[Any]) -> Shape:
         has_extras = has_dict and allows_extras and _is_plain_descriptor(slot)
         extras = slot if has_extras else None
         is_plain = has_dict and not computed and not _overrides_attributes(cls) and extras is None
-        is_late = _has(cls, "response_gen") and _has(cls, "async_response_gen") and _can_be_proxied(cls)
-        return Shape(kind, computed, has_dict, is_plain, is_number, is_passage, is_foreign, "", is_late, extras)
+        is_late = _has(cls, "response_gen") and _has(cls, "async_response_gen")
+        is_late = _can_be_proxied(cls) and (is_late or (_has(cls, "stream_events") and is_known(cls)))
+        return Shape(
+            kind, computed, has_dict, is_plain, is_number, is_passage, is_foreign, _later_stream(cls), is_late, extras
+        )
     scalars: Any = _SCALARS  # untyped: narrowing `cls` to these types would leave its type partially unknown
     is_foreign = kind == "closed" and _has_method(cls, "__getitem__") and not issubclass(cls, scalars)
     is_stream = _has(cls, "__next__", "__anext__") and not _has(cls, "read", "execute", "fetchone")
@@ -233,6 +237,22 @@ def _examine(cls: type[Any]) -> Shape:
     return Shape(kind, {}, has_dict, False, is_number, False, is_foreign, stream)
 
 
+def _later_stream(cls: type[Any]) -> Stream:
+    """Return the kind of stream that an instance of *cls* makes when it is iterated or entered."""
+    if module_of(cls) == "botocore.eventstream" and type_name_of(cls) == "EventStream":
+        return "iterable"
+    if not type_name_of(cls).endswith("StreamManager") or not is_known(cls):
+        return ""
+    return "manager" if _has_method(cls, "__enter__") else "async manager" if _has_method(cls, "__aenter__") else ""
+
+
+def event_stream_in(response: dict[str, object]) -> str | None:
+    """Return the key of the stream of events in a *response* of boto3, or None if there is none."""
+    if "ResponseMetadata" not in response:
+        return None
+    return next((name for name, value in response.items() if shape_of(type(value)).stream == "iterable"), None)
+
+
 def _kind_of(cls: type[Any]) -> Kind:
     for base, kind in _BUILT_IN:
         if issubclass(cls, base):
@@ -240,7 +260,8 @@ def _kind_of(cls: type[Any]) -> Kind:
     if (proxy := _object_proxy()) and _derives(cls, proxy):
         eager = all(static_attribute(cls, name) is static_attribute(proxy, name) for name in _PROXY_HOOKS)
         return "proxy" if eager else "closed"
-    if _has(cls, "__wrapped__"):  # a lazy proxy, which makes its object when it is read
+    # A lazy proxy makes its object when it is read. Instructor's models have the class that they were made of.
+    if _has(cls, "__wrapped__") and not issubclass(type(static_attribute(cls, "__wrapped__")), type):
         return "closed"
     is_response = _has(cls, "headers") and _has(cls, "status_code", "status")
     if is_response or any(_has_method(cls, name) for name in _ONE_SHOT):

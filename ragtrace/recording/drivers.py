@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 from opentelemetry.context import attach, detach, get_current
 
 from ragtrace.capture.arguments import unwrap
-from ragtrace.capture.fields import holds_stream, is_late, is_mock, shape_of, unwrap_proxies
+from ragtrace.capture.fields import event_stream_in, holds_stream, is_late, is_mock, shape_of, unwrap_proxies
 from ragtrace.recording.invocation import Invocation, steps
 from ragtrace.recording.proxies import ObservedResponse, observed_stream
 from ragtrace.recording.recorder import StepRecorder
@@ -81,7 +81,7 @@ def _drive_plain(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kw
         Invocation(recorder).failed(error)
         raise
     kind = _class_of(result)
-    if kind is str or kind is list or id(kind) in _FINISHED:
+    if kind is str or kind is list or (id(kind) in _FINISHED and (kind is not dict or not event_stream_in(result))):
         detach(token)
         recorder.done(result)
         return result
@@ -99,7 +99,7 @@ async def _drive_coroutine(recorder: StepRecorder, wrapped: Any, args: tuple[Any
         Invocation(recorder).failed(error)
         raise
     kind = _class_of(result)
-    if kind is str or kind is list or id(kind) in _FINISHED:
+    if kind is str or kind is list or (id(kind) in _FINISHED and (kind is not dict or not event_stream_in(result))):
         recorder.done(result)
         return result
     return settle(Invocation(recorder), result)
@@ -208,7 +208,8 @@ def settle(call: Invocation, result: Any) -> Any:
 
     A stream or an awaitable is returned as a proxy: its run is over when it has been read.
     """
-    if id(_class_of(result)) not in _FINISHED:
+    kind = _class_of(result)
+    if id(kind) not in _FINISHED or (kind is dict and event_stream_in(result)):
         try:
             observed = _observing_proxy(call, result)
             if observed is not None:
@@ -237,6 +238,10 @@ def _observing_proxy(call: Invocation, result: Any) -> Any:
         driver.__name__, driver.__qualname__ = result.__name__, result.__qualname__
         return driver
     own_kind = _class_of(result)
+    if own_kind is dict and (name := event_stream_in(result)) is not None:
+        call.is_stream = True
+        result[name] = observed_stream(result[name], call)
+        return result
     if issubclass(own_kind, _FUTURES):
         result.add_done_callback(partial(_on_future, call))
         return result

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping
+from types import AsyncGeneratorType, GeneratorType
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from ragtrace.capture.fields import shape_of
+from ragtrace.capture.fields import own_fields, shape_of
 from ragtrace.recording.invocation import Invocation, steps
+from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:  # wrapt's own types differ between its releases
 
@@ -35,13 +37,17 @@ else:
     from wrapt import ObjectProxy as Proxy
 
 __all__ = [
-    "BoundProxy", "FunctionProxy", "ObservedAsyncStream", "ObservedEitherStream", "ObservedResponse", "ObservedStream",
-    "Proxy", "observed_stream",
+    "BoundProxy", "FunctionProxy", "ObservedAsyncManager", "ObservedAsyncStream", "ObservedEitherStream",
+    "ObservedIterable", "ObservedManager", "ObservedResponse", "ObservedStream", "Proxy", "observed_stream",
 ]  # fmt: skip
 
 
 class _Observed(Proxy):
     """Transparent proxy of a returned object, whose copies are copies of the object, which are not recorded."""
+
+    def __init__(self, wrapped: Any, call: Invocation) -> None:
+        Proxy.__init__(self, wrapped)
+        self._self_call = call
 
     def __copy__(self) -> Any:
         return copy.copy(self.__wrapped__)
@@ -56,12 +62,31 @@ class _Observed(Proxy):
         return self.__wrapped__.__reduce_ex__(protocol)
 
 
-class ObservedStream(_Observed):
-    """Transparent proxy of an iterator that records each chunk read from it."""
+class ObservedManager(_Observed):
+    """Transparent proxy of a context manager that records the stream which it makes, such as OpenAI's `stream()`."""
 
-    def __init__(self, wrapped: Any, call: Invocation) -> None:
-        Proxy.__init__(self, wrapped)
-        self._self_call = call
+    def __enter__(self) -> Any:
+        call: Invocation = self._self_call
+        try:
+            with call:
+                entered = self.__wrapped__.__enter__()
+        except BaseException as error:
+            call.failed(error)
+            raise
+        if entered is self.__wrapped__:
+            return self
+        _observe_inside(entered, call)
+        return entered
+
+    def __exit__(self, *error: Any) -> Any:
+        try:
+            return self.__wrapped__.__exit__(*error)
+        finally:
+            self._self_call.abandoned()
+
+
+class ObservedStream(ObservedManager):
+    """Transparent proxy of an iterator that records each chunk read from it."""
 
     def __iter__(self) -> Any:
         return self
@@ -81,27 +106,35 @@ class ObservedStream(_Observed):
         call.add(piece)
         return piece
 
-    def __enter__(self) -> Any:
-        entered = self.__wrapped__.__enter__()
-        return self if entered is self.__wrapped__ else entered
-
-    def __exit__(self, *error: Any) -> Any:
-        try:
-            return self.__wrapped__.__exit__(*error)
-        finally:
-            self._self_call.abandoned()
-
     @property
     def close(self) -> Any:
         return _closing(self._self_call, self.__wrapped__.close)
 
 
-class ObservedAsyncStream(_Observed):
-    """Transparent proxy of an asynchronous iterator that records each chunk read from it."""
+class ObservedAsyncManager(_Observed):
+    """Transparent proxy of an asynchronous context manager that records the stream which it makes."""
 
-    def __init__(self, wrapped: Any, call: Invocation) -> None:
-        Proxy.__init__(self, wrapped)
-        self._self_call = call
+    async def __aenter__(self) -> Any:
+        call: Invocation = self._self_call
+        try:
+            entered = await steps(call, self.__wrapped__.__aenter__())
+        except BaseException as error:
+            call.failed(error)
+            raise
+        if entered is self.__wrapped__:
+            return self
+        _observe_inside(entered, call)
+        return entered
+
+    async def __aexit__(self, *error: Any) -> Any:
+        try:
+            return await self.__wrapped__.__aexit__(*error)
+        finally:
+            self._self_call.abandoned()
+
+
+class ObservedAsyncStream(ObservedAsyncManager):
+    """Transparent proxy of an asynchronous iterator that records each chunk read from it."""
 
     def __aiter__(self) -> Any:
         return self
@@ -120,16 +153,6 @@ class ObservedAsyncStream(_Observed):
         call.add(piece)
         return piece
 
-    async def __aenter__(self) -> Any:
-        entered = await self.__wrapped__.__aenter__()
-        return self if entered is self.__wrapped__ else entered
-
-    async def __aexit__(self, *error: Any) -> Any:
-        try:
-            return await self.__wrapped__.__aexit__(*error)
-        finally:
-            self._self_call.abandoned()
-
     @property
     def close(self) -> Any:
         return _closing(self._self_call, self.__wrapped__.close)
@@ -143,11 +166,23 @@ class ObservedEitherStream(ObservedStream, ObservedAsyncStream):
     """Transparent proxy of an iterator for both `for` and `async for` that records each chunk read from it."""
 
 
+class ObservedIterable(_Observed):
+    """Transparent proxy of an iterable that records what its iterators read, which share one source."""
+
+    def __iter__(self) -> Any:
+        return ObservedStream(self.__wrapped__.__iter__(), self._self_call)
+
+    @property
+    def close(self) -> Any:
+        return _closing(self._self_call, self.__wrapped__.close)
+
+
 class ObservedResponse(_Observed):
     """Transparent proxy of a response object whose text is streamed later, such as those of LlamaIndex's chat engines.
 
     Args:
-        wrapped: the response; it has `response_gen`, a generator, or `async_response_gen`, which makes one.
+        wrapped: the response; it has `response_gen`, a generator, or `async_response_gen` or `stream_events`, which
+            make one.
         settle: given such a generator, returns a proxy that records its pieces.
     """
 
@@ -161,7 +196,13 @@ class ObservedResponse(_Observed):
 
     @property
     def async_response_gen(self) -> Any:
-        start: Any = self.__wrapped__.async_response_gen
+        return self._settling(self.__wrapped__.async_response_gen)
+
+    @property
+    def stream_events(self) -> Any:
+        return self._settling(self.__wrapped__.stream_events)
+
+    def _settling(self, start: Any) -> Any:
         settle = self._self_settle
 
         def started(*args: Any, **kwargs: Any) -> Any:
@@ -172,9 +213,32 @@ class ObservedResponse(_Observed):
 
 def observed_stream(source: Any, call: Invocation) -> Any:
     """Return a proxy of the stream *source* (synchronous, asynchronous or both) that records its chunks in *call*."""
-    kind = shape_of(cast("type[object]", type(source))).stream
-    proxy = {"async": ObservedAsyncStream, "both": ObservedEitherStream}.get(kind, ObservedStream)
-    return proxy(source, call)
+    return _PROXIES[shape_of(cast("type[object]", type(source))).stream](source, call)
+
+
+_PROXIES: Final[Mapping[str, Callable[[Any, Invocation], Any]]] = {
+    "plain": ObservedStream,
+    "async": ObservedAsyncStream,
+    "both": ObservedEitherStream,
+    "iterable": ObservedIterable,
+    "manager": ObservedManager,
+    "async manager": ObservedAsyncManager,
+}
+
+
+def _observe_inside(stream: Any, call: Invocation) -> None:
+    """Record the pieces of a *stream* that a manager has made, however its methods read them: from one generator."""
+    try:
+        inner: Any = (own_fields(stream) or {}).get("_iterator")
+        kind = cast("type[object]", type(inner))
+        is_async = kind is AsyncGeneratorType
+        if is_async or kind is GeneratorType:
+            stream._iterator = (ObservedAsyncStream if is_async else ObservedStream)(inner, call)
+            return
+        call.is_stream = False
+        call.done(stream)  # says that no answer was found
+    except Exception as error:  # of an unknown version, whose attributes raise
+        faults.record("stream of a context manager", error)
 
 
 def _closing(call: Invocation, close: Any) -> Any:

@@ -20,6 +20,7 @@ KNOWN: Final = {
     ("ragtrace/capture/providers.py", "_hidden_params"): "LiteLLM names a response's provider nowhere else",
     ("ragtrace/cli/run_command.py", "_run_module_as_main"): "runpy: what `python -m` calls, for the same tracebacks",
     ("ragtrace/recording/drivers.py", "_exception"): "asyncio: `exception()` marks the error as retrieved",
+    ("ragtrace/recording/proxies.py", "_iterator"): "OpenAI and Anthropic: what all methods of a stream read from",
     ("ragtrace/recording/frameworks/llama_index.py", "_memory"): "LlamaIndex names a conversation nowhere else",
     ("ragtrace/recording/frameworks/openai_agents.py", "_multi_processor"): "whether our listener is still there",
     ("ragtrace/recording/frameworks/openai_agents.py", "_processors"): "whether our listener is still there",

@@ -134,7 +134,7 @@ def _read_as(read: Callable[[Any], Any], result: Any) -> None:
 
 
 def _read(result: Any, pieces: int | None) -> None:
-    if not hasattr(result, "__next__") and "Stream" not in type(result).__name__:
+    if not hasattr(result, "__next__") and "Stream" not in result.__class__.__name__:
         return
     for at, _ in enumerate(result, 1):
         if at == pieces:

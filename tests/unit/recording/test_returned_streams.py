@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import sys
+import types
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -247,6 +249,158 @@ def test_a_stream_that_another_library_cancels_was_left(captured: Captured) -> N
     with pytest.raises(CancelledByTrioError):
         list(stream("How high is it?"))
     assert seen(captured)[:2] == ("The tower", True)
+
+
+# --- what makes a stream when it is entered or iterated ---------------------------------------------------------------
+def complete_helped(captured: Captured, client: openai.OpenAI) -> Any:
+    @ragtrace.generate
+    def complete(question: str) -> Any:
+        return client.chat.completions.stream(model="tiny", messages=ASKED["messages"])
+
+    return complete("How high is it?")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        list,
+        lambda stream: stream.until_done(),
+        lambda stream: stream.get_final_completion().choices[0].message.content,
+        lambda stream: [next(stream), stream.until_done()],
+    ],
+    ids=["events", "until_done", "get_final_completion", "next"],
+)
+def test_a_stream_manager_is_recorded_however_it_is_read(
+    captured: Captured, client: openai.OpenAI, read: Callable[[Any], Any]
+) -> None:
+    """Manager and stream are the client's own; each of their methods reads the pieces that are recorded."""
+    manager = complete_helped(captured, client)
+    assert isinstance(manager, type(client.chat.completions.stream(model="tiny", messages=ASKED["messages"])))
+    assert not hasattr(manager, "__next__")
+    with manager as stream:
+        assert type(stream).__name__ == "ChatCompletionStream"
+        assert read(stream)
+    assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
+
+
+def test_a_stream_manager_that_is_left_early_was_abandoned(captured: Captured, client: openai.OpenAI) -> None:
+    """What was read is the answer."""
+    with complete_helped(captured, client) as stream:
+        assert next(event for event in stream if event.type == "content.delta").delta == "The "
+    assert seen(captured) == ("The ", True, StatusCode.UNSET)
+
+
+def test_a_stream_manager_whose_request_fails_has_failed(captured: Captured) -> None:
+    """The request is sent when the block is entered, and its error is the application's."""
+    with openai.OpenAI(base_url="http://127.0.0.1:9", api_key="none", max_retries=0) as client:
+        with pytest.raises(openai.APIConnectionError):
+            complete_helped(captured, client).__enter__()
+        assert span_of(captured).status.status_code is StatusCode.ERROR
+
+
+def test_a_stream_manager_that_is_never_entered_has_no_known_answer(captured: Captured, client: openai.OpenAI) -> None:
+    """Nobody has asked for one."""
+    complete_helped(captured, client)
+    gc.collect()
+    assert seen(captured) == (None, True, StatusCode.UNSET)
+
+
+class UnknownStreamManager:
+    """Makes a stream whose pieces cannot be followed."""
+
+    def __enter__(self) -> Iterator[str]:
+        return iter(WORDS)
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def test_the_stream_of_an_unknown_manager_is_said_not_to_be_captured(
+    captured: Captured, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a version that is made otherwise: the reader notices nothing, and the log names the class."""
+    module = types.ModuleType("openai.made")
+    vars(module)["UnknownStreamManager"] = UnknownStreamManager
+    monkeypatch.setitem(sys.modules, "openai.made", module)
+    monkeypatch.setattr(UnknownStreamManager, "__module__", "openai.made")
+
+    @ragtrace.generate
+    def complete(question: str) -> Any:
+        return UnknownStreamManager()
+
+    with complete("How high is it?") as stream:
+        assert list(stream) == list(WORDS)
+    assert seen(captured) == (None, None, StatusCode.UNSET)
+    assert "ragtrace found no answer in the tuple_iterator of " in caplog.text
+
+
+def test_an_asynchronous_stream_manager_is_recorded(captured: Captured, base_url: str) -> None:
+    """As the synchronous one; the caller awaits nothing before the block."""
+
+    async def main() -> str | None:
+        async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+
+            @ragtrace.generate
+            def complete(question: str) -> Any:
+                return client.chat.completions.stream(model="tiny", messages=ASKED["messages"])
+
+            manager = complete("How high is it?")
+            async with manager as stream:
+                found: str | None = (await stream.get_final_completion()).choices[0].message.content
+                return found
+
+    assert asyncio.run(main()) == "".join(WORDS)
+    assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
+
+
+class EventStream:
+    """As boto3's: it can be iterated, and is no iterator."""
+
+    __module__ = "botocore.eventstream"
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        for word in WORDS:
+            yield {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": word}}}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["function", "coroutine function"])
+def test_the_stream_in_a_response_of_boto3_is_recorded(captured: Captured, is_async: bool) -> None:
+    """The very dict, whose stream is still one; another dict is left alone."""
+    made = {"ResponseMetadata": {"HTTPStatusCode": 200}, "stream": EventStream()}
+
+    @ragtrace.generate
+    def converse(question: str) -> Any:
+        return made
+
+    @ragtrace.generate
+    async def converse_later(question: str) -> Any:
+        return made
+
+    response = asyncio.run(converse_later("How high is it?")) if is_async else converse("How high is it?")
+    assert response is made
+    assert isinstance(response["stream"], EventStream)
+    assert len(list(response["stream"])) == len(WORDS)
+    assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
+
+
+def test_a_stream_of_boto3_that_is_closed_was_abandoned(captured: Captured) -> None:
+    """What was read is the answer."""
+
+    @ragtrace.generate
+    def converse(question: str) -> Any:
+        return EventStream()
+
+    stream = converse("How high is it?")
+    next(iter(stream))
+    stream.close()
+    assert stream.closed
+    assert seen(captured) == ("The ", True, StatusCode.UNSET)
 
 
 # --- LlamaIndex ------------------------------------------------------------------------------------------------------
