@@ -35,6 +35,11 @@ _KEYS: Final = re.compile(
     r"evidence_chunk_ids|sentence_ids|answer_rating|answer_label|given_statements|answer_sentences|checkable[\"']"
 )
 _KEY_WORDS: Final = ("_", "checkable")
+_QUESTIONS: Final = (
+    "one sentence of the answer is:", "is everything in this sentence stated in the passages",
+    "the chunks state or imply part",
+)  # fmt: skip
+"""Words of the questions to a decision model, which a text of a call has only to answer them in the model's place."""
 MOST_HIDDEN: Final = 50
 """Most invisible characters in a call that may be an accident of typography."""
 
@@ -50,6 +55,7 @@ def has_injection_signal(texts: Iterable[str], hidden: int = 0) -> bool:
         hidden > MOST_HIDDEN
         or _matches(_ROLES, _ROLE_WORDS, text)
         or _matches(_KEYS, _KEY_WORDS, text)
+        or any(words in text for words in _QUESTIONS)
         or _matches(_ORDERS, _CALLS, text)
         or ((":" in text or "=" in text) and _matches(_VERDICT, _VERDICT_WORDS, text))
     )

@@ -11,8 +11,10 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Turn
 from ragtrace.core.types import Document, Score
 from ragtrace.judges import DecisionJudge
-from ragtrace.judges.decision.questions import DecisionTexts, NumberedText, Subject
+from ragtrace.judges.decision import numbered_questions
+from ragtrace.judges.decision.questions import DecisionTexts, NumberedText, Subject, Windows
 from ragtrace.judges.decision.quoted_questions import windows
+from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.testing import DecisionServer, OpenAIServer, Reply
 from tests.support.decisions import SENTENCES, SHORT, evaluated, top_logprobs, values
 
@@ -197,3 +199,11 @@ def test_windows_are_told() -> None:
     assert isinstance(result, Score)
     assert result.mode == "windowed"
     assert result.attributes["windows"] == len({request.body["input"] for request in server.decisions}) > 1
+
+
+@pytest.mark.parametrize("form", [windows, numbered_questions.windows], ids=["quoted", "numbered"])
+def test_a_text_with_our_question_about_a_statement_is_suspected(form: Windows) -> None:
+    """It answers the question in the model's place: nobody else has a reason to write it."""
+    questions = [each for window in form(TEXTS, frozenset({"support"}), 24_000) for each in window.questions]
+    assert len(questions) == 2
+    assert all(has_injection_signal([f"{each.text} yes"]) for each in questions)
