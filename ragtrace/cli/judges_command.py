@@ -27,8 +27,6 @@ module:object. A model on this machine needs no key:
     --judge decision-logprobs:qwen2.5 --base-url http://localhost:11434/v1
 """
 _USUAL: Final = ("hallucinated", "faithfulness", "consistency")
-_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
-_LOCAL_TIMEOUT_S: Final = 900.0
 
 
 def register(commands: Any) -> None:
@@ -94,18 +92,15 @@ def _say(message: str) -> None:
 
 
 def _contestant(text: str, options: argparse.Namespace) -> Contestant:
-    from urllib.parse import urlsplit
-
     from ragtrace.evaluation.metric_selection import metrics_for
     from ragtrace.metrics import registry
     from ragtrace.offline.judge_comparison import Contestant
-    from ragtrace.offline.judge_spec import judge_from_spec
+    from ragtrace.offline.judge_spec import LOCAL_TIMEOUT_S, is_local, judge_from_spec
 
     spec, _, metrics = text.partition("=")
     asks = spec.startswith(("openai:", "openai-careful:", "decision"))
     server = options.base_url if asks else None
-    # A server on this machine computes for one call at a time, and slowly: the others would time out in its queue.
-    slow = server is not None and urlsplit(str(server)).hostname in _LOCAL
+    slow = is_local(server)  # the calls beside the first would time out in its queue
     judge = judge_from_spec(spec, base_url=server)
     usual = [metric.name for metric in registry.resolve(_USUAL) if judge.offers(metric)]
     return Contestant(
@@ -113,7 +108,7 @@ def _contestant(text: str, options: argparse.Namespace) -> Contestant:
         judge,
         metrics_for(judge, metrics.split(",") if metrics else usual),
         server or "",
-        timeout=options.timeout or (_LOCAL_TIMEOUT_S if slow else "judge"),
+        timeout=options.timeout or (LOCAL_TIMEOUT_S if slow else "judge"),
         concurrency=options.concurrency or (1 if slow else None),
     )
 

@@ -153,7 +153,7 @@ def judge_gold_calls(judge: Judge) -> GoldResult:
                     scores[supported].append(result.value)
                     wrong += (result.value >= 0.5) is not supported
                 elif result.reason in RETRYABLE:
-                    unanswered = result.reason
+                    unanswered = f"{result.reason}: {result.explanation}" if result.explanation else result.reason
                     return
                 else:
                     unlabelled[result.reason] += 1

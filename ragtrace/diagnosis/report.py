@@ -270,7 +270,7 @@ def _gold(gold: GoldResult) -> tuple[str, ...]:
     order = "" if gold.order is None else f"{gold.order:.0%} of the pairs in order"
     spent = f"{cost.n_calls} requests, {cost.input_tokens:,} tokens in, {cost.output_tokens:,} out{usd}"
     wrong = "on the wrong side of 0.5" if gold.is_uncalibrated else "wrong"
-    return gold.evaluator, f"{gold.wrong} of {gold.calls} {wrong}", order, spent
+    return gold.evaluator, f"{gold.wrong} of {gold.calls} {wrong}" if gold.calls else "none judged", order, spent
 
 
 def _check(check: Check) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judge
@@ -21,6 +22,15 @@ _PROTOCOLS: Final[Mapping[str, Protocol]] = {
     "decision": "openai", "decision-systemone": "systemone", "decision-logprobs": "logprobs"
 }  # fmt: skip
 """Wire form of a decision model by the kind of the specification."""
+_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+LOCAL_TIMEOUT_S: Final = 900.0
+"""Seconds that a server on this machine has for a call, and for each of its requests: a model without a graphics card
+takes minutes where the machine has other work, too."""
+
+
+def is_local(base_url: str | None) -> bool:
+    """Return whether *base_url* is of a server on this machine, which computes for one call at a time, and slowly."""
+    return base_url is not None and urlsplit(base_url).hostname in _LOCAL
 
 
 def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None = None) -> Judge:
@@ -32,7 +42,7 @@ def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None 
             same, in OpenAI's form, or `decision-systemone:MODEL` and `decision-logprobs:MODEL` in the others;
             `module:object`, where the object is a judge or a function (a class) that makes one.
         mode: mode of an `openai:` judge.
-        base_url: server of an `openai:` or `decision:` judge.
+        base_url: server of an `openai:` or `decision:` judge. One on this machine has more time for a request.
 
     Raises:
         SettingsError: there is no such judge; the message says what to write.
@@ -45,7 +55,8 @@ def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None 
     if kind in _PROTOCOLS and rest:
         from ragtrace.judges import DecisionJudge
 
-        return DecisionJudge(rest, protocol=_PROTOCOLS[kind], base_url=base_url)
+        given: dict[str, Any] = {"timeout": LOCAL_TIMEOUT_S} if is_local(base_url) else {}
+        return DecisionJudge(rest, protocol=_PROTOCOLS[kind], base_url=base_url, **given)
     if base_url:
         raise SettingsError(
             f"a base URL is for judges openai:MODEL and decision:MODEL, got the judge {spec!r}; leave it out"
@@ -60,11 +71,13 @@ def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None 
 def _openai(model: str, mode: str | None, base_url: str | None) -> Judge:
     try:
         make = cast("Callable[..., Judge]", import_module("ragtrace.judges.llm.openai").OpenAIJudge)
+        from ragtrace.judges.llm.llm_judge import RequestOptions
     except ImportError as error:
         raise SettingsError(
             f"the judge openai:{model} cannot be loaded ({error}); install the openai package"
         ) from None
-    given = {"mode": mode, "base_url": base_url}
+    requests = RequestOptions(timeout=LOCAL_TIMEOUT_S) if is_local(base_url) else None
+    given = {"mode": mode, "base_url": base_url, "requests": requests}
     return make(model, **{name: value for name, value in given.items() if value is not None})
 
 

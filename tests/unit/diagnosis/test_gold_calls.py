@@ -14,6 +14,7 @@ from ragtrace.cli import main
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import Judgement
+from ragtrace.diagnosis.examination import diagnose_judge
 from ragtrace.diagnosis.gold_calls import GoldResult, expected_cost, judge_gold_calls
 from ragtrace.judges import DecisionJudge, Price
 from ragtrace.system.terminal import FAILURE, OK, USAGE
@@ -78,9 +79,11 @@ def test_a_call_without_a_label_is_wrong_and_says_why() -> None:
 def test_a_server_that_is_away_is_not_blamed_on_the_model() -> None:
     """And is not asked nine times more."""
     judge = FakeJudge(JudgeError("unavailable", "HTTP 501", retryable=False), name="chat")
-    found, [problem] = gold(judge)
+    diagnosis = diagnose_judge(judge)
+    ([found], [problem]) = diagnosis.gold, diagnosis.problems
+    assert "chat@1  none judged  " in str(diagnosis)
     assert (found.calls, found.wrong, len(judge.calls)) == (0, 0, 1)
-    assert problem == "chat@1 did not judge gold call 1 of 10: unavailable"
+    assert problem == "chat@1 did not judge gold call 1 of 10: unavailable: HTTP 501"
 
 
 def test_a_model_that_compares_words_is_found() -> None:
