@@ -6,10 +6,11 @@ never raises.
 """
 
 from ragtrace.capture.answer_stream import AnswerStream
-from ragtrace.capture.answers import Answer, find_answer, find_tool_result
+from ragtrace.capture.answers import Answer, find_answer
 from ragtrace.capture.arguments import find_query
 from ragtrace.capture.documents import find_documents, mark_duplicates
 from ragtrace.capture.fields import warn_not_found, warn_not_reduced, warn_unknown_stream
+from ragtrace.capture.tool_results import find_tool_result, is_tool_error
 
 __all__ = [
     "Answer",
@@ -18,6 +19,7 @@ __all__ = [
     "find_documents",
     "find_query",
     "find_tool_result",
+    "is_tool_error",
     "mark_duplicates",
     "warn_not_found",
     "warn_not_reduced",

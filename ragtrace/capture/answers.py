@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -86,47 +85,6 @@ def find_answer(value: object) -> Answer | None:
     except Exception as error:  # an error of the capture must not reach the application
         faults.record("capture.answer", error)
         return None
-
-
-def find_tool_result(value: object) -> tuple[Document, ...] | None:
-    """Return the result of a tool as documents, or None if the result has no text. Never raises.
-
-    Args:
-        value: documents in any form that `find_documents` understands; else a text, a message or a result of MCP with
-            parts, a number, or a dict or list of plain values, which becomes one document.
-    """
-    if type(value) is str:
-        return (Document(value),)
-    if is_tool_error(value):
-        return None
-    documents = find_documents(value, is_tool=True)
-    if documents is not None:
-        return documents
-    answer = find_answer(value)
-    if answer is not None and answer.text is not None:
-        return (Document(answer.text),)
-    if type(value) not in (dict, list, tuple, int, float, bool):
-        return None
-    try:
-        return (Document(json.dumps(value, ensure_ascii=False)),)
-    except (TypeError, ValueError, RecursionError):  # a value may be an object of any class, or contain itself
-        return None
-
-
-def is_tool_error(value: object) -> bool:
-    """Return whether *value*, the result of a tool, is the message of a failure: no evidence for an answer.
-
-    MCP and Anthropic mark it by `isError` and `is_error`, LangChain and Amazon Bedrock by the status "error". Never
-    raises.
-    """
-    try:
-        get = getter(unwrap_proxies(value))
-        return get is not None and (
-            get("isError") is True or get("is_error") is True or label_of(get("status")) == "error"
-        )
-    except Exception as error:  # an error of the capture must not reach the application
-        faults.record("capture.tool", error)
-        return False
 
 
 def read_answer(value: object, answer: Answer, depth: int) -> bool:

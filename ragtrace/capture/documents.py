@@ -71,16 +71,13 @@ _set_text, _set_id, _set_score, _set_duplicate, _set_cut = (
 )
 
 
-def find_documents(
-    value: object, budget: SearchBudget | None = None, *, is_tool: bool = False
-) -> tuple[Document, ...] | None:
+def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[Document, ...] | None:
     """Return the documents found in *value*, in the order given and with duplicates. Never raises.
 
     Args:
         value: strings; records (dicts, objects) with a text field; LangChain, LlamaIndex, Haystack and OpenAI results;
             pairs with a score; lists of any of them; dicts around such a list. Iterators are left alone.
         budget: records that may still be searched, where *value* is part of a larger one.
-        is_tool: whether a tool has returned *value*, in which keys and names are evidence, too.
 
     Returns:
         None if *value* cannot be understood (None itself included), () if it is understood and empty. At most
@@ -92,7 +89,7 @@ def find_documents(
         if (simple := _simple_documents(value)) is not None:
             return simple
         search = _Search(MAX_RECORDS if budget is None else budget.left)
-        understood = search.read_result(value, is_tool=is_tool)
+        understood = search.read_result(value)
         if budget is not None:
             budget.left -= max(0, search.searched - _RECORDS_PER_DOCUMENT * len(search.found))
         search.warn_of_missed()
@@ -309,7 +306,7 @@ class _Search:
         self.unread: str | None = None
         """Class of the `skipped` item, if reading that item would have run code of the application; else None."""
 
-    def read_result(self, value: object, *, is_tool: bool) -> bool:
+    def read_result(self, value: object) -> bool:
         """Search for documents in the return *value* of a function. Return False if its form is unknown."""
         kind = type(value)
         if kind is list:
@@ -325,13 +322,13 @@ class _Search:
             return self._read_list(content, 0)  # of such a tool, which gives each passage as a part of its own
         # The list is looked for first, as a retriever rarely returns one bare passage that holds a list besides.
         understood = self._read_wrapper(get, 0) or self._read_record(get, 0) or self._read_components(value)
-        return understood or (not is_tool and self._read_by_id(value))
+        return understood or self._read_by_id(value)
 
     def _read_list(self, value: object, depth: int) -> bool:
         """Search for documents in the items of a list. Return False if no item holds a document."""
         items = items_of(value, MAX_DOCUMENTS + 1)
         if items is None:
-            items = _rows_of_frame(value)
+            items = rows_of_frame(value)
         if items is None or depth > _DEEPEST:
             return False
         if items and shape_of(type(items[0])).kind in ("tuple", "sequence"):
@@ -595,7 +592,7 @@ class _Search:
             )
 
 
-def _rows_of_frame(value: object) -> list[object] | None:
+def rows_of_frame(value: object) -> list[object] | None:
     """Return the first rows of a table in memory, as dicts by the names of its columns; None: it is no such table."""
     cls = type(value)
     library, name = module_of(cls).partition(".")[0], type_name_of(cls)

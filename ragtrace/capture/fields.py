@@ -14,6 +14,7 @@ import math
 import sys
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
 from functools import partial
@@ -463,6 +464,33 @@ def _mapping_getter(value: Any) -> Get | None:
     return get
 
 
+def fields_of(value: object) -> dict[str, object] | None:
+    """Return the public fields of a dict or an object by name, or None if it has none that are safe to read."""
+    plain: Any = value
+    cls = type(value)
+    shape = shape_of(cls)
+    if shape.kind == "dict":
+        named = ((label_of(key), each) for key, each in _dict_items(plain))
+        return {name: each for name, each in named if name is not None}
+    if shape.kind == "user_dict" or cls is MappingProxyType:
+        inner = get_referents(value) if cls is MappingProxyType else [_inner_data(value)]
+        return fields_of(inner[0]) if inner and inner[0] is not None else None
+    get = getter(value)
+    if shape.kind == "mapping" and get is not None:  # a row of sqlite3 or asyncpg
+        return {name: get(name) for name in islice(plain.keys(), _MAX_ITEMS) if type(name) is str}
+    found = dict(_own_dict(value, shape) or {})
+    if shape.kind != "object" or (found and get is None):  # of an HTTP response, nothing is read
+        return None
+    if shape.extras is not None and type(extras := shape.extras.__get__(value)) is dict:
+        found.update(cast("dict[str, object]", extras))
+    for owner in class_order(cls):
+        for name, attribute in _of_class["__dict__"](owner).items():
+            if _is_plain_descriptor(attribute) and name not in found:
+                with suppress(AttributeError):  # a slot may be empty
+                    found[name] = attribute.__get__(value, cls)
+    return {name: each for name, each in found.items() if type(name) is str and name[:1] != "_"} or None
+
+
 def _inner_data(value: object) -> object:
     """Return the list or dictionary that a `UserList` or `UserDict` holds."""
     data = (_own_dict(value, shape_of(type(value))) or {}).get("data")
@@ -584,9 +612,10 @@ def number_of(value: object) -> float | None:
             return None
         # A derived class may override its conversion, so the built-in class converts.
         base: Any = float if issubclass(kind, float) else int if issubclass(kind, int) else None
-        if kind is Decimal and not plain.is_finite():
-            return None  # a signalling NaN cannot be converted
-        plain = float(plain) if base is None else base.__float__(plain)
+        try:
+            plain = float(plain) if base is None else base.__float__(plain)
+        except (ArithmeticError, TypeError, ValueError):  # too large, a signalling NaN, a date of NumPy
+            return None
     return plain if math.isfinite(plain) else None
 
 

@@ -62,6 +62,7 @@ from ragtrace.capture import (
     find_answer,
     find_documents,
     find_tool_result,
+    is_tool_error,
     warn_not_found,
     warn_not_reduced,
     warn_unknown_stream,
@@ -640,7 +641,8 @@ class StepRecorder:
         spec, step = self._spec, self.step
         if step.kind in FINDING_KINDS:
             step.documents = find_documents(value) if step.kind == "retrieve" else find_tool_result(value)
-            if step.documents is None and not step.abandoned:
+            is_nothing = step.kind == "tool" and (value is None or is_tool_error(value))
+            if step.documents is None and not (step.abandoned or is_nothing):
                 what: Literal["documents", "result"] = "documents" if step.kind == "retrieve" else "result"
                 warn_not_found(what, spec.arguments.function_name, value)
         elif type(value) is str and self._answer_stream is None:

@@ -12,6 +12,7 @@ from ragtrace.capture.answers import find_answer
 from ragtrace.capture.arguments import find_query
 from ragtrace.capture.documents import MAX_DOCUMENTS
 from ragtrace.capture.fields import getter, items_of, label_of, number_of, text_of, values_of, whole_of
+from ragtrace.capture.plain_json import parse_json
 from ragtrace.core import semconv
 from ragtrace.core.step import StepKind
 from ragtrace.core.types import Document, Usage
@@ -24,7 +25,7 @@ from ragtrace.span_reading.messages import (
     read_messages,
     results_since_user,
 )
-from ragtrace.span_reading.values import new_step, parse_json, parse_literal, unmasked
+from ragtrace.span_reading.values import new_step, parse_literal, unmasked
 
 CONVENTION: Final = "haystack"
 _QUESTIONS: Final = (

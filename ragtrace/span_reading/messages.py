@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Final
 
 from ragtrace.capture import field_names
-from ragtrace.capture.answers import is_tool_error
 from ragtrace.capture.arguments import find_prompt
 from ragtrace.capture.documents import MAX_DOCUMENTS, find_documents
-from ragtrace.capture.fields import MAX_DEPTH, Get, first, getter, items_of, label_of, text_of
+from ragtrace.capture.fields import Get, first, getter, items_of, label_of, text_of
+from ragtrace.capture.plain_json import parse_json
+from ragtrace.capture.tool_results import find_tool_result
 from ragtrace.core.step import Prompt
 from ragtrace.core.types import Document
-from ragtrace.span_reading.values import parse_json, unmasked
+from ragtrace.span_reading.values import unmasked
 
 _MAX_MESSAGES: Final = 1_000
 _MAX_PARTS: Final = 1_000
@@ -32,10 +33,6 @@ _SERVER_PARTS: Final = {
 _UNTYPED_RESULT: Final = "toolResult"
 """Field with a tool's result in message parts without type, of Amazon Bedrock's Converse API."""
 _RESULT_FIELDS: Final = ("response", "result", "content")
-_PASSAGE_FIELDS: Final = frozenset(
-    (*field_names.TEXT, *field_names.ID, *field_names.NAME, *field_names.SCORE, *field_names.METADATA, "type")
-)
-"""Fields of a record that is a passage. A record with other fields is data, which must be kept whole."""
 
 
 @dataclass(slots=True)
@@ -192,46 +189,14 @@ def documents_of_results(results: Iterable[object]) -> tuple[Document, ...] | No
 # --- Tool results and documents ---------------------------------------------------------------------------------------
 
 
-def result_documents(value: object, depth: int = 0) -> tuple[Document, ...] | None:
-    """Convert the result of a tool to documents: the passages of a list, else the whole text as one document.
+def result_documents(value: object, shown: str | None = None) -> tuple[Document, ...] | None:
+    """Convert the result of a tool to documents as `find_tool_result` does, without texts that are masked.
 
-    Return None if the result was not captured or is an error of an MCP tool, and () if the tool returned nothing.
+    Return None if the result was not captured or is the message of a failure, and () if the tool returned nothing.
     """
-    parsed = parse_json(value)
-    if parsed is None or depth > MAX_DEPTH:
-        return None
-    if isinstance(parsed, str):
-        text = unmasked(parsed)
-        return None if text is None else (Document(text),) if text.strip() else ()
-    get = getter(parsed)
-    if get is not None:
-        if is_tool_error(parsed):
-            return None
-        content = items_of(get("content"), MAX_DOCUMENTS)
-        if content is not None:  # of an MCP tool
-            return result_documents(content, depth + 1)
-    parts = items_of(parsed, MAX_DOCUMENTS)
-    if parts and all(_is_text_part(part) for part in parts):
-        # A server of MCP tools writes every passage of a list as a part of its own, often as JSON.
-        texts = (first(get, ("text",), text_of) for part in parts if (get := getter(part)) is not None)
-        found = [documents for text in texts if (documents := result_documents(text, depth + 1)) is not None]
-        return tuple(document for documents in found for document in documents) if found else None
-    documents = None if _is_data(parsed) else find_documents(parsed)
-    return (Document(as_text(value)),) if documents is None else documents
-
-
-def _is_text_part(part: object) -> bool:
-    get = getter(part)
-    return get is not None and get("type") == "text" and text_of(get("text")) is not None
-
-
-def _is_data(value: object) -> bool:
-    """Return whether *value* is a record with a text and other fields, and not a wrapper around a list of passages."""
-    if not isinstance(value, dict):
-        return False
-    fields = cast("dict[str, object]", value)
-    has_text = any(isinstance(fields.get(name), str) for name in field_names.TEXT)
-    return has_text and not _PASSAGE_FIELDS.issuperset(fields)
+    found = find_tool_result(value, shown)
+    kept = tuple(document for document in found or () if unmasked(document.text) is not None)
+    return None if found is None or (found and not kept) else kept
 
 
 def as_text(value: object) -> str:

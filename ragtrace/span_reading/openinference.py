@@ -13,21 +13,14 @@ from ragtrace.capture import find_answer, find_documents
 from ragtrace.capture.answers import Answer
 from ragtrace.capture.arguments import find_prompt
 from ragtrace.capture.fields import items_of, label_of, number_of, text_of, whole_of
+from ragtrace.capture.plain_json import is_too_large, parse_json
 from ragtrace.core import semconv
 from ragtrace.core.step import Message, Prompt, StepKind
 from ragtrace.core.types import Document, Timing, Usage
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
+from ragtrace.span_reading.messages import result_documents
 from ragtrace.span_reading.serialized import argument_in, flatten, given_documents, query_in, without_echo
-from ragtrace.span_reading.values import (
-    begins_like_json,
-    is_too_large,
-    is_unreadable_json,
-    new_step,
-    numbered,
-    parse_json,
-    unmasked,
-    usage_of,
-)
+from ragtrace.span_reading.values import begins_like_json, is_unreadable_json, new_step, numbered, unmasked, usage_of
 
 CONVENTION: Final = "openinference"
 _LLAMA_INDEX: Final = semconv.oi_scope("llama_index")
@@ -200,32 +193,8 @@ def _tool_documents(reading: SpanReading) -> tuple[Document, ...] | None:
 
 
 def passages_in(text: str) -> tuple[Document, ...] | None:
-    """Convert *text*, the result of a tool, to documents: the passages of a JSON list, else *text* as one document.
-
-    Return None if *text* shows only the string form of objects.
-    """
-    if not text.strip():
-        return ()
-    value = flatten(parse_json(text))
-    if isinstance(value, dict):
-        record = cast("dict[str, Any]", value)
-        for key in ("documents", "source_documents", "results"):
-            if isinstance(record.get(key), list) and (found := _whole_list(record[key])) is not None:
-                return found
-        content = record.get("content") if "role" in record or "type" in record else None
-        if isinstance(content, str):
-            return passages_in(content)
-        if content is not None and (answer := find_answer({"content": content})) is not None and answer.text:
-            return passages_in(answer.text)
-    if isinstance(value, list) and (found := _whole_list(cast("list[object]", value))) is not None:
-        return found
-    return None if value is None else (Document(text),)
-
-
-def _whole_list(items: list[object]) -> tuple[Document, ...] | None:
-    """Convert *items* to documents, or return None if one of them is no document."""
-    found = find_documents(items)
-    return found if found is not None and len(found) == len(items) else None
+    """Convert *text*, the result of a tool, to documents. Return None if it shows only the string form of objects."""
+    return result_documents(flatten(parse_json(text)), text)
 
 
 # --- Models -----------------------------------------------------------------------------------------------------------

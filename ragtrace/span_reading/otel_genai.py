@@ -15,6 +15,7 @@ from ragtrace.capture.answers import find_answer
 from ragtrace.capture.arguments import find_query
 from ragtrace.capture.documents import find_documents
 from ragtrace.capture.fields import getter, items_of, label_of, number_of, text_of, whole_of
+from ragtrace.capture.plain_json import parse_json
 from ragtrace.core import semconv
 from ragtrace.core.step import Step, StepKind
 from ragtrace.core.types import Document, Usage
@@ -31,14 +32,7 @@ from ragtrace.span_reading.messages import (
     result_documents,
     results_since_user,
 )
-from ragtrace.span_reading.values import (
-    is_unreadable_json,
-    new_step,
-    parse_json,
-    parse_literal,
-    unmasked,
-    usage_of,
-)
+from ragtrace.span_reading.values import is_unreadable_json, new_step, parse_literal, unmasked, usage_of
 
 CONVENTION: Final = "otel_genai"
 _KINDS: Final[Mapping[str, StepKind]] = {

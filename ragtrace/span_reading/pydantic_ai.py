@@ -11,6 +11,7 @@ from typing import Final
 
 from ragtrace.capture import field_names
 from ragtrace.capture.fields import getter, items_of, label_of, whole_of
+from ragtrace.capture.plain_json import parse_json
 from ragtrace.core import semconv
 from ragtrace.core.types import Usage
 from ragtrace.span_reading import otel_genai
@@ -22,7 +23,7 @@ from ragtrace.span_reading.messages import (
     read_messages,
     read_parts,
 )
-from ragtrace.span_reading.values import new_step, parse_json, unmasked, usage_of
+from ragtrace.span_reading.values import new_step, unmasked, usage_of
 
 CONVENTION: Final = "pydantic_ai"
 _MAX_EVENTS: Final = 1_000

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ragtrace.capture import field_names, find_documents, find_query
+from ragtrace.capture.plain_json import parse_json
 from ragtrace.core.types import Document
-from ragtrace.span_reading.values import parse_json, parse_literal, unmasked
+from ragtrace.span_reading.values import parse_literal, unmasked
 
 _MAX_DEPTH: Final = 24
 _OBJECT: Final = re.compile(r"[A-Z]\w*\(\w+[=:].*(?:\)|\.\.\.)|<[\w.]+ object.*>|<\w+\(\w+=.*\)>", re.DOTALL)

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from ragtrace.capture import find_answer, find_documents
 from ragtrace.capture.arguments import find_prompt
 from ragtrace.capture.fields import label_of, number_of, text_of, whole_of
+from ragtrace.capture.plain_json import parse_json
 from ragtrace.core import semconv
 from ragtrace.core.step import StepKind
 from ragtrace.core.types import Document, Usage
@@ -19,7 +20,7 @@ from ragtrace.span_reading import otel_genai
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
 from ragtrace.span_reading.messages import looks_like_json, read_messages, read_parts, result_documents
 from ragtrace.span_reading.serialized import argument_in, flatten, given_documents, query_in, without_echo
-from ragtrace.span_reading.values import is_unreadable_json, new_step, numbered, parse_json, unmasked
+from ragtrace.span_reading.values import is_unreadable_json, new_step, numbered, unmasked
 
 CONVENTION: Final = "traceloop"
 _MARKS: Final = (
@@ -148,14 +149,9 @@ def _read_tool(span: FinishedSpan, name: str, given: Any, returned: Any) -> Span
     step.query = unmasked(argument_in(given))
     if span.error_type is None:
         result = returned["output"] if _has(returned, "output", "kwargs") else returned
-        step.documents = None if result is None else _tool_documents(result)
+        step.documents = result_documents(result)
     _mark_cut(reading, semconv.TRACELOOP_OUTPUT)
     return reading
-
-
-def _tool_documents(result: Any) -> tuple[Document, ...] | None:
-    """Convert the result of a framework's tool to documents: its passages, else its text as one document."""
-    return result_documents(result["content"] if _has(result, "content", "type") else result)  # of a message
 
 
 def _read_completion(span: FinishedSpan, given: Any, raw: dict[str, Any]) -> SpanReading | None:

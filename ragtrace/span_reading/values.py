@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ragtrace.capture.fields import whole_of
+from ragtrace.capture.plain_json import is_too_large
 from ragtrace.core import semconv
 from ragtrace.core.step import ErrorRecord, Step, StepKind
 from ragtrace.core.types import Timing, Usage
 from ragtrace.span_reading.finished_span import FinishedSpan
 
-_MOST_JSON_CHARS: Final = 4_000_000
 _MOST_LITERAL_CHARS: Final = 1_000_000
 _NS: Final = 1_000_000_000
 _MASK: Final = re.compile(
@@ -39,19 +39,6 @@ _JSON_END: Final = re.compile(
     re.DOTALL,
 )
 """Pattern of what a JSON parser does not understand of a text that breaks off: the rest of a string, number or word."""
-
-
-def parse_json(value: object) -> Any:
-    """Parse *value* if it is JSON text, and return any other value unchanged.
-
-    A JSON text that is too large is returned unchanged, too.
-    """
-    if not isinstance(value, str) or value[:1_000].lstrip()[:1] not in ("{", "[", '"') or is_too_large(value):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
 
 
 def parse_literal(text: str) -> Any:
@@ -105,12 +92,6 @@ def is_unreadable_json(text: str, *, is_declared: bool = False) -> bool:
     except (ValueError, RecursionError):  # a number of too many digits
         return True
     return True  # all of it is JSON but for line breaks in its strings
-
-
-def is_too_large(text: str) -> bool:
-    """Return whether the JSON *text* has too many characters or values to be parsed."""
-    # Most commas of a JSON text that is parsed: searching more values would take seconds.
-    return len(text) > _MOST_JSON_CHARS or text.count(",") > 100_000
 
 
 def unmasked(text: str | None) -> str | None:

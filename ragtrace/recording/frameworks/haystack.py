@@ -21,7 +21,7 @@ from ragtrace.recording.frameworks.runs import FrameworkRuns, RunKind
 from ragtrace.recording.proxies import Proxy
 from ragtrace.recording.recorder import RecordingRuntime
 from ragtrace.span_reading.haystack import question_among_inputs
-from ragtrace.span_reading.messages import documents_of_results, result_documents
+from ragtrace.span_reading.messages import documents_of_results
 from ragtrace.system.faults import guarded
 
 _INPUTS: Final = frozenset(
@@ -187,9 +187,7 @@ class HaystackRuns:
                 return None
             # Documents in the result may be those of any component: the retrievals show which the model was given.
             return {"answer": found.text, "documents": None if run.has_retrieved else found.documents}
-        if semconv.HAYSTACK_TOOL_NAME in run.tags:
-            return result_documents(run.output)
-        if get is None:
+        if semconv.HAYSTACK_TOOL_NAME in run.tags or get is None:
             return run.output
         if (said := get("tool_messages")) is not None:
             return _tool_results(said)

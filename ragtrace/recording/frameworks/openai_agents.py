@@ -14,12 +14,11 @@ from typing import Any, Final, cast
 
 from ragtrace.capture import find_answer
 from ragtrace.capture.fields import getter, items_of, label_of
+from ragtrace.capture.plain_json import parse_json
 from ragtrace.core import semconv
 from ragtrace.recording.frameworks.runs import FrameworkRuns
 from ragtrace.recording.proxies import Proxy
 from ragtrace.recording.recorder import RecordingRuntime
-from ragtrace.span_reading.messages import result_documents
-from ragtrace.span_reading.values import parse_json
 from ragtrace.system.faults import faults, guarded
 
 _MODELS: Final = ("generation", "response")
@@ -169,8 +168,7 @@ def _error_of(error: object) -> BaseException | None:
 def _recorded_input_and_output(data: Any, kind: str) -> tuple[object, object]:
     """Return the input and output to record, from the contents *data* of an Agents SDK span."""
     if kind == "function":
-        output = result_documents(data.output)
-        return parse_json(data.input), data.output if output is None else output
+        return parse_json(data.input), data.output
     if kind == "response":
         return _input_messages(data.input), data.response
     if kind == "generation":

@@ -361,9 +361,8 @@ def test_the_error_of_a_tool_is_no_passage() -> None:
 
 
 def test_fields_of_unknown_names_are_no_ids_of_passages() -> None:
-    """Nor are the keys of what a tool returns, which are evidence as well."""
+    """A dict of texts is none of texts by their ids, unless its keys are ids."""
     assert find_documents({"title": LONG, "summary": OTHER}) is None
-    assert find_documents({"1889": OTHER}, is_tool=True) is None
 
 
 def test_a_list_of_file_names_is_no_context() -> None:

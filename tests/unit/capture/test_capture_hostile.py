@@ -11,7 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, find_query, mark_duplicates
+from ragtrace.capture import (
+    Answer,
+    AnswerStream,
+    find_answer,
+    find_documents,
+    find_query,
+    find_tool_result,
+    mark_duplicates,
+)
 from ragtrace.capture.field_names import VOCABULARY
 from ragtrace.capture.fields import describe
 from ragtrace.core.types import Document
@@ -34,10 +42,10 @@ def streamed(value: object) -> Answer | None:
     return stream.answer()
 
 
-READERS: list[Callable[[object], object]] = [find_documents, find_answer, find_query, streamed]
+READERS: list[Callable[[object], object]] = [find_documents, find_answer, find_query, find_tool_result, streamed]
 
 
-OURS = {"capture.documents", "capture.answer", "capture.query", "capture.stream"}
+OURS = {"capture.documents", "capture.answer", "capture.query", "capture.stream", "capture.tool"}
 """Places where an exception would be our own mistake."""
 
 
@@ -264,7 +272,8 @@ def test_a_failing_log_handler_does_no_harm() -> None:
         log.removeFilter(refuse)
 
 
-def test_wide_structures_are_bounded() -> None:
+@pytest.mark.parametrize("read", READERS)
+def test_wide_structures_are_bounded(read: Callable[[object], object]) -> None:
     """Millions of unknown items are not all looked at."""
     record: dict[str, object] = {}
     record.update(dict.fromkeys(VOCABULARY - {"choices", "type", "role"}, record))
@@ -277,10 +286,9 @@ def test_wide_structures_are_bounded() -> None:
 
     sys.setprofile(count)
     try:
-        for read in READERS:
-            read(record)
-            read(wide)
-            read([record] * 1_000)
+        read(record)
+        read(wide)
+        read([record] * 1_000)
     finally:
         sys.setprofile(None)
     assert 0 < steps < 500_000
