@@ -8,6 +8,7 @@ from ragtrace.capture import find_documents, warn_not_found
 from ragtrace.capture.arguments import FunctionArguments
 from ragtrace.capture.fields import text_of, whole_of
 from ragtrace.core.step import FINDING_KINDS, Step
+from ragtrace.core.text import encodable_name
 from ragtrace.core.types import Usage
 from ragtrace.recording.invocation import Invocation
 from ragtrace.recording.recorder import (
@@ -34,6 +35,7 @@ class CallBlock:
         self._invocation: Invocation | None = None
         runtime = current()
         if runtime is not None and not is_recording_suppressed():
+            name = encodable_name(name)
             spec = StepSpec("trace", _ARGUMENTS, name=name, workflow=name)
             recorder = StepRecorder(runtime, spec, (), arguments, False)
             self._step = recorder.step

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ragtrace.capture.arguments import FunctionArguments, Where, name_of
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.text import encodable_name
 from ragtrace.recording.drivers import driver_of
 from ragtrace.recording.proxies import BoundProxy, FunctionProxy, Proxy
 from ragtrace.recording.recorder import Selector, StepRecorder, StepSpec, is_recording_suppressed
@@ -89,8 +90,8 @@ def trace(
         lambda f: StepSpec(
             kind="trace",
             arguments=FunctionArguments(f, "trace", query=query, session=session, user=user),
-            name=name or name_of(f),
-            workflow=name or name_of(f),
+            name=encodable_name(name) if name else name_of(f),
+            workflow=encodable_name(name) if name else name_of(f),
             select_result=answer,
             select_sources=sources,
             reduce=_checked(reduce),
@@ -140,7 +141,7 @@ def retrieve(
         lambda f: StepSpec(
             kind="retrieve",
             arguments=FunctionArguments(f, "retrieve", query=query),
-            name=source,
+            name=encodable_name(source),
             workflow=name_of(f),
             rerank=rerank,
             provider=provider,
@@ -176,7 +177,7 @@ def tool(
         lambda f: StepSpec(
             kind="tool",
             arguments=FunctionArguments(f, "tool", query=query),
-            name=name or name_of(f).rpartition(".")[2],
+            name=encodable_name(name) if name else name_of(f).rpartition(".")[2],
             workflow=name_of(f),
             select_result=result,
         ),

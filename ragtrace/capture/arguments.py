@@ -37,6 +37,7 @@ from ragtrace.capture.fields import (
 from ragtrace.capture.providers import provider_among
 from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.step import Message, Prompt, Role
+from ragtrace.core.text import encodable
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
@@ -444,13 +445,13 @@ def unwrap(function: Any) -> Any:
 
 
 def name_of(function: Any) -> str:
-    """Return the qualified name of a callable, without memory addresses and `<locals>`."""
+    """Return the qualified name of a callable, without memory addresses, `<locals>` and lone surrogates."""
     function = unwrap(function)
     name: object = None
     with suppress(Exception):  # the object may compute its attributes with code that raises
         name = getattr(function, "__qualname__", None)
     text = name if type(name) is str else type(function).__qualname__
-    return text.rpartition("<locals>.")[2]
+    return encodable(text.rpartition("<locals>.")[2])
 
 
 def _signature_owner(function: object) -> tuple[Any, bool]:

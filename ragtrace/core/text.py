@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 
 class OwnText(str):
@@ -30,6 +30,11 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def encodable_name(name: str) -> str:
+    """Return a *name* from the application's code as `encodable` does, and what is no text as it is."""
+    return encodable(name) if isinstance(cast("object", name), str) else name
 
 
 def format_plainly(value: float, digits: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ragtrace.core.cost import Cost, turn_tokens
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.text import OwnText, encodable
+from ragtrace.core.text import OwnText, encodable, encodable_name
 from ragtrace.core.types import (
     Closable,
     Evaluation,
@@ -307,11 +307,12 @@ def _validated_result(evaluator: Evaluator, metric: Metric, result: object) -> R
     why = None if why is None else encodable(why)
     # Not dataclasses.replace, which takes longer than most metrics do.
     about = (result.mode, result.n_calls, result.input_tokens, result.output_tokens, result.attributes)
+    label = None if isinstance(result, Unscored) or result.label is None else encodable_name(result.label)
     if type(result) is Score:
-        return Score(value, name, version, up, result.label, why, identity, *about, result.claims)
+        return Score(value, name, version, up, label, why, identity, *about, result.claims)
     if type(result) is Unscored:
         return Unscored(result.reason, name, version, up, why, identity, *about)
     changes: dict[str, Any] = {"metric": name, "metric_version": version, "higher_is_better": up, "explanation": why}
     if isinstance(result, Score):
-        changes["value"] = value
+        changes |= {"value": value, "label": label}
     return replace(result, evaluator=identity, **changes)  # a subclass, by a metric of the user's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
@@ -14,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, Union, cast, get_args, get_o
 from opentelemetry.trace import SpanContext
 
 from ragtrace.core.errors import RagtraceError
+from ragtrace.core.text import encodable
 from ragtrace.core.types import RagCall
 from ragtrace.core.unscored_call import UnscoredCall, decode, encode
 
@@ -23,6 +25,11 @@ MOST_BYTES: Final = 4 << 20
 DEADLINE_SECONDS: Final = 86_400.0
 """Age in seconds at which a call that is not judged yet becomes a dead letter."""
 _MOST_ITEMS: Final = 10_000
+_DOUBTFUL: Final = re.compile(r"[\ud800-\udfff]|\\u(?:[dD][89a-fA-F]|0000)")
+"""Pattern of what may be a character that cannot be exported, in JSON text: a surrogate, paired or lone, or NUL."""
+_MOST_EVALUATORS: Final = 100
+_MOST_INTEGER: Final = 1 << 63
+"""Bound of the integers that can be exported."""
 _TRACE_HEX: Final = 32
 _SPAN_HEX: Final = 16
 
@@ -95,6 +102,9 @@ def read_message(body: bytes | str) -> CallMessage:
     try:
         text = body if isinstance(body, str) else body.decode()
         found: object = json.loads(text)
+        if _DOUBTFUL.search(text):
+            found = _encodable(found)
+            text = json.dumps(found)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise MessageError("malformed", f"no JSON: {type(error).__name__}") from error
     if not isinstance(found, dict):
@@ -114,6 +124,18 @@ def read_message(body: bytes | str) -> CallMessage:
     return CallMessage(unscored, envelope["published"], envelope["deadline"], envelope["tries"], unjudged)
 
 
+def _encodable(value: object) -> object:
+    """Return a JSON *value* whose texts can all be exported, as one that cannot would cost a batch of spans."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, list):
+        return [_encodable(each) for each in cast("list[object]", value)]
+    if isinstance(value, dict):
+        record = cast("dict[str, object]", value)
+        return {encodable(name): _encodable(each) for name, each in record.items()}
+    return value
+
+
 def _seen(version: object) -> str:
     return f", not {version}" if isinstance(version, int) and abs(version) < 1_000_000 else ""
 
@@ -127,7 +149,7 @@ def _check_envelope(record: Mapping[str, object]) -> None:
         "reason": lambda value: isinstance(value, str),
         "unjudged": _is_counts,
         "response_id": lambda value: value is None or isinstance(value, str),
-        "open": lambda value: isinstance(value, list),
+        "open": _is_ids,
         "span": _is_span,
         "call": lambda value: isinstance(value, dict),
     }
@@ -138,7 +160,7 @@ def _check_envelope(record: Mapping[str, object]) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _is_time(value: object) -> bool:
@@ -155,6 +177,11 @@ def _is_counts(value: object) -> bool:
     counts = cast("dict[str, object]", value)
     valid = (_is_integer(count) and 0 <= cast("int", count) < 1e12 for count in counts.values())
     return len(counts) <= _MOST_ITEMS and all(valid)
+
+
+def _is_ids(value: object) -> bool:
+    ids = cast("list[object]", value) if isinstance(value, list) else [None]
+    return len(ids) <= _MOST_EVALUATORS and all(isinstance(each, str) and each for each in ids)
 
 
 def _is_span(value: object) -> bool:
@@ -219,12 +246,12 @@ def _check(value: object, hint: Any, where: str) -> None:
 
 
 def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_INTEGER
 
 
 _SIMPLE: Final[Mapping[type, Callable[[object], bool]]] = {
     str: lambda value: isinstance(value, str),
     bool: lambda value: isinstance(value, bool),
     int: _is_integer,
-    float: lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    float: lambda value: isinstance(value, float) or _is_integer(value),
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.settings import Settings, limits_of, resolve_judge_limits
+from ragtrace.core.text import encodable_name
 from ragtrace.core.types import Askable, Judge, Metric
 from ragtrace.estimates import BaselineLearner, MetricAssignment, MetricBaseline
 from ragtrace.evaluation.metric_selection import ALL, offered_metric_names, offering_judge_hint, requested_metrics
@@ -122,6 +123,12 @@ def _build_evaluators(
 def _evaluator(judge: Judge, metrics: tuple[Metric, ...], learner: BaselineLearner) -> Evaluator:
     limits = resolve_judge_limits(limits_of(judge), os.environ)
     asked = judge.asking(metrics) if isinstance(judge, Askable) else judge
+    for name in (asked.id, asked.version, *(metric.name for metric in metrics)):
+        if encodable_name(name) != name:
+            raise SettingsError(
+                f"the name {name!a} of a judge, its version or a metric is no valid text, and cannot be exported; "
+                "names must have no lone surrogates and no NUL"
+            )
     known = MetricBaseline(learner, consistency.name, f"{asked.id}@{asked.version}")
     metrics = tuple(suspicious_against(known) if metric.name == suspicious.name else metric for metric in metrics)
     return Evaluator(

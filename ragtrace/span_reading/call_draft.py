@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ragtrace.core.step import FINDING_KINDS, CallBuilder, Step, StepKind
+from ragtrace.core.text import encodable
 from ragtrace.core.types import Document
 from ragtrace.span_reading.finished_span import SpanReading
 from ragtrace.system.faults import faults
@@ -116,7 +117,7 @@ class CallDraft:
             outer = copies.get(self.outer_ids.get(span_id, 0))
             each.step.parent = None if outer is None else outer.step
         root = copies[self.root_id].step
-        root.workflow = root.workflow or root.name or self.root.span.name
+        root.workflow = encodable(root.workflow or root.name or self.root.span.name)
         for step in (root, copies[self.final_id].step):
             step.answer_found = step.answer is not None if step.answer_found is None else step.answer_found
         steps = [copies[each.span_id].step for each in self.below_root()]

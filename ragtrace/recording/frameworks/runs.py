@@ -17,6 +17,7 @@ from ragtrace.capture import find_query
 from ragtrace.capture.arguments import FunctionArguments
 from ragtrace.core import semconv
 from ragtrace.core.step import FINDING_KINDS, StepKind
+from ragtrace.core.text import encodable_name
 from ragtrace.recording.drivers import settle
 from ragtrace.recording.invocation import Invocation
 from ragtrace.recording.recorder import (
@@ -191,7 +192,7 @@ class FrameworkRuns:
                 "top_k": top_k, "model": model, "session_id": session, "user_id": user,
             }  # fmt: skip
             step_kind = _KINDS[run.kind]
-            workflow = name or self.framework
+            workflow = encodable_name(name) or self.framework
             named = "" if step_kind in ("generate", "retrieve") else workflow
             run.spec = StepSpec(step_kind, self._functions[step_kind], name=named, workflow=workflow)
             if run.kind == "workflow":

@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.settings import DEFAULT, Settings
+from ragtrace.core.text import encodable
 from ragtrace.core.types import Signals
 from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.forks import PerProcess
@@ -323,6 +324,9 @@ def _resource_of(settings: Settings, signals: Signals) -> Resource:
     from opentelemetry.sdk.resources import Resource
 
     given = Resource.create({semconv.SERVICE_NAME: settings.service} if settings.service else {})  # and OTEL_RESOURCE_*
+    # A variable that is no UTF-8 has lone surrogates in Python, which no request can hold.
+    texts = {name: encodable(value) for name, value in given.attributes.items() if isinstance(value, str)}
+    given = Resource({**given.attributes, **texts}, given.schema_url)
     service = str(given.attributes.get(semconv.SERVICE_NAME, ""))
     named = bool(signals.service_attribute) and not service.startswith(_UNNAMED_SERVICE)
     of_service = {signals.service_attribute: service} if named else {}

@@ -18,7 +18,7 @@ from ragtrace.fleet.call_message import MOST_BYTES, CallMessage, MessageError, r
 
 SPAN = SpanContext(0xABC, 0xDEF, True, TraceFlags(1), TraceState([("vendor", "value")]))
 CALL = RagCall(
-    "How tall is it? \ud800",
+    "How tall is it? \U0001f5fc",
     (Document("330 m", id="d1", score=0.5),),
     "330 m",
     workflow="towers",
@@ -42,7 +42,7 @@ def changed(**values: Any) -> str:
 
 
 def test_a_message_is_read_as_it_was_written() -> None:
-    """Every field of the call, its span and its probability arrive; a lone surrogate does, too."""
+    """Every field of the call, its span and its probability arrive."""
     assert read_message(write_message(MESSAGE)) == MESSAGE
 
 
@@ -114,6 +114,14 @@ def test_a_call_that_is_too_large_is_not_written() -> None:
         (changed(call__timing={"duration_s": "1"}), "malformed"),
         (changed(call__runs=[1]), "malformed"),
         (changed(call__streamed=1), "malformed"),
+        (changed(open=[7]), "malformed"),
+        (changed(open=[["judge"]]), "malformed"),
+        (changed(open=[None]), "malformed"),
+        (changed(open=[""]), "malformed"),
+        (changed(open=["judge"] * 101), "malformed"),
+        (changed(call__cut_chars=10**400), "malformed"),
+        (changed(published=10**400), "malformed"),
+        (changed(call__contexts=[{"text": "x", "score": 10**400}]), "malformed"),
     ],
     ids=lambda value: value if len(value) < 10 else "message",
 )
@@ -122,6 +130,30 @@ def test_a_wrong_message_is_refused_with_its_reason(text: object, reason: str) -
     with pytest.raises(MessageError) as raised:
         read_message(text)
     assert raised.value.reason == reason
+
+
+@pytest.mark.parametrize("bad", ["\ud800", "\0"])
+@pytest.mark.parametrize("escaped", [True, False])
+def test_what_cannot_be_exported_is_replaced_in_each_text(bad: str, escaped: bool) -> None:
+    """Else the worker's exporter would lose the spans of other calls along with the scores of this one."""
+    text = changed(
+        open=["judge!"], reason="a!", response_id="r!", unjudged={"w!": 1}, call__workflow="w!", call__answer="It!",
+        call__contexts=[{"text": "x!", "id": "d!"}], call__turns=[{"role": "user", "text": "t!"}],
+    )  # fmt: skip
+    message = read_message(text.replace("!", json.dumps(bad)[1:-1] if escaped or bad == "\0" else bad))
+    call = message.unscored.call
+    document, turn = (call.contexts or ())[0], (call.turns or ())[0]
+    texts = [*message.unscored.pending_evaluators, message.unscored.reason, message.unscored.response_id]
+    texts += [*message.unjudged, call.workflow, call.answer, document.text, document.id, turn.text]
+    assert [str(each)[-1] for each in texts] == ["\ufffd"] * 9
+
+
+def test_pairs_of_surrogates_are_texts() -> None:
+    """JSON writes characters beyond the first plane so."""
+    answer = "It is \U0001f600 there, \\ud800 too."
+    text = changed(call__answer=answer)
+    assert "\\ud83d" in text
+    assert read_message(text).unscored.call.answer == answer
 
 
 JSON = st.recursive(
