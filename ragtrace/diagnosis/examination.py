@@ -142,7 +142,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool, gold_cal
         canaries=_canaries(runtime.canaries),
         gold=gold,
         checks=checks,
-        notes=(*_notes(runtime), *probes.notes),
+        notes=(*_notes(runtime), *probes.notes, *(each.note for each in gold if each.note)),
         problems=(
             *_failed_checks(checks),
             *probes.problems,
@@ -172,7 +172,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool, gold_cal
 def diagnose_judge(judge: Judge) -> Diagnosis:
     """Diagnose *judge* by the gold calls alone, which it judges one at a time."""
     gold = judge_gold_calls(judge)
-    return _diagnosis("judge", tuple(gold.problems()), gold=(gold,))
+    return _diagnosis("judge", tuple(gold.problems()), gold=(gold,), notes=(gold.note,) if gold.note else ())
 
 
 def gold_judges(runtime: Runtime) -> list[Judge]:

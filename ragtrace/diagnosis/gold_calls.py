@@ -87,6 +87,17 @@ class GoldResult:
     """Whether the scores are probabilities of a decision model, of which the order counts and not the side of 0.5."""
     cost: Cost
 
+    @property
+    def note(self) -> str:
+        """What to know of a judge whose scores are in order, but on the wrong side of 0.5; "": nothing."""
+        if not self.is_uncalibrated or self.unlabelled or self.wrong < _WRONG or (self.order or 0.0) < _LEAST_ORDER:
+            return ""
+        return (
+            f"0.5 does not separate the scores of {self.evaluator}, on whose wrong side are {self.wrong} of "
+            f"{self.calls} gold calls, though they are in order: pass and fail, which follow from 0.5, say nothing "
+            "before the scores are calibrated (ragtrace calibrate)"
+        )
+
     def problems(self) -> Iterator[str]:
         """Yield what is wrong with the judge, in sentences that say what to do."""
         if self.unanswered:

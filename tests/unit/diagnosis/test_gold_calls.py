@@ -106,8 +106,18 @@ def test_of_probabilities_the_order_counts() -> None:
     """Those of a decision model are not calibrated: all may lie on one side of 0.5, and tell good from bad."""
     chances = iter([0.9, 0.7, 0.95, 0.6, 0.8, 0.65, 0.99, 0.75, 0.9, 0.6])
     with DecisionServer(lambda _: {"s1": next(chances)}) as server:
-        found, problems = gold(decision(server))
-    assert (found.wrong, found.order, problems) == (5, 1.0, [])
+        diagnosis = diagnose_judge(decision(server))
+    assert [(each.wrong, each.order) for each in diagnosis.gold] == [(5, 1.0)]
+    assert diagnosis.ok
+    (note,) = diagnosis.notes
+    assert "on whose wrong side are 5 of 10 gold calls, though they are in order: pass and fail" in note
+
+
+def test_probabilities_on_both_sides_need_no_note() -> None:
+    """As those of a model for which 0.5 means what it says."""
+    with DecisionServer(right()) as server:
+        diagnosis = diagnose_judge(decision(server))
+    assert ([each.wrong for each in diagnosis.gold], diagnosis.notes) == ([0], ())
 
 
 def test_probabilities_in_no_order_are_a_problem() -> None:
