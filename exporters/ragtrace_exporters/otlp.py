@@ -21,7 +21,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Signals
 from ragtrace.system import preload
 from ragtrace.system.faults import faults
-from ragtrace.system.urls import displayed_url
+from ragtrace.system.urls import displayed_url, without_user
 from ragtrace_exporters.partial_success import NONE, rejected_of_http, rejected_of_message
 
 if TYPE_CHECKING:
@@ -85,13 +85,19 @@ def _endpoint(environ: Mapping[str, str], signal: Signal) -> Endpoint | None:
             )
         # An endpoint for one signal is used as it is, the common one is a base.
         url = url if f"_{signal.upper()}_" in variable else f"{url.rstrip('/')}/v1/{signal}"
+    headers = _headers(environ, signal)
+    url, authorization = without_user(url)
+    if authorization:  # in place of another, as HTTP clients do it
+        headers = {name: value for name, value in headers.items() if name.lower() != "authorization"} | {
+            name.lower(): value for name, value in authorization.items()
+        }
     insecure = _variable_for(environ, signal, "INSECURE")[1].lower() == "true"
     return Endpoint(
         signal,
         url,
         protocol,
         origin=variable,
-        headers=_headers(environ, signal),
+        headers=headers,
         certificate=_variable_for(environ, signal, "CERTIFICATE")[1] or None,
         client_certificate=_variable_for(environ, signal, "CLIENT_CERTIFICATE")[1] or None,
         client_key=_variable_for(environ, signal, "CLIENT_KEY")[1] or None,

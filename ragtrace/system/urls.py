@@ -14,7 +14,7 @@ _KNOWN_PATH: Final = re.compile(
 """Pattern of a path that is no secret: of an API, or the number of a database. Others may hold a token or a tenant."""
 _TARGET: Final = re.compile(r"(?:.*@)?((?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5})", re.DOTALL)
 """Pattern of an address without a scheme, as gRPC takes it, with or without user and password before the host."""
-_USER: Final = re.compile(r"(?<=://)([^/?#]*)@")
+_USER: Final = re.compile(r"(?:(?<=://)|^(?![^@]*://))([^/?#]*)@")
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s'\"]+@")
 _KEY: Final = re.compile(r"\b(?:sk|pk)-[\w*-]{6,}|\bBearer\s+\S+")
 
@@ -43,7 +43,8 @@ def hide_secrets(text: str) -> str:
 
 
 def without_user(url: str) -> tuple[str, dict[str, str]]:
-    """Return *url* without user and password, and the header that tells a server both; no header without them.
+    """Return *url*, or *host:port*, without user and password, and the header that tells a server both; no header
+    without them.
 
     HTTP libraries log addresses, and name them in their errors; some connect to no address with a user in it.
     """

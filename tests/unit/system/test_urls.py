@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 import pytest
 
-from ragtrace.system.urls import displayed_url, hide_secrets
+from ragtrace.system.urls import displayed_url, hide_secrets, without_user
 
 PASSWORD = "QUITESECRET"
 
@@ -49,3 +51,25 @@ def test_a_url_is_shown_without_user_password_query_and_unknown_paths(url: str, 
 def test_a_text_of_somebody_else_is_shown_without_passwords_and_keys(text: str, shown: str) -> None:
     """Of any URL in it."""
     assert hide_secrets(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "sent"),
+    [
+        ("https://ann:QUITESECRET@host/v1", "https://host/v1", "ann:QUITESECRET"),
+        ("https://ann:a@b:c@[::1]:9/v1?x=y@z", "https://[::1]:9/v1?x=y@z", "ann:a@b:c"),
+        ("https://ann:%40%3A%2f@host", "https://host", "ann:@:/"),
+        ("https://ann@host", "https://host", "ann:"),
+        ("https://:QUITESECRET@host", "https://host", ":QUITESECRET"),
+        ("ann:QUITESECRET@collector:4317", "collector:4317", "ann:QUITESECRET"),
+        ("https://@host", "https://host", ""),
+        ("https://host/a@b", "https://host/a@b", ""),
+        ("collector:4317", "collector:4317", ""),
+        ("", "", ""),
+    ],
+)
+def test_user_and_password_are_sent_in_a_header(url: str, address: str, sent: str) -> None:
+    """As the characters that stand for them in the URL."""
+    found, headers = without_user(url)
+    assert found == address
+    assert headers == ({"Authorization": f"Basic {b64encode(sent.encode()).decode()}"} if sent else {})

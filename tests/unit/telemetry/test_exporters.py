@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
 import sys
@@ -121,6 +122,41 @@ def test_headers_are_sent_decoded(receiver: Receiver) -> None:
     sent = [(request.headers["authorization"], request.headers["x-team"]) for request in receiver.requests]
     assert sent == [("Basic abc", "7")] * len(receiver.requests)
     assert len(sent) >= 3
+
+
+@pytest.mark.parametrize("headers", ["", "authorization=Bearer%20other"])
+def test_user_and_password_of_an_endpoint_are_basic_authorization(receiver: Receiver, headers: str) -> None:
+    """By either protocol."""
+    signals = otlp(
+        {
+            **receiver.environ,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint.replace("http://", "http://ann:qu%40ite@"),
+            "OTEL_EXPORTER_OTLP_HEADERS": headers,
+        }
+    )
+    _send(signals)
+    assert {request.headers["authorization"] for request in receiver.requests} == {"Basic YW5uOnF1QGl0ZQ=="}
+    assert {request.signal for request in receiver.requests} == set(SIGNALS)
+
+
+@pytest.mark.parametrize("scheme", ["http://", "", "https://"])
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_the_password_of_an_endpoint_that_is_away_is_not_logged(
+    protocol: str, scheme: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By no library, at any level."""
+    environ = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"{scheme}ann:hushed@127.0.0.1:9",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "0.3",
+    }
+    with caplog.at_level(logging.DEBUG):
+        try:
+            _send(otlp(environ))
+        except SettingsError as error:
+            caplog.records.append(logging.makeLogRecord({"msg": str(error)}))
+    assert caplog.records
+    assert "hushed" not in "".join(logging.Formatter().format(record) for record in caplog.records)
 
 
 def test_headers_of_one_signal_replace_the_common_ones(http_receiver: HttpReceiver) -> None:
