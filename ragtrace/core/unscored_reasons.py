@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 REASONS_OF_CALLS: Final[Mapping[Literal["sampled_out", "dropped", "failed"], frozenset[str]]] = {
     "sampled_out": frozenset("not_sampled budget overload never_rule head_dropped call_failed".split()),
     "dropped": frozenset("queue_full shutdown spooled not_spooled too_large not_configured".split()),
-    "failed": frozenset("redaction internal".split()),
+    "failed": frozenset("redaction internal cancelled".split()),
 }
 """Reasons why an evaluator has scored nothing of a call, by outcome. A call that failed because each of its metrics did
 has the reason of the first metric instead, one of those below.

@@ -17,7 +17,7 @@ from ragtrace.telemetry.scores.score_sender import evaluation_status
 
 EndReason: TypeAlias = Literal[
     "head_dropped", "call_failed", "redaction", "internal", "spooled", "not_spooled", "shutdown", "queue_full",
-    "too_large", "not_configured",
+    "too_large", "not_configured", "cancelled",
 ]  # fmt: skip
 """Reason under which a call that ends without the scores of all its evaluators is counted: a key of `ENDS`."""
 ReasonIfAny: TypeAlias = Literal[EndReason, ""]
@@ -50,6 +50,7 @@ HEAD_DROPPED: Final = CallEnd("sampled_out", "head_dropped", semconv.STATUS_NOT_
 CALL_FAILED: Final = CallEnd("sampled_out", "call_failed", semconv.STATUS_CALL_FAILED)
 REDACTION_FAILED: Final = CallEnd("failed", "redaction", semconv.STATUS_ERROR, "redaction")
 SCORING_RAISED: Final = CallEnd("failed", "internal", semconv.STATUS_ERROR)
+CANCELLED: Final = CallEnd("failed", "cancelled", semconv.STATUS_ERROR, "cancelled")
 SPOOLED: Final = CallEnd("dropped", "spooled", semconv.STATUS_DEFERRED)
 NOT_SPOOLED: Final = _dropped("not_spooled")
 SHUT_DOWN: Final = _dropped("shutdown")
@@ -63,7 +64,7 @@ ENDS: Final[Mapping[EndReason, CallEnd]] = {
     end.reason: end
     for end in (
         HEAD_DROPPED, CALL_FAILED, REDACTION_FAILED, SCORING_RAISED, SPOOLED, NOT_SPOOLED, SHUT_DOWN, QUEUE_FULL,
-        TOO_LARGE, NOT_CONFIGURED,
+        TOO_LARGE, NOT_CONFIGURED, CANCELLED,
     )
     if end.reason
 }  # fmt: skip

@@ -124,6 +124,7 @@ REASON_WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("dropped", "too_large"): "its texts are too large for the queue of the fleet",
     ("failed", "redaction"): "redaction failed, so no evaluator saw the call",
     ("failed", "internal"): "ragtrace itself failed; see the log",
+    ("failed", "cancelled"): "a judge or metric cancelled tasks that are not its own; see the log",
 }
 """Explanation of each outcome and reason in `REASONS_OF_CALLS`. The reasons of metrics explain themselves."""
 

@@ -100,6 +100,7 @@ from ragtrace.estimates.moments import NEVER_RULE
 from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, evaluate
 from ragtrace.pipeline.call_ends import (
+    CANCELLED,
     ENDS,
     HANDED_OVER,
     SCORING_RAISED,
@@ -457,12 +458,15 @@ class CallProcessor:
             await self._evaluate(scoring)
 
     def _keep_or_drop_interrupted(self, scoring: _Scoring) -> None:
-        """Keep a RAG call whose scoring was cancelled for the spool file, or else count it as dropped."""
+        """Keep a RAG call whose scoring the shutdown has cancelled for the spool file, or else count it as dropped.
+
+        Without a shutdown, code of a judge or metric has cancelled it: there it has failed.
+        """
         if self.worker.closed and self._shutdown_spooling.keep_interrupted(scoring.work):
             scoring.end = SPOOLED
             return
-        scoring.end = SHUT_DOWN
-        self._outcomes.count_pending(scoring.work, SHUT_DOWN.outcome, SHUT_DOWN.reason)
+        scoring.end = SHUT_DOWN if self.worker.closed else CANCELLED
+        self._outcomes.count_pending(scoring.work, scoring.end.outcome, scoring.end.reason)
 
     def _count_as_failed(self, scoring: _Scoring) -> None:
         """Count a RAG call whose scoring raised."""

@@ -355,6 +355,35 @@ def test_each_way_to_the_scores_is_counted_once_and_stands_on_the_span(way: str)
         assert _requests() == 0
 
 
+@pytest.mark.parametrize("spooled", [False, True])
+def test_a_judge_that_cancels_all_tasks_shuts_nothing_down(spooled: bool, tmp_path: Path) -> None:
+    """The calls that it takes along have failed, and say so; the next ones are scored."""
+
+    class Cancelling(FakeJudge):
+        async def judge(self, call: RagCall) -> ragtrace.Judgement:
+            if "4" in (call.query or ""):
+                for task in asyncio.all_tasks():
+                    task.cancel()
+            await asyncio.sleep(0)
+            return await super().judge(call)
+
+    limits = ragtrace.Limits(spool=tmp_path / "spool.db") if spooled else ragtrace.Limits()
+    judge = Cancelling(HALF, name="judge", limits=ragtrace.JudgeLimits(concurrency=4))
+    captured = watch(screen=None, judge=judge, sampling=EVERY, limits=limits, metrics=["faithfulness"])
+    for number in range(10):
+        ask(f"where? {number}")
+    assert ragtrace.flush(WAIT_S)
+    ask("and where?")
+    assert ragtrace.flush(WAIT_S)
+    ends = _ends()
+    assert ends.total() == 11
+    assert ends["judge", "failed", "cancelled"] >= 1
+    assert ends.keys() <= {("judge", "failed", "cancelled"), ("judge", "scored", "")}
+    statuses = Counter(_status(root) for root in captured.roots())
+    assert statuses["error", "cancelled"] == ends["judge", "failed", "cancelled"]
+    assert statuses["ok", None] == ends["judge", "scored", ""]
+
+
 def test_a_judgement_that_is_known_is_not_paid_again() -> None:
     """Of two calls with the same texts both are scored, and the judge is asked about one."""
     judge = FakeJudge(PAID, name="judge")
