@@ -37,6 +37,10 @@ class FleetHandover:
 
     def __init__(self, publisher: FleetPublisher, outcomes: CallOutcomes, spooling: Spooling | None) -> None:
         self._publisher, self._outcomes, self._spooling = publisher, outcomes, spooling
+        self._spooled = set[str]()
+        """Identities of calls that this process has stored and not handed over since."""
+        self.recovered = 0
+        """Number of calls that were counted as spooled, and handed over later by this process."""
 
     @property
     def is_away(self) -> bool:
@@ -56,6 +60,7 @@ class FleetHandover:
             add = partial(self._spooling.add, [work], [unscored], _SPOOL_SECONDS)
             await asyncio.get_running_loop().run_in_executor(None, add)
             if work.is_spooled:
+                self._spooled.add(unscored.identity)
                 work.dropped_in_handling = "spooled"
                 self._outcomes.count(work, FLEET, "dropped", "spooled", probability=probability)
                 return
@@ -63,6 +68,9 @@ class FleetHandover:
             result = await self._publisher.publish(CallMessage.of(unscored), spoolable=False)
         if result == "published":
             work.published = self._outcomes.count(work, FLEET, "handed_over", probability=probability)
+            if unscored.identity in self._spooled:
+                self._spooled.remove(unscored.identity)
+                self.recovered += 1
             return
         self._publisher.count_unjudged(call.workflow)
         work.dropped_in_handling = TOO_LARGE.reason

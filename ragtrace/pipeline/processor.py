@@ -310,6 +310,11 @@ class CallProcessor:
 
     # --- for other parts of the runtime -----------------------------------------------------------------------------
 
+    @property
+    def recovered(self) -> int:
+        """Number of calls that were counted as spooled, and handed over to the fleet later by this process."""
+        return 0 if self._handover is None else self._handover.recovered
+
     def score_spooled(self, budget: ShutdownBudget) -> bool:
         """Score the calls of the spool file for a flush, and return whether nothing waits in the queue at its end."""
         return self._intake is None or self._intake.score_all(budget)

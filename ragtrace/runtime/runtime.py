@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
@@ -24,7 +24,7 @@ from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.guard.guards import GuardedFunction, Guards, find_bound, find_evaluator
 from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.labels.served_models import ServedModels
-from ragtrace.pipeline.call_ends import EndReason
+from ragtrace.pipeline.call_ends import SPOOLED, EndReason
 from ragtrace.pipeline.call_outcomes import CallOutcomes
 from ragtrace.pipeline.call_preparation import CallPreparation, conversations_for
 from ragtrace.pipeline.health import HealthMonitor, RecentOutcomes
@@ -609,7 +609,7 @@ class Runtime:
                 self.spooling.close(budget.deadline, delivered=delivered)
             stats = self.stats()
             complete = log_losses(
-                stats.dropped,
+                Counter(stats.dropped) - Counter({SPOOLED.reason: self.processor.recovered}),
                 self.telemetry.lost,
                 pending=(0 if settled else stats.pending) + self.worker.queue.unfinished_checks,
                 delivered=delivered and not items,

@@ -208,8 +208,10 @@ def test_calls_in_received_spans_are_scored_by_a_worker(broker: Broker, tmp_path
         assert {log.event_name for log in otlp.logs} == {EVENT}
 
 
-def test_calls_are_spooled_while_the_broker_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are counted as spooled, and handed over when the broker is back."""
+def test_calls_are_spooled_while_the_broker_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are counted as spooled, and handed over when the broker is back: nothing is missing at the end."""
     with redis_broker(tmp_path) as broker, HttpReceiver() as otlp:
         configured(broker, otlp, monkeypatch, limits=ragtrace.Limits(spool=tmp_path / "spool.db"))
         for number in range(20):
@@ -219,7 +221,8 @@ def test_calls_are_spooled_while_the_broker_is_away(tmp_path: Path, monkeypatch:
         with broker.started():
             ask("How tall is the last tower?")
             otlp.wait_for(lambda _: ragtrace.stats().handed_over == 21, WAIT_S)
-            ragtrace.shutdown(WAIT_S)
+            assert ragtrace.shutdown(WAIT_S)
+            assert "unscored" not in caplog.text
             assert waiting(broker) == 21
 
 
