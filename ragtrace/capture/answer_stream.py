@@ -22,6 +22,7 @@ from ragtrace.capture.answers import (
     Answer,
     documents_beside,
     is_passage,
+    is_spoken,
     read_answer,
     read_choices,
     read_facts,
@@ -399,7 +400,7 @@ class AnswerStream(StreamText):
         if messages is not None:
             latest = (last_items(messages, 1) or [messages])[:1]
             look = getter(latest[0]) if latest else None
-            if look is None or role_of(look) not in field_names.ASSISTANT:
+            if look is None or not is_spoken(look):
                 return True
             state = latest[0]
         found = Answer()
@@ -508,6 +509,7 @@ class AnswerStream(StreamText):
         words = _meaning_of(kind) if kind else "text"
         role = get("role")
         role = get("_role") if role is None else role
+        role = get("source") if role is None else role  # of AutoGen
         if words == "none" or kind in _NOT_SPOKEN or (role is not None and label_of(role) in _NOT_SPOKEN):
             return self._skip(piece)
         cls = type(piece)
@@ -555,6 +557,8 @@ class AnswerStream(StreamText):
                 return self._add_event(event, look, inner)
             if self._add_state(piece):
                 return self._skip(piece)
+        elif self._is_library and get is not None and get("messages") is not None and self._note_state(piece):
+            return self._skip(piece)  # as AutoGen's last piece
         inner = None if get is None else get("data")
         if inner is not None and (text_of(inner) is not None or getter(inner) is not None):
             return self.add(inner)  # an envelope, as of Mistral or of server-sent events

@@ -23,6 +23,7 @@ from ragtrace.capture.fields import (
     last_message,
     number_of,
     parts_text,
+    role_of,
     shape_of,
     text_of,
     unwrap_proxies,
@@ -39,7 +40,7 @@ _MAX_COMPONENTS: Final = 20
 MAX_CHOICES: Final = 128
 """Largest number of choices, and of tool calls, that are read from one answer."""
 _SPOKEN: Final = field_names.ASSISTANT | {"TextMessage"}
-"""Roles of messages that may be an answer, and the type of AutoGen's, which have no role."""
+"""Roles of messages that may be an answer, and the type of AutoGen's, which have a source and no role."""
 _LOCAL_IDS: Final = ("run-", "lc_run-", "run--")
 """Prefixes of the ids that LangChain makes up where the provider gave none."""
 _ENVELOPE: Final = tuple(name for name in field_names.ANSWER if name != "message")
@@ -268,7 +269,7 @@ def _read_list(value: object, answer: Answer, depth: int) -> bool:
     message = last_message(value, _SPOKEN)
     if message is not None:
         look = getter(message)
-        if look is not None and look("source") == "user":  # AutoGen's question, after which no text came
+        if look is not None and not is_spoken(look):  # AutoGen's question, after which no text came
             return False
         return read_answer(message, answer, depth + 1)
     item = first_item(value)
@@ -280,6 +281,11 @@ def _read_list(value: object, answer: Answer, depth: int) -> bool:
         answer.text = parts_text(value, "")
         return answer.text is not None
     return depth > 0 and item is not None and read_answer(item, answer, depth + 1)
+
+
+def is_spoken(get: Get) -> bool:
+    """Return whether a message is the assistant's."""
+    return role_of(get) in _SPOKEN and get("source") != "user"
 
 
 def _read_tuple(value: object, answer: Answer, depth: int) -> bool:

@@ -51,7 +51,7 @@ _RECORDS_PER_DOCUMENT: Final = 4
 """Number of records (list items, nested records) that each document found allows to search in addition."""
 _MAX_COMPONENTS: Final = 20
 _MAX_KEYS: Final = 32
-_DEEPEST: Final = 2 * MAX_DEPTH
+_DEEPEST: Final = 3 * MAX_DEPTH
 """Depth of a passage in a search engine's inner hits, and of the longest chain of fields that are searched."""
 _FRAMES: Final[Mapping[tuple[str, str], Callable[[Any], Any]]] = MappingProxyType(
     {
@@ -312,9 +312,10 @@ class _Search:
         if kind is list:
             return self._read_list(value, 0)
         value = unwrap_proxies(value)
-        get = getter(value)
+        rows = rows_of_frame(value)
+        get = getter(value) if rows is None else None
         if get is None:
-            return self._read_item(value, 0)
+            return self._read_item(value, 0) if rows is None else self._read_list(rows, 0)
         if get("isError") is True or get("is_error") is True:  # of a tool of MCP or Anthropic
             return False
         content = items_of(get("content"), MAX_DOCUMENTS + 1)
@@ -327,8 +328,6 @@ class _Search:
     def _read_list(self, value: object, depth: int) -> bool:
         """Search for documents in the items of a list. Return False if no item holds a document."""
         items = items_of(value, MAX_DOCUMENTS + 1)
-        if items is None:
-            items = rows_of_frame(value)
         if items is None or depth > _DEEPEST:
             return False
         if items and shape_of(type(items[0])).kind in ("tuple", "sequence"):

@@ -74,7 +74,8 @@ LIBRARIES: Final = frozenset(
     " haystack_integrations openai anthropic google vertexai cohere mistralai ollama groq litellm together voyageai"
     " huggingface_hub transformers sentence_transformers pydantic pydantic_ai dspy semantic_kernel agents smolagents"
     " chromadb qdrant_client weaviate pinecone pymilvus lancedb turbopuffer elastic_transport elasticsearch"
-    " opensearchpy redisvl azure txtai asyncpg psycopg sqlite3 sqlalchemy ragtrace".split()
+    " opensearchpy redisvl azure vespa txtai asyncpg psycopg sqlite3 sqlalchemy autogen_agentchat autogen_core crewai"
+    " ragtrace".split()
 )
 """Top-level packages whose properties and methods ragtrace may call, as they only show what the object holds."""
 

@@ -110,7 +110,9 @@ def _run(ragtrace: Any, each: Form) -> str | None:
 
             @ragtrace.trace
             def handle(question: str) -> str:
-                search(question)
+                found = search(question)
+                if each.read is not None:
+                    each.read(found)
                 return each.answer
 
             handle(QUESTION)

@@ -6,7 +6,7 @@ import os
 from typing import Any, Final
 
 from captured import form
-from captured_server import ANSWER, DOCUMENTS, PIECES
+from captured_server import ANSWER, DOCUMENTS, PIECES, postgres
 
 ROOT: Final = os.environ["CAPTURED_ROOT"]
 START: Final = ANSWER[:24]
@@ -73,6 +73,32 @@ def _read_events(manager: Any) -> None:
 @form("openai", "chat, stream helper returned, its events read", read=_read_events)
 def openai_manager(question: str, docs: list[str]) -> Any:
     return _openai.chat.completions.stream(model="m", messages=_messages(question, docs))
+
+
+@form("openai", "chat, stream helper returned, its completion read", read=lambda manager: _completion(manager))
+def openai_manager_completion(question: str, docs: list[str]) -> Any:
+    return _openai.chat.completions.stream(model="m", messages=_messages(question, docs))
+
+
+def _completion(manager: Any) -> None:
+    with manager as stream:
+        stream.get_final_completion()
+
+
+async def _aread_events(manager: Any) -> None:
+    async with manager as stream:
+        async for _ in stream:
+            pass
+
+
+@form("openai", "chat, stream helper returned, async", read=_aread_events)
+def openai_amanager(question: str, docs: list[str]) -> Any:
+    return _aopenai().chat.completions.stream(model="m", messages=_messages(question, docs))
+
+
+@form("openai", "responses, stream helper returned", read=_read_events)
+def openai_responses_manager(question: str, docs: list[str]) -> Any:
+    return _openai.responses.stream(model="m", input=_prompt(question, docs))
 
 
 @form("openai", "responses")
@@ -152,6 +178,39 @@ def _read_text(manager: Any) -> None:
 @form("anthropic", "messages.stream() returned, its text_stream read", read=_read_text)
 def anthropic_manager(question: str, docs: list[str]) -> Any:
     return _anthropic.messages.stream(model="m", max_tokens=9, messages=_messages(question, docs))
+
+
+def _read_final(manager: Any) -> None:
+    with manager as stream:
+        assert stream.get_final_text() == ANSWER
+
+
+@form("anthropic", "messages.stream() returned, its final text read", read=_read_final)
+def anthropic_manager_final(question: str, docs: list[str]) -> Any:
+    return _anthropic.messages.stream(model="m", max_tokens=9, messages=_messages(question, docs))
+
+
+def _leave_text(manager: Any) -> None:
+    with manager as stream:
+        for at, _ in enumerate(stream.text_stream, 1):
+            if at == 2:
+                break
+
+
+@form("anthropic", "messages.stream() returned, left early", read=_leave_text, answer="".join(PIECES[:2]))
+def anthropic_manager_left(question: str, docs: list[str]) -> Any:
+    return _anthropic.messages.stream(model="m", max_tokens=9, messages=_messages(question, docs))
+
+
+async def _aread_text(manager: Any) -> None:
+    async with manager as stream:
+        async for _ in stream.text_stream:
+            pass
+
+
+@form("anthropic", "messages.stream() returned, async", read=_aread_text)
+def anthropic_amanager(question: str, docs: list[str]) -> Any:
+    return _aanthropic().messages.stream(model="m", max_tokens=9, messages=_messages(question, docs))
 
 
 # --- Other providers --------------------------------------------------------------------------------------------------
@@ -363,6 +422,18 @@ async def agents_streamed(question: str, docs: list[str]) -> Any:
         yield event
 
 
+async def _read_agent(running: Any) -> None:
+    result = await running
+    async for _ in result.stream_events():
+        pass
+    assert result.final_output == ANSWER
+
+
+@form("openai-agents", "run_streamed, its result returned", read=_read_agent)
+async def agents_returned(question: str, docs: list[str]) -> Any:
+    return agents.Runner.run_streamed(_agent(), _prompt(question, docs))
+
+
 from haystack.components.generators.chat import OpenAIChatGenerator  # noqa: E402
 from haystack.dataclasses import ChatMessage  # noqa: E402
 
@@ -416,6 +487,11 @@ _lance: Final = lancedb.connect(tempfile.mkdtemp()).create_table(
 @form("lancedb", "search().to_list()", retrieves=True)
 def lance_list(question: str) -> Any:
     return _lance.search(NEAR).limit(2).to_list()
+
+
+@form("lancedb", "search().to_arrow()", retrieves=True)
+def lance_arrow(question: str) -> Any:
+    return _lance.search(NEAR).limit(2).to_arrow()
 
 
 import pandas  # noqa: E402
@@ -486,7 +562,91 @@ def duckdb_rows(question: str) -> Any:
     return duckdb.execute("select * from (values ('a-1', ?, 0.9), ('b-2', ?, 0.1))", DOCUMENTS).fetchall()
 
 
+import psycopg  # noqa: E402
+from psycopg.rows import dict_row, namedtuple_row, tuple_row  # noqa: E402
+
+
+def _postgres_rows(row: Any) -> Any:
+    with postgres() as port:
+        address = f"host=127.0.0.1 port={port} user=u dbname=d sslmode=disable gssencmode=disable"
+        with psycopg.connect(address, autocommit=True, row_factory=row) as connection:
+            return connection.execute("select id, content, metadata, embedding, distance from d").fetchall()
+
+
+@form("psycopg", "fetchall", retrieves=True)
+def psycopg_tuples(question: str) -> Any:
+    return _postgres_rows(tuple_row)
+
+
+@form("psycopg", "fetchall, dict_row", retrieves=True)
+def psycopg_dicts(question: str) -> Any:
+    return _postgres_rows(dict_row)
+
+
+@form("psycopg", "fetchall, namedtuple_row", retrieves=True)
+def psycopg_named(question: str) -> Any:
+    return _postgres_rows(namedtuple_row)
+
+
+import polars  # noqa: E402
+
+
+@form("polars", "DataFrame", retrieves=True)
+def polars_frame(question: str) -> Any:
+    return polars.DataFrame({"id": ["a", "b"], "text": DOCUMENTS, "score": [0.9, 0.1]})
+
+
+from vespa.io import VespaQueryResponse  # noqa: E402
+
+
+def _vespa() -> Any:
+    children = [
+        {"id": f"id:d:d::{at}", "relevance": 0.9 - at / 2, "source": "d", "fields": {"sddocname": "d", "text": text}}
+        for at, text in enumerate(DOCUMENTS)
+    ]
+    root = {"id": "toplevel", "relevance": 1.0, "fields": {"totalCount": len(children)}, "children": children}
+    return VespaQueryResponse(json={"root": root}, status_code=200, url=ROOT)
+
+
+@form("pyvespa", "response of a query", retrieves=True)
+def vespa_response(question: str) -> Any:
+    return _vespa()
+
+
+@form("pyvespa", "hits of a query", retrieves=True)
+def vespa_hits(question: str) -> Any:
+    return _vespa().hits
+
+
+from azure.core.credentials import AzureKeyCredential  # noqa: E402
+from azure.search.documents import SearchClient  # noqa: E402
+
+
+def _azure(question: str) -> Any:
+    return SearchClient(ROOT, "d", AzureKeyCredential("none")).search(question)
+
+
+@form("azure-search-documents", "search", retrieves=True, read=list)
+def azure_search(question: str) -> Any:
+    return _azure(question)
+
+
+@form("azure-search-documents", "list(search)", retrieves=True)
+def azure_list(question: str) -> Any:
+    return list(_azure(question))
+
+
 from elasticsearch import Elasticsearch  # noqa: E402
+
+
+@form("elasticsearch", "search, highlights alone", retrieves=True)
+def elastic_highlights(question: str) -> Any:
+    return Elasticsearch(ROOT).search(index="highlights", query={"match": {"text": question}})
+
+
+@form("elasticsearch", "search, inner hits", retrieves=True)
+def elastic_inner(question: str) -> Any:
+    return Elasticsearch(ROOT).search(index="inner", query={"match": {"text": question}})
 
 
 @form("elasticsearch", "search", retrieves=True)

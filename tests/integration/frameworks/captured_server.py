@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socketserver
 import struct
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 from zlib import crc32
 
@@ -53,13 +56,18 @@ class _Handler(model_server._Handler):
         path = self.path.partition("?")[0]
         kinds = {"/v1/messages": _anthropic, "/v2/chat": _cohere, "/api/chat": _ollama_chat, "/api/generate": _ollama}
         kind = kinds.get(path)
-        others = (":generateContent", ":streamGenerateContent", "/_search", "/converse", "/converse-stream", "/query")
+        others = (
+            ":generateContent", ":streamGenerateContent", "/_search", "/converse", "/converse-stream", "/query",
+            "search.post.search",
+        )  # fmt: skip
         if kind is None and not path.endswith(others):
             return super().do_POST()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.model.number += 1
         if path.endswith("/_search"):
-            self._send(_elasticsearch(), headers={"X-Elastic-Product": "Elasticsearch"})
+            self._send(_elasticsearch(path), headers={"X-Elastic-Product": "Elasticsearch"})
+        elif path.endswith("search.post.search"):
+            self._send({"value": [{"@search.score": 2.5 - at, "id": f"d{at}", "chunk": text} for at, text in _FOUND]})
         elif path.endswith(":generateContent"):
             self._send(_gemini(ANSWER, "STOP"))
         elif path.endswith(":streamGenerateContent"):
@@ -166,12 +174,21 @@ def _ollama_lines(*, stream: bool, part: Any) -> Iterator[Any]:
     yield json.dumps({**head, **part(""), **end}).encode() + b"\n"
 
 
-def _elasticsearch() -> dict[str, Any]:
-    hits = [
+_FOUND: Final = list(enumerate(DOCUMENTS))
+
+
+def _elasticsearch(path: str) -> dict[str, Any]:
+    """Return what the index of *path* finds: passages, only their highlights, or documents with inner hits."""
+    hits: list[dict[str, Any]] = [
         {"_index": "d", "_id": f"d{at}", "_score": 2.5 - at, "_source": {"title": f"t{at}", "text": text}}
-        for at, text in enumerate(DOCUMENTS)
+        for at, text in _FOUND
     ]
-    total = {"value": 2, "relation": "eq"}
+    if "/highlights/" in path:
+        hits = [{**hit, "_source": {"title": "t"}, "highlight": {"text": [hit["_source"]["text"]]}} for hit in hits]
+    elif "/inner/" in path:
+        inner = {"passages": {"hits": {"total": {"value": 2, "relation": "eq"}, "max_score": 2.5, "hits": hits}}}
+        hits = [{"_index": "d", "_id": "d", "_score": 1.0, "_source": {"title": "t"}, "inner_hits": inner}]
+    total = {"value": len(hits), "relation": "eq"}
     shards = {"total": 1, "successful": 1, "skipped": 0, "failed": 0}
     return {"took": 1, "timed_out": False, "_shards": shards, "hits": {"total": total, "max_score": 2.5, "hits": hits}}
 
@@ -209,6 +226,45 @@ def _amazon_event(event: tuple[str, dict[str, Any]]) -> bytes:
 
 
 def _pinecone() -> dict[str, Any]:
-    found = enumerate(DOCUMENTS)
-    matches = [{"id": f"d{at}", "score": 0.9 - at / 2, "values": [], "metadata": {"text": text}} for at, text in found]
+    matches = [{"id": f"d{at}", "score": 0.9 - at / 2, "values": [], "metadata": {"text": text}} for at, text in _FOUND]
     return {"matches": matches, "namespace": "", "usage": {"readUnits": 1}}
+
+
+class PostgresHandler(socketserver.StreamRequestHandler):
+    """Connection to a PostgreSQL that answers each query with the documents: id, text, metadata, vector, distance."""
+
+    _COLUMNS: Final = {"id": 25, "content": 25, "metadata": 3802, "embedding": 25, "distance": 701}
+    """Names of the columns, and ids of their types: text, jsonb, double precision."""
+
+    def handle(self) -> None:
+        """Answer the messages of the simple query protocol."""
+        self.rfile.read(struct.unpack("!I", self.rfile.read(4))[0] - 4)  # the client's settings
+        self._write(b"R", struct.pack("!I", 0))
+        for setting in (b"client_encoding\0UTF8\0", b"server_version\x0018.0\0"):
+            self._write(b"S", setting)
+        self._write(b"Z", b"I")
+        columns = struct.pack("!h", len(self._COLUMNS))
+        for name, type_ in self._COLUMNS.items():
+            columns += name.encode() + b"\0" + struct.pack("!IhIhih", 0, 0, type_, -1, -1, 0)
+        while self.rfile.read(1) == b"Q":
+            self.rfile.read(struct.unpack("!I", self.rfile.read(4))[0] - 4)
+            self._write(b"T", columns)
+            for at, text in _FOUND:
+                row = (f"doc-{at}", text, '{"page": 3, "lang": "en"}', "[0.1, 0.2]", str(0.1 + at))
+                cells = (struct.pack("!i", len(cell.encode())) + cell.encode() for cell in row)
+                self._write(b"D", struct.pack("!h", len(row)) + b"".join(cells))
+            self._write(b"C", b"SELECT 2\0")
+            self._write(b"Z", b"I")
+
+    def _write(self, kind: bytes, body: bytes) -> None:
+        self.wfile.write(kind + struct.pack("!I", len(body) + 4) + body)
+
+
+@contextmanager
+def postgres() -> Iterator[int]:
+    """Serve PostgreSQL's protocol within a `with` block, and yield the port of 127.0.0.1."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), PostgresHandler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()

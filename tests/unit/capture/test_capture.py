@@ -463,6 +463,21 @@ class AnswerModel(BaseModel):
     sources: list[Passage] = []
 
 
+class AutoGenText:
+    """A message without a role."""
+
+    def __init__(self, content: str, source: str) -> None:
+        self.content, self.source, self.type = content, source, "TextMessage"
+
+
+@dataclass
+class WrappedModel:
+    """A class that was made of another, which it names, as Instructor does."""
+
+    answer: str
+    __wrapped__ = AnswerModel
+
+
 class Envelope(BaseModel):
     status_code: int
     answer: str
@@ -498,6 +513,11 @@ class Envelope(BaseModel):
         Envelope(status_code=200, answer="yes"),
         SimpleNamespace(text="yes"),
         SimpleNamespace(content="yes", status="done"),
+        SimpleNamespace(input="q", new_items=[], raw_responses=[], final_output="yes"),  # OpenAI Agents SDK
+        SimpleNamespace(raw="yes", pydantic=None, json_dict=None, tasks_output=[SimpleNamespace(raw="no")]),  # CrewAI
+        SimpleNamespace(messages=[AutoGenText("q", "user"), AutoGenText("yes", "guide")], stop_reason=None),
+        SimpleNamespace(chat_message=AutoGenText("yes", "guide"), inner_messages=[]),
+        WrappedModel("yes"),
         WithProperty("yes"),
         wrapt.ObjectProxy(SimpleNamespace(answer="yes")),
     ],
@@ -550,6 +570,18 @@ class HttpResponse:
 def test_what_is_no_answer_is_none(value: object) -> None:
     """Documents, HTTP responses and things unknown are no answers."""
     assert find_answer(value) is None
+
+
+def test_the_question_of_an_agent_is_no_answer() -> None:
+    """AutoGen's result may have the user's message alone, and its streams begin with it."""
+    asked, answered = AutoGenText("q", "user"), AutoGenText("yes", "guide")
+    assert find_answer(SimpleNamespace(messages=[asked], stop_reason=None)) is None
+    stream = AnswerStream()
+    for piece in (asked, answered):
+        stream.add(piece)
+    found = stream.answer()
+    assert found is not None
+    assert found.text == "yes"
 
 
 def test_the_body_of_an_http_response_is_not_touched() -> None:
