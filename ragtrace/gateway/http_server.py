@@ -6,7 +6,9 @@ import math
 import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import uvicorn
 from google.rpc.status_pb2 import Status as RpcStatus
@@ -34,11 +36,14 @@ class HttpServer(uvicorn.Server):
 
     Args:
         gateway: takes the requests.
+        receive_seconds: seconds within which the headers of a request must arrive, and then its body.
         drain_seconds: seconds for which a shutdown waits for requests that are not answered yet.
         tls: TLS context; None: plain HTTP.
     """
 
-    def __init__(self, gateway: Gateway, drain_seconds: float, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, gateway: Gateway, receive_seconds: float, drain_seconds: float, tls: ssl.SSLContext | None = None
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 _application(gateway),
@@ -53,6 +58,30 @@ class HttpServer(uvicorn.Server):
         # Replaces the context that uvicorn makes from files, which offers only the oldest ciphers to TLS 1.2 clients.
         self.config.load()
         self.config.ssl = tls
+        self._receive_seconds = receive_seconds
+        self._receiving: WeakKeyDictionary[Any, tuple[object, float]] = WeakKeyDictionary()
+        """Connections that wait for headers or a body, with what they wait for and since when."""
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close connections that take too long to send the headers or the body of a request.
+
+        Uvicorn, which calls this ten times a second, waits for them for ever.
+        """
+        now = monotonic()
+        connections: list[Any] = list(self.server_state.connections)
+        for connection in connections:
+            cycle = connection.cycle
+            answering = cycle is not None and not cycle.response_complete
+            if answering and not cycle.more_body:
+                self._receiving.pop(connection, None)
+                continue
+            state = (cycle, answering)
+            before, since = self._receiving.get(connection, (None, now))
+            if state != before:
+                self._receiving[connection] = state, now
+            elif now - since > self._receive_seconds:
+                connection.transport.close()
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

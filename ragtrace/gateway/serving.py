@@ -52,6 +52,8 @@ class GatewaySettings:
     queue_bytes: int = 64 << 20
     settle_seconds: float = 10.0
     parent_seconds: float = 60.0
+    receive_seconds: float = 30.0
+    """Seconds within which the headers of a request by HTTP must arrive, and then its body."""
     drain_seconds: float = 10.0
     """Seconds at shutdown for requests that are not answered yet and spans that are not read yet."""
 
@@ -174,7 +176,7 @@ async def _serve(
         )
     except RuntimeError as error:
         raise OSError(f"cannot listen on {host}:{settings.grpc_port} for OTLP/gRPC: {error}") from error
-    http_server = HttpServer(gateway, settings.drain_seconds, tls)
+    http_server = HttpServer(gateway, settings.receive_seconds, settings.drain_seconds, tls)
     await grpc_server.start()
     http_task = asyncio.ensure_future(http_server.serve(sockets=[http_socket]))
     stopped = asyncio.ensure_future(stop.wait())

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 import zlib
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing
+from functools import partial
+from http.client import HTTPConnection
 from statistics import median
-from time import perf_counter
-from typing import Any
+from time import monotonic, perf_counter
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import grpc
 import httpx
@@ -387,6 +392,42 @@ def test_a_body_without_a_length_is_limited_too() -> None:
     with running_gateway({}, most_body_bytes=1_000) as running:
         chunks = (b"\0" * 100 for _ in range(100))
         assert httpx.post(running.url, content=chunks, headers=PROTOBUF).status_code == 413
+
+
+SENT: Final = {
+    "nothing": b"",
+    "headers without an end": b"POST /v1/traces HTTP/1.1\r\nhost: x\r\n",
+    "a part of a second request": b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\nGET /healthz HTTP/1.1\r\n",
+    "a body without an end": (
+        b"POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+    ),
+}
+
+
+@pytest.mark.parametrize("sent", SENT)
+def test_a_connection_that_does_not_end_its_request_is_closed(sent: str) -> None:
+    """Else a few thousand of them would keep everybody else out."""
+    with running_gateway({}, receive_seconds=0.3) as running:
+        address = urlsplit(running.root)
+        with socket.create_connection((address.hostname, address.port), timeout=20.0) as connection:
+            connection.sendall(SENT[sent])
+            received = b"".join(iter(partial(connection.recv, 65_536), b""))
+        assert received.count(b"HTTP/1.1 200") == (sent == "a part of a second request")
+        assert httpx.get(f"{running.root}/healthz").text == "ok\n"
+
+
+def test_a_connection_that_sends_its_requests_stays() -> None:
+    """However long it has been open: what counts is the time for one request."""
+    with running_gateway({}, receive_seconds=0.3) as running:
+        address = urlsplit(running.root)
+        connection = HTTPConnection(address.hostname or "", address.port, timeout=20.0)
+        with closing(connection):
+            connection.connect()
+            first, until = connection.sock, monotonic() + 1.0
+            while monotonic() < until:
+                connection.request("GET", "/healthz")
+                assert connection.getresponse().read() == b"ok\n"
+            assert connection.sock is first
 
 
 def test_a_bomb_of_grpc_is_refused() -> None:
