@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final, NamedTuple, Protocol, TypeAlias
+from urllib.parse import urlsplit
 
 from ragtrace.core.errors import RagtraceError, SettingsError
+from ragtrace.system.urls import displayed_url
 
 CALLS: Final = "ragtrace.calls"
 """Name of the queue of calls that are to be judged."""
@@ -190,7 +192,8 @@ def check_broker_url(url: str, origin: str) -> str:
         origin: where it came from, for the message.
 
     Raises:
-        SettingsError: the scheme is unknown, or the broker's library is not installed.
+        SettingsError: the scheme is unknown, a part of the URL cannot be read, or the broker's library is not
+            installed.
     """
     library = _LIBRARIES.get(url.partition("://")[0]) if "://" in url else None
     if library is None:
@@ -203,7 +206,26 @@ def check_broker_url(url: str, origin: str) -> str:
             f"{library.replace('_', '-')} is not installed, for the broker (from {origin}); write: "
             "pip install 'ragtrace-otel[fleet]'"
         )
+    if not _is_readable(url):
+        raise SettingsError(  # what is wrong stays out of the message: it may be a part of the password
+            f"the URL of the broker (from {origin}) cannot be read, {displayed_url(url)!r}: check port and options, "
+            "and write special characters of a password as %XX; for instance redis://:pass%2Fword@redis:6379/0"
+        )
     return url
+
+
+def _is_readable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        if parts.port == 0:
+            return False
+        if is_redis(url) and parts.query:  # of which only the library knows the types
+            from redis.asyncio import ConnectionPool
+
+            ConnectionPool.from_url(url)
+    except ValueError:
+        return False
+    return True
 
 
 def is_redis(url: str) -> bool:

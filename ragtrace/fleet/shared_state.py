@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ragtrace.fleet.broker import is_redis
+from ragtrace.fleet.broker import check_broker_url, is_redis
 from ragtrace.fleet.budget import REDIS_SCHEMES, BudgetLimits, BudgetReader, JudgeBudget
 from ragtrace.fleet.claims import Claims, WorkerClaims, open_claims
 from ragtrace.system.faults import log_safely
@@ -50,6 +50,8 @@ def share_state(
         SettingsError: the store or a budget cannot be used.
     """
     url = store or (broker if is_redis(broker) else None)
+    if store is not None and is_redis(store):
+        check_broker_url(store, "--store")
     redis = url if url is not None and url.partition("://")[0] in REDIS_SCHEMES else None
     limits = BudgetLimits(sampling.per_minute, tokens_per_day, sampling.usd_per_day)
     budget: JudgeBudget | None = None

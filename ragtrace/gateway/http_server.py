@@ -72,7 +72,7 @@ class HttpServer(uvicorn.Server):
         for connection in connections:
             cycle = connection.cycle
             answering = cycle is not None and not cycle.response_complete
-            if answering and not cycle.more_body:
+            if answering and cycle is not None and not cycle.more_body:
                 self._receiving.pop(connection, None)
                 continue
             state = (cycle, answering)

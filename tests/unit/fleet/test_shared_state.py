@@ -72,3 +72,10 @@ def test_a_wrong_store_is_refused() -> None:
     """The message says what can be written, and shows no credentials."""
     with pytest.raises(SettingsError, match="SQLAlchemy"):
         shared(RABBITMQ, "nothing")
+
+
+def test_a_redis_that_cannot_be_read_is_refused_without_its_password() -> None:
+    """Where it is the store of a fleet whose broker is another."""
+    with pytest.raises(SettingsError, match="--store") as refused:
+        shared(RABBITMQ, store="redis://ann:QUITE@host:port/0")
+    assert "QUITE" not in str(refused.value)
