@@ -6,7 +6,7 @@ Where they are is worked out once, when the function is decorated; a call then c
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MethodType
@@ -69,6 +69,11 @@ _HISTORY: Final = frozenset(
     ("history", "chat_history", "conversation_history", "message_history", "previous_messages", "past_messages")
 )
 """Names of arguments with earlier turns of the conversation, without the question."""
+_SELDOM_A_QUERY: Final = frozenset((
+    "tenant", "tenant_id", "customer", "language", "lang", "locale", "index", "index_name", "collection", "namespace",
+    "system", "system_prompt", "instructions", "role", "mode",
+))  # fmt: skip
+"""Names of arguments that hold the question only if no other argument has a text."""
 
 _MAX_PROMPT_MESSAGES: Final = 100
 _MAX_PROMPT_CHARS: Final = 200_000
@@ -252,6 +257,8 @@ class ArgumentSource(NamedTuple):
     parameter: Parameter | None = None
     path: Sequence[str] = ()
     function: Callable[[Mapping[str, Any]], object] | None = None
+    keywords: tuple[str, ...] = ()
+    """Well-known names to look for among the keyword arguments, of a function that takes any and names none."""
 
 
 _NOWHERE: Final = ArgumentSource()
@@ -264,7 +271,7 @@ class FunctionArguments:
         function: what is decorated: a function, method, staticmethod, classmethod, partial or an object with
             `__call__`. Without a readable signature, nothing is found but by a selector that is a function.
         kind: what the function does.
-        query: where the question is; None: by a well-known name, else the first argument that holds a question.
+        query: where the question is; None: by a well-known name, else the only argument that holds one.
         contexts: where the documents are; None: by a well-known name.
         session: where the conversation's id is; None: by a well-known name.
         user: where the user's id is; None: it is not taken.
@@ -296,7 +303,9 @@ class FunctionArguments:
         self.can_wait = all(source.function is None for source in sources)
         """Whether another thread may read the arguments later: False where a user's function has to be called."""
         self._has_provider = kind == "generate"
+        self._has_query = kind != "tool"  # the arguments of a tool are no question that is judged
         usual = [parameter for parameter in self._parameters.values() if parameter.name not in _NOT_A_QUERY]
+        self._n_positional = sum(parameter.position is not None for parameter in self._parameters.values())
         self._candidates = [parameter for parameter in usual if parameter.position is not None]
         self._prompts = [] if kind in ("retrieve", "tool") else usual
 
@@ -336,8 +345,11 @@ class FunctionArguments:
         """
         known = self._parameters
         if selector is None:
-            found = next((known[name] for name in well_known if name in known), None)
-            return _NOWHERE if found is None else ArgumentSource(parameter=found)
+            wanted = tuple(well_known)
+            found = next((known[name] for name in wanted if name in known), None)
+            if found is not None:
+                return ArgumentSource(parameter=found)
+            return ArgumentSource(keywords=wanted) if wanted and self._takes_keywords else _NOWHERE
         if callable(selector):
             return ArgumentSource(True, function=cast("Callable[[Mapping[str, Any]], object]", selector))
         if type(selector) is not str or not selector:
@@ -356,6 +368,8 @@ class FunctionArguments:
 
     def _value(self, source: ArgumentSource, call: CallArguments) -> object:
         parameter = source.parameter
+        if source.keywords:
+            return next((call.kwargs[name] for name in source.keywords if name in call.kwargs), None)
         value = None if parameter is None else call.value(parameter)
         try:
             if source.function is not None:  # gets all arguments by name: defaults included, self and cls left out
@@ -372,19 +386,38 @@ class FunctionArguments:
         found = find_query(seen)
         if found is not None:
             return found
-        for parameter in () if self._query.is_explicit else self._candidates:
-            if (
-                parameter.position is None
-                or parameter.position < call.shift
-                or (value := call.value(parameter)) is None
-            ):
-                continue
+        questions: dict[str, str] = {}
+        for name, value in () if self._query.is_explicit else self._candidate_values(call):
             if (found := find_query(value)) is not None:
-                return found
+                questions[name] = found
             seen = value if seen is None else seen
+        if len(questions) > 1:
+            likely = [name for name, text in questions.items() if text.strip() and name not in _SELDOM_A_QUERY]
+            if self._has_query and len(likely) != 1:
+                self._warn_of_several(questions)
+            return questions[likely[0]] if len(likely) == 1 else None
+        if questions:
+            return next(iter(questions.values()))
         if seen is not None:
             warn_not_found("query", self.function_name, seen)
         return None
+
+    def _candidate_values(self, call: CallArguments) -> Iterator[tuple[str, object]]:
+        """Yield names and values of the positional arguments that may be the question, without defaults."""
+        for parameter in self._candidates:
+            value = call.value(parameter)
+            if (parameter.position or 0) >= call.shift and value is not None and value is not parameter.default:
+                yield parameter.name, value
+        for at, value in enumerate(call.args[max(0, self._n_positional - call.shift) :], 1):
+            yield f"*args[{at}]", value
+
+    def _warn_of_several(self, names: Iterable[str]) -> None:
+        faults.warn_once(
+            f"capture.query:{self.function_name}",
+            "ragtrace does not know which argument of %s is the question (%s have texts): name it with query=",
+            self.function_name,
+            ", ".join(names),
+        )
 
     def _find_prompt(self, call: CallArguments, query: str | None) -> Prompt | None:
         """Return the chat messages among the arguments of *call*, including the user's question.

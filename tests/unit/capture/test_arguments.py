@@ -92,13 +92,59 @@ def test_keyword_only_parameters() -> None:
     assert extract(FunctionArguments(ask, "trace"), question="why?") == ExtractedArguments("why?", top_k=2)
 
 
-def test_the_first_string_is_the_query_without_a_known_name() -> None:
-    """Without a telling name the first argument with a question in it is taken."""
+def test_the_only_text_is_the_query_without_a_known_name() -> None:
+    """Whatever its position; what is the parameter's default was not asked."""
 
-    def find(index: object, needle: str, color: str) -> str:
+    def find(index: object, needle: str, color: str = "red") -> str:
         return f"{index}{needle}{color}"
 
-    assert extract(FunctionArguments(find, "retrieve"), object(), "why?", "red").query == "why?"
+    arguments = FunctionArguments(find, "retrieve")
+    assert extract(arguments, object(), "why?").query == "why?"
+    assert extract(arguments, object(), needle="why?", color="red").query == "why?"
+    assert extract(arguments, object(), {"question": "why?"}).query == "why?"
+
+
+@pytest.mark.parametrize("name", ["tenant", "lang", "namespace", "system_prompt"])
+def test_a_setting_beside_a_text_is_not_the_query(name: str) -> None:
+    """Though it comes first; alone it is, as a function may call its question anything."""
+    ask: Any = eval(f"lambda {name}, utterance=None: None")
+    assert extract(FunctionArguments(ask, "trace"), "acme", "why?").query == "why?"
+    assert extract(FunctionArguments(ask, "trace"), "why?").query == "why?"
+
+
+def test_of_several_texts_none_is_guessed(caplog: pytest.LogCaptureFixture) -> None:
+    """The log names them once, and the argument to give. What a tool is given is no question."""
+
+    def ask(shop: str, utterance: str, color: str = "red") -> str:
+        return shop + utterance + color
+
+    arguments = FunctionArguments(ask, "trace")
+    assert [extract(arguments, "acme", "why?").query, extract(arguments, "b", "what?").query] == [None, None]
+    assert extract(arguments, "acme", "why?", "blue").query is None
+    assert extract(arguments, "acme", ["why?"]).query == "acme"  # a list of texts is no question
+    assert len(logged(caplog, "which argument of", "shop, utterance", "query=")) == 1
+    assert extract(FunctionArguments(ask, "trace", query="utterance"), "acme", "why?").query == "why?"
+    caplog.clear()
+    faults.clear()
+    assert extract(FunctionArguments(ask, "tool"), "acme", "why?").query is None
+    assert logged(caplog, "which argument") == []
+
+
+def test_well_known_names_are_found_among_any_keyword_arguments() -> None:
+    """Of a function that passes on what it is given; its own parameters come first."""
+
+    def forward(*args: object, **kwargs: object) -> None: ...
+
+    def ask(text: str = "", **kwargs: object) -> None: ...
+
+    found = extract(
+        FunctionArguments(forward, "generate"), question="why?", docs=["c"], session_id="s", k=3, model="m", other="x"
+    )
+    assert found == ExtractedArguments("why?", (Document("c"),), 3, "s", "m")
+    assert extract(FunctionArguments(forward, "trace"), "why?", 5).query == "why?"
+    assert extract(FunctionArguments(forward, "trace"), "acme", "why?").query is None
+    assert extract(FunctionArguments(forward, "trace"), other="x").query is None
+    assert extract(FunctionArguments(ask, "trace"), "why?", question="what?").query == "why?"
 
 
 def test_other_known_names_are_not_taken_for_the_query() -> None:
