@@ -285,6 +285,9 @@ EVENT_STEP_DETAILS: Final = "ragtrace.operation.details"
 ABANDONED: Final = "ragtrace.abandoned"
 CUT_CHARS: Final = "ragtrace.cut_chars"
 """Number of characters that `Redact(max_chars=...)` cut off the content of the span; absent when nothing was cut."""
+LIMITED_CHARS: Final = "ragtrace.limited_chars"
+"""Number of characters that were left out of the JSON on the span, so that it fits the provider's length limit of
+attributes; absent when it fits."""
 REASONING_CHARS: Final = "ragtrace.reasoning_chars"
 """Number of characters at the beginning of the span's answer that are the reasoning of its model, which is not judged;
 absent when there are none."""

@@ -53,7 +53,9 @@ class FinishedSpan:
 
     def is_cut(self, text: str | None) -> bool:
         """Return whether *text*, an attribute's value, was probably truncated at the provider's length limit."""
-        return text is not None and self.max_text_chars is not None and len(text) >= self.max_text_chars
+        if text is None or self.max_text_chars is None or len(text) < self.max_text_chars:
+            return text is not None and semconv.LIMITED_CHARS in self.attributes
+        return True
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +90,7 @@ def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
     if context is None:
         return None
     attributes: Attributes = span.attributes or {}
-    max_text_chars = _length_limit(attributes)
+    max_text_chars = length_limit(attributes)
     events = tuple((event.name, event.attributes or {}) for event in span.events)
     return FinishedSpan(
         context=context,
@@ -104,7 +106,7 @@ def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
     )
 
 
-def _length_limit(attributes: Attributes) -> int | None:
+def length_limit(attributes: Attributes) -> int | None:
     """Return the length at which the SDK cut the values of *attributes*, or None if there is no limit.
 
     A span shows its attributes through a proxy, and only the mapping behind the proxy knows the limit.

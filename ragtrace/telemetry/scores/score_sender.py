@@ -30,7 +30,7 @@ from ragtrace.telemetry.scores.event import (
     statements_json,
 )
 from ragtrace.telemetry.spans.hold import HoldProcessor, hold_processors
-from ragtrace.telemetry.spans.writer import restore_attributes
+from ragtrace.telemetry.spans.writer import fit_to_limit, restore_attributes
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -277,13 +277,14 @@ def _send_carrier(
     span = tracer.start_span(name, context=_ROOT, kind=SpanKind.INTERNAL, links=[Link(target)], attributes=first)
     if span.is_recording():
         # The scores last: beyond the span's limit of attributes, the SDK keeps those that were set last.
-        span.set_attributes(_openinference_scores(target, evaluations))
         tokens = {
             semconv.USAGE_INPUT_TOKENS: sum(evaluation.input_tokens for evaluation in evaluations),
             semconv.USAGE_OUTPUT_TOKENS: sum(evaluation.output_tokens for evaluation in evaluations),
         }
-        span.set_attributes({key: total for key, total in tokens.items() if total})
-        span.set_attributes(scores)
+        tokens = {key: total for key, total in tokens.items() if total}
+        attributes: Attributes = {**_openinference_scores(target, evaluations), **tokens, **scores}
+        fit_to_limit(attributes, span)
+        span.set_attributes(attributes)
         restore_attributes(span, first)
     else:
         faults.warn_once(

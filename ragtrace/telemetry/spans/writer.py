@@ -15,9 +15,11 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 
 from ragtrace.core import semconv
 from ragtrace.core.contents import may_leave
+from ragtrace.core.limited_json import shorten_json
 from ragtrace.core.reasoning import split_reasoning
 from ragtrace.dialects import langfuse, openinference
 from ragtrace.dialects import otel_genai as otel
+from ragtrace.span_reading.finished_span import length_limit
 from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
@@ -117,7 +119,7 @@ class SpanWriter:
         finish, error = getattr(span, "finish", None), step.error
         if finish is not None and error is None and finish(attributes, step.end_ns):
             return
-        so_far: Mapping[str, object] = getattr(span, "attributes", None) or {}
+        so_far = fit_to_limit(attributes, span)
         if step.provider and so_far.get(semconv.PROVIDER_NAME) == semconv.PROVIDER_UNKNOWN:
             attributes[semconv.PROVIDER_NAME] = step.provider  # learned after the span's start
         span.set_attributes(attributes)
@@ -151,6 +153,25 @@ class SpanWriter:
             # Overwritten on a held span; on any other, a call that was not scored must not look like a good one.
             attributes[semconv.EVAL_STATUS] = status
         return attributes
+
+
+def fit_to_limit(attributes: dict[str, Any], span: Span) -> Mapping[str, object]:
+    """Shorten JSON among *attributes* to the length limit of *span*, and return the attributes that the span has.
+
+    The SDK cuts every text there, so that no backend could read the JSON.
+    """
+    so_far: Mapping[str, object] = getattr(span, "attributes", None) or {}
+    limit = length_limit(so_far)
+    left_out = 0
+    for name, value in attributes.items():
+        if limit is None or not isinstance(value, str) or len(value) <= limit:
+            continue
+        if (shortened := shorten_json(value, limit)) is not None:
+            attributes[name], cut_chars = shortened
+            left_out += cut_chars
+    if left_out:
+        attributes[semconv.LIMITED_CHARS] = left_out
+    return so_far
 
 
 def restore_attributes(span: Span, first: Mapping[str, str | bool | int | float | Sequence[str]]) -> None:

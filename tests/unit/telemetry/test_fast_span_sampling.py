@@ -316,8 +316,8 @@ def test_limits_of_the_environment_are_kept_alike(limits: dict[str, str], monkey
 
 
 def test_a_length_limit_cuts_what_ragtrace_writes_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Content is an attribute like any other."""
-    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "9")
+    """Content is an attribute like any other, and JSON stays JSON."""
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "58")
     spans = both(lambda: ask("why?"))
     texts = [value for span in spans for key, value in span["attributes"] if key.startswith("gen_ai.input")]
-    assert texts == ['[{"role":', '[{"role":']
+    assert texts == ['[{"role":"user","parts":[{"type":"text","content":"wh"}]}]'] * 2
