@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from ragtrace.core.errors import RagtraceError, SettingsError
@@ -222,7 +222,7 @@ def _is_readable(url: str) -> bool:
         if is_redis(url) and parts.query:  # of which only the library knows the types
             from redis.asyncio import ConnectionPool
 
-            ConnectionPool.from_url(url)
+            cast("Any", ConnectionPool).from_url(url)
     except ValueError:
         return False
     return True

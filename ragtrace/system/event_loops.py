@@ -12,6 +12,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ragtrace.system.green_threads import green_library
@@ -19,6 +20,8 @@ from ragtrace.system.green_threads import green_library
 T = TypeVar("T")
 _Notes: TypeAlias = "tuple[asyncio.AbstractEventLoop | None, tuple[Any, Any]]"
 """What asyncio notes for a thread: the running loop, and the hooks of asynchronous generators."""
+_MOST_CHARS_AT_ONCE: Final = 50_000
+"""Characters that are read in a few milliseconds."""
 _NOTHING: Final[_Notes] = (None, (None, None))
 
 
@@ -96,3 +99,18 @@ def _exchange(notes: _Notes) -> _Notes:
     asyncio._set_running_loop(loop)
     sys.set_asyncgen_hooks(*hooks)
     return before
+
+
+async def beside_loop(chars: int, function: Callable[[], T]) -> T:
+    """Return the result of *function*, which reads *chars* characters: many are read on another thread.
+
+    Other tasks of the event loop run meanwhile: Python lets threads take turns every few milliseconds.
+    """
+    if chars > _MOST_CHARS_AT_ONCE:
+        try:
+            result = asyncio.get_running_loop().run_in_executor(None, copy_context().run, function)
+        except RuntimeError:  # no thread can be started any more: the process is ending
+            pass
+        else:
+            return await result
+    return function()

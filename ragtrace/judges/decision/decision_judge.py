@@ -56,6 +56,7 @@ from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.invisible_chars import remove_invisible, without_invisible
 from ragtrace.judges.llm.server_connection import OPENAI, ClientMaker, ServerConnection, import_http_library
 from ragtrace.judges.llm.server_errors import ServerError, rejected_parameter
+from ragtrace.system.event_loops import beside_loop
 
 if TYPE_CHECKING:
     from ragtrace.core.options import JudgeLimits
@@ -266,11 +267,12 @@ class DecisionJudge:
 
     async def _judgement(self, call: RagCall, exchange: DecisionExchange) -> Judgement:
         contexts = call.contexts or ()
-        shown = [without_invisible(document.text) for document in contexts]
-        firsts = first_ranks(shown)
+        chars = _chars_of(call)
+        shown = await beside_loop(chars, lambda: [without_invisible(document.text) for document in contexts])
+        firsts = await beside_loop(chars, partial(first_ranks, shown))
         answer = call.answer or ""
         split = await self._split(answer, next((document.text for document in contexts if document.text), ""))
-        parts, numbers = answer_parts(answer, split.statements)
+        parts, numbers = await beside_loop(chars, partial(answer_parts, answer, split.statements))
         reference: tuple[NumberedText, ...] = ()
         if "reference" in self._subjects and call.reference:
             found = (await self._split(call.reference, answer)).statements
@@ -290,10 +292,10 @@ class DecisionJudge:
         # Of an answer with more statements than are read, no score on statements can come: nothing is paid for one.
         asked = subjects if split.whole else subjects - {"support"}
         exchange.turn_chars = texts.turn_chars
-        answers, mode = await exchange.ask_about(partial(self._windows, texts, asked))
+        answers, mode = await exchange.ask_about(partial(self._windows, texts, asked), chars)
         reader = _JudgementReader(call, split, numbers, firsts, answers)
         return replace(
-            reader.judgement(subjects, texts),
+            await beside_loop(chars, partial(reader.judgement, subjects, texts)),
             mode=mode,
             attributes=_text_attributes(call, shown, firsts),
         )
@@ -309,6 +311,12 @@ class DecisionJudge:
             if done >= STEP_CHARS:
                 done = 0
                 await asyncio.sleep(0)
+
+
+def _chars_of(call: RagCall) -> int:
+    texts = [call.query, call.answer, call.reference, *(each.text for each in call.contexts or ())]
+    texts += [turn.text for turn in call.earlier_turns or ()]
+    return sum(len(text or "") for text in texts)
 
 
 def _subjects_of(names: Collection[str]) -> frozenset[Subject]:
@@ -606,11 +614,14 @@ class DecisionExchange:
         """Exact model that the server reported to have answered; several, joined, if it changed meanwhile."""
         return ",".join(sorted(self._models))
 
-    async def ask_about(self, windows_of: Callable[[int], Iterable[Window]]) -> tuple[dict[str, Answer], str]:
+    async def ask_about(
+        self, windows_of: Callable[[int], Iterable[Window]], chars: int
+    ) -> tuple[dict[str, Answer], str]:
         """Ask the questions about a call, in smaller requests if the server says that they are too large.
 
         Args:
             windows_of: returns the windows of the call for the most characters of a request.
+            chars: number of characters of the call.
 
         Returns:
             The answers by name of the question, and how they were asked: "whole", or "windowed" where not every
@@ -620,7 +631,7 @@ class DecisionExchange:
         # Most times that a call is asked about again with smaller requests.
         for _ in range(8):
             requests: list[DecisionRequest] = []
-            for window in windows_of(client.most_chars):
+            for window in await beside_loop(chars, lambda: list(windows_of(client.most_chars))):
                 requests += plan_requests([window], client.most_questions)
                 await asyncio.sleep(0)  # a long call has many windows
             if not requests:

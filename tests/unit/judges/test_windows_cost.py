@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from time import process_time, thread_time
+from typing import Literal
+
+import pytest
+
+import ragtrace
 from ragtrace.judges.local.scorer import split_at_sentences
+from ragtrace.testing import DecisionServer
 
 
 def test_windows_of_a_long_text_are_found_without_reading_them_again_for_each_sentence() -> None:
@@ -17,3 +25,38 @@ def test_windows_of_a_long_text_are_found_without_reading_them_again_for_each_se
     windows = list(split_at_sentences(text, fits))
     assert len(windows) == 3
     assert measured < 40 * len(text)
+
+
+@pytest.mark.timing
+@pytest.mark.filterwarnings("ignore:Sending a large body")  # of aiohttp, from 1 MiB on
+@pytest.mark.parametrize("questions", ["numbered", "quoted"])
+@pytest.mark.parametrize("place", ["chunk", "answer"])
+def test_a_call_of_a_million_characters_does_not_stop_the_event_loop(
+    place: str, questions: Literal["numbered", "quoted"]
+) -> None:
+    """No step takes a tenth of the time of the whole, which other tasks would wait for."""
+    long = " ".join(f"The tower number {number} stands in Paris, at place {number * 7}." for number in range(20_000))
+    short = "The tower stands in Paris."
+    answers = {"s1": 0.9, "c1": 0.9, "declines": 0.1, "addresses": 0.9}
+
+    async def longest_step(judge: ragtrace.DecisionJudge, call: ragtrace.RagCall) -> tuple[float, float]:
+        began, longest = process_time(), 0.0
+        task = asyncio.ensure_future(judge.judge(call))
+        while not task.done():
+            before = thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, thread_time() - before)
+        await task
+        return longest, process_time() - began
+
+    async def run() -> tuple[float, float]:
+        with DecisionServer(answers) as server:
+            judge = ragtrace.DecisionJudge("m", base_url=server.url, api_key="k", questions=questions)
+            await judge.judge(ragtrace.RagCall(short, (ragtrace.Document(short),), short))  # opens the client
+            chunk, answer = (long, short) if place == "chunk" else (short, long)
+            found = await longest_step(judge, ragtrace.RagCall(short, (ragtrace.Document(chunk),), answer))
+            await judge.aclose()
+            return found
+
+    longest, total = asyncio.run(run())
+    assert longest < total / 10
