@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import uuid4
@@ -11,6 +12,7 @@ from uuid import uuid4
 from ragtrace.fleet.broker import MOST_TRIES, WORKER_LOST, DeadLetter, Delivery
 from ragtrace.fleet.call_message import CallMessage, MessageError, read_message, write_message
 from ragtrace.fleet.claims import Claim, WorkerClaims
+from ragtrace.system.event_loops import beside_loop
 from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
@@ -173,7 +175,7 @@ class FleetJudge:
 
     async def _handle(self, delivery: Delivery) -> None:
         try:
-            message = read_message(delivery.body)
+            message = await beside_loop(len(delivery.body), partial(read_message, delivery.body))
         except MessageError as error:
             await _bury(delivery, error.reason, error.detail)
             return

@@ -297,7 +297,7 @@ class DecisionJudge:
         return replace(
             await beside_loop(chars, partial(reader.judgement, subjects, texts)),
             mode=mode,
-            attributes=_text_attributes(call, shown, firsts),
+            attributes=await beside_loop(chars, partial(_text_attributes, call, shown, firsts)),
         )
 
     async def _split(self, answer: str, context: str) -> SplitAnswer:

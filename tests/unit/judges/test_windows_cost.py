@@ -28,15 +28,13 @@ def test_windows_of_a_long_text_are_found_without_reading_them_again_for_each_se
 
 
 @pytest.mark.timing
-@pytest.mark.filterwarnings("ignore:Sending a large body")  # of aiohttp, from 1 MiB on
-@pytest.mark.parametrize("questions", ["numbered", "quoted"])
-@pytest.mark.parametrize("place", ["chunk", "answer"])
+@pytest.mark.parametrize(("place", "questions"), [("chunk", "numbered"), ("answer", "numbered"), ("answer", "quoted")])
 def test_a_call_of_a_million_characters_does_not_stop_the_event_loop(
     place: str, questions: Literal["numbered", "quoted"]
 ) -> None:
     """No step takes a tenth of the time of the whole, which other tasks would wait for."""
     long = " ".join(f"The tower number {number} stands in Paris, at place {number * 7}." for number in range(20_000))
-    short = "The tower stands in Paris."
+    short = "The tower number 1 stands in Paris, at place 7."
     answers = {"s1": 0.9, "c1": 0.9, "declines": 0.1, "addresses": 0.9}
 
     async def longest_step(judge: ragtrace.DecisionJudge, call: ragtrace.RagCall) -> tuple[float, float]:
