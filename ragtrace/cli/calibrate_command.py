@@ -152,12 +152,16 @@ def _bridge(options: argparse.Namespace) -> int:
     from ragtrace.estimates.bridge import MOST
     from ragtrace.evaluation.metric_selection import metrics_for
     from ragtrace.offline.judge_spec import judge_from_spec
+    from ragtrace.offline.progress import show_progress
     from ragtrace.report.bridging import bridge
 
     judge = judge_from_spec(options.judge, base_url=options.base_url)
     (metric,) = metrics_for(judge, [options.metric])
     try:
-        found = bridge(options.history, metric, judge, evaluator=options.evaluator, most=options.n or MOST)
+        with show_progress(None) as progress:
+            found = bridge(
+                options.history, metric, judge, evaluator=options.evaluator, most=options.n or MOST, progress=progress
+            )
     except JudgeError as error:
         print_error(f"the judge failed: {error}")
         return FAILURE

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ragtrace.core.errors import SettingsError
+from ragtrace.core.cost import Cost
+from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Evaluation, Judge, Metric, Score
 from ragtrace.estimates import CalibrationKey, JudgeCalibration
 from ragtrace.estimates.bridge import FEWEST, Offset, calls_needed, score_offset
@@ -24,6 +25,7 @@ from ragtrace.judges.llm.prompts import prompt_hash_of
 from ragtrace.labels.label_store import LabelStore
 from ragtrace.offline.backfill import stored_call
 from ragtrace.offline.offline_evaluator import OfflineEvaluator, Timeout
+from ragtrace.offline.progress import Progress
 from ragtrace.report.calibration import judged_calls, labelled_calls, picks_among
 from ragtrace.system.sync_bridge import suppress_instrumentation
 
@@ -72,6 +74,7 @@ def bridge(
     most: int,
     timeout: Timeout = "judge",
     concurrency: int | None = None,
+    progress: Progress | None = None,
 ) -> Bridge:
     """Have *judge* score stored calls that it scored before, and the labelled ones, and compare the scores.
 
@@ -86,8 +89,10 @@ def bridge(
         timeout: seconds the judge has for a call; None: no limit; "judge": as the judge's own `JudgeLimits` say,
             or 120.
         concurrency: calls the judge sees at a time; None: as the judge's own `JudgeLimits` say, or 16.
+        progress: counts the calls that the judge has seen.
 
     Raises:
+        JudgeError: "unavailable": the judge cannot be asked about the first call.
         SettingsError: there are no stored scores, or several models answered meanwhile.
         SQLiteFileError: the file is no history.
         sqlite3.Error: it cannot be read.
@@ -97,7 +102,7 @@ def bridge(
     with closing(HistoryReader(os.fspath(path))) as reader, suppress_instrumentation():
         wanted = evaluator or (picks[0].evaluator if picks else None)
         calls = judged_calls(reader, reader.columns(0.0, float("inf")), metric.name, wanted)
-        scoring = _Scoring(calls, reader, metric, judge, timeout, concurrency)
+        scoring = _Scoring(calls, reader, metric, judge, timeout, concurrency, progress)
         order = np.random.default_rng(SEED).permutation(np.flatnonzero(calls.judged)).tolist()
         mine = picks_among(calls, picks)
         labelled = labelled_calls(calls, mine, labels) if mine else {}
@@ -116,10 +121,11 @@ class _Scoring:
         judge: Judge,
         timeout: Timeout,
         concurrency: int | None,
+        progress: Progress | None,
     ) -> None:
         self._calls, self._reader, self._metric, self._judge = calls, reader, metric, judge
         self._timeout: Timeout = timeout
-        self._concurrency = concurrency
+        self._concurrency, self._progress = concurrency, progress
         self._new: dict[int, float] = {}
         """New badness by position."""
         self._asked: set[int] = set()
@@ -127,6 +133,8 @@ class _Scoring:
         self._models: Counter[str] = Counter()
         self._unscored: Counter[str] = Counter()
         self._without_texts = 0
+        self._is_heard = False
+        """Whether the judge has been asked about a call, and was there."""
         self._cost, self._unpriced = 0.0, 0
 
     async def score_enough(self, order: Sequence[int], labelled: Sequence[int], most: int) -> None:
@@ -137,6 +145,9 @@ class _Scoring:
             while len(self._compared) < wanted and len(self._compared) < len(order):
                 batch = list(order[len(self._compared) : wanted])
                 self._compared += batch
+                # One alone, and without waiting for a judge that is away: for 16 at a time that would take minutes.
+                while batch and not self._is_heard:
+                    await self._score(evaluator, batch.pop(0))
                 await evaluator.for_each(batch, lambda at: self._score(evaluator, at))
                 offset = self._offset()
                 if offset is not None:
@@ -151,7 +162,13 @@ class _Scoring:
         if not body or body.get("without_texts"):
             self._without_texts += 1
             return
-        evaluation: Evaluation = await evaluator.evaluate_with_retries(stored_call(body))
+        evaluate = evaluator.evaluate_with_retries if self._is_heard else evaluator.evaluate
+        evaluation: Evaluation = await evaluate(stored_call(body))
+        if evaluation.error == "unavailable" and not self._is_heard:
+            raise JudgeError("unavailable", evaluation.results[self._metric.name].explanation or "no answer")
+        self._is_heard = True
+        if self._progress is not None:
+            self._progress.add(Cost.from_report(evaluation))
         self._cost += evaluation.cost_usd or 0.0
         self._unpriced += evaluation.cost_usd is None and evaluation.n_calls > 0
         result = evaluation.results[self._metric.name]

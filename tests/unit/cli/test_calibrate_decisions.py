@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from ragtrace.cli import main
-from ragtrace.core.errors import SettingsError
+from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.labels import Claim, Support
 from ragtrace.core.types import (
     CALIBRATION,
@@ -36,8 +36,9 @@ from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, QueuedCall
 from ragtrace.labels.label_store import LabelStore
+from ragtrace.offline.progress import Progress
 from ragtrace.report.bridging import bridge
-from ragtrace.system.terminal import OK, USAGE
+from ragtrace.system.terminal import FAILURE, OK, USAGE
 from tests.support.history import GIB, call_of
 
 CALLS: Final = 2_000
@@ -261,6 +262,32 @@ def test_a_bridge_says_how_far_the_judge_moved(history: Path, tmp_path: Path) ->
     assert found.calibration.key.served_model == "decider-2"
     assert found.calibration.scores is not None
     assert found.calibration.scores.is_calibrated
+
+
+class Away(Verdicts):
+    """A judge whose server cannot be reached."""
+
+    asked = 0
+
+    def judge(self, call: RagCall) -> Judgement:
+        Away.asked += 1
+        raise JudgeError("unavailable", "connection refused", retryable=False)
+
+
+def test_a_bridge_to_a_server_that_is_away_says_so_at_once(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the first call, instead of trying each one for minutes without a word."""
+    Away.asked = 0
+    assert run("calibrate", "bridge", history, "--judge", f"{__name__}:Away") == FAILURE
+    assert "the judge failed: unavailable: connection refused" in capsys.readouterr().err
+    assert Away.asked == 1
+
+
+def test_a_bridge_counts_the_calls_that_the_judge_has_seen(history: Path) -> None:
+    """For the display of its progress."""
+    shown: list[str] = []
+    progress = Progress(lambda _, text: shown.append(text), None, every_s=0.0)
+    bridge(history, Badness(), Unpriced(), most=300, progress=progress)
+    assert shown[-1] == "300 calls, 300 requests"
 
 
 class Unpriced(NewModel):
