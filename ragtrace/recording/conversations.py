@@ -76,6 +76,8 @@ class Conversations:
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Conversation] = OrderedDict()
         self._incomplete: OrderedDict[str, float] = OrderedDict()
+        self._given_up: OrderedDict[str, float] = OrderedDict()
+        """Conversations that made room for others, by the time: only those that go on have lost anything."""
         self._total = 0
 
     def __len__(self) -> int:
@@ -106,6 +108,10 @@ class Conversations:
         """
         now = self._clock()
         self._expire(now)
+        if self._given_up.pop(name, None) is not None:
+            self._warn_of_given_up()
+            if self._whole:
+                _remember(self._incomplete, name, now)
         if name in self._incomplete:
             self._incomplete[name] = now
             self._incomplete.move_to_end(name)
@@ -118,14 +124,18 @@ class Conversations:
         whole = self._whole and name not in self._incomplete
         self._set_turns(known, [*known.turns, *said] if whole else self._latest_of(before, said))
         if whole and (len(known.turns) > self._turns or known.chars > self._chars // 8):
-            self._drop_turns(name, now)
+            self._forget(name)
+            _remember(self._incomplete, name, now)
+            self._warn_of_incomplete()
             whole = False
             if self._latest:
                 known = self._open[name] = _Conversation(at=now)
                 self._set_turns(known, self._latest_of(before, said))
         turns = tuple(known.turns) if whole else None
         while len(self._open) > self._capacity or self._total > self._chars:
-            self._drop_turns(next(iter(self._open)), now)
+            oldest = next(iter(self._open))
+            self._forget(oldest)
+            _remember(self._given_up, oldest, now)
         return before, turns
 
     def _latest_of(self, before: tuple[Turn, ...], said: tuple[Turn, ...]) -> list[Turn]:
@@ -145,24 +155,23 @@ class Conversations:
             if oldest.at >= now - self._seconds:
                 break
             self._forget(name)
-        while self._incomplete and next(iter(self._incomplete.values())) < now - self._seconds:
-            self._incomplete.popitem(last=False)
+        for ended in (self._incomplete, self._given_up):
+            while ended and next(iter(ended.values())) < now - self._seconds:
+                ended.popitem(last=False)
 
-    def _drop_turns(self, name: str, now: float) -> None:
-        """Drop the turns of an ongoing conversation, and remember that the conversation is incomplete from now on."""
-        self._forget(name)
-        if not self._whole:
-            faults.warn_once(
-                "earlier turns",
-                "more conversations run at a time than are kept (%d, with %d characters in all): of those that are "
-                "silent for longest, the judge is not shown the earlier turns (JudgeLimits(turns=))",
-                self._capacity,
-                self._chars,
-            )
+    def _warn_of_given_up(self) -> None:
+        if self._whole:
+            self._warn_of_incomplete()
             return
-        self._incomplete[name] = now
-        while len(self._incomplete) > _MOST_INCOMPLETE:
-            self._incomplete.popitem(last=False)
+        faults.warn_once(
+            "earlier turns",
+            "more conversations run at a time than are kept (%d, with %d characters in all): of those that were "
+            "silent for longest, the judge is not shown the earlier turns (JudgeLimits(turns=))",
+            self._capacity,
+            self._chars,
+        )
+
+    def _warn_of_incomplete(self) -> None:
         faults.warn_once(
             "conversations",
             "a conversation has more turns or characters than are kept (%d turns, %d characters in all conversations): "
@@ -173,3 +182,10 @@ class Conversations:
 
     def _forget(self, name: str) -> None:
         self._total -= self._open.pop(name).chars
+
+
+def _remember(names: OrderedDict[str, float], name: str, now: float) -> None:
+    names[name] = now
+    names.move_to_end(name)
+    while len(names) > _MOST_INCOMPLETE:
+        names.popitem(last=False)

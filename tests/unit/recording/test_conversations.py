@@ -134,6 +134,22 @@ def test_the_store_of_latest_turns_is_bounded(caplog: pytest.LogCaptureFixture) 
     ]
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_conversations_of_one_call_each_are_no_failure(whole: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """With a new id for each call nothing is ever missing; what is counted is a conversation that goes on."""
+    faults.clear()
+    store = Conversations(whole=whole, latest=2, capacity=2)
+    with caplog.at_level(logging.WARNING, "ragtrace"):
+        for number in range(100):
+            store.follow(replace(ONE, conversation_id=f"id-{number}"))
+        assert not faults.counts()
+        assert not logged(caplog)
+        for name in ("id-5", "id-5", "id-6"):
+            store.follow(replace(ONE, conversation_id=name))
+    assert dict(faults.counts()) == {"conversations" if whole else "earlier turns": 2}
+    assert len(logged(caplog)) == 1
+
+
 def test_long_turns_are_kept_short() -> None:
     """The memory of the store does not grow with the texts of the calls."""
     store = Conversations(whole=False, latest=6, chars=25_000)
