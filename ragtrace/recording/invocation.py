@@ -92,6 +92,9 @@ class Invocation:
             self._recorder.piece(piece)
         except Exception as error:
             faults.record("stream piece", error)
+        except BaseException as error:  # an exit or a cancellation out of a function of the application, which goes on
+            self.failed(error)
+            raise
 
     def take_provider(self, stream: object) -> None:
         """Set the model provider that the type of the returned stream shows, if any."""

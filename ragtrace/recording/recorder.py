@@ -335,6 +335,14 @@ class StepRecorder:
             # A span that was started is never ended, and so never exported. The function runs unrecorded.
             faults.record("begin", error)
             return None
+        except BaseException as error:  # the application's own, out of a function that it has given: it goes on
+            faults.warn_once(
+                "begin",
+                "%s was raised while a call began to be recorded, by a function that query=, session= or user= names, "
+                "or by Ctrl-C: the call is not recorded",
+                type(error).__name__,
+            )
+            raise
         step.context = self.current = context
         return context
 
@@ -443,7 +451,8 @@ class StepRecorder:
                 self._keep_or_read_result(value, streamed=False)
             except Exception as error:
                 faults.record("capture of results", error)
-            self._hand_over()
+            finally:  # also of an exit or a cancellation out of a function of the application, which goes on
+                self._hand_over()
         except Exception as error:
             faults.record("end", error)
 
