@@ -241,10 +241,26 @@ def documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
         if found is None:
             continue
         if name in field_names.REFERENCES and (text_of(found) is not None or text_of(first_item(found)) is not None):
-            continue  # file names or addresses, not documents
-        if (understood := find_documents(found, answer.budget)) is not None:
+            continue  # titles of documents
+        if (understood := _passages(found, answer)) is not None:
             return understood
     return None
+
+
+def _passages(value: object, answer: Answer) -> tuple[Document, ...] | None:
+    """Return the documents in *value*, which came with an answer, or None if its texts only name or preview documents.
+
+    Then the documents of the retrieval count.
+    """
+    items = [value] if text_of(value) is not None else items_of(value, MAX_CHOICES)
+    if items and all((text := text_of(item)) is not None and _is_reference(text) for item in items):
+        return None
+    return find_documents(value, answer.budget)
+
+
+def _is_reference(text: str) -> bool:
+    """Return whether *text* is a word, such as an address, a file's name or an id, or breaks off with an ellipsis."""
+    return text.rstrip().endswith(("\u2026", "...")) or (text.isascii() and len(text.split(None, 1)) < 2)
 
 
 def _read_components(value: object, answer: Answer, depth: int) -> bool:
@@ -294,7 +310,7 @@ def _read_tuple(value: object, answer: Answer, depth: int) -> bool:
     rest = [item for item in items if item is not None and number_of(item) is None and not is_list(item)]
     if len(rest) != 1 or not read_answer(rest[0], answer, depth + 1):
         return False
-    lists = (find_documents(item, answer.budget) for item in items if is_list(item) and item)
+    lists = (_passages(item, answer) for item in items if is_list(item) and item)
     answer.documents = answer.documents or next((found for found in lists if found is not None), None)
     return True
 

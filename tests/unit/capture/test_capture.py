@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import pytest
@@ -21,6 +21,7 @@ from ragtrace.capture import (
     Answer,
     AnswerStream,
     documents,
+    field_names,
     find_answer,
     find_documents,
     find_query,
@@ -610,11 +611,11 @@ def test_an_empty_answer_is_an_answer() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        {"answer": "yes", "context": [{"page_content": "a"}]},
-        {"result": "yes", "source_documents": ["a"]},
-        ("yes", ["a"]),
-        SimpleNamespace(answer="yes", documents=[Passage("a")]),
-        AnswerModel(answer="yes", sources=[Passage("a")]),
+        {"answer": "yes", "context": [{"page_content": "a b"}]},
+        {"result": "yes", "source_documents": ["a b"]},
+        ("yes", ["a b"]),
+        SimpleNamespace(answer="yes", documents=[Passage("a b")]),
+        AnswerModel(answer="yes", sources=[Passage("a b")]),
     ],
     ids=readable,
 )
@@ -623,7 +624,38 @@ def test_documents_beside_the_answer_are_taken_along(value: object) -> None:
     found = find_answer(value)
     assert found is not None
     assert found.documents is not None
-    assert [document.text for document in found.documents] == ["a"]
+    assert [document.text for document in found.documents] == ["a b"]
+
+
+@pytest.mark.parametrize("name", field_names.ANSWER_DOCUMENTS)
+@pytest.mark.parametrize(
+    "references",
+    [
+        ["a.pdf", "b.pdf"],
+        ["https://a.example/1"],
+        ["d-1"],
+        "a.pdf",
+        ["The tower is...", "It opened in\u2026 "],
+        ["a.pdf", ""],
+    ],
+    ids=readable,
+)
+def test_names_and_previews_beside_an_answer_are_no_documents(name: str, references: object) -> None:
+    """In no field, of a dict or an object, and beside an answer in a tuple: what was retrieved counts."""
+    values: list[object] = [{"answer": "yes", name: references}, SimpleNamespace(answer="yes", **{name: references})]
+    values += [("yes", references)] if isinstance(references, list) else []
+    for value in values:
+        found = find_answer(value)
+        assert found is not None
+        assert (found.text, found.documents) == ("yes", None)
+
+
+@pytest.mark.parametrize("passages", [["Paris", "It is tall."], ["\u5854\u5f88\u9ad8"], [{"text": "Paris"}]])
+def test_passages_beside_an_answer_are_documents(passages: object) -> None:
+    """One that is a word among them, in a script without spaces, and as the text of a record."""
+    found = find_answer({"answer": "yes", "context": passages})
+    assert found is not None
+    assert len(found.documents or ()) == len(cast("list[object]", passages))
 
 
 def test_names_of_sources_are_no_documents() -> None:
