@@ -11,7 +11,7 @@ from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ragtrace.capture.arguments import FunctionArguments, Where, name_of
+from ragtrace.capture.arguments import FunctionArguments, Where, name_of, select_at
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.text import encodable_name
 from ragtrace.recording.drivers import driver_of
@@ -33,8 +33,8 @@ def trace(
     *,
     name: str | None = None,
     query: Where = None,
-    sources: Selector | None = None,
-    answer: Selector | None = None,
+    sources: str | Selector | None = None,
+    answer: str | Selector | None = None,
     reduce: Selector | None = None,
     session: Where = None,
     user: Where = None,
@@ -46,8 +46,8 @@ def trace(
     *,
     name: str | None = None,
     query: Where = None,
-    sources: Selector | None = None,
-    answer: Selector | None = None,
+    sources: str | Selector | None = None,
+    answer: str | Selector | None = None,
     reduce: Selector | None = None,
     session: Where = None,
     user: Where = None,
@@ -61,9 +61,10 @@ def trace(
         function: any function: plain, coroutine, generator, async generator, method.
         name: the workflow's name, of low cardinality; default: the function's qualified name.
         query: where the user's question is among the arguments; default: found by name and position.
-        sources: takes the returned value (of a stream: each piece) and gives the documents that the answer rests on;
-            default: what was retrieved.
-        answer: takes the returned value (of a stream: each piece) and gives the text; default: found by itself.
+        sources: takes the returned value (of a stream: each piece) and gives the documents that the answer rests on,
+            or says where they are as a path; default: what was retrieved.
+        answer: takes the returned value (of a stream: each piece) and gives the text, or says where it is as a path
+            of keys and attributes, also in JSON text, such as "data.reply"; default: found by itself.
         reduce: takes the list of a stream's pieces, after its end, and gives the text; `answer` is not asked then, but
             for a guard that holds sentences. Default: the texts of the pieces are found and joined.
         session: where the conversation's id is; default: found by name.
@@ -92,8 +93,8 @@ def trace(
             arguments=FunctionArguments(f, "trace", query=query, session=session, user=user),
             name=encodable_name(name) if name else name_of(f),
             workflow=encodable_name(name) if name else name_of(f),
-            select_result=answer,
-            select_sources=sources,
+            select_result=_selector("answer", answer),
+            select_sources=_selector("sources", sources),
             reduce=_checked(reduce),
         ),
         guard,
@@ -107,7 +108,7 @@ def retrieve(
     *,
     source: str = "",
     query: Where = None,
-    documents: Selector | None = None,
+    documents: str | Selector | None = None,
     rerank: bool | None = None,
     provider: str | None = None,
 ) -> Callable[[F], F]: ...
@@ -117,7 +118,7 @@ def retrieve(
     *,
     source: str = "",
     query: Where = None,
-    documents: Selector | None = None,
+    documents: str | Selector | None = None,
     rerank: bool | None = None,
     provider: str | None = None,
 ) -> Any:
@@ -128,7 +129,8 @@ def retrieve(
             documents of LangChain, LlamaIndex, Haystack and their like.
         source: id of the index or collection that is searched.
         query: where the search text is among the arguments; default: found by name and position.
-        documents: takes the returned value and gives the documents; default: found by itself.
+        documents: takes the returned value and gives the documents, or says where they are as a path of keys and
+            attributes; default: found by itself.
         rerank: whether it orders documents it is given anew; default: whether it has an argument with documents.
         provider: name of the database's or service's provider.
 
@@ -145,7 +147,7 @@ def retrieve(
             workflow=name_of(f),
             rerank=rerank,
             provider=provider,
-            select_result=documents,
+            select_result=_selector("documents", documents),
         ),
     )
 
@@ -153,9 +155,9 @@ def retrieve(
 @overload
 def tool(function: F, /) -> F: ...
 @overload
-def tool(*, name: str | None = None, query: Where = None, result: Selector | None = None) -> Callable[[F], F]: ...
+def tool(*, name: str | None = None, query: Where = None, result: str | Selector | None = None) -> Callable[[F], F]: ...
 def tool(
-    function: Any = None, /, *, name: str | None = None, query: Where = None, result: Selector | None = None
+    function: Any = None, /, *, name: str | None = None, query: Where = None, result: str | Selector | None = None
 ) -> Any:
     """Record the result of the decorated function, an agent's tool, as evidence for the agent's answer.
 
@@ -166,7 +168,8 @@ def tool(
             values.
         name: name of the tool; default: the function's name.
         query: where the search text is among the arguments; default: found by name and position.
-        result: takes the returned value and gives the part of it that the agent sees; default: all of it.
+        result: takes the returned value and gives the part of it that the agent sees, or says where it is as a path;
+            default: all of it.
 
     Raises:
         SettingsError: at decoration, if the function has no such parameter.
@@ -179,7 +182,7 @@ def tool(
             arguments=FunctionArguments(f, "tool", query=query),
             name=encodable_name(name) if name else name_of(f).rpartition(".")[2],
             workflow=name_of(f),
-            select_result=result,
+            select_result=_selector("result", result),
         ),
     )
 
@@ -191,7 +194,7 @@ def generate(
     *,
     query: Where = None,
     contexts: Where = None,
-    answer: Selector | None = None,
+    answer: str | Selector | None = None,
     reduce: Selector | None = None,
     model: str | None = None,
     provider: str | None = None,
@@ -203,7 +206,7 @@ def generate(
     *,
     query: Where = None,
     contexts: Where = None,
-    answer: Selector | None = None,
+    answer: str | Selector | None = None,
     reduce: Selector | None = None,
     model: str | None = None,
     provider: str | None = None,
@@ -218,7 +221,8 @@ def generate(
             LlamaIndex, Haystack and their like.
         query: where the question is among the arguments; default: found by name and position.
         contexts: where the documents are among the arguments; default: found by name; else what was retrieved.
-        answer: takes the returned value (of a stream: each piece) and gives the text; default: found by itself.
+        answer: takes the returned value (of a stream: each piece) and gives the text, or says where it is as a path
+            of keys and attributes, also in JSON text, such as "data.reply"; default: found by itself.
         reduce: takes the list of a stream's pieces, after its end, and gives the text; `answer` is not asked then, but
             for a guard that holds sentences. Default: the texts of the pieces are found and joined.
         model: the model asked for; default: an argument of that name.
@@ -248,7 +252,7 @@ def generate(
             workflow=name_of(f),
             provider=provider,
             model=model,
-            select_result=answer,
+            select_result=_selector("answer", answer),
             reduce=_checked(reduce),
         ),
     )
@@ -256,6 +260,16 @@ def generate(
 
 def _with_options(decorate: Callable[..., Any], **options: Any) -> Callable[[Any], Any]:
     return partial(decorate, **options)
+
+
+def _selector(argument: str, place: str | Selector | None) -> Selector | None:
+    if isinstance(place, str) and place:
+        return partial(select_at, place.split("."))
+    if place is None or (not isinstance(place, str) and callable(place)):
+        return place
+    raise SettingsError(
+        f"{argument}= must be a function of the returned value or a path in it, such as 'data.text'; got {place!r}"
+    )
 
 
 def _checked(reduce: Selector | None) -> Selector | None:

@@ -6,7 +6,7 @@ never raises.
 """
 
 from ragtrace.capture.answer_stream import AnswerStream
-from ragtrace.capture.answers import Answer, find_answer
+from ragtrace.capture.answers import Answer, answer_in_json, find_answer
 from ragtrace.capture.arguments import find_query
 from ragtrace.capture.documents import find_documents, mark_duplicates
 from ragtrace.capture.fields import warn_not_found, warn_not_reduced, warn_unknown_stream
@@ -15,6 +15,7 @@ from ragtrace.capture.tool_results import find_tool_result, is_tool_error
 __all__ = [
     "Answer",
     "AnswerStream",
+    "answer_in_json",
     "find_answer",
     "find_documents",
     "find_query",

@@ -20,6 +20,7 @@ from ragtrace.capture import field_names
 from ragtrace.capture.answers import (
     MAX_CHOICES,
     Answer,
+    answer_in_json,
     documents_beside,
     is_passage,
     is_spoken,
@@ -302,7 +303,7 @@ class AnswerStream(StreamText):
             return None
         answer.cut_chars = self.cut_chars
         # The Responses API repeats the whole text in its last event, and some servers send only that event.
-        answer.text = gathered or answer.text
+        answer.text = answer_in_json(gathered) or answer.text
         if answer.text is None and not answer.tool_calls:
             if self._silent is not None and not self._is_understood:
                 return None

@@ -30,11 +30,15 @@ from ragtrace.capture.fields import (
     values_of,
     whole_of,
 )
+from ragtrace.capture.plain_json import parse_json
 from ragtrace.capture.providers import provider_of
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
 _MAX_BYTES: Final = 1_000_000
+_MAX_SPACE: Final = 1_000
+_FEW_WORDS: Final = 2
+"""Most words of a name, a title or a label, which is no sentence."""
 _MAX_OUTPUT_ITEMS: Final = 1_000
 _MAX_COMPONENTS: Final = 20
 MAX_CHOICES: Final = 128
@@ -98,7 +102,7 @@ def read_answer(value: object, answer: Answer, depth: int) -> bool:
         with suppress(UnicodeDecodeError):  # bytes may be a picture or an archive
             text = value.decode("utf-8")
     if text is not None:
-        answer.text = text
+        answer.text = answer_in_json(text) if depth == 0 else text
         return True
     get = getter(value)
     if get is not None:
@@ -130,6 +134,23 @@ def _read_record(value: object, get: Get, answer: Answer, depth: int) -> bool:
     if answer.text == "" and is_late(value):
         answer.text = None  # the application reads the text later
     return understood or _read_components(value, answer, depth)
+
+
+def answer_in_json(text: str) -> str:
+    """Return the answer in *text* if that is a JSON object with one, else *text* itself. Never raises.
+
+    It is in a field with a well-known name, or in the only one that holds a sentence.
+    """
+    parsed: object = parse_json(text) if text[:_MAX_SPACE].lstrip()[:1] == "{" else None
+    get = getter(parsed)
+    if get is None or is_failure(get):
+        return text
+    found = find_answer(parsed)
+    if found is not None and found.text:
+        return found.text
+    texts = [each for value in values_of(parsed, MAX_CHOICES) if (each := text_of(value)) is not None]
+    sentences = [each for each in texts if len(each.split(None, _FEW_WORDS)) > _FEW_WORDS]
+    return sentences[0] if len(sentences) == 1 else text
 
 
 def is_passage(value: object, get: Get) -> bool:

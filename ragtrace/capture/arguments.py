@@ -13,6 +13,7 @@ from types import MethodType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from ragtrace.capture import field_names
+from ragtrace.capture.answers import find_answer
 from ragtrace.capture.documents import find_documents
 from ragtrace.capture.fields import (
     MAX_DEPTH,
@@ -34,6 +35,7 @@ from ragtrace.capture.fields import (
     warn_not_found,
     whole_of,
 )
+from ragtrace.capture.plain_json import parse_json
 from ragtrace.capture.providers import provider_among
 from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.step import Message, Prompt, Role
@@ -467,6 +469,21 @@ def follow(value: Any, path: Iterable[str]) -> object:
             except AttributeError:
                 value = value[step]
     return value
+
+
+def select_at(path: Sequence[str], value: object) -> object:
+    """Return what is at the end of *path* in *value*, or in the JSON that its text is.
+
+    Raises:
+        LookupError, TypeError: if there is no such step; other errors are the object's own.
+    """
+    try:
+        return follow(parse_json(value), path)
+    except Exception:
+        found = find_answer(value) if text_of(value) is None else None
+        if found is None or found.text is None:
+            raise
+        return follow(parse_json(found.text), path)
 
 
 def unwrap(function: Any) -> Any:

@@ -63,9 +63,11 @@ class StreamText:
         """Length of the joined text after a short piece that may be a copy of it; -1: there was none."""
         self._weak_at = -1
         """Length of the joined text at a copy that is none if more text follows: it repeated a single piece."""
-        self._latest, self._latest_end = "", 0
-        """Latest piece that was long, and the number of characters up to its end."""
-        self.is_contradictory = False
+        self._latest = ""
+        """Latest piece that was long."""
+        self._latest_end: int = 0
+        """Number of characters up to the end of the latest long piece."""
+        self.is_contradictory: bool = False
         """Whether some pieces hold the whole text so far and others do not, so that the text is not known."""
         self.is_repeated = False
         """Whether a long piece came again, and counts once."""

@@ -59,6 +59,7 @@ from opentelemetry.trace import get_current_span
 from ragtrace.capture import (
     Answer,
     AnswerStream,
+    answer_in_json,
     find_answer,
     find_documents,
     find_tool_result,
@@ -655,7 +656,7 @@ class StepRecorder:
                 what: Literal["documents", "result"] = "documents" if step.kind == "retrieve" else "result"
                 warn_not_found(what, spec.arguments.function_name, value)
         elif type(value) is str and self._answer_stream is None:
-            step.answer = value
+            step.answer = answer_in_json(value)
         else:
             self._fill_answer(value)
 

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments, follow
+import ragtrace
+from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments, follow, select_at
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 from tests.support.logged import logged
+from tests.support.watched import watch
 
 
 @pytest.fixture(autouse=True)
@@ -455,3 +457,61 @@ def test_a_broken_path_raises_only_here() -> None:
     with pytest.raises(LookupError):
         follow({"a": {}}, ["a", "b"])
     assert follow([{"a": 1}], ["0", "a"]) == 1
+
+
+# --- paths in results ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("data.0.text", {"data": [{"text": "yes"}]}),
+        ("reply.text", '{"reply": {"text": "yes"}, "n": 1}'),
+        ("note", {"choices": [{"message": {"content": '{"note": "yes", "other": "no"}'}}]}),
+        ("note", Request(question='{"note": "yes"}').question),
+    ],
+)
+def test_a_path_leads_to_what_is_in_a_result(path: str, value: object) -> None:
+    """Through keys, indexes and attributes, and through JSON text."""
+    assert select_at(path.split("."), value) == "yes"
+
+
+def test_a_path_that_leads_nowhere_is_the_users_error() -> None:
+    """As a function of the user's that raises."""
+    for value in ({"data": 1}, "no JSON", 7, None):
+        with pytest.raises((LookupError, TypeError)):
+            select_at(["data", "text"], value)
+
+
+@pytest.mark.parametrize("place", ["", 7, ["a"]])
+def test_a_place_that_is_neither_a_path_nor_a_function_is_an_error(place: Any) -> None:
+    """At decoration, with the argument that was wrong."""
+    with pytest.raises(SettingsError, match="answer= must be a function"):
+        ragtrace.generate(answer=place)(len)
+
+
+def test_decorators_take_paths() -> None:
+    """For documents and the answer, of what the functions return."""
+
+    @ragtrace.retrieve(documents="page.rows")
+    def search(question: str) -> Any:
+        return {"page": {"rows": ["It is 330 metres tall."]}}
+
+    @ragtrace.generate(answer="note")
+    def reply(question: str) -> str:
+        return '{"note": "It is tall.", "other": "It is very old."}'
+
+    @ragtrace.trace
+    def handle(question: str) -> str:
+        search(question)
+        reply(question)
+        return "done"
+
+    captured = watch()
+    handle("How tall is it?")
+    assert ragtrace.flush()
+    written = {span.name: dict(span.attributes or {}) for span in captured.spans}
+    search_span = next(each for name, each in written.items() if name.startswith("retrieval"))
+    reply_span = next(each for each in written.values() if each.get("gen_ai.operation.name") == "chat")
+    assert search_span["gen_ai.retrieval.documents"] == '[{"content":"It is 330 metres tall."}]'
+    assert "It is tall." in str(reply_span["gen_ai.output.messages"])
+    assert "very old" not in str(reply_span["gen_ai.output.messages"])
+    ragtrace.shutdown()

@@ -573,6 +573,31 @@ def test_what_is_no_answer_is_none(value: object) -> None:
     assert find_answer(value) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('{"answer": "It is 330 metres tall.", "sources": ["a.md"]}', "It is 330 metres tall."),
+        (' {"data": {"reply": "yes"}, "status": "ok"}', "yes"),
+        ('{"summary_de": "Er ist 330 Meter hoch.", "lang": "de", "score": 0.5}', "Er ist 330 Meter hoch."),
+        ('{"a": "It is 330 metres tall.", "b": "It is very old."}', None),
+        ('{"error": "The model has timed out."}', None),
+        ('{"height": 330, "unit": "metres"}', None),
+        ('["It is 330 metres tall."]', None),
+        ('{"answer": "It is', None),
+        ("{placeholder} is a word", None),
+    ],
+)
+def test_the_answer_in_json_text_is_found(text: str, answer: str | None) -> None:
+    """In a field with a well-known name or in the only one with a sentence; other JSON is the answer itself."""
+    assert said(text) == (answer or text)
+    stream = AnswerStream()
+    for at in range(0, len(text), 3):
+        stream.add(text[at : at + 3])
+    found = stream.answer()
+    assert found is not None
+    assert found.text == (answer or text)
+
+
 def test_the_question_of_an_agent_is_no_answer() -> None:
     """AutoGen's result may have the user's message alone, and its streams begin with it."""
     asked, answered = AutoGenText("q", "user"), AutoGenText("yes", "guide")
