@@ -34,6 +34,7 @@ DECAY: Final = 0.9
 DEFAULT_K: Final = 5
 """Number of first chunks that the metrics at k read: as many as applications usually show a model."""
 _NEEDS: Final = frozenset({"chunks", "claims", "answer_label"})
+_READS: Final = frozenset({"grade"})
 
 
 def _nothing_to_grade(call: RagCall) -> bool:
@@ -41,7 +42,7 @@ def _nothing_to_grade(call: RagCall) -> bool:
 
 
 # A threshold of 0.5 asks for chunks that are relevant on average, or for a majority of relevant chunks.
-@formula(needs=_NEEDS, threshold=0.5, settled=_nothing_to_grade)
+@formula(needs=_NEEDS, reads=_READS, threshold=0.5, settled=_nothing_to_grade)
 def context_relevance(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Mean relevance of the retrieved chunks to the query.
 
@@ -60,7 +61,7 @@ def context_relevance(call: RagCall, judgement: Judgement, *, max_unjudged: floa
     return _mean(call, judgement, lambda grade: grade / BEST_GRADE, max_unjudged, by_chance=True)
 
 
-@formula(needs=_NEEDS, threshold=0.5, settled=_nothing_to_grade)
+@formula(needs=_NEEDS, reads=_READS, threshold=0.5, settled=_nothing_to_grade)
 def context_relevance_weighted(
     call: RagCall, judgement: Judgement, *, decay: float = DECAY, max_unjudged: float = MAX_UNJUDGED
 ) -> Result:
@@ -75,7 +76,7 @@ def context_relevance_weighted(
     return _mean(call, judgement, lambda grade: grade / BEST_GRADE, max_unjudged, decay=decay, by_chance=True)
 
 
-@formula(needs=_NEEDS, threshold=0.5, settled=_nothing_to_grade)
+@formula(needs=_NEEDS, reads=_READS, threshold=0.5, settled=_nothing_to_grade)
 def contextual_accuracy(
     call: RagCall, judgement: Judgement, *, threshold: int = RELEVANT_GRADE, max_unjudged: float = MAX_UNJUDGED
 ) -> Result:
@@ -89,7 +90,7 @@ def contextual_accuracy(
     return _mean(call, judgement, lambda grade: float(grade >= threshold), max_unjudged, threshold)
 
 
-@formula(needs=_NEEDS, range=(0.0, 3.0), settled=_nothing_to_grade)
+@formula(needs=_NEEDS, reads=_READS, range=(0.0, 3.0), settled=_nothing_to_grade)
 def umbrela(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Mean UMBRELA grade, from 0 to 3, of the relevance of the retrieved chunks to the query.
 
@@ -103,7 +104,7 @@ def umbrela(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UN
     return _mean(call, judgement, float, max_unjudged)
 
 
-@formula(needs=_NEEDS, settled=_nothing_to_grade)
+@formula(needs=_NEEDS, reads=_READS, settled=_nothing_to_grade)
 def precision_at_k(
     call: RagCall, judgement: Judgement, *, k: int = DEFAULT_K, threshold: int = RELEVANT_GRADE
 ) -> Result:
@@ -120,7 +121,7 @@ def precision_at_k(
     return _rank_score(call, judgement, lambda hits: sum(hits) / k, threshold, k)
 
 
-@formula(needs=_NEEDS, settled=_nothing_to_grade)
+@formula(needs=_NEEDS, reads=_READS, settled=_nothing_to_grade)
 def average_precision_at_k(
     call: RagCall, judgement: Judgement, *, k: int = DEFAULT_K, threshold: int = RELEVANT_GRADE
 ) -> Result:
@@ -135,7 +136,7 @@ def average_precision_at_k(
     return _rank_score(call, judgement, _average_precision, threshold, k)
 
 
-@formula(needs=_NEEDS, settled=_nothing_to_grade)
+@formula(needs=_NEEDS, reads=_READS, settled=_nothing_to_grade)
 def reciprocal_rank(call: RagCall, judgement: Judgement, *, threshold: int = RELEVANT_GRADE) -> Result:
     """One divided by the rank of the first relevant chunk, or 0 if no chunk is relevant.
 

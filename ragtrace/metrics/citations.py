@@ -18,10 +18,11 @@ from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, any_text, blank, f1, formula, too_many, unmet, why_missing
 
 _NEEDS: Final = frozenset({"citations", "parts", "claims", "answer_label"})
+_READS: Final = frozenset({"statements", "answer_label"})
 _WORTH: Final = {"full": 1.0, "partial": 0.5, "none": 0.0}
 
 
-@formula(needs=_NEEDS)
+@formula(needs=_NEEDS, reads=_READS)
 def citation_precision(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """How well the cited passages support the parts of the answer that cite them.
 
@@ -35,7 +36,7 @@ def citation_precision(call: RagCall, judgement: Judgement, *, max_unjudged: flo
     return _measure(call, judgement, _Citations.precision, max_unjudged)
 
 
-@formula(needs=_NEEDS)
+@formula(needs=_NEEDS, reads=_READS)
 def citation_recall(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """How much of the answer is supported by the passages that it cites.
 
@@ -48,7 +49,7 @@ def citation_recall(call: RagCall, judgement: Judgement, *, max_unjudged: float 
     return _measure(call, judgement, _Citations.recall, max_unjudged)
 
 
-@formula(needs=_NEEDS)
+@formula(needs=_NEEDS, reads=_READS)
 def citation_f1(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Harmonic mean of citation precision and citation recall.
 

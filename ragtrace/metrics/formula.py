@@ -77,6 +77,10 @@ class Formula:
     """Function that returns whether the call alone determines the result without a judge; None if no call ever does."""
     beside: tuple[str, ...] = ()
     """Names of metrics that are always computed together with this metric, which would mislead alone."""
+    reads: frozenset[str] | None = None
+    """Labels that it reads of what it `needs`: of `statements` (which there are), their `support` and whether they are
+    `relevant`, the `grade` of chunks and whether they are `contradicted`, and the `answer_label`; None: all. A judge
+    need not be asked for the others."""
 
     def __call__(self, call: RagCall, judgement: Judgement = _NO_LABELS) -> Result:
         result = self.compute(call, judgement)
@@ -132,6 +136,7 @@ def formula(
     opt_in: bool = False,
     settled: Callable[[RagCall], bool] | None = None,
     beside: tuple[str, ...] = (),
+    reads: frozenset[str] | None = None,
 ) -> Callable[[Callable[..., Result]], Formula]:
     """Return a decorator that turns a function of a call and a judgement into a metric with the function's name.
 
@@ -139,14 +144,15 @@ def formula(
 
     Args:
         needs: fields of `Judgement` that the function reads.
-        version, higher_is_better, range, threshold, opt_in, settled, beside: as the fields of `Formula`.
+        version, higher_is_better, range, threshold, opt_in, settled, beside, reads: as the fields of `Formula`.
     """
 
     def make(compute: Callable[..., Result]) -> Formula:
         name = str(getattr(compute, "__name__", ""))
         return Formula(
-            name, version, compute, needs, higher_is_better, range, threshold, opt_in, settled=settled, beside=beside
-        )
+            name, version, compute, needs, higher_is_better, range, threshold, opt_in,
+            settled=settled, beside=beside, reads=reads,
+        )  # fmt: skip
 
     return make
 

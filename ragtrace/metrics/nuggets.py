@@ -12,11 +12,12 @@ from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscor
 from ragtrace.metrics.formula import MAX_UNJUDGED, declined, formula, too_many, unmet, why_missing
 
 _NEEDS: Final = frozenset({"chunks", "nuggets"})
+_READS: Final = frozenset({"grade"})
 _REQUIRED: Final = ("empty_answer", "empty_query", "query_needs_turns", "contexts_missing", "no_contexts")
 _VALUES: Final = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
 
 
-@formula(needs=_NEEDS, opt_in=True)
+@formula(needs=_NEEDS, reads=_READS, opt_in=True)
 def nugget_all(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """How far the answer contains the nuggets (the facts in the retrieved chunks that answer the query), on average.
 
@@ -35,7 +36,7 @@ def nugget_all(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX
     return _mean(call, judgement, max_unjudged, okay=1.0)
 
 
-@formula(needs=_NEEDS, opt_in=True)
+@formula(needs=_NEEDS, reads=_READS, opt_in=True)
 def nugget_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """How far the answer contains the vital nuggets (the facts that a good answer must contain), on average.
 
@@ -48,7 +49,7 @@ def nugget_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
     return _mean(call, judgement, max_unjudged, okay=0.0)
 
 
-@formula(needs=_NEEDS, opt_in=True)
+@formula(needs=_NEEDS, reads=_READS, opt_in=True)
 def nugget_weighted(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """How far the answer contains the nuggets (facts in the chunks), on average, with double weight for vital nuggets.
 
@@ -61,7 +62,7 @@ def nugget_weighted(call: RagCall, judgement: Judgement, *, max_unjudged: float 
     return _mean(call, judgement, max_unjudged, okay=0.5)
 
 
-@formula(needs=_NEEDS, opt_in=True)
+@formula(needs=_NEEDS, reads=_READS, opt_in=True)
 def nugget_strict_all(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the nuggets (the facts in the retrieved chunks that answer the query) that the answer contains in full.
 
@@ -74,7 +75,7 @@ def nugget_strict_all(call: RagCall, judgement: Judgement, *, max_unjudged: floa
     return _mean(call, judgement, max_unjudged, okay=1.0, strict=True)
 
 
-@formula(needs=_NEEDS, opt_in=True)
+@formula(needs=_NEEDS, reads=_READS, opt_in=True)
 def nugget_strict_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the vital nuggets (the facts that a good answer must contain) that the answer contains in full.
 

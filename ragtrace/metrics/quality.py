@@ -28,7 +28,16 @@ _NEEDS: Final = context_relevance.needs | faithfulness.needs | answer_relevancy.
 _NONE: Final = frozenset[str]()
 
 
-@formula(needs=_NEEDS)
+def _reads(parts: Sequence[Metric]) -> frozenset[str] | None:
+    """Return the labels that *parts* read, or None if one of them does not say which."""
+    reads = [part.reads if isinstance(part, Formula) else None for part in parts]
+    return None if None in reads else frozenset[str]().union(*(labels for labels in reads if labels is not None))
+
+
+_READS: Final = _reads(_PARTS)
+
+
+@formula(needs=_NEEDS, reads=_READS)
 def quality_weighted(
     call: RagCall,
     judgement: Judgement,
@@ -56,7 +65,7 @@ def quality_weighted(
     return result if isinstance(result, Unscored) else replace(result, label=letter_grade(result.value))
 
 
-@formula(needs=_NEEDS)
+@formula(needs=_NEEDS, reads=_READS)
 def quality_harmonic(
     call: RagCall, judgement: Judgement, *, parts: Sequence[Metric] = _PARTS, optional: frozenset[str] = _NONE
 ) -> Result:
@@ -74,7 +83,7 @@ def quality_harmonic(
     return _combined(call, judgement, parts, optional, mean)
 
 
-@formula(needs=_NEEDS)
+@formula(needs=_NEEDS, reads=_READS)
 def quality_minimum(
     call: RagCall, judgement: Judgement, *, parts: Sequence[Metric] = _PARTS, optional: frozenset[str] = _NONE
 ) -> Result:
@@ -173,7 +182,7 @@ def combined_quality(
             )
         made = made.variant(name, weights=tuple(weights))
     needs = frozenset[str]().union(*(part.needs for part in parts))
-    return replace(made, needs=needs, opt_in=bool(getattr(relevancy, "opt_in", False)))
+    return replace(made, needs=needs, reads=_reads(parts), opt_in=bool(getattr(relevancy, "opt_in", False)))
 
 
 METRICS: Final = (quality_weighted, quality_harmonic, quality_minimum)

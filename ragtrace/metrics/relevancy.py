@@ -22,12 +22,14 @@ from ragtrace.metrics.formula import (
 )
 
 _NEEDS: Final = frozenset({"claims", "answer_label"})
+_DECLINED: Final = frozenset({"statements", "answer_label"})
+"""What tells whether the answer declines: its label, and whether it states anything that can be checked."""
 _BEST_RATING: Final = 3
 _ANSWERED: Final[Mapping[str | None, float]] = {"answered": 1.0, "abstained": 0.0}
 
 
 # The thresholds ask for a majority of relevant items, or for a rating above "touches the question".
-@formula(needs=_NEEDS, version="2", threshold=0.5)
+@formula(needs=_NEEDS, reads=_DECLINED | {"relevant"}, version="2", threshold=0.5)
 def answer_relevancy(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the answer's statements that answer the query or are useful background.
 
@@ -53,7 +55,7 @@ def answer_relevancy(call: RagCall, judgement: Judgement, *, max_unjudged: float
     return _relevant_share("statements", [claim.relevant for claim in judgement.claims], max_unjudged, {})
 
 
-@formula(needs=_NEEDS | {"sentences"}, version="2", threshold=0.5)
+@formula(needs=_NEEDS | {"sentences"}, reads=_DECLINED, version="2", threshold=0.5)
 def answer_relevancy_sentences(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the answer's sentences, except courtesies, that answer the query or are useful background.
 
@@ -76,7 +78,7 @@ def answer_relevancy_sentences(call: RagCall, judgement: Judgement, *, max_unjud
     return _relevant_share("sentences", labels, max_unjudged, counts)
 
 
-@formula(needs=_NEEDS | {"answer_rating"}, threshold=0.5)
+@formula(needs=_NEEDS | {"answer_rating"}, reads=_DECLINED, threshold=0.5)
 def answer_relevancy_rating(call: RagCall, judgement: Judgement) -> Result:
     """The judge's rating, from 0 to 1, of how directly and completely the answer answers the query.
 
@@ -125,7 +127,7 @@ def answered(call: RagCall, judgement: Judgement) -> Result:
     return Score(_ANSWERED[label], label=label)
 
 
-@formula(needs=_NEEDS, higher_is_better=False, threshold=0.0)
+@formula(needs=_NEEDS, reads=_DECLINED, higher_is_better=False, threshold=0.0)
 def answered_without_context(call: RagCall, judgement: Judgement) -> Result:
     """1 if an answer was given although retrieval returned nothing, 0 if chunks were retrieved.
 

@@ -34,13 +34,14 @@ from ragtrace.metrics.formula import (
 # By the thresholds, one statement without support fails: an answer that is half invented is not to pass, and neither is
 # one that contradicts its sources. A metric and its complement give the same label.
 _NEEDS: Final = frozenset({"claims", "answer_label"})
+_READS: Final = frozenset({"statements", "support", "answer_label"})
 _CONSISTENCY: Final = frozenset({"consistency"})
 _SUPPORTS: Final[tuple[str, ...]] = get_args(Support)
 _UNSUPPORTED: Final = ("contradicted", "partial", "not_found")
 _NOT_CONTRADICTED: Final = ("supported", "partial", "not_found")
 
 
-@formula(needs=_NEEDS, higher_is_better=False, threshold=0.0)
+@formula(needs=_NEEDS, reads=_READS, higher_is_better=False, threshold=0.0)
 def hallucinated(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """1 if the answer states anything that the retrieved chunks do not support, else 0.
 
@@ -60,7 +61,7 @@ def hallucinated(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
     return replace(result, value=float(result.value > 0))
 
 
-@formula(needs=_NEEDS, threshold=1.0)
+@formula(needs=_NEEDS, reads=_READS, threshold=1.0)
 def faithfulness(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the checkable statements of the answer that the retrieved chunks support.
 
@@ -77,7 +78,7 @@ def faithfulness(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
     return _share(call, judgement, ("supported",), max_unjudged, of_chances=fmean)
 
 
-@formula(needs=_NEEDS, higher_is_better=False, threshold=0.0)
+@formula(needs=_NEEDS, reads=_READS, higher_is_better=False, threshold=0.0)
 def hallucination(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the checkable statements of the answer that the retrieved chunks do not support.
 
@@ -89,7 +90,7 @@ def hallucination(call: RagCall, judgement: Judgement, *, max_unjudged: float = 
     return _share(call, judgement, _UNSUPPORTED, max_unjudged, of_chances=lambda chances: 1.0 - fmean(chances))
 
 
-@formula(needs=_NEEDS, threshold=1.0, beside=("faithfulness",))
+@formula(needs=_NEEDS, reads=_READS, threshold=1.0, beside=("faithfulness",))
 def faithfulness_noncontradiction(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the checkable statements of the answer that no retrieved chunk contradicts.
 
@@ -104,7 +105,7 @@ def faithfulness_noncontradiction(call: RagCall, judgement: Judgement, *, max_un
     return _share(call, judgement, _NOT_CONTRADICTED, max_unjudged, held_against_chunks=True)
 
 
-@formula(needs=_NEEDS, higher_is_better=False, threshold=0.0)
+@formula(needs=_NEEDS, reads=_READS, higher_is_better=False, threshold=0.0)
 def contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the checkable statements of the answer that a retrieved chunk contradicts.
 
@@ -118,6 +119,7 @@ def contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: float = 
 
 @formula(
     needs=_NEEDS | {"chunks", "reference_contexts_contradicted"},
+    reads=_READS | {"contradicted"},
     higher_is_better=False,
     threshold=0.0,
     settled=lambda call: not any_text(call.contexts if call.reference_contexts is None else call.reference_contexts),

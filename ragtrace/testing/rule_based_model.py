@@ -62,7 +62,10 @@ class _RuleBasedModel:
     def _field(self, name: str, schema: Record) -> Any:
         items: Record = schema.get("items", {})
         if items.get("type") == "object":
-            return [self._record(items, entry, name) for entry in self._entries(name)]
+            entries = self._entries(name)
+            if name == "statements" and "checkable" not in items["properties"] and self.answer_label() == "abstained":
+                entries = self._listed("given_statements")  # only what can be checked is stated
+            return [self._record(items, entry, name) for entry in entries]
         whole = {"text": self._answer, "id": ""}
         return self._value(name, schema, whole, "")
 
@@ -181,6 +184,9 @@ class _RuleBasedModel:
         low = self._answer.lower()
         return "abstained" if any(words in low for words in _ABSTENTIONS) else "answered"
 
+    def no_statement_ids(self) -> list[str]:
+        return [one["id"] for one in self._sentences] if self.answer_label() == "abstained" else []
+
     def score(self) -> str:
         """Return the answer's score for a user-defined criterion: high unless the answer says "I don't know"."""
         return "9" if self.answer_label() == "answered" else "1"
@@ -196,6 +202,7 @@ _RULES: Final[Mapping[str, Callable[[_RuleBasedModel, Record], Any]]] = {
     "sentence_ids": lambda model, entry: entry.get("sentences", []),
     "turn_ids": lambda model, entry: entry.get("turns", []),
     "checkable": lambda model, entry: "yes" if model.answer_label() == "answered" else "no",
+    "no_statement_ids": lambda model, entry: model.no_statement_ids(),
     "relevant": lambda model, entry: "yes",
     "evidence_chunk_ids": lambda model, entry: model.evidence(entry),
     "quote": lambda model, entry: model.quote(entry),

@@ -205,7 +205,8 @@ FOUND: Final[dict[Site, Callable[[], Any] | str]] = {
 a library that is not installed beside the others."""
 OWN_NAMES: Final = frozenset({
     "add_own_processor", "bad", "beside", "call_builder", "computes", "counts", "depth", "finish", "first_after_s",
-    "judged_texts", "keeps_held", "limits", "opt_in", "price", "refused", "rejected", "sees_ends_only", "settled",
+    "judged_texts", "keeps_held", "limits", "opt_in", "price", "reads", "refused", "rejected", "sees_ends_only",
+    "settled",
 })  # fmt: skip
 """Attributes of ragtrace's own, on objects of users or of ours, that no other library has."""
 OURS: Final = frozenset(

@@ -92,23 +92,24 @@ def honest(ask: Prompt[Any], data: Data) -> Data:
     chunks = data.get("chunks", [])
     if "sentences" in wanted:
         reply["sentences"] = [{"id": one["id"], "relevant": "yes"} for one in sentences]
-        reply |= {"answer_rating": "3", "answer_label": "answered"}
     if "statements" in wanted:
-        reply["statements"] = [{"id": one["id"], **_found(one["text"], chunks)} for one in given]
-    if "sentences" in wanted:
-        for one in reply["statements"]:
-            one |= {"sentence_ids": [], "text": "given", "checkable": "yes", "relevant": "no"}
-        for number, one in enumerate(sentences, 1):
-            said = {"sentence_ids": [one["id"]], "text": one["text"], "checkable": "yes", "relevant": "yes"}
-            found = _found(one["text"], chunks) if "chunks" in data else {}
-            reply["statements"].append({"id": f"t{number}", **said, **found})
+        entry = wanted["statements"]["items"]["properties"]
+        stated = [{"id": one["id"], "sentence_ids": [], "relevant": "no", **one} for one in given]
+        if "sentence_ids" in entry:
+            stated += [
+                {**one, "id": f"t{number}", "sentence_ids": [one["id"]], "relevant": "yes"}
+                for number, one in enumerate(sentences, 1)
+            ]
+        every = [{"checkable": "yes", **one, **_found(one["text"], chunks)} for one in stated]
+        reply["statements"] = [{name: value for name, value in one.items() if name in entry} for one in every]
     if "chunks" in wanted:
-        reply["chunks"] = [{"id": one["id"], "contradicted": "no", "grade": "2"} for one in chunks]
-        if ask.name == "ragtrace_contradiction":
-            reply["chunks"] = [{"id": one["id"], "contradicted": "no"} for one in chunks]
+        labels = wanted["chunks"]["items"]["properties"]
+        every = [{"id": one["id"], "contradicted": "no", "grade": "2"} for one in chunks]
+        reply["chunks"] = [{name: value for name, value in one.items() if name in labels} for one in every]
     if "citations" in wanted:
         reply["citations"] = [{"id": one["id"], "support": "full"} for one in data["citations"]]
-    return reply
+    single = {"no_statement_ids": [], "answer_rating": "3", "answer_label": "answered"}
+    return reply | {name: value for name, value in single.items() if name in wanted}
 
 
 def _found(text: str, chunks: list[Data]) -> Data:

@@ -92,12 +92,10 @@ def _claims(
     statements = labels.extraction.statements
     if statements is None:
         return None
-    relevances = labels.extraction.sentences or {}
-    lost = omitted_terms(source.sentences, relevances, statements)
-    left_out = len(
-        {*uncovered_sentences(source.sentences, relevances, statements, labels.extraction.answer_label), *lost}
-    )
-    meant = sum(relevances.get(unit.id) != "filler" for unit in source.sentences)
+    skipped = labels.extraction.skipped
+    lost = omitted_terms(source.sentences, skipped, statements)
+    left_out = len({*uncovered_sentences(source.sentences, skipped, statements, labels.extraction.answer_label), *lost})
+    meant = sum(unit.id not in skipped for unit in source.sentences)
     verdicts = labels.verification.verdicts
     checkable = [verdict for index, verdict in verdicts.items() if statements[index].checkable]
     unverified = sum(verdict.unverified for verdict in checkable)

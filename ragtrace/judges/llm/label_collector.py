@@ -1,6 +1,6 @@
 """`LabelCollector`: asks the LLM for the labels of one call, at once or in steps that resist prompt injection.
 
-**Data.** In: the call as prompts show it (`PromptInput`), and the fields of the judgement that the metrics read. Out:
+**Data.** In: the call as prompts show it (`PromptInput`), and the labels that the metrics read, from `labels_for`. Out:
 `Labels`, merged from all replies, from which `build_judgement` makes the judgement.
 
 **Steps.** `plan_requests` alone decides, before any request, which labels are asked for and how: at once or in steps,
@@ -8,9 +8,9 @@ with gold checks or without, and what is done if a reply at once is cut off. Its
 collector follows it, and at most once goes over to the plan that it names in `if_cut_off`. There are two kinds of
 labels: of the `answer` (its sentences and statements, and how well it answers) and of the `chunks` (whether they
 support the statements, are relevant, are contradicted, and whether the citations are right). A kind is asked for only
-if a metric needs labels of it, and then as a whole: for a metric that reads `claims` alone, the same requests have the
-chunks graded and the citations checked, too. Citations need both kinds, as the labels of the answer say which sentences
-may cite at all, also where nothing was retrieved.
+if a metric needs labels of it, and a request asks for no label that no metric reads: instructions, schema, data and the
+reading of the reply follow from `request_parts`. Citations need both kinds, as the labels of the answer say which
+sentences may cite at all, also where nothing was retrieved.
 
     mode of asking   labels wanted        requests (kind of `LabelTask`)
     at once          answer and chunks    `full`, one for every twelve sentences, with all chunks
@@ -86,6 +86,7 @@ from ragtrace.judges.llm.label_reply import LabelReply, LabelTask, Verdict, labe
 from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_verifications
 from ragtrace.judges.llm.prompt import group_by_size
 from ragtrace.judges.llm.prompt_input import AnswerUnit, DistinctCitation, PromptChunk, PromptInput
+from ragtrace.judges.llm.prompts import Label
 
 Mode: TypeAlias = Literal["fast", "careful"]
 Step: TypeAlias = Literal["answer", "chunks"]
@@ -95,6 +96,26 @@ MOST_SENTENCES: Final = 12
 
 Users read the number in docs/judges.md.
 """
+
+_OF_CHUNKS: Final[frozenset[Label]] = frozenset({"support", "contradicted", "grade", "citations"})
+_OF_FIELDS: Final[Mapping[str, frozenset[Label]]] = {
+    "claims": frozenset({"statements", "relevant", "sentences", "support", "answer_label"}),
+    "sentences": frozenset({"sentences"}),
+    "parts": frozenset({"sentences"}),
+    "citations": frozenset({"citations", "sentences"}),
+    "chunks": frozenset({"contradicted", "grade"}),
+    "answer_label": frozenset({"answer_label"}),
+    "answer_rating": frozenset({"answer_rating"}),
+}
+"""Labels from which a field of the judgement is made. Whether the answer declines tells why it has no statements, and
+the sentences tell which of them are filler, for the relevance of statements and as those that may cite."""
+
+_NARROWED: Final[frozenset[Label]] = frozenset(
+    {"statements", "relevant", "support", "contradicted", "grade", "answer_label"}
+)
+"""Labels that are not asked for where a metric says that it does not read them."""
+_OF_GIVEN: Final[frozenset[Label]] = frozenset({"support"})
+"""What is asked of statements that a request is given, also where they are gold checks alone."""
 
 T = TypeVar("T")
 
@@ -123,6 +144,8 @@ class LabelPlan:
 
     steps: frozenset[Step]
     """Kinds of labels that are asked for; none: no request is made."""
+    labels: frozenset[Label]
+    """Labels that the requests ask for."""
     only_statements: bool
     """Whether the chunks are only asked about to verify statements: not at all, then, if the answer makes none."""
     in_steps: bool
@@ -193,28 +216,44 @@ class _VerifiedBatch(NamedTuple):
 # --- decision --------------------------------------------------------------------------------------------------------
 
 
+def labels_for(needs: frozenset[str], reads: frozenset[str] | None = None) -> frozenset[Label]:
+    """Return the labels to ask for, from which the fields *needs* of a judgement are made.
+
+    Args:
+        reads: labels that are read of these fields, as in `Formula.reads`; None: all.
+    """
+    labels = frozenset[Label]().union(*(_OF_FIELDS.get(field, ()) for field in needs))
+    if reads is None:
+        return labels
+    unread = _NARROWED - reads
+    if "relevant" in unread and not needs & {"sentences", "parts", "citations"}:
+        unread |= {"sentences"}
+    return labels - unread
+
+
 def plan_requests(
-    source: PromptInput, needs: frozenset[str], *, mode: Mode, max_chars: int, with_gold_checks: bool | None
+    source: PromptInput, labels: frozenset[Label], *, mode: Mode, max_chars: int, with_gold_checks: bool | None
 ) -> LabelPlan:
     """Decide which labels of a call are asked for, and how.
 
     Args:
         source: the call as the model is shown it.
-        needs: fields of the judgement that the metrics read.
+        labels: labels that the metrics read.
         mode: how the labels are asked for.
         max_chars: most characters of one request; a longer call is asked about in steps, each with chunks or sentences
             of so many characters at most, beside question and statements.
         with_gold_checks: mix in statements with known labels where statements are verified; None: when asking in steps.
     """
-    need_chunks = needs & {"claims", "chunks", "citations"}
+    of_chunks = labels & _OF_CHUNKS
     steps: set[Step] = set()
-    if source.sentences and needs - {"chunks"}:
+    if source.sentences and labels - _OF_CHUNKS:
         steps.add("answer")
-    if source.chunks and need_chunks and (source.sentences or "chunks" in needs):
+    if source.chunks and of_chunks and (source.sentences or of_chunks & {"contradicted", "grade"}):
         steps.add("chunks")
     plan_in_steps = LabelPlan(
         steps=frozenset(steps),
-        only_statements=need_chunks == frozenset({"claims"}),
+        labels=labels,
+        only_statements=of_chunks == frozenset({"support"}),
         in_steps=True,
         with_gold_checks=with_gold_checks is not False and "chunks" in steps,
     )
@@ -226,7 +265,7 @@ def plan_requests(
     return replace(
         plan_in_steps,
         in_steps=False,
-        with_gold_checks=bool(with_gold_checks) and len(steps) == 2,
+        with_gold_checks=bool(with_gold_checks) and len(steps) == 2 and "support" in labels,
         if_cut_off=plan_in_steps if has_no_half else None,
     )
 
@@ -240,7 +279,7 @@ class LabelCollector:
     Args:
         session: sends the requests.
         source: the call as the model is shown it.
-        needs: fields of the judgement that the metrics read.
+        labels: labels that the metrics read.
         mode: how the labels are asked for.
         statements_per_call: most statements verified in one request.
         max_chars: most characters of query, answer, chunks and earlier turns in one request; a longer call is asked
@@ -253,7 +292,7 @@ class LabelCollector:
         self,
         session: JudgeSession,
         source: PromptInput,
-        needs: frozenset[str],
+        labels: frozenset[Label],
         *,
         mode: Mode,
         statements_per_call: int,
@@ -264,7 +303,7 @@ class LabelCollector:
         self._session, self._source, self._chance = session, source, chance
         self._mode: Mode = mode
         self._statements_per_call, self._max_chars = statements_per_call, max_chars
-        self._plan = plan_requests(source, needs, mode=mode, max_chars=max_chars, with_gold_checks=with_gold_checks)
+        self._plan = plan_requests(source, labels, mode=mode, max_chars=max_chars, with_gold_checks=with_gold_checks)
         """Plan that is followed. It becomes its own `if_cut_off` while no request is under way, and then stays."""
         self._failed_gold_check = False
         """Whether the LLM has labelled a gold check wrongly in any reply so far."""
@@ -340,7 +379,7 @@ class LabelCollector:
                 labels.extraction = merge_extractions(await self._ask_about_sentences(self._extract))
             except JudgeError as error:
                 _keep_or_raise(error, "answer", labels)
-        statements = _checkable_statements(labels.extraction)
+        statements = _checkable_statements(labels.extraction) if "support" in self._plan.labels else []
         # Where only statements are to be verified, the plan has a step that an answer without statements is not asked.
         if "chunks" in self._plan.steps and (statements or not self._plan.only_statements):
             asked += 1
@@ -420,6 +459,7 @@ class LabelCollector:
             given=given.texts,
             gold_checks=given.gold_check_ids,
             earlier_turns=self._source.earlier_turns,
+            labels=self._plan.labels | (_OF_GIVEN if given.by_id else frozenset()),
         )
         # In steps, missing evidence and a quote that does not occur where it should are worth a repair, too.
         reply = (await self._session.ask(label_prompt(task, prove=self._plan.in_steps))).reply

@@ -31,7 +31,7 @@ from ragtrace.judges.llm.prompt import (
     user_message,
 )
 from ragtrace.judges.llm.prompt_input import AnswerUnit, DistinctCitation, PromptChunk
-from ragtrace.judges.llm.prompts import Kind, system_message
+from ragtrace.judges.llm.prompts import LABELS, Kind, Label, request_parts, system_message
 from ragtrace.judges.llm.quotes import (
     TextTerms,
     absent_terms,
@@ -63,7 +63,7 @@ _STATEMENT: Final[Mapping[str, Schema]] = {
     "relevant": enum(RELEVANCES),
 }
 _VERDICT: Final[Mapping[str, Schema]] = {"evidence_chunk_ids": strings(), "quote": string(), "support": enum(SUPPORTS)}
-_CHUNKS: Final = objects(id=string(), contradicted=enum(YES_NO), grade=enum(LEVELS))
+_CHUNK_LABELS: Final[Mapping[str, tuple[str, ...]]] = {"contradicted": YES_NO, "grade": LEVELS}
 _CITATIONS: Final = objects(id=string(), support=enum(CITATION_SUPPORTS))
 _ANSWER: Final[Mapping[str, Schema]] = {"answer_rating": enum(LEVELS), "answer_label": enum(ANSWER_LABELS)}
 
@@ -73,18 +73,34 @@ NAMES: Final[Mapping[Kind, str]] = {
     "verify": "ragtrace_verification",
     "contradicted": "ragtrace_contradiction",
 }
-SCHEMAS: Final[Mapping[Kind, Schema]] = {
-    "full": object_with(
-        sentences=_SENTENCES,
-        statements=objects(id=string(), **_STATEMENT, **_VERDICT),
-        chunks=_CHUNKS,
-        citations=_CITATIONS,
-        **_ANSWER,
-    ),
-    "extract": object_with(sentences=_SENTENCES, statements=objects(id=string(), **_STATEMENT), **_ANSWER),
-    "verify": object_with(statements=objects(id=string(), **_VERDICT), chunks=_CHUNKS, citations=_CITATIONS),
-    "contradicted": object_with(chunks=objects(id=string(), contradicted=enum(YES_NO))),
-}
+
+
+@lru_cache(maxsize=256)
+def reply_schema(kind: Kind, parts: frozenset[str] | None = None) -> Schema:
+    """Return the JSON schema of the reply to a request, with a key for each of its *parts*.
+
+    Args:
+        parts: of the request, from `request_parts`; None: those with all labels.
+    """
+    parts = request_parts(kind) if parts is None else parts
+    fields: dict[str, Schema] = {}
+    if "sentences" in parts:
+        fields["sentences"] = _SENTENCES
+    verdict = _VERDICT if "support" in parts else {}
+    if parts & {"rated", "bare"}:
+        numbered = {"id": string()} if parts & {"rated", "given"} else {}
+        left_out = () if "rated" in parts else ("checkable", "relevant")
+        stated = {name: part for name, part in _STATEMENT.items() if name not in left_out}
+        fields["statements"] = objects(**numbered, **stated, **verdict)
+    elif verdict:
+        fields["statements"] = objects(id=string(), **verdict)
+    if "bare" in parts:
+        fields["no_statement_ids"] = strings()
+    if chunk := {name: enum(labels) for name, labels in _CHUNK_LABELS.items() if name in parts}:
+        fields["chunks"] = objects(id=string(), **chunk)
+    if "citations" in parts:
+        fields["citations"] = _CITATIONS
+    return object_with(**fields, **{name: part for name, part in _ANSWER.items() if name in parts})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +124,21 @@ class LabelTask:
     """Ids of statements with a known label: the request for a repair must not reveal defects of their evidence."""
     earlier_turns: tuple[Turn, ...] = ()
     """Turns of the conversation before the query, which help to understand the query."""
+    labels: frozenset[Label] = LABELS
+    """Labels that are wanted, as far as this kind of request can ask for them."""
 
     @property
-    def fields(self) -> frozenset[str]:
-        """Top-level keys of the JSON reply that this request asks for."""
-        return frozenset(cast("Mapping[str, object]", SCHEMAS[self.kind]["properties"]))
+    def parts_asked(self) -> frozenset[str]:
+        """Parts of this request, as `request_parts` says."""
+        return request_parts(self.kind, self.labels, given=bool(self.given))
 
     @property
     def ample_tokens(self) -> int:
         """Token limit for the LLM's reply, well above what labels of all items need."""
         items = len(self.sentences) + len(self.chunks) + len(self.citations)
         # A statement restates a sentence, in any script, with names for pronouns, and has a quote and a dozen fields.
-        statements = sum(250 + 5 * len(unit.text) for unit in self.sentences) if "sentences" in self.fields else 0
+        extracts = not self.parts_asked.isdisjoint({"rated", "bare"})
+        statements = sum(250 + 5 * len(unit.text) for unit in self.sentences) if extracts else 0
         return min(MOST_TOKENS, 500 + 30 * items + 250 * len(self.given or ()) + statements)
 
     def data(self) -> dict[str, object]:
@@ -134,11 +153,11 @@ class LabelTask:
             data["answer_parts"] = id_text_list({unit.id: unit.text for unit in self.parts})
         if self.kind != "extract":
             data["chunks"] = id_text_list({chunk.id: chunk.text for chunk in self.chunks})
-        if self.kind in ("full", "verify"):
+        if "citations" in self.parts_asked:
             data["citations"] = [
                 {"id": cited.id, "sentence_id": cited.unit_id, "chunk_id": cited.chunk_id} for cited in self.citations
             ]
-        if self.kind in ("full", "verify"):
+        if "given" in self.parts_asked:
             data["given_statements"] = id_text_list(self.given or {})
         return data
 
@@ -204,6 +223,8 @@ class LabelReply:
     """
 
     sentences: dict[str, SentenceRelevance | None] | None = None
+    skipped: frozenset[str] = frozenset()
+    """Ids of sentences of which no statement is wanted: they are filler, or hold nothing that can be checked."""
     statements: list[ExtractedStatement] | None = None
     given: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
     contradicted: dict[str, bool | None] | None = None
@@ -232,9 +253,9 @@ def label_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[LabelReply]:
         return reply
 
     message = user_message(task.data())
-    system = system_message(task.kind, with_turns=bool(task.earlier_turns))
+    system = system_message(task.kind, task.parts_asked, with_turns=bool(task.earlier_turns))
     turn_chars = chars_of_turns(task.earlier_turns)
-    schema = SCHEMAS[task.kind]
+    schema = reply_schema(task.kind, task.parts_asked)
     return Prompt(NAMES[task.kind], system, message, schema, read_reply, task.ample_tokens, turn_chars=turn_chars)
 
 
@@ -248,38 +269,34 @@ def read_label_reply(data: object, task: LabelTask) -> LabelReply:
 
 def uncovered_sentences(
     units: Sequence[AnswerUnit],
-    sentences: Mapping[str, SentenceRelevance | None],
+    skipped: Collection[str],
     statements: Sequence[ExtractedStatement],
     label: AnswerLabel | None,
 ) -> list[int]:
-    """Return the indices of the sentences, except filler, from which the LLM extracted no statement.
+    """Return the indices of the sentences, except those *skipped*, from which the LLM extracted no statement.
 
     An answer that declines and states nothing has none: there was nothing to extract.
     """
     if label == "abstained" and not any(statement.checkable for statement in statements):
         return []
     covered = {index for statement in statements for index in statement.sentences}
-    meant = [int(unit.id[1:]) - 1 for unit in units if sentences.get(unit.id) != "filler"]
+    meant = [int(unit.id[1:]) - 1 for unit in units if unit.id not in skipped]
     return [index for index in meant if index not in covered]
 
 
 def omitted_terms(
-    units: Sequence[AnswerUnit],
-    sentences: Mapping[str, SentenceRelevance | None],
-    statements: Sequence[ExtractedStatement],
+    units: Sequence[AnswerUnit], skipped: Collection[str], statements: Sequence[ExtractedStatement]
 ) -> dict[int, list[str]]:
     """Return which numbers and names of each sentence the LLM omitted from the extracted statements.
 
-    A sentence that is filler or in no statement is left out.
+    A sentence that is *skipped* or in no statement is left out.
     """
     names = _language_of(_language_sample(unit.text for unit in units)) != "de"  # in German, every noun has a capital
     texts: dict[int, list[str]] = {}
     for statement in statements:
         for index in statement.sentences:
             texts.setdefault(index, []).append(statement.text)
-    found = {
-        int(unit.id[1:]) - 1: unit for unit in units if sentences.get(unit.id) != "filler" and unit.id.startswith("s")
-    }
+    found = {int(unit.id[1:]) - 1: unit for unit in units if unit.id not in skipped and unit.id.startswith("s")}
     absent = {i: _omitted_from(unit.text, " ".join(texts[i]), names) for i, unit in found.items() if i in texts}
     return {index: list(texts) for index, texts in absent.items() if texts}
 
@@ -306,6 +323,7 @@ class _LabelReplyReader(ReplyReader):
         self._task = task
         self._chunks = {chunk.id: chunk for chunk in task.chunks}
         self._indices = {unit.id: int(unit.id[1:]) - 1 for unit in task.sentences}
+        self._parts = parts = task.parts_asked
         said = " ".join(turn.text for turn in task.earlier_turns if turn.role == "user")
         # A pronoun of the query may stand for a name in an earlier turn; numbers, however, must be in a chunk.
         self._query_terms = (TextTerms(task.query), TextTerms(_DIGITS.sub(" ", said)))
@@ -319,23 +337,27 @@ class _LabelReplyReader(ReplyReader):
             self._translates = bool(written and read and written != read)
             self._has_names = written != "de"
         self.reply = reply = LabelReply(defects=self.defects)
-        if "sentences" in task.fields:
+        if "sentences" in parts:
             reply.sentences = self._labels("sentences", "relevant", SENTENCE_RELEVANCES, self._indices)
-        if "citations" in task.fields:
+        if "citations" in parts:
             cited = [citation.id for citation in task.citations]
             reply.citations = self._labels("citations", "support", CITATION_SUPPORTS, cited)
-        if "chunks" in task.fields:
-            wanted = {"contradicted": YES_NO} | ({} if task.kind == "contradicted" else {"grade": LEVELS})
+        if wanted := {name: labels for name, labels in _CHUNK_LABELS.items() if name in parts}:
             labels = self.labels("chunks", self._chunks, wanted) or {}
             if (denied := labels.get("contradicted")) is not None:
                 reply.contradicted = {key: None if label is None else label == "yes" for key, label in denied.items()}
             if (grades := labels.get("grade")) is not None:
                 reply.grades = {key: None if level is None else int(level) for key, level in grades.items()}
-        if "answer_rating" in task.fields:
+        if "answer_rating" in parts:
             level = self.label(self.data.get("answer_rating"), LEVELS, "answer_rating")
             reply.answer_rating = None if level is None else int(level)
+        if "answer_label" in parts:
             reply.answer_label = self.label(self.data.get("answer_label"), ANSWER_LABELS, "answer_label")
-        if "statements" in task.fields:
+        if "bare" in parts:
+            reply.skipped = frozenset(self._known_ids(self.data, "no_statement_ids", self._indices, "the reply"))
+        elif reply.sentences is not None:
+            reply.skipped = frozenset(key for key, relevant in reply.sentences.items() if relevant == "filler")
+        if parts & {"statements", "given"}:
             self._read_statements()
 
     def _labels(self, part: str, name: str, allowed: tuple[str, ...], ids: Collection[str]) -> dict[str, Any] | None:
@@ -405,10 +427,13 @@ class _LabelReplyReader(ReplyReader):
             self.add_defect(f"{where}.sentence_ids names no sentence")
             # No sentence shows that the answer makes this statement.
             return ExtractedStatement(text, (), checkable=True, relevant=None)
-        checkable = self.label(item.get("checkable"), YES_NO, f"{where}.checkable")
-        relevant: Relevance | None = self.label(item.get("relevant"), RELEVANCES, f"{where}.relevant")
+        checkable: str | None = "yes"
+        relevant: Relevance | None = None
+        if "rated" in self._parts:
+            checkable = self.label(item.get("checkable"), YES_NO, f"{where}.checkable")
+            relevant = self.label(item.get("relevant"), RELEVANCES, f"{where}.relevant")
         verdict = UNJUDGED
-        if self._task.kind == "full" and checkable == "yes":
+        if "support" in self._parts and checkable == "yes":
             verdict = self._verdict(item, where, text)
         return ExtractedStatement(text, tuple(sentences), checkable != "no", relevant, verdict)
 
@@ -451,10 +476,11 @@ class _LabelReplyReader(ReplyReader):
         return ("quote must have at least three words", False) if quote_too_short(quote, source.folded) else ("", False)
 
     def _check_coverage(self) -> None:
-        units, labels, statements = self._task.sentences, self.reply.sentences or {}, self.reply.statements or ()
-        for index in uncovered_sentences(units, labels, statements, self.reply.answer_label):
-            self.add_defect(f"statements: s{index + 1} is not filler, but no statement has it in its sentence_ids")
-        for index, absent in omitted_terms(units, labels, statements).items():
+        units, skipped, statements = self._task.sentences, self.reply.skipped, self.reply.statements or ()
+        left_out = "is not in no_statement_ids" if "bare" in self._parts else "is not filler"
+        for index in uncovered_sentences(units, skipped, statements, self.reply.answer_label):
+            self.add_defect(f"statements: s{index + 1} {left_out}, but no statement has it in its sentence_ids")
+        for index, absent in omitted_terms(units, skipped, statements).items():
             self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {shorten_value(absent[0])}")
 
     def _known_ids(self, item: Mapping[str, object], name: str, ids: Collection[str], where: str) -> list[str]:

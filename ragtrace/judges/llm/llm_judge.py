@@ -17,11 +17,11 @@ from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, build_ju
 from ragtrace.judges.llm.chat import ChatClient, JudgeSession, ask_in_halves
 from ragtrace.judges.llm.families import FIELDS as EXTRA_FIELDS
 from ragtrace.judges.llm.families import add_extra_labels
-from ragtrace.judges.llm.label_collector import LabelCollector, Mode
+from ragtrace.judges.llm.label_collector import LabelCollector, Mode, labels_for
 from ragtrace.judges.llm.label_reply import LabelReply, LabelTask, label_prompt
 from ragtrace.judges.llm.prompt import group_by_size
 from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, PromptChunk, prepare_input, reference_chunks
-from ragtrace.judges.llm.prompts import VERSION, system_message, turns_instructions
+from ragtrace.judges.llm.prompts import LABELS, VERSION, Label, system_message, turns_instructions
 from ragtrace.judges.llm.response_format import TEXT
 from ragtrace.judges.llm.server_connection import import_http_library
 
@@ -170,9 +170,10 @@ class LLMJudge:
     async def _judgement(self, call: RagCall, session: JudgeSession) -> Judgement:
         metrics = [metric for metric in self._metrics or () if not _needs_no_label(metric, call)]
         needs = FIELDS if self._metrics is None else frozenset[str]().union(*(metric.needs for metric in metrics))
+        labels = frozenset[Label]().union(*(labels_for(metric.needs, _reads(metric)) for metric in metrics))
         failed: JudgeError | None = None
         try:
-            judgement = await self._main_labels(call, needs & FIELDS, session)
+            judgement = await self._main_labels(call, LABELS if self._metrics is None else labels, session)
         except JudgeError as error:
             # The labels of other requests are kept, unless a retry may give all labels.
             if error.retryable or needs <= FIELDS:
@@ -189,24 +190,24 @@ class LLMJudge:
             raise failed  # no other request was made: the error says more than a reason for each label
         return judgement
 
-    async def _main_labels(self, call: RagCall, needs: frozenset[str], session: JudgeSession) -> Judgement:
-        if not needs:
+    async def _main_labels(self, call: RagCall, labels: frozenset[Label], session: JudgeSession) -> Judgement:
+        if not labels:
             return Judgement(mode=self._mode)
         source = prepare_input(call, self._requests.max_chunk_chars)
         collector = LabelCollector(
             session,
             source,
-            needs,
+            labels,
             mode=self._mode,
             statements_per_call=self._requests.statements_per_call,
             max_chars=self._requests.max_input_chars,
             with_gold_checks=self._gold_checks,
             chance=self._chance or random.SystemRandom(),
         )
-        labels = await collector.collect()
+        found = await collector.collect()
         if session.cost.n_calls and TURN_TOKENS not in session.attributes and (call.conversation_id or call.turns):
             session.attributes["no_earlier_turns"] = True
-        return build_judgement(source, labels, self._max_uncovered)
+        return build_judgement(source, found, self._max_uncovered)
 
     async def _with_reference_contexts(self, call: RagCall, judgement: Judgement, session: JudgeSession) -> Judgement:
         """Ask the LLM which reference contexts the answer contradicts, and add the labels to *judgement*."""
@@ -240,3 +241,9 @@ def _needs_no_label(metric: Metric, call: RagCall) -> bool:
     """Return whether *metric* is a built-in metric that can score *call* without any label of a judge."""
     settled = getattr(metric, "settled", None)
     return settled is not None and settled(call) is True
+
+
+def _reads(metric: Metric) -> frozenset[str] | None:
+    """Return which labels *metric* reads of the fields that it needs, if it says so, or None for all."""
+    reads: frozenset[str] | None = getattr(metric, "reads", None)
+    return reads

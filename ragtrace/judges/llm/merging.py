@@ -38,6 +38,7 @@ def merge_extractions(replies: Sequence[LabelReply]) -> LabelReply:
         sentences=None
         if None in sentences
         else {key: value for one in sentences for key, value in (one or {}).items()},
+        skipped=frozenset[str]().union(*(reply.skipped for reply in replies)),
         statements=None if None in statements else merge_statements(one for some in statements for one in some or ()),
         answer_rating=max(ratings, default=None),
         answer_label=label,

@@ -24,7 +24,7 @@ from ragtrace.metrics import registry
 from tests.support.chats import Data, ScriptedChat, data_of, honest
 from tests.support.conversations import Conversation, conversations
 
-WITH_TURNS = {"2": "cc7fd54f0693c987"}
+WITH_TURNS = {"2": "cc7fd54f0693c987", "3": "cc7fd54f0693c987"}
 """Of each version of the prompts, a digest of the instructions on earlier turns."""
 TURNS = (Turn("user", "How high is the Kestrel Light?"), Turn("assistant", "It is 62 metres high."))
 CHUNKS = (Document("The Kestrel Light was built in 1911."),)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,10 +15,19 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Turn
 from ragtrace.core.types import Document, RagCall
 from ragtrace.judges.llm.chat import JudgeSession, ModelReply
-from ragtrace.judges.llm.label_collector import LabelCollector, LabelPlan, Labels, Mode, Step, plan_requests
+from ragtrace.judges.llm.label_collector import (
+    LabelCollector,
+    LabelPlan,
+    Labels,
+    Mode,
+    Step,
+    labels_for,
+    plan_requests,
+)
 from ragtrace.judges.llm.prompt import Prompt, R
 from ragtrace.judges.llm.prompt_input import prepare_input
-from tests.support.chats import Data, Rule, ScriptedChat, failing, honest
+from ragtrace.judges.llm.prompts import LABELS, Label
+from tests.support.chats import Data, Rule, ScriptedChat, data_of, failing, honest
 
 TOWER = "The Eiffel Tower is 330 metres high. It stands in Paris."
 BUILT = "Gustave Eiffel's company built it in 1889 for a world's fair."
@@ -31,19 +41,22 @@ NO_CHUNKS = RagCall(CALL.query, (), CALL.answer)
 NO_ANSWER = RagCall(CALL.query, CALL.contexts, " ")
 NOTHING = RagCall(CALL.query, (), " ")
 
-CLAIMS, CHUNKS, ANSWER = frozenset({"claims"}), frozenset({"chunks"}), frozenset({"answer_rating", "answer_label"})
-ALL = CLAIMS | CHUNKS | ANSWER | {"citations", "sentences"}
+CLAIMS, CHUNKS, CITATIONS = (labels_for(frozenset({field})) for field in ("claims", "chunks", "citations"))
+ANSWER = labels_for(frozenset({"answer_rating", "answer_label"}))
+SUPPORT = labels_for(frozenset({"claims", "answer_label"}), frozenset({"statements", "support", "answer_label"}))
+NONE = labels_for(frozenset())
+ALL = LABELS
 FULL, EXTRACT, VERIFY = "ragtrace_judgement", "ragtrace_extraction", "ragtrace_verification"
 
 
 def collected(
-    rule: Rule | ScriptedChat, call: RagCall = CALL, needs: frozenset[str] = ALL, **options: Any
+    rule: Rule | ScriptedChat, call: RagCall = CALL, labels: frozenset[Label] = ALL, **options: Any
 ) -> tuple[Labels, ScriptedChat]:
     """Return the labels of *call* by a model that replies by *rule*, and its chat."""
     chat = rule if isinstance(rule, ScriptedChat) else ScriptedChat(rule)
     given = {"mode": "fast", "statements_per_call": 10, "max_chars": 100_000, "with_gold_checks": False, **options}
     session = JudgeSession(chat)  # type: ignore[arg-type]
-    collector = LabelCollector(session, prepare_input(call), needs, chance=random.Random(7), **given)
+    collector = LabelCollector(session, prepare_input(call), labels, chance=random.Random(7), **given)
     return asyncio.run(collector.collect()), chat
 
 
@@ -73,15 +86,15 @@ def supports(labels: Labels) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    ("call", "needs", "steps", "only_statements"),
+    ("call", "labels", "steps", "only_statements"),
     [
         (CALL, ALL, {"answer", "chunks"}, False),
         (CALL, CLAIMS, {"answer", "chunks"}, True),
         (CALL, CLAIMS | CHUNKS, {"answer", "chunks"}, False),
         (CALL, ANSWER, {"answer"}, False),
         (CALL, CHUNKS, {"chunks"}, False),
-        (CALL, frozenset({"citations"}), {"answer", "chunks"}, False),
-        (CALL, frozenset(), set(), False),
+        (CALL, CITATIONS, {"answer", "chunks"}, False),
+        (CALL, NONE, set(), False),
         (NO_CHUNKS, ALL, {"answer"}, False),
         (NO_ANSWER, ALL, {"chunks"}, False),
         (NO_ANSWER, CLAIMS, set(), True),
@@ -89,10 +102,10 @@ def supports(labels: Labels) -> list[object]:
     ],
 )
 def test_only_labels_that_are_needed_and_can_be_had_are_planned(
-    call: RagCall, needs: frozenset[str], steps: set[Step], only_statements: bool
+    call: RagCall, labels: frozenset[Label], steps: set[Step], only_statements: bool
 ) -> None:
     """An answer without a sentence has no labels, and a call without chunks has none of these."""
-    plan = plan_requests(prepare_input(call), needs, mode="fast", max_chars=100_000, with_gold_checks=None)
+    plan = plan_requests(prepare_input(call), labels, mode="fast", max_chars=100_000, with_gold_checks=None)
     assert (plan.steps, plan.only_statements) == (frozenset(steps), only_statements)
 
 
@@ -121,17 +134,17 @@ def test_one_sentence_and_several_chunks_have_a_second_plan(given: bool | None) 
     """That of the mode careful, for a reply that is cut off: such a call has no half. No other call has the plan."""
     one = replace(CALL, answer="The Eiffel Tower is 330 metres high.")
 
-    def plan(call: RagCall, needs: frozenset[str] = ALL, mode: Mode = "fast") -> LabelPlan:
-        return plan_requests(prepare_input(call), needs, mode=mode, max_chars=100_000, with_gold_checks=given)
+    def plan(call: RagCall, labels: frozenset[Label] = ALL, mode: Mode = "fast") -> LabelPlan:
+        return plan_requests(prepare_input(call), labels, mode=mode, max_chars=100_000, with_gold_checks=given)
 
     assert plan(one).if_cut_off == plan(one, mode="careful")
     assert plan(one, mode="careful").if_cut_off is None
-    for call, needs in ((CALL, ALL), (replace(one, contexts=(Document(TOWER),)), ALL), (one, ANSWER), (one, CHUNKS)):
-        assert plan(call, needs).if_cut_off is None
+    for call, labels in ((CALL, ALL), (replace(one, contexts=(Document(TOWER),)), ALL), (one, ANSWER), (one, CHUNKS)):
+        assert plan(call, labels).if_cut_off is None
 
 
 @pytest.mark.parametrize(
-    ("mode", "needs", "kinds"),
+    ("mode", "labels", "kinds"),
     [
         ("fast", ALL, [FULL]),
         ("fast", ANSWER, [EXTRACT]),
@@ -140,15 +153,15 @@ def test_one_sentence_and_several_chunks_have_a_second_plan(given: bool | None) 
         ("careful", CLAIMS, [EXTRACT, VERIFY]),
         ("careful", ANSWER, [EXTRACT]),
         ("careful", CHUNKS, [VERIFY]),
-        ("fast", frozenset(), []),
-        ("careful", frozenset(), []),
+        ("fast", NONE, []),
+        ("careful", NONE, []),
     ],
 )
-def test_each_mode_has_its_requests(mode: Mode, needs: frozenset[str], kinds: list[str]) -> None:
+def test_each_mode_has_its_requests(mode: Mode, labels: frozenset[Label], kinds: list[str]) -> None:
     """At once, or the answer first and then the chunks."""
-    labels, chat = collected(honest, needs=needs, mode=mode)
+    found, chat = collected(honest, labels=labels, mode=mode)
     assert chat.kinds == kinds
-    assert labels.mode == mode
+    assert found.mode == mode
 
 
 def test_a_call_that_is_too_long_says_that_it_was_asked_about_in_steps() -> None:
@@ -199,7 +212,7 @@ def test_each_statement_is_verified_against_each_chunk() -> None:
 
 def test_sentences_that_are_too_long_together_are_asked_about_apart() -> None:
     """As many in a request as have room."""
-    _, chat = collected(honest, listing(6), needs=ANSWER, max_chars=80)
+    _, chat = collected(honest, listing(6), labels=ANSWER, max_chars=80)
     texts = [[one["text"] for one in chat.data(index)["answer_sentences"]] for index in range(len(chat.asks))]
     assert [len(each) for each in texts] == [2, 2, 2]
     assert max(sum(map(len, each)) for each in texts) <= 80
@@ -237,13 +250,13 @@ def test_what_cannot_be_checked_is_not_verified() -> None:
     assert set(labels.verification.verdicts) == {1}
 
 
-@pytest.mark.parametrize(("needs", "kinds"), [(CLAIMS, [EXTRACT]), (CLAIMS | CHUNKS, [EXTRACT, VERIFY])])
+@pytest.mark.parametrize(("labels", "kinds"), [(CLAIMS, [EXTRACT]), (CLAIMS | CHUNKS, [EXTRACT, VERIFY])])
 def test_an_answer_without_statements_has_its_chunks_compared_only_if_they_need_labels(
-    needs: frozenset[str], kinds: list[str]
+    labels: frozenset[Label], kinds: list[str]
 ) -> None:
     """They are then compared with the sentences."""
     rule = changing(statements=lambda items: [item | {"checkable": "no"} for item in items if "checkable" in item])
-    _, chat = collected(rule, needs=needs, mode="careful")
+    _, chat = collected(rule, labels=labels, mode="careful")
     assert chat.kinds == kinds
     if VERIFY in kinds:
         assert (len(chat.data()["answer_parts"]), chat.data()["given_statements"]) == (2, [])
@@ -278,13 +291,56 @@ def test_a_citation_of_no_chunk_is_in_no_request(mode: Mode) -> None:
     assert [(cited["chunk_id"], cited["sentence_id"]) for cited in chat.data()["citations"]] == [("c1", "s3")]
 
 
-@pytest.mark.parametrize("mode", ["fast", "careful"])
-def test_labels_of_a_kind_are_asked_for_together(mode: Mode) -> None:
-    """A metric that reads the claims alone has the citations checked, too; no label of the chunks without a chunk."""
-    _, chat = collected(honest, CITED, CLAIMS, mode=mode)
-    assert len(chat.data()["citations"]) == 2
-    _, chat = collected(honest, NO_CHUNKS, frozenset({"citations"}), mode=mode)
+@pytest.mark.parametrize(
+    ("labels", "mode", "keys"),
+    [
+        (SUPPORT, "fast", ["statements", "no_statement_ids", "answer_label"]),
+        (SUPPORT, "careful", ["statements", "no_statement_ids", "answer_label", "statements"]),
+        (CLAIMS, "fast", ["sentences", "statements", "answer_label"]),
+        (CHUNKS, "fast", ["chunks"]),
+        (CITATIONS, "fast", ["sentences", "citations"]),
+        (ANSWER, "fast", ["answer_rating", "answer_label"]),
+    ],
+)
+def test_no_label_is_asked_for_that_no_metric_reads(labels: frozenset[Label], mode: Mode, keys: list[str]) -> None:
+    """Neither by the schema, nor by the instructions, nor by the data."""
+    _, chat = collected(honest, CITED, labels, mode=mode)
+    properties = [cast("Data", ask.schema["properties"]) for ask in chat.asks]
+    assert [key for each in properties for key in each] == keys
+    for ask, wanted in zip(chat.asks, properties, strict=True):
+        others = {
+            "sentences",
+            "chunks",
+            "citations",
+            "answer_rating",
+            "answer_label",
+            "no_statement_ids",
+        } - wanted.keys()
+        assert [key for key in others if f"\n{key}" in ask.system] == []
+        assert ("- relevant:" in ask.system) == ("relevant" in json.dumps(ask.schema) and "statements" in wanted)
+        assert ("citations" in data_of(ask)) == ("citations" in wanted)
+
+
+def test_a_citation_needs_no_chunk_to_be_counted() -> None:
+    """The labels of the answer say which sentences may cite."""
+    _, chat = collected(honest, NO_CHUNKS, CITATIONS)
     assert chat.kinds == [EXTRACT]
+
+
+def test_sentences_without_a_statement_are_listed() -> None:
+    """Such a sentence is none that the model has left out; one that is neither stated nor listed is."""
+    call = replace(CALL, answer="Hello! The Eiffel Tower is 330 metres high.")
+
+    def rule(listed: list[str]) -> Rule:
+        return changing(statements=lambda items: items[1:], no_statement_ids=lambda _: listed)
+
+    labels, chat = collected(rule(["s1"]), call, SUPPORT)
+    assert (labels.extraction.skipped, supports(labels)) == (frozenset({"s1"}), ["supported"])
+    assert chat.repairs == []
+    _, chat = collected(rule([]), call, SUPPORT)
+    assert chat.repairs == [["statements: s1 is not in no_statement_ids, but no statement has it in its sentence_ids"]]
+    _, chat = collected(rule(["s1", "s7"]), call, SUPPORT)
+    assert chat.repairs == [["the reply.no_statement_ids: unknown id 's7'"]]
 
 
 class CountingChat(ScriptedChat):
@@ -328,7 +384,7 @@ def test_gold_checks_look_like_statements_and_are_none(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "call", "needs", "checks"),
+    ("mode", "call", "labels", "checks"),
     [
         ("fast", CALL, ALL, 2),
         ("fast", CALL, CLAIMS, 2),
@@ -343,15 +399,15 @@ def test_gold_checks_look_like_statements_and_are_none(mode: Mode) -> None:
     ],
 )
 def test_gold_checks_are_in_the_requests_where_the_plan_has_them(
-    mode: Mode, call: RagCall, needs: frozenset[str], checks: int
+    mode: Mode, call: RagCall, labels: frozenset[Label], checks: int
 ) -> None:
     """Where statements are verified: not beside labels of the answer, nor at once beside those of the chunks alone."""
 
     def given(with_gold_checks: bool) -> int:
-        _, chat = collected(honest, call, needs, mode=mode, with_gold_checks=with_gold_checks)
+        _, chat = collected(honest, call, labels, mode=mode, with_gold_checks=with_gold_checks)
         return sum(len(chat.data(index).get("given_statements", ())) for index in range(len(chat.asks)))
 
-    plan = plan_requests(prepare_input(call), needs, mode=mode, max_chars=100_000, with_gold_checks=True)
+    plan = plan_requests(prepare_input(call), labels, mode=mode, max_chars=100_000, with_gold_checks=True)
     assert given(True) - given(False) == checks
     assert plan.with_gold_checks == (checks > 0)
 
@@ -432,7 +488,7 @@ def test_a_cut_off_reply_is_asked_for_in_halves(mode: Mode, kind: str, items: st
 
 def test_a_cut_off_reply_about_chunks_is_asked_for_in_halves_of_them() -> None:
     """Where no label of the answer is wanted; each request shows the whole answer."""
-    labels, chat = collected(failing(VERIFY, JudgeError("truncated"), times=1), needs=CHUNKS)
+    labels, chat = collected(failing(VERIFY, JudgeError("truncated"), times=1), labels=CHUNKS)
     assert [len(data["chunks"]) for data in map(chat.data, range(3))] == [2, 1, 1]
     assert [len(data["answer_parts"]) for data in map(chat.data, range(3))] == [2, 2, 2]
     assert (chat.kinds, labels.verification.grades) == ([VERIFY] * 3, {"c1": 2, "c2": 2})
@@ -467,13 +523,13 @@ def test_what_a_cut_off_reply_is_asked_for_in_steps_has_gold_checks(given: bool 
     assert (len(verified["given_statements"]) > 1) == expected
 
 
-@pytest.mark.parametrize("needs", [ALL, CHUNKS])
-def test_a_cut_off_reply_about_one_sentence_and_one_chunk_is_a_failure(needs: frozenset[str]) -> None:
+@pytest.mark.parametrize("labels", [ALL, CHUNKS])
+def test_a_cut_off_reply_about_one_sentence_and_one_chunk_is_a_failure(labels: frozenset[Label]) -> None:
     """There is nothing to halve."""
     one = RagCall(CALL.query, (Document(TOWER),), "The Eiffel Tower is 330 metres high.")
-    chat = ScriptedChat(failing(FULL if needs == ALL else VERIFY, JudgeError("truncated")))
+    chat = ScriptedChat(failing(FULL if labels == ALL else VERIFY, JudgeError("truncated")))
     with pytest.raises(JudgeError, match="truncated"):
-        collected(chat, one, needs)
+        collected(chat, one, labels)
     assert len(chat.asks) == 1
 
 
@@ -510,18 +566,20 @@ def test_a_failed_verification_leaves_the_labels_of_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "needs"),
+    ("kind", "labels"),
     [(EXTRACT, ANSWER), (EXTRACT, CLAIMS), (VERIFY, CHUNKS), (EXTRACT, ALL), (VERIFY, ALL)],
     ids=["answer alone", "answer, whose statements the chunks wait for", "chunks alone", "answer", "chunks"],
 )
-def test_a_failure_in_steps_is_raised_if_a_retry_may_help_or_nothing_is_left(kind: str, needs: frozenset[str]) -> None:
+def test_a_failure_in_steps_is_raised_if_a_retry_may_help_or_nothing_is_left(
+    kind: str, labels: frozenset[Label]
+) -> None:
     """The call is then asked about again as a whole."""
     refused = JudgeError("refused")
-    if needs != ALL:
+    if labels != ALL:
         with pytest.raises(JudgeError, match="refused"):
-            collected(failing(kind, refused), needs=needs, mode="careful")
+            collected(failing(kind, refused), labels=labels, mode="careful")
     with pytest.raises(JudgeError, match="unavailable"):
-        collected(failing(kind, JudgeError("unavailable")), needs=needs, mode="careful")
+        collected(failing(kind, JudgeError("unavailable")), labels=labels, mode="careful")
 
 
 def test_both_steps_that_fail_leave_nothing() -> None:

@@ -16,11 +16,11 @@ from ragtrace.judges.llm.build_judgement import build_judgement
 from ragtrace.judges.llm.label_collector import Labels
 from ragtrace.judges.llm.label_reply import (
     MOST_ENTRIES,
-    SCHEMAS,
     ExtractedStatement,
     LabelReply,
     LabelTask,
     omitted_terms,
+    reply_schema,
 )
 from ragtrace.judges.llm.label_reply import read_label_reply as read
 from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_verifications
@@ -557,7 +557,7 @@ def nearly_right(draw: st.DrawFn, kind: Kind) -> Data:
         "answer_rating": lambda: some(WORDS),
         "answer_label": lambda: some(WORDS),
     }  # fmt: skip
-    wanted = SCHEMAS[kind]["properties"]
+    wanted = reply_schema(kind)["properties"]
     assert isinstance(wanted, dict)
     return {name: shapes[name]() for name in wanted if draw(st.integers(0, 9))}
 

@@ -373,7 +373,7 @@ def test_all_metrics_of_the_main_reply_are_offered() -> None:
 def test_a_version_names_model_mode_and_prompts() -> None:
     """Labels made otherwise do not compare."""
     made = judge(ScriptedChat(honest), mode="careful", name="careful judge")
-    assert (made.id, made.version, made.type) == ("careful judge", "scripted-1/careful/prompts-2", "llm_judge")
+    assert (made.id, made.version, made.type) == ("careful judge", "scripted-1/careful/prompts-3", "llm_judge")
     assert made.asking([]).version == made.version
 
 

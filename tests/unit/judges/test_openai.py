@@ -126,7 +126,7 @@ def test_a_score_names_the_judge_and_its_prompts() -> None:
         results = ragtrace.score(
             query=CALL.query, contexts=list(CHUNKS), answer=ANSWER, metrics=["faithfulness"], judge=judge
         )
-    assert results["faithfulness"].evaluator == "openai@local/fast/prompts-2"
+    assert results["faithfulness"].evaluator == "openai@local/fast/prompts-3"
     assert results["faithfulness"].mode == "fast"
 
 

@@ -18,13 +18,13 @@ from ragtrace.core.types import Document, RagCall
 from ragtrace.judges.llm.citation_marks import citation_marks
 from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.invisible_chars import remove_invisible
-from ragtrace.judges.llm.label_reply import NAMES, SCHEMAS, LabelTask, label_prompt
+from ragtrace.judges.llm.label_reply import NAMES, LabelTask, label_prompt, reply_schema
 from ragtrace.judges.llm.prompt import user_message
 from ragtrace.judges.llm.prompt_input import MOST_CITATIONS, PromptInput, prepare_input
-from ragtrace.judges.llm.prompts import PARTS, VERSION, Kind, system_message
+from ragtrace.judges.llm.prompts import PARTS, VERSION, Kind, prompt_hash, system_message
 
 KINDS: tuple[Kind, ...] = ("full", "extract", "verify", "contradicted")
-PROMPTS = {"1": "cd37259d667222ab", "2": "982df7931cb1a3c7"}
+PROMPTS = {"1": "cd37259d667222ab", "2": "982df7931cb1a3c7", "3": "dfbef71244fce5b1"}
 """Of each version, a digest of all its texts."""
 MOST_CHARS = 6_000
 """Of a request in the mode `fast`, beyond query, chunks and answer."""
@@ -43,7 +43,7 @@ def whole(sheet: PromptInput) -> LabelTask:
 
 def test_a_changed_prompt_has_another_version() -> None:
     """The version is on every score: with a prompt or schema of the main reply change VERSION, and note the digest."""
-    texts = [system_message(kind) for kind in PARTS] + [json.dumps(SCHEMAS[kind]) for kind in KINDS]
+    texts = [prompt_hash(), *map(system_message, PARTS), *(json.dumps(reply_schema(kind)) for kind in KINDS)]
     assert PROMPTS[VERSION] == hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
@@ -51,14 +51,14 @@ def test_every_field_of_a_schema_is_explained() -> None:
     """A model is not left to guess what a label means."""
     for kind in KINDS:
         prompt = system_message(kind)
-        for word in _words(SCHEMAS[kind]):
+        for word in _words(reply_schema(kind)):
             assert word in prompt, f"{kind}: {word}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_two_labels_of_a_reply_look_alike(kind: Kind) -> None:
     """A small model that reads `supporting` in one place writes it in the other."""
-    labels = sorted(_labels(SCHEMAS[kind]))
+    labels = sorted(_labels(reply_schema(kind)))
     assert [(one, two) for one, two in pairwise(labels) if one[:4] == two[:4]] == []
 
 
@@ -105,12 +105,12 @@ def test_schemas_are_strict() -> None:
             walk(schema["items"])
 
     for kind in KINDS:
-        walk(SCHEMAS[kind])
+        walk(reply_schema(kind))
 
 
 def test_evidence_comes_before_the_label() -> None:
     """A model that writes the label first invents evidence for it."""
-    statement: Any = SCHEMAS["full"]["properties"]
+    statement: Any = reply_schema("full")["properties"]
     names = list(statement["statements"]["items"]["properties"])
     assert names.index("quote") < names.index("support")
     chunk = list(statement["chunks"]["items"]["properties"])
