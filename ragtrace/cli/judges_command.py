@@ -98,7 +98,7 @@ def _contestant(text: str, options: argparse.Namespace) -> Contestant:
     from ragtrace.offline.judge_spec import LOCAL_TIMEOUT_S, is_local, judge_from_spec
 
     spec, _, metrics = text.partition("=")
-    asks = spec.startswith(("openai:", "openai-careful:", "decision"))
+    asks = spec.startswith(("openai:", "openai-", "decision"))
     server = options.base_url if asks else None
     slow = is_local(server)  # the calls beside the first would time out in its queue
     judge = judge_from_spec(spec, base_url=server)

@@ -39,7 +39,7 @@ def register(commands: Any) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write all scores: *.jsonl or *.csv")
     parser.add_argument("--metrics", metavar="A,B", help="names, or all (default: the usual ones)")
     parser.add_argument("--judge", default="embedded", metavar="JUDGE", help="embedded, openai:MODEL or decision:MODEL")
-    parser.add_argument("--mode", choices=("fast", "careful"), help="of openai:MODEL")
+    parser.add_argument("--mode", choices=("fast", "careful", "sentences"), help="of openai:MODEL")
     parser.add_argument("--base-url", metavar="URL", help="of openai:MODEL and decision:MODEL")
     parser.add_argument(
         "--concurrency",

@@ -114,8 +114,10 @@ class GoldResult:
         without = f" ({sum(self.unlabelled.values())} of them none: {_counts(self.unlabelled)})"
         found = f"{self.wrong} of {self.calls} gold calls have the wrong label{without if self.unlabelled else ''}"
         if self.wrong >= _WRONG:
-            other = "" if self.is_uncalibrated else ", or DecisionJudge(protocol='logprobs'), which asks less of it"
-            yield f"{self.evaluator} cannot label support: {found}; take a larger model{other}. {measure}"
+            asks_for_lists = not self.is_uncalibrated and "/sentences/" not in self.evaluator
+            sentences = ", OpenAIJudge(mode='sentences')" if asks_for_lists else ""
+            other = "" if self.is_uncalibrated else ", or DecisionJudge(protocol='logprobs'), which ask less of it"
+            yield f"{self.evaluator} cannot label support: {found}; take a larger model{sentences}{other}. {measure}"
         elif self.wrong >= _UNSURE:
             yield f"{self.evaluator} is unsure about support: {found}; measure it before you rely on it. {measure}"
 

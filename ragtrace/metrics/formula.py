@@ -78,9 +78,9 @@ class Formula:
     beside: tuple[str, ...] = ()
     """Names of metrics that are always computed together with this metric, which would mislead alone."""
     reads: frozenset[str] | None = None
-    """Labels that it reads of what it `needs`: of `statements` (which there are), their `support` and whether they are
-    `relevant`, the `grade` of chunks and whether they are `contradicted`, and the `answer_label`; None: all. A judge
-    need not be asked for the others."""
+    """Labels that it reads of what it `needs`: of `statements` (which there are), their `support`, the `denial` of
+    those without it (contradicted, or only not found) and whether they are `relevant`, the `grade` of chunks and
+    whether they are `contradicted`, and the `answer_label`; None: all. A judge need not be asked for the others."""
 
     def __call__(self, call: RagCall, judgement: Judgement = _NO_LABELS) -> Result:
         result = self.compute(call, judgement)

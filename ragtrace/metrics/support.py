@@ -90,7 +90,7 @@ def hallucination(call: RagCall, judgement: Judgement, *, max_unjudged: float = 
     return _share(call, judgement, _UNSUPPORTED, max_unjudged, of_chances=lambda chances: 1.0 - fmean(chances))
 
 
-@formula(needs=_NEEDS, reads=_READS, threshold=1.0, beside=("faithfulness",))
+@formula(needs=_NEEDS, reads=_READS | {"denial"}, threshold=1.0, beside=("faithfulness",))
 def faithfulness_noncontradiction(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the checkable statements of the answer that no retrieved chunk contradicts.
 
@@ -105,7 +105,7 @@ def faithfulness_noncontradiction(call: RagCall, judgement: Judgement, *, max_un
     return _share(call, judgement, _NOT_CONTRADICTED, max_unjudged, held_against_chunks=True)
 
 
-@formula(needs=_NEEDS, reads=_READS, higher_is_better=False, threshold=0.0)
+@formula(needs=_NEEDS, reads=_READS | {"denial"}, higher_is_better=False, threshold=0.0)
 def contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the checkable statements of the answer that a retrieved chunk contradicts.
 
@@ -119,7 +119,7 @@ def contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: float = 
 
 @formula(
     needs=_NEEDS | {"chunks", "reference_contexts_contradicted"},
-    reads=_READS | {"contradicted"},
+    reads=_READS | {"denial", "contradicted"},
     higher_is_better=False,
     threshold=0.0,
     settled=lambda call: not any_text(call.contexts if call.reference_contexts is None else call.reference_contexts),

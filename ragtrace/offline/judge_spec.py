@@ -22,6 +22,8 @@ _PROTOCOLS: Final[Mapping[str, Protocol]] = {
     "decision": "openai", "decision-systemone": "systemone", "decision-logprobs": "logprobs"
 }  # fmt: skip
 """Wire form of a decision model by the kind of the specification."""
+_MODES: Final[Mapping[str, str]] = {"openai": "", "openai-careful": "careful", "openai-sentences": "sentences"}
+"""Mode of a chat model by the kind of the specification; "": the one that is given, or the judge's default."""
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 LOCAL_TIMEOUT_S: Final = 900.0
 """Seconds that a server on this machine has for a call, and for each of its requests: a model without a graphics card
@@ -38,9 +40,10 @@ def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None 
 
     Args:
         spec: `embedded`; `embedded:extractive`; `openai:MODEL`, behind *base_url* or the variables of the openai
-            package, or `openai-careful:MODEL`, the same in that mode; `decision:MODEL`, a decision model behind the
-            same, in OpenAI's form, or `decision-systemone:MODEL` and `decision-logprobs:MODEL` in the others;
-            `module:object`, where the object is a judge or a function (a class) that makes one.
+            package, or `openai-careful:MODEL` and `openai-sentences:MODEL`, the same in that mode; `decision:MODEL`, a
+            decision model behind the same, in OpenAI's form, or `decision-systemone:MODEL` and
+            `decision-logprobs:MODEL` in the others; `module:object`, where the object is a judge or a function (a
+            class) that makes one.
         mode: mode of an `openai:` judge.
         base_url: server of an `openai:` or `decision:` judge. One on this machine has more time for a request.
 
@@ -48,8 +51,8 @@ def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None 
         SettingsError: there is no such judge; the message says what to write.
     """
     kind, _, rest = spec.partition(":")
-    if kind in ("openai", "openai-careful") and rest:
-        return _openai(rest, "careful" if kind == "openai-careful" else mode, base_url)
+    if kind in _MODES and rest:
+        return _openai(rest, _MODES[kind] or mode, base_url)
     if mode:
         raise SettingsError(f"a mode is for judges openai:MODEL, got the judge {spec!r}; leave it out")
     if kind in _PROTOCOLS and rest:

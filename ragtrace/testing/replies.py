@@ -51,7 +51,7 @@ class Request:
     @property
     def is_repair(self) -> bool:
         """Whether the request asks the model to correct its last reply."""
-        return any(message.get("role") == "assistant" for message in self._messages)
+        return any(_content(message).startswith('{"defects_of_your_reply"') for message in self._messages)
 
     @property
     def schema(self) -> dict[str, Any] | None:

@@ -22,6 +22,8 @@ _ABSTENTIONS: Final = (
     *("i don't know", "i do not know", "cannot answer", "can't answer", "no information"),
     *("could not find", "couldn't find", "cannot find", "can't find"),
 )
+_SENTENCE: Final = re.compile(r'^One sentence of the answer is: (".*")$', re.MULTILINE)
+_PASSAGE: Final = re.compile(r'^Passage \d+: (".*")$', re.MULTILINE)
 _DEEPEST: Final = 12
 _MOST_BRACES: Final = 50
 _VALUES: Final[Mapping[str, Any]] = {"string": "", "boolean": True, "null": None}
@@ -33,11 +35,22 @@ Record = dict[str, Any]
 
 def answer_by_rule(request: Request) -> str:
     """Return the text with which the rule-based model answers *request*."""
-    schema, data = request.schema, request.data
+    schema, data = request.schema, request.data or _data_of_question(request.body)
     if schema is not None:
         return json.dumps(instance(schema) if data is None else _RuleBasedModel(data).reply(schema))
     found = schema_from_prompt(request.body) or tool_schema(request.body)
     return json.dumps(instance(found)) if found is not None else "Yes."
+
+
+def _data_of_question(body: Mapping[str, Any]) -> Record | None:
+    """Return the passages and the sentence of a question about one sentence, or None for other prompts."""
+    texts = [str(message.get("content", "")) for message in body.get("messages", [])]
+    text = next((text for text in reversed(texts) if _SENTENCE.search(text)), "")
+    sentence = _SENTENCE.search(text)
+    if sentence is None:
+        return None
+    chunks = [{"id": f"c{n}", "text": json.loads(found)} for n, found in enumerate(_PASSAGE.findall(text), 1)]
+    return {"chunks": chunks, "sentence": json.loads(sentence[1])}
 
 
 class _RuleBasedModel:
@@ -159,6 +172,10 @@ class _RuleBasedModel:
             return "full" if _share(words, cited) >= _ENOUGH else "none"
         return "supported" if self.evidence(entry) else "not_found"
 
+    def stated(self) -> str:
+        """Return how much of the sentence of a question the passages state: all or only some of it."""
+        return "all" if self.evidence({"text": self._data.get("sentence", "")}) else "some"
+
     def grade(self, entry: Record) -> str:
         share = _share(_words(str(self._data.get("query", ""))), _words(str(entry.get("text", ""))))
         return "3" if share >= _ENOUGH else "2" if share >= _ENOUGH / 2 else "1" if share else "0"
@@ -208,6 +225,7 @@ _RULES: Final[Mapping[str, Callable[[_RuleBasedModel, Record], Any]]] = {
     "quote": lambda model, entry: model.quote(entry),
     "support": lambda model, entry: model.support(entry),
     "contradicted": lambda model, entry: "no",
+    "stated": lambda model, entry: model.stated(),
     "grade": lambda model, entry: model.grade(entry),
     "answer_rating": lambda model, entry: "3" if model.answer_label() == "answered" else "0",
     "answer_label": lambda model, entry: model.answer_label(),

@@ -271,11 +271,13 @@ class DecisionJudge:
         shown = await beside_loop(chars, lambda: [without_invisible(document.text) for document in contexts])
         firsts = await beside_loop(chars, partial(first_ranks, shown))
         answer = call.answer or ""
-        split = await self._split(answer, next((document.text for document in contexts if document.text), ""))
+        split = await self._splitter.split_cooperatively(
+            answer, next((document.text for document in contexts if document.text), "")
+        )
         parts, numbers = await beside_loop(chars, partial(answer_parts, answer, split.statements))
         reference: tuple[NumberedText, ...] = ()
         if "reference" in self._subjects and call.reference:
-            found = (await self._split(call.reference, answer)).statements
+            found = (await self._splitter.split_cooperatively(call.reference, answer)).statements
             claims = [call.reference[each.start : each.end] for each in found if each.checkable]
             reference = tuple(NumberedText(at, without_invisible(text)) for at, text in enumerate(claims, 1))
         turns = [Turn(turn.role, without_invisible(turn.text).strip()) for turn in call.earlier_turns or ()]
@@ -299,18 +301,6 @@ class DecisionJudge:
             mode=mode,
             attributes=await beside_loop(chars, partial(_text_attributes, call, shown, firsts)),
         )
-
-    async def _split(self, answer: str, context: str) -> SplitAnswer:
-        """Split *answer* into statements, letting other tasks run after every `STEP_CHARS` characters."""
-        steps, done = self._splitter.split(answer, context), 0
-        while True:
-            try:
-                done += next(steps)
-            except StopIteration as stop:
-                return cast("SplitAnswer", stop.value)
-            if done >= STEP_CHARS:
-                done = 0
-                await asyncio.sleep(0)
 
 
 def _chars_of(call: RagCall) -> int:

@@ -56,7 +56,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, cast
 
 from ragtrace.core.labels import AnswerLabel, Claim
 from ragtrace.core.types import Document, EvaluatorType, Judgement, Metric, Plain, RagCall
@@ -91,6 +91,8 @@ beyond them are still hashed, as the distinct and the duplicate ones are counted
 as fast as reading, and not bounded. A higher limit costs as much more where a text is as long, a lower one leaves more
 unread. All are far above what usual applications retrieve and answer.
 """
+T = TypeVar("T")
+
 STEP_CHARS: Final = 1_500
 """Number of characters that are read, in about 0.3 ms, before other tasks of the event loop get to run.
 
@@ -146,16 +148,7 @@ class EmbeddedJudge:
 
         They run after every `STEP_CHARS` characters. Raises nothing.
         """
-        steps, done = self.steps(call), 0
-        while True:
-            try:
-                done += next(steps)
-            except StopIteration as stop:
-                judgement: Judgement = stop.value
-                return judgement
-            if done >= STEP_CHARS:
-                done = 0
-                await asyncio.sleep(0)
+        return await _cooperatively(self.steps(call))
 
     def split(self, answer: str, context: str = "") -> Generator[int, None, SplitAnswer]:
         """Split *answer* into the statements that this judge compares with chunks, and yield the characters read.
@@ -169,6 +162,10 @@ class EmbeddedJudge:
         found: list[Statement] = []
         end = yield from _read_statements(answer, lexicon, found.append)
         return SplitAnswer(tuple(each for each in found if not each.code), lexicon, end == len(answer))
+
+    async def split_cooperatively(self, answer: str, context: str = "") -> SplitAnswer:
+        """Do as `split`, letting other tasks run after every `STEP_CHARS` characters."""
+        return await _cooperatively(self.split(answer, context))
 
     def _lexicon(self, code: str) -> Lexicon:
         # Two threads may both make a lexicon; setdefault keeps the first, and either would do.
@@ -211,6 +208,19 @@ class EmbeddedJudge:
             why = "abstained" if answer.abstained else "no_claims"
             return _judgement(answer, chunks, claims, value=None, reasons={"consistency": why})
         return _judgement(answer, chunks, claims, value=consistency(list(findings.values())), reasons={})
+
+
+async def _cooperatively(steps: Generator[int, None, T]) -> T:
+    """Take all *steps*, which yield the characters read, let other tasks run in between, and return their result."""
+    done = 0
+    while True:
+        try:
+            done += next(steps)
+        except StopIteration as stop:
+            return cast("T", stop.value)
+        if done >= STEP_CHARS:
+            done = 0
+            await asyncio.sleep(0)
 
 
 class SplitAnswer(NamedTuple):

@@ -207,7 +207,7 @@ class JudgeSession:
             reply = await self._with_failure_cost(self._chat.ask(prompt))
         self.cost += reply.cost
         if prompt.turn_chars:
-            share = prompt.turn_chars / (len(prompt.system) + len(prompt.user))
+            share = prompt.turn_chars / (len(prompt.system) + len(prompt.user) + sum(map(len, prompt.examples)))
             self.turn_tokens += round(share * reply.cost.input_tokens)
             self.attributes[TURN_TOKENS] = self.turn_tokens
         self.attributes[JUDGE_MODEL] = reply.model
@@ -411,7 +411,7 @@ class _Exchange(Generic[R]):
         # `JudgeClient`.
         for _ in range(12):
             level = lower_of(highest_level, higher_of(capabilities.level, chat.lowest_level))
-            messages = request_messages(prompt.system, prompt.user, prompt.schema, level)
+            messages = request_messages(prompt.system, prompt.user, prompt.schema, level, prompt.examples)
             if repair is not None:
                 messages = repair_messages(messages, repair.choice.text, repair.defects)
             body = self._request_body(messages, level, capabilities, samples or prompt.samples, computed_limit)

@@ -25,7 +25,7 @@ At once, gold checks are in `full` requests, if they are wanted: the other two v
 mixed in with.
 
 The mode `careful` always asks in steps, the mode `fast` only about a call that is too long for one request, or whose
-labels do not fit into one reply although it has one sentence.
+labels do not fit into one reply although it has one sentence. The mode `sentences` is in `sentence_questions.py`.
 
 **Order of the file.** What comes out (`Labels`), what is decided (`LabelPlan`, `plan_requests`), what one request is
 given to verify (`GivenStatements`), and `LabelCollector`: at once, in steps, and what both ways share.
@@ -88,7 +88,7 @@ from ragtrace.judges.llm.prompt import group_by_size
 from ragtrace.judges.llm.prompt_input import AnswerUnit, DistinctCitation, PromptChunk, PromptInput
 from ragtrace.judges.llm.prompts import Label
 
-Mode: TypeAlias = Literal["fast", "careful"]
+Mode: TypeAlias = Literal["fast", "careful", "sentences"]
 Step: TypeAlias = Literal["answer", "chunks"]
 """Kind of labels: of the answer, or of comparing it with the chunks. In steps, each kind is a step."""
 MOST_SENTENCES: Final = 12
@@ -97,9 +97,9 @@ MOST_SENTENCES: Final = 12
 Users read the number in docs/judges.md.
 """
 
-_OF_CHUNKS: Final[frozenset[Label]] = frozenset({"support", "contradicted", "grade", "citations"})
+_OF_CHUNKS: Final[frozenset[Label]] = frozenset({"support", "denial", "contradicted", "grade", "citations"})
 _OF_FIELDS: Final[Mapping[str, frozenset[Label]]] = {
-    "claims": frozenset({"statements", "relevant", "sentences", "support", "answer_label"}),
+    "claims": frozenset({"statements", "relevant", "sentences", "support", "denial", "answer_label"}),
     "sentences": frozenset({"sentences"}),
     "parts": frozenset({"sentences"}),
     "citations": frozenset({"citations", "sentences"}),
@@ -111,7 +111,7 @@ _OF_FIELDS: Final[Mapping[str, frozenset[Label]]] = {
 the sentences tell which of them are filler, for the relevance of statements and as those that may cite."""
 
 _NARROWED: Final[frozenset[Label]] = frozenset(
-    {"statements", "relevant", "support", "contradicted", "grade", "answer_label"}
+    {"statements", "relevant", "support", "denial", "contradicted", "grade", "answer_label"}
 )
 """Labels that are not asked for where a metric says that it does not read them."""
 _OF_GIVEN: Final[frozenset[Label]] = frozenset({"support"})
@@ -128,7 +128,7 @@ class Labels:
     """Labels that the LLM gave to one call, merged from all requests about that call."""
 
     mode: Mode
-    """How the labels were asked for: `fast` at once, `careful` in steps."""
+    """How the labels were asked for: `fast` at once, `careful` in steps, `sentences` one sentence at a time."""
     extraction: LabelReply = field(default_factory=LabelReply)
     """Labels of the answer, merged from all requests that showed a part of the answer."""
     verification: Verification = field(default_factory=Verification)
@@ -253,7 +253,7 @@ def plan_requests(
     plan_in_steps = LabelPlan(
         steps=frozenset(steps),
         labels=labels,
-        only_statements=of_chunks == frozenset({"support"}),
+        only_statements=of_chunks <= {"support", "denial"},
         in_steps=True,
         with_gold_checks=with_gold_checks is not False and "chunks" in steps,
     )

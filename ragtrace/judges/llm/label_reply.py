@@ -315,6 +315,33 @@ def _language_sample(parts: Iterable[str]) -> str:
 _language_of = lru_cache(maxsize=64)(detect_language)
 
 
+class SourceTerms:
+    """Numbers and names that statements may have: those of chunks, and of what the user asked.
+
+    Args:
+        query: the query.
+        turns: earlier turns of the conversation.
+        statements: texts of the answer, in whose language it is told what a name is.
+        chunks: the chunks.
+    """
+
+    def __init__(
+        self, query: str, turns: Sequence[Turn], statements: Iterable[str], chunks: Sequence[PromptChunk]
+    ) -> None:
+        said = " ".join(turn.text for turn in turns if turn.role == "user")
+        # A pronoun of the query may stand for a name in an earlier turn; numbers, however, must be in a chunk.
+        self._asked = (TextTerms(query), TextTerms(_DIGITS.sub(" ", said)))
+        self._written = _language_of(_language_sample(statements)) if chunks else ""
+        read = _language_of(_language_sample(chunk.text for chunk in chunks)) if chunks else ""
+        self.translated: Final = bool(self._written and read and self._written != read)
+        """Whether the statements have other words and forms of names than the chunks: only numbers are comparable."""
+
+    def absent(self, text: str, chunks: Sequence[PromptChunk]) -> list[str]:
+        """Return the numbers and names of the statement *text* that neither *chunks* nor the user's words have."""
+        evidence = [*self._asked, *(chunk.terms for chunk in chunks)]
+        return absent_terms(text, evidence, with_names=self._written != "de" and not self.translated)
+
+
 class _LabelReplyReader(ReplyReader):
     """Reader of the labels in the LLM's reply to a `LabelTask`, which is a request for labels."""
 
@@ -324,18 +351,8 @@ class _LabelReplyReader(ReplyReader):
         self._chunks = {chunk.id: chunk for chunk in task.chunks}
         self._indices = {unit.id: int(unit.id[1:]) - 1 for unit in task.sentences}
         self._parts = parts = task.parts_asked
-        said = " ".join(turn.text for turn in task.earlier_turns if turn.role == "user")
-        # A pronoun of the query may stand for a name in an earlier turn; numbers, however, must be in a chunk.
-        self._query_terms = (TextTerms(task.query), TextTerms(_DIGITS.sub(" ", said)))
-        self._has_names, self._translates = True, False
-        if task.kind in ("full", "verify"):
-            written = _language_of(
-                _language_sample([*(unit.text for unit in task.sentences), *(task.given or {}).values()])
-            )
-            read = _language_of(_language_sample(chunk.text for chunk in task.chunks))
-            # A translation has other words and forms of names than the chunks: only quotes and numbers are comparable.
-            self._translates = bool(written and read and written != read)
-            self._has_names = written != "de"
+        stated = [*(unit.text for unit in task.sentences), *(task.given or {}).values()]
+        self._terms = SourceTerms(task.query, task.earlier_turns, stated, task.chunks)
         self.reply = reply = LabelReply(defects=self.defects)
         if "sentences" in parts:
             reply.sentences = self._labels("sentences", "relevant", SENTENCE_RELEVANCES, self._indices)
@@ -465,11 +482,9 @@ class _LabelReplyReader(ReplyReader):
         absent_quote = f"quote does not occur in {names}"
         if source is None and not any(quote_nearly_occurs(quote, chunk.folded) for chunk in chunks):
             return absent_quote, True
-        if not self._translates and not shares_word(quote, text):
+        if not self._terms.translated and not shares_word(quote, text):
             return "quote has no word of the statement: quote what supports it", True
-        evidence = [*self._query_terms, *(chunk.terms for chunk in chunks)]
-        absent = absent_terms(text, evidence, with_names=self._has_names and not self._translates)
-        if absent:
+        if absent := self._terms.absent(text, chunks):
             return f"{shorten_value(absent[0])} is not in {names}: name the chunk that has it, or label anew", True
         if source is None:
             return absent_quote, False

@@ -23,6 +23,7 @@ from ragtrace.judges.llm.prompt import group_by_size
 from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, PromptChunk, prepare_input, reference_chunks
 from ragtrace.judges.llm.prompts import LABELS, VERSION, Label, system_message, turns_instructions
 from ragtrace.judges.llm.response_format import TEXT
+from ragtrace.judges.llm.sentence_questions import SENTENCE_LABELS, label_sentences
 from ragtrace.judges.llm.server_connection import import_http_library
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class LLMJudge:
             raise SettingsError(f"mode must be one of {', '.join(get_args(Mode))}, got {mode!r}")
         if not 0 <= max_uncovered <= 1:
             raise SettingsError(f"max_uncovered must be between 0 and 1, got {max_uncovered!r}; for 20% write 0.2")
+        if mode == "sentences" and gold_checks:
+            raise SettingsError("gold_checks=True is for the modes fast and careful; mode='sentences' has none")
         self._mode: Mode = mode
         self.id, self.limits = name, limits
         self._embedder, self._gold_checks = embedder, gold_checks
@@ -121,6 +124,9 @@ class LLMJudge:
 
     def offers(self, metric: Metric) -> bool:
         """Return whether *metric* needs labels and this judge can give all of them."""
+        if self._mode == "sentences":
+            labels = labels_for(metric.needs, _reads(metric))
+            return "support" in labels and labels <= SENTENCE_LABELS and metric.needs <= FIELDS
         return bool(metric.needs) and metric.needs <= FIELDS | EXTRA_FIELDS | {REFERENCE}
 
     def asking(self: J, metrics: Sequence[Metric]) -> J:
@@ -194,17 +200,21 @@ class LLMJudge:
         if not labels:
             return Judgement(mode=self._mode)
         source = prepare_input(call, self._requests.max_chunk_chars)
-        collector = LabelCollector(
-            session,
-            source,
-            labels,
-            mode=self._mode,
-            statements_per_call=self._requests.statements_per_call,
-            max_chars=self._requests.max_input_chars,
-            with_gold_checks=self._gold_checks,
-            chance=self._chance or random.SystemRandom(),
-        )
-        found = await collector.collect()
+        max_chars = self._requests.max_input_chars
+        if self._mode == "sentences":
+            found = await label_sentences(session, source, max_chars=max_chars)
+        else:
+            collector = LabelCollector(
+                session,
+                source,
+                labels,
+                mode=self._mode,
+                statements_per_call=self._requests.statements_per_call,
+                max_chars=max_chars,
+                with_gold_checks=self._gold_checks,
+                chance=self._chance or random.SystemRandom(),
+            )
+            found = await collector.collect()
         if session.cost.n_calls and TURN_TOKENS not in session.attributes and (call.conversation_id or call.turns):
             session.attributes["no_earlier_turns"] = True
         return build_judgement(source, found, self._max_uncovered)

@@ -29,12 +29,13 @@ class OpenAIJudge(LLMJudge):
     them, ten in a request, with gold checks among them, whose labels are known: if one is wrong, nothing of the
     judgement counts (`judge_suspect`). They cover the labels of support, and neither relevance, grades, citations nor
     ratings; `docs/judges.md` says which attacks are not caught. Models of 7 to 8 billion parameters need shorter lists:
-    `mode="careful", requests=RequestOptions(statements_per_call=3)`.
+    `mode="careful", requests=RequestOptions(statements_per_call=3)`. Smaller ones are asked about one sentence at a
+    time: `mode="sentences"` gives `faithfulness`, `hallucination` and `hallucinated` alone.
 
     Args:
         model: the model's name, or that of the deployment.
-        mode: "fast" (1 request a call), "careful" (1 + 1 for ten statements). A longer call than a request may be is
-            judged as by "careful", and its scores say so.
+        mode: "fast" (1 request a call), "careful" (1 + 1 for ten statements), "sentences" (1 a sentence, for small
+            models). A longer call than a request of "fast" may be is judged as by "careful", and its scores say so.
         base_url: of the server; None: OPENAI_BASE_URL, or OpenAI's own.
         api_key: None: OPENAI_API_KEY.
         client: function that makes an `AsyncOpenAI` client in place of the two, or any subclass of it, with its own

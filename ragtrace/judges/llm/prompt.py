@@ -60,6 +60,7 @@ class Prompt(Generic[R]):
         temperature: 0 for the likeliest reply; left out for models that reject it.
         samples: number of replies wanted.
         turn_chars: characters of the request that show earlier turns of the conversation, instructions included.
+        examples: messages of user and assistant in turn, between the instructions and the data.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Prompt(Generic[R]):
     temperature: float = 0.0
     samples: int = 1
     turn_chars: int = 0
+    examples: tuple[str, ...] = ()
 
 
 def user_message(data: Mapping[str, object], key: str | None = None) -> str:

@@ -137,14 +137,16 @@ def forget_capabilities() -> None:
     _known_capabilities.clear()
 
 
-def request_messages(system: str, user: str, schema: Schema, level: int) -> list[Message]:
-    """Return the system message and the user message of a request to an LLM.
+def request_messages(system: str, user: str, schema: Schema, level: int, examples: Sequence[str] = ()) -> list[Message]:
+    """Return the system message, the messages of the *examples* and the user message of a request to an LLM.
 
     The system message quotes the JSON *schema* if no request parameter carries it.
     """
     if is_lower(level, than=SCHEMA) and schema:
         system = f"{system}\n\n{SCHEMA_FOLLOWS}\n{json.dumps(schema, ensure_ascii=False, separators=(',', ':'))}"
-    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    roles = ("user", "assistant")
+    shown = [{"role": roles[index % 2], "content": text} for index, text in enumerate(examples)]
+    return [{"role": "system", "content": system}, *shown, {"role": "user", "content": user}]
 
 
 def repair_messages(sent: Sequence[Message], reply: str, defects: Sequence[str]) -> list[Message]:

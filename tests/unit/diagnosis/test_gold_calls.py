@@ -56,8 +56,14 @@ def gold(judge: ragtrace.judges.Judge) -> tuple[GoldResult, list[str]]:
         (1, ""),
         (2, "chat@1 is unsure about support: 2 of 10 gold calls have the wrong label; measure it"),
         (3, "chat@1 is unsure about support: 3 of 10 gold calls have the wrong label; measure it"),
-        (4, "chat@1 cannot label support: 4 of 10 gold calls have the wrong label; take a larger model, or"),
-        (7, "chat@1 cannot label support: 7 of 10 gold calls have the wrong label; take a larger model, or"),
+        (
+            4,
+            "chat@1 cannot label support: 4 of 10 gold calls have the wrong label; take a larger model, OpenAIJudge(mo",
+        ),
+        (
+            7,
+            "chat@1 cannot label support: 7 of 10 gold calls have the wrong label; take a larger model, OpenAIJudge(mo",
+        ),
     ],
 )
 def test_wrong_labels_are_counted(wrong: int, said: str) -> None:

@@ -24,7 +24,7 @@ from ragtrace.judges.llm.prompt_input import MOST_CITATIONS, PromptInput, prepar
 from ragtrace.judges.llm.prompts import PARTS, VERSION, Kind, prompt_hash, system_message
 
 KINDS: tuple[Kind, ...] = ("full", "extract", "verify", "contradicted")
-PROMPTS = {"1": "cd37259d667222ab", "2": "982df7931cb1a3c7", "3": "dfbef71244fce5b1"}
+PROMPTS = {"1": "cd37259d667222ab", "2": "982df7931cb1a3c7", "3": "e3d2d3c861f1d0b6"}
 """Of each version, a digest of all its texts."""
 MOST_CHARS = 6_000
 """Of a request in the mode `fast`, beyond query, chunks and answer."""

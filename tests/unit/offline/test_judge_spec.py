@@ -16,7 +16,7 @@ from ragtrace.testing import OpenAIServer, Reply
 CALL = RagCall("How high is the tower?", (Document("The tower is 330 metres high."),), "The tower is 330 metres high.")
 
 
-@pytest.mark.parametrize("spec", ["openai:m", "openai-careful:m", "decision-logprobs:m"])
+@pytest.mark.parametrize("spec", ["openai:m", "openai-careful:m", "openai-sentences:m", "decision-logprobs:m"])
 def test_a_request_to_this_machine_has_the_time_of_a_call(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of 15 minutes whose requests end after one is cut off and asked again, while the server still computes."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")

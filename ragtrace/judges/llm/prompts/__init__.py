@@ -21,12 +21,12 @@ Kind: TypeAlias = Literal["full", "extract", "verify", "contradicted"]
 contradicts."""
 
 Label: TypeAlias = Literal[
-    "sentences", "statements", "relevant", "support", "contradicted", "grade", "citations", "answer_rating",
+    "sentences", "statements", "relevant", "support", "denial", "contradicted", "grade", "citations", "answer_rating",
     "answer_label",
 ]  # fmt: skip
 """Kind of label that a request can ask for: of sentences (their relevance), of statements (which there are, their
-relevance and their support), of chunks (contradicted by the answer, and their grade), of citations and of the
-answer."""
+relevance, their support, and whether the chunks deny those without it, which comes with the support), of chunks
+(contradicted by the answer, and their grade), of citations and of the answer."""
 LABELS: Final[frozenset[Label]] = frozenset(get_args(Label))
 
 VERSION: Final = "3"
@@ -51,7 +51,7 @@ _SUBJECTS: Final[dict[str, frozenset[str]]] = {
 _CONDITION: Final = re.compile(r"\[(-?)([a-z_]+)\]")
 _CONDITIONS: Final = re.compile(rf"(?:{_CONDITION.pattern})+ ")
 _LABELS: Final[dict[Kind, frozenset[Label]]] = {
-    "full": LABELS,
+    "full": LABELS - {"denial"},
     "extract": frozenset({"sentences", "statements", "relevant", "answer_rating", "answer_label"}),
     "verify": frozenset({"support", "contradicted", "grade", "citations"}),
     "contradicted": frozenset({"contradicted"}),
@@ -129,6 +129,12 @@ def turns_instructions() -> str:
 def own_instructions(name: str) -> str:
     """Return the instructions for additional labels of the judge from the file `own/<name>.txt`."""
     return _read_prompt(f"own/{name}")
+
+
+@cache
+def example_messages(name: str) -> tuple[str, ...]:
+    """Return the system message and the example messages, of user and assistant in turn, of the file `<name>.txt`."""
+    return tuple(part.strip() for part in _read_prompt(name).split("\n---\n"))
 
 
 def _read_prompt(name: str) -> str:
