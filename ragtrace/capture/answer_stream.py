@@ -510,8 +510,8 @@ class AnswerStream(StreamText):
         words = _meaning_of(kind) if kind else "text"
         role = get("role")
         role = get("_role") if role is None else role
-        role = get("source") if role is None else role  # of AutoGen
-        if words == "none" or kind in _NOT_SPOKEN or (role is not None and label_of(role) in _NOT_SPOKEN):
+        speaker = label_of(get("source") if role is None else role)  # AutoGen's messages have a source
+        if words == "none" or kind in _NOT_SPOKEN or speaker in _NOT_SPOKEN:
             return self._skip(piece)
         cls = type(piece)
         if cls is not self._class:  # most streams have pieces of one class
@@ -528,6 +528,10 @@ class AnswerStream(StreamText):
         elif _is_cumulative(cls) and type(get("delta")) is not str:
             return self.add_whole(text or "")
         if text:
+            if is_library and role is None and speaker is not None:
+                self._nodes.add(speaker)
+            if is_library and get("task_index") is not None:
+                return None  # of CrewAI, whose tasks write one after another, all with one index
             is_whole = kind == "ai" and is_library and cls is not dict  # not a chunk of a message
             is_unsure = not (is_library or source in _SURE_FIELDS or source in self._sources)
             before = self.chars if is_unsure else 0

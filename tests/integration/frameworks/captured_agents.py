@@ -17,6 +17,7 @@ def _prompt(question: str, docs: list[str]) -> str:
 # --- AutoGen ----------------------------------------------------------------------------------------------------------
 from autogen_agentchat.agents import AssistantAgent  # noqa: E402
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, TextMessage  # noqa: E402
+from autogen_agentchat.teams import RoundRobinGroupChat  # noqa: E402
 from autogen_core import CancellationToken  # noqa: E402
 from autogen_core.models import ModelInfo, UserMessage  # noqa: E402
 from autogen_ext.models.openai import OpenAIChatCompletionClient  # noqa: E402
@@ -62,6 +63,13 @@ async def autogen_only_chunks(question: str, docs: list[str]) -> Any:
             yield event
 
 
+@form("autogen-agentchat", "run_stream of two agents")
+async def autogen_team(question: str, docs: list[str]) -> Any:
+    agents = [AssistantAgent(name, model_client=_client()) for name in ("writer", "editor")]
+    async for event in RoundRobinGroupChat(agents, max_turns=2).run_stream(task=_prompt(question, docs)):
+        yield event
+
+
 @form("autogen-core", "ChatCompletionClient.create")
 async def autogen_create(question: str, docs: list[str]) -> Any:
     return await _client().create([UserMessage(content=_prompt(question, docs), source="user")])
@@ -97,6 +105,18 @@ async def crew_kickoff_async(question: str, docs: list[str]) -> Any:
 @form("crewai", "Crew.kickoff, stream=True", read=list)
 def crew_stream(question: str, docs: list[str]) -> Any:
     return _crew(question, docs, stream=True).kickoff()
+
+
+@form("crewai", "Crew.kickoff, stream=True, chunks passed on")
+def crew_chunks(question: str, docs: list[str]) -> Any:
+    yield from _crew(question, docs, stream=True).kickoff()
+
+
+@form("crewai", "Crew.kickoff, stream=True, chunks of two tasks passed on")
+def crew_two_tasks(question: str, docs: list[str]) -> Any:
+    crew = _crew(question, docs, stream=True)
+    crew.tasks = [*crew.tasks, Task(description="Shorten it.", expected_output="An answer.", agent=crew.agents[0])]
+    yield from crew.kickoff()
 
 
 # --- smolagents -------------------------------------------------------------------------------------------------------

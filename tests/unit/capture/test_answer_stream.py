@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -246,3 +248,16 @@ def test_a_guard_judges_no_text_that_is_not_known(stream: Literal["all", "senten
         assert list(ask("Where is Rome?")) == pieces
         assert ragtrace.flush()
         assert judge.calls == []
+
+
+def test_chunks_of_a_crew_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not say which task they are of, and only the last task writes the answer."""
+    module = types.ModuleType("crewai.made")
+    chunk: Any = type("StreamChunk", (types.SimpleNamespace,), {"__module__": "crewai.made"})
+    vars(module)["StreamChunk"] = chunk
+    monkeypatch.setitem(sys.modules, "crewai.made", module)
+    stream = AnswerStream()
+    for text in ("It is ", "330 metres ", "tall."):
+        stream.add(chunk(content=text, task_index=0, task_id=""))
+    assert stream.answer() is None
+    assert stream.unknown == "pieces of StreamChunk"
