@@ -253,7 +253,7 @@ def plan_requests(
     plan_in_steps = LabelPlan(
         steps=frozenset(steps),
         labels=labels,
-        only_statements=of_chunks <= {"support", "denial"},
+        only_statements="support" in of_chunks and of_chunks <= {"support", "denial"},
         in_steps=True,
         with_gold_checks=with_gold_checks is not False and "chunks" in steps,
     )
