@@ -13,6 +13,7 @@ from ragtrace.capture.fields import (
     Get,
     SearchBudget,
     content_of,
+    entries_of,
     first,
     first_item,
     getter,
@@ -39,6 +40,8 @@ _MAX_BYTES: Final = 1_000_000
 _MAX_SPACE: Final = 1_000
 _FEW_WORDS: Final = 2
 """Most words of a name, a title or a label, which is no sentence."""
+_BESIDE_ANSWER: Final = frozenset({*field_names.SEVERAL, *field_names.METADATA, *field_names.ID, "citations", "usage"})
+"""Fields beside an answer that are no part of it: what it rests on, and what it cost."""
 _MAX_OUTPUT_ITEMS: Final = 1_000
 _MAX_COMPONENTS: Final = 20
 MAX_CHOICES: Final = 128
@@ -139,7 +142,8 @@ def _read_record(value: object, get: Get, answer: Answer, depth: int) -> bool:
 def answer_in_json(text: str) -> str:
     """Return the answer in *text* if that is a JSON object with one, else *text* itself. Never raises.
 
-    It is in a field with a well-known name, or in the only one that holds a sentence.
+    It is in a field with a well-known name, or in the only one that holds a sentence, if the others hold no more than
+    labels, shares and sources: of a number beside it, the sentence alone would be a part of the answer.
     """
     parsed: object = parse_json(text) if text[:_MAX_SPACE].lstrip()[:1] == "{" else None
     get = getter(parsed)
@@ -148,9 +152,23 @@ def answer_in_json(text: str) -> str:
     found = find_answer(parsed)
     if found is not None and found.text:
         return found.text
-    texts = [each for value in values_of(parsed, MAX_CHOICES) if (each := text_of(value)) is not None]
-    sentences = [each for each in texts if len(each.split(None, _FEW_WORDS)) > _FEW_WORDS]
+    sentences: list[str] = []
+    for name, value in entries_of(parsed, MAX_CHOICES):
+        said = text_of(value)
+        if said is not None and len(said.split(None, _FEW_WORDS)) > _FEW_WORDS:
+            sentences.append(said)
+        elif name not in _BESIDE_ANSWER and not _is_label(value):
+            return text
     return sentences[0] if len(sentences) == 1 else text
+
+
+def _is_label(value: object) -> bool:
+    """Return whether *value*, in JSON, says nothing of its own beside a sentence: a name, a share, a truth value."""
+    number = number_of(value)
+    if number is not None:
+        return 0 <= number <= 1
+    said = text_of(value)
+    return not value or value is True or (said is not None and not any(map(str.isdigit, said)))
 
 
 def is_passage(value: object, get: Get) -> bool:
