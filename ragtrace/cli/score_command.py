@@ -39,7 +39,8 @@ def register(commands: Any) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write all scores: *.jsonl or *.csv")
     parser.add_argument("--metrics", metavar="A,B", help="names, or all (default: the usual ones)")
     parser.add_argument("--judge", default="embedded", metavar="JUDGE", help="embedded, openai:MODEL or decision:MODEL")
-    parser.add_argument("--mode", choices=("fast", "careful", "sentences"), help="of openai:MODEL")
+    modes = ("fast", "careful", "sentences")
+    parser.add_argument("--mode", choices=modes, metavar="MODE", help=f"of openai:MODEL: {', '.join(modes)}")
     parser.add_argument("--base-url", metavar="URL", help="of openai:MODEL and decision:MODEL")
     parser.add_argument(
         "--concurrency",

@@ -35,7 +35,8 @@ Record = dict[str, Any]
 
 def answer_by_rule(request: Request) -> str:
     """Return the text with which the rule-based model answers *request*."""
-    schema, data = request.schema, request.data or _data_of_question(request.body)
+    schema, data = request.schema, request.data
+    data = _data_of_question(request.body) if data is None else data
     if schema is not None:
         return json.dumps(instance(schema) if data is None else _RuleBasedModel(data).reply(schema))
     found = schema_from_prompt(request.body) or tool_schema(request.body)

@@ -226,7 +226,7 @@ def test_only_declared_fields_are_shown() -> None:
     assert data["turns"][0] == {"role": "user", "text": "Where is the depot?"}
 
 
-@pytest.mark.parametrize("score", ["11", "7.5", "seven", 7, None, "07", " 7"])
+@pytest.mark.parametrize("score", ["11", "7.5", "seven", 7, None, "07", "7 of 10"])
 def test_a_score_off_the_scale_is_no_score(score: object) -> None:
     """Only the strings of the scale are read; nothing is parsed out of text or clamped."""
     chat = Scripted({"rating": {"reason": "", "score": score}})
