@@ -236,6 +236,8 @@ def test_each_output_has_the_texts_that_it_may_have_and_no_others(tmp_path: Path
     expected = {name: (marks if anywhere else set()) for name, marks in ELSEWHERE.items()}
     expected |= {"stats": set(), "spans": spans, "spans by OTLP": spans, "console": spans - {"zqfailure7"}}
     expected["events"] = {*expected["events"], *texts}
+    if anywhere:  # whether the call that the judge refused is one of the pages depends on the order of storing
+        found["pages"].discard("zqrefusal7")
     assert found == expected
 
 

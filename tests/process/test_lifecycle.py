@@ -457,10 +457,13 @@ def test_configure_and_calls_may_race() -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    assert ragtrace.shutdown(WAIT_S)
+    is_complete = ragtrace.shutdown(WAIT_S)
     stats = ragtrace.stats()
     assert (stats.pending, stats.offered) == (0, sum(tally.settled for tally in stats.evaluators.values()))
+    # A call that ends while its runtime is replaced may be dropped: the shutdown of that runtime, which may still be
+    # under way, says so.
     assert stats.faults.keys() <= {"dropped: shutdown"}
+    assert is_complete or "dropped: shutdown" in stats.faults
     assert sum(len(each.roots()) for each in captured) <= 300
 
 
