@@ -591,7 +591,7 @@ class OrphanRetrievals:
 
     def __init__(self, *, capacity: int = 1024, seconds: float = 300.0, clock: Callable[[], float] = monotonic) -> None:
         self._capacity, self._seconds, self._clock = capacity, seconds, clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: a finalizer may run in any allocation under it
         self._by_parent: OrderedDict[tuple[int, int], tuple[float, list[Step]]] = OrderedDict()
         self.begun: deque[tuple[int, str]] = deque(maxlen=256)
         """When the latest of them began, in nanoseconds since the epoch, and the names of their functions."""

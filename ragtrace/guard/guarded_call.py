@@ -121,7 +121,7 @@ class VerdictWait:
         self, function: GuardedFunction, runtime: GuardRuntime, recorder: HeldRecorder, seconds: float
     ) -> None:
         self._function, self._guard, self._runtime, self._recorder = function, function.guard, runtime, recorder
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: a stream that is collected meanwhile asks for its check
         self._decided: Check | None = None
         self._notify: Callable[[], object] = lambda: None
         self._task: asyncio.Task[Evaluation] | None = None

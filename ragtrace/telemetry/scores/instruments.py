@@ -107,7 +107,7 @@ class Instruments:
         self._released, self._latest = genai_metrics != "latest", genai_metrics != "released"
         self._observed = {} if observed is None else observed
         self._home, self._find_meter = Home(), meter
-        self._opening, self._is_open = threading.Lock(), False
+        self._opening, self._is_open = threading.RLock(), False  # re-entrant, for finalizers that record
 
     def open(self) -> None:
         """Create all instruments, unless that has been done. Without it, the first record creates them."""
