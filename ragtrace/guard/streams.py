@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from sys import maxsize
+from sys import is_finalizing, maxsize
 from time import monotonic
 from typing import Any, Final
 
@@ -333,6 +333,8 @@ class HeldStream:
 
     def leave(self) -> None:
         """Count a stream that ends before its answer has, unless it was counted."""
+        if is_finalizing():  # a background thread that is no more may hold any lock
+            return
         self._is_left = self._is_left or self._mode != "after"
         self._held.clear()
         if self._is_finished or self._counts_itself:
@@ -387,6 +389,8 @@ class HeldStream:
 
     def end(self) -> None:
         """Leave the stream, whose source has ended: the one exit of every stream, however it came to its end."""
+        if is_finalizing():
+            return
         try:
             self.leave()
         finally:

@@ -6,6 +6,7 @@ runs untraced.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
@@ -125,6 +126,8 @@ class Invocation:
         if self._is_over or self.current is None:
             return
         self._is_over = True
+        if sys.is_finalizing():  # nothing can be exported, and a thread that is no more may hold any lock
+            return
         try:
             started_at = self._recorder.started_at
             timing = Timing(

@@ -49,6 +49,7 @@ costs; compare it with the commit before, in turns.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
@@ -188,8 +189,11 @@ def is_recording_suppressed() -> bool:
     """Return whether decorated functions called in the current context must not be recorded.
 
     That is so on the background thread, where a judge may call the functions that it judges, in a trace that the
-    head sampler has dropped, and in a finalizer that may not set context variables.
+    head sampler has dropped, in a finalizer that may not set context variables, and when the interpreter ends: a
+    background thread that is no more may hold any lock.
     """
+    if sys.is_finalizing():
+        return True
     if collection.thread and collection.is_on_this_thread():
         faults.warn_once(
             "called by the garbage collector",

@@ -24,6 +24,7 @@ APPLICATION = """
 import asyncio, faulthandler, logging, sys, threading
 from contextvars import ContextVar
 faulthandler.enable()
+faulthandler.dump_traceback_later(240, exit=True)  # says where it hangs
 logging.disable(logging.CRITICAL)
 import ragtrace
 kind, streams = sys.argv[1], int(sys.argv[2])
