@@ -12,6 +12,7 @@ import pytest
 import ragtrace
 from ragtrace.core.types import Document, Evaluation, RagCall, Score
 from ragtrace.evaluation.scoring import Evaluator, evaluate
+from ragtrace.judges.llm import response_format
 from ragtrace.metrics import registry
 from ragtrace.testing import OpenAIServer, Reply
 from ragtrace.testing.replies import Request
@@ -71,6 +72,7 @@ def test_the_words_of_real_servers_lead_down_the_ladder(
     status: int, body: Any, culprit: str, good: Mapping[str, float | str]
 ) -> None:
     """Same scores after one more request; the next call asks at once as the server likes it."""
+    response_format.forget_capabilities()  # of a server that had the same port before
 
     def answer(request: Request) -> Reply | None:
         if not has(request, culprit):
