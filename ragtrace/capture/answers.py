@@ -145,7 +145,9 @@ def answer_in_json(text: str) -> str:
     It is in a field with a well-known name, or in the only one that holds a sentence, if the others hold no more than
     labels, shares and sources: of a number beside it, the sentence alone would be a part of the answer.
     """
-    parsed: object = parse_json(text) if text[:_MAX_SPACE].lstrip()[:1] == "{" else None
+    if text[:_MAX_SPACE].lstrip()[:1] != "{":
+        return text
+    parsed: object = parse_json(text)
     get = getter(parsed)
     if get is None or is_failure(get):
         return text

@@ -35,6 +35,8 @@ _BOTH: Final = (
 )
 """Words before and after the reasoning, which are marks only together."""
 _FIRST_SIGNS: Final = ("<", "[", "\u25c1", "analysis", "Here")
+_FIRST_OF_WORDS: Final = "aH"
+"""First characters of those that are words; that of an empty text is among them."""
 _LONE_SIGNS: Final = ("</", "[/THINK]", "\u25c1/think\u25b7", "<|END_THINKING|>", "<|end_of_thought|>")
 _LONE: Final = re.compile(
     rf"</({_TAGS})>|\[/THINK\]|\u25c1/think\u25b7|<\|END_THINKING\|>|<\|end_of_thought\|>", re.IGNORECASE
@@ -80,6 +82,14 @@ def split_reasoning(text: str) -> SplitAnswer:
     before = _BEFORE.match(text, end)
     end = end if before is None else before.end()
     return SplitAnswer(text[:end], text[mark:end], without_end_mark(text[end:]))
+
+
+def may_have_reasoning(text: str) -> bool:
+    """Return whether `split_reasoning` may find any in *text*: nearly always False, at less cost."""
+    # To search for one character is quick.
+    if "<" in text or "[" in text or "\u25c1" in text:
+        return True
+    return text[:1] in _FIRST_OF_WORDS or text[:1].isspace()
 
 
 def without_end_mark(answer: str) -> str:

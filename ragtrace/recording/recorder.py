@@ -49,8 +49,8 @@ costs; compare it with the commit before, in turns.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
+from sys import is_finalizing
 from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -96,6 +96,7 @@ SUPPRESS: Final = "suppress_instrumentation"
 _MOST_YIELDED_DOCUMENTS: Final = MAX_DOCUMENTS
 """Most documents that are recorded of a retrieval that yields them one by one: as many as of one that returns a list. A
 streamed answer has a limit of its own (`AnswerStream`)."""
+_FIRST_OF_JSON: Final = "{ \t\r\n"
 _MOST_PIECES: Final = 200_000
 """Most pieces of a stream that are kept for the user's function that reduces them: it is given all or none."""
 _STACKTRACE_CHARS: Final = STACKTRACE_CHARS + MARGIN_CHARS
@@ -192,7 +193,7 @@ def is_recording_suppressed() -> bool:
     head sampler has dropped, in a finalizer that may not set context variables, and when the interpreter ends: a
     background thread that is no more may hold any lock.
     """
-    if sys.is_finalizing():
+    if is_finalizing():
         return True
     if collection.thread and collection.is_on_this_thread():
         faults.warn_once(
@@ -660,7 +661,7 @@ class StepRecorder:
                 what: Literal["documents", "result"] = "documents" if step.kind == "retrieve" else "result"
                 warn_not_found(what, spec.arguments.function_name, value)
         elif type(value) is str and self._answer_stream is None:
-            step.answer = answer_in_json(value)
+            step.answer = answer_in_json(value) if value[:1] in _FIRST_OF_JSON else value
         else:
             self._fill_answer(value)
 

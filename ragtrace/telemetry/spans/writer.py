@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 from ragtrace.core import semconv
 from ragtrace.core.contents import may_leave
 from ragtrace.core.limited_json import shorten_json
-from ragtrace.core.reasoning import split_reasoning
+from ragtrace.core.reasoning import may_have_reasoning, split_reasoning
 from ragtrace.dialects import langfuse, openinference
 from ragtrace.dialects import otel_genai as otel
 from ragtrace.span_reading.finished_span import length_limit
@@ -147,7 +147,8 @@ class SpanWriter:
             attributes[semconv.ABANDONED] = step.abandoned
         if step.cut_chars:
             attributes[semconv.CUT_CHARS] = step.cut_chars
-        if step.answer and (reasoning := split_reasoning(step.answer).reasoning):
+        answer = step.answer
+        if answer and may_have_reasoning(answer) and (reasoning := split_reasoning(answer).reasoning):
             attributes[semconv.REASONING_CHARS] = len(reasoning)
         if status:
             # Overwritten on a held span; on any other, a call that was not scored must not look like a good one.
@@ -162,9 +163,11 @@ def fit_to_limit(attributes: dict[str, Any], span: Span) -> Mapping[str, object]
     """
     so_far: Mapping[str, object] = getattr(span, "attributes", None) or {}
     limit = length_limit(so_far)
+    if limit is None:  # nearly always, and the application waits
+        return so_far
     left_out = 0
     for name, value in attributes.items():
-        if limit is None or not isinstance(value, str) or len(value) <= limit:
+        if not isinstance(value, str) or len(value) <= limit:
             continue
         if (shortened := shorten_json(value, limit)) is not None:
             attributes[name], cut_chars = shortened

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ragtrace.capture.redact import Redact, redact_step
 from ragtrace.core.step import CallBuilder, Step
 from ragtrace.core.types import Document
+from tests.support.ids import readable
 
 
 def generation() -> Step:
@@ -32,3 +35,23 @@ def test_documents_of_the_prompt_take_memory_and_are_no_plain_texts_by_themselve
     assert empty.is_plain(20)
     step.clear_texts()
     assert step.prompt_documents is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_plain"),
+    [
+        (("a", "b"), True),
+        (("a" * 10, "b" * 10), True),  # together longer than one may be
+        (("a" * 11, "b"), False),
+        (("a", "\u00e4"), False),
+        (("a" * 9, "\u00e4" * 9), False),
+        (("a\0", "b"), False),
+        (("a" * 9, "b" * 9 + "\0"), False),
+    ],
+    ids=readable,
+)
+def test_a_step_with_short_ascii_texts_is_plain(texts: tuple[str, str], is_plain: bool) -> None:
+    """Each text counts by itself."""
+    step = Step()
+    step.query, step.answer = texts
+    assert step.is_plain(10) is is_plain

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragtrace.core.labels import Turn
-from ragtrace.core.reasoning import split_reasoning, without_reasoning
+from ragtrace.core.reasoning import may_have_reasoning, split_reasoning, without_reasoning
 from ragtrace.core.types import RagCall
 from tests.support.examples import examples
 from tests.support.ids import readable
@@ -48,6 +48,7 @@ def test_reasoning_is_split_from_the_answer(block: str) -> None:
     assert (found.reasoning, found.answer) == (block, ANSWER)
     assert found.reasoning.endswith(found.mark)
     assert found.mark
+    assert may_have_reasoning(block + ANSWER)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,15 @@ def test_what_is_shown_or_named_is_no_reasoning(text: str) -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["<think>", "</think>", "a ", "`", "```", "\n", "<answer>", "</answer>", "{"]), max_size=9)
+    st.lists(
+        st.sampled_from(
+            [
+                *("<think>", "</think>", "a ", "`", "```", "\n", "<answer>", "</answer>", "{", "[THINK]", "[/THINK]"),
+                *("analysis", "assistantfinal", "Here is my thought process:", "Here is my response:", " "),
+            ]
+        ),
+        max_size=9,
+    )
 )
 @settings(max_examples=examples(300), deadline=None)
 def test_the_two_parts_are_parts_of_the_text(parts: list[str]) -> None:
@@ -109,6 +118,7 @@ def test_the_two_parts_are_parts_of_the_text(parts: list[str]) -> None:
     text = "".join(parts)
     found = split_reasoning(text)
     assert text.startswith(found.reasoning + found.answer)
+    assert may_have_reasoning(text) or not found.reasoning
 
 
 @pytest.mark.parametrize("unit", [" ", "<think>", "</think>", "'</think>'", "```", "<", "[THINK]", "a"])
