@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _SPOOL_SECONDS: Final = 1.0
 """Longest wait for other writers of the spool file, when a call that the broker does not take is stored."""
+_MOST_REMEMBERED: Final = 10_000
+"""Most spooled calls that are known to be this process's own: as many as the spool file holds at a time. Calls leave
+the file oldest first, so one that is forgotten has mostly been handed over by another process."""
 
 
 class FleetHandover:
@@ -37,10 +41,14 @@ class FleetHandover:
 
     def __init__(self, publisher: FleetPublisher, outcomes: CallOutcomes, spooling: Spooling | None) -> None:
         self._publisher, self._outcomes, self._spooling = publisher, outcomes, spooling
-        self._spooled = set[str]()
-        """Identities of calls that this process has stored and not handed over since."""
+        self._spooled = OrderedDict[str, None]()
+        """Identities of the latest calls that this process has stored and not handed over since.
+
+        They only tell a shutdown which of the calls that were counted as spooled are not missing any more. So a call
+        that is forgotten is published and counted like any other, and the shutdown names it as spooled nevertheless.
+        """
         self.recovered = 0
-        """Number of calls that were counted as spooled, and handed over later by this process."""
+        """Number of calls that were counted as spooled and not forgotten, and handed over later by this process."""
 
     @property
     def is_away(self) -> bool:
@@ -60,7 +68,9 @@ class FleetHandover:
             add = partial(self._spooling.add, [work], [unscored], _SPOOL_SECONDS)
             await asyncio.get_running_loop().run_in_executor(None, add)
             if work.is_spooled:
-                self._spooled.add(unscored.identity)
+                self._spooled[unscored.identity] = None
+                if len(self._spooled) > _MOST_REMEMBERED:  # those that another process hands over are not removed below
+                    self._spooled.popitem(last=False)
                 work.dropped_in_handling = "spooled"
                 self._outcomes.count(work, FLEET, "dropped", "spooled", probability=probability)
                 return
@@ -69,7 +79,7 @@ class FleetHandover:
         if result == "published":
             work.published = self._outcomes.count(work, FLEET, "handed_over", probability=probability)
             if unscored.identity in self._spooled:
-                self._spooled.remove(unscored.identity)
+                del self._spooled[unscored.identity]
                 self.recovered += 1
             return
         self._publisher.count_unjudged(call.workflow)

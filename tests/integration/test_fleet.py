@@ -21,6 +21,8 @@ import ragtrace
 from ragtrace.cli import main
 from ragtrace.diagnosis import diagnose_environment
 from ragtrace.diagnosis.report import Check
+from ragtrace.history.spool import Spool
+from ragtrace.pipeline import fleet_handover
 from ragtrace.system.faults import faults
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over, running_worker
@@ -224,6 +226,28 @@ def test_calls_are_spooled_while_the_broker_is_away(
             assert ragtrace.shutdown(WAIT_S)
             assert "unscored" not in caplog.text
             assert waiting(broker) == 21
+
+
+def test_a_spooled_call_that_the_process_has_forgotten_is_handed_over_once_and_named_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another process takes 5 of 10 calls out of the spool, and this one remembers 3: its shutdown names 7."""
+    monkeypatch.setattr(fleet_handover, "_MOST_REMEMBERED", 3)
+    path = tmp_path / "spool.db"
+    with redis_broker(tmp_path) as broker, HttpReceiver() as otlp:
+        configured(broker, otlp, monkeypatch, limits=ragtrace.Limits(spool=path))
+        for number in range(10):
+            ask(f"How tall is tower {number}?")
+        ragtrace.flush(WAIT_S)
+        other = Spool(str(path))
+        other.delete([call.number for call in other.claim(5)])
+        with broker.started():
+            ask("How tall is the last tower?")
+            otlp.wait_for(lambda _: ragtrace.stats().handed_over == 6, WAIT_S)
+            assert not ragtrace.shutdown(WAIT_S)
+            assert "unscored since ragtrace was configured: 7 spooled" in caplog.text
+            assert ragtrace.stats().evaluators["fleet"].dropped == {"spooled": 10}
+            assert waiting(broker) == 6
 
 
 def test_a_gateway_publishes_the_calls_that_an_earlier_one_could_not(tmp_path: Path) -> None:

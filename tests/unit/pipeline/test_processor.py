@@ -32,8 +32,10 @@ from ragtrace.core.step import Step
 from ragtrace.core.types import Evaluation, Judgement, RagCall, Timing
 from ragtrace.core.unscored_call import UnscoredCall
 from ragtrace.core.unscored_reasons import REASONS_OF_CALLS
+from ragtrace.fleet import publisher
 from ragtrace.fleet.call_message import MOST_BYTES
 from ragtrace.history.spool import Spool
+from ragtrace.pipeline import fleet_handover
 from ragtrace.pipeline.processor import CallProcessor
 from ragtrace.pipeline.shutdown import ShutdownBudget
 from ragtrace.pipeline.work_items import CallItem, Job, StepItem
@@ -42,6 +44,7 @@ from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.guards import guard
 from tests.support.scored import EVERY
+from tests.support.services import free_ports
 from tests.support.watched import CLAIMS, GOOD, HALF, WAIT_S, WaitingJudge, ask, eventually, generate, search, watch
 
 CALL = ragtrace.RagCall(
@@ -816,6 +819,29 @@ def test_a_spooled_call_that_no_message_can_hold_leaves_the_file(tmp_path: Path)
     assert ragtrace.flush(WAIT_S)
     assert _ends() == _once({FLEET: ("dropped", "too_large")})
     assert Spool(str(path)).contents().calls == 0
+
+
+def test_calls_that_another_process_takes_out_of_the_spool_do_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the broker is away, 8 calls are stored, each is counted, and 3 are remembered."""
+    monkeypatch.setattr(fleet_handover, "_MOST_REMEMBERED", 3)
+    monkeypatch.setattr(publisher, "_AWAY_SECONDS", 0.0)
+    path = tmp_path / "spool.db"
+    with free_ports(1) as (port,):
+        watch(screen=None, sampling=EVERY, fleet=f"redis://127.0.0.1:{port}/0", limits=ragtrace.Limits(spool=path))
+    for stored in (4, 8):
+        for _ in range(4):
+            ask("How tall is the tower?")
+        assert ragtrace.flush(WAIT_S)
+        assert ragtrace.stats().evaluators[FLEET].dropped == {"spooled": stored}
+        other = Spool(str(path))
+        other.delete([call.number for call in other.claim(stored)])
+    runtime = current()
+    assert runtime is not None
+    assert runtime.processor._handover is not None
+    assert len(runtime.processor._handover._spooled) == 3
+    assert (Spool(str(path)).contents().calls, ragtrace.stats().pending) == (0, 0)
 
 
 # --- receivers that fail ---------------------------------------------------------------------------------------------
