@@ -60,7 +60,11 @@ class Alert:
         min_calls: scored calls that must have been seen before there can be an alarm.
         batch: scored calls whose mean counts as one observation; default 1, with a baseline 5. Only with 1 are more bad
             calls expected soon after a bad one.
-        window: seconds without any score after which the state is no_data; far more than the usual gap between two.
+        window: seconds without any score after which the state is no_data. Log (INFO) and events alone say so.
+        missing_after: seconds without any score after which the notifiers are told that scores are missing, once;
+            math.inf: never. By default they are told after a gap that is unusual for this application, which each
+            process learns from its own gaps between scores within a week (`ragtrace.alerts.score_gaps`): a night or a
+            weekend without calls is none.
         recovery_calls: scored calls since the alarm whose mean must be within the bound to end it, and so must be that
             of the last fifth of them; default 100, or more where the bound is so near 0 or 1 that 100 would say little.
         notify: receivers of notices: a function of the `Notice` (plain or async, called on a thread of its own, for at
@@ -84,6 +88,7 @@ class Alert:
     min_calls: int = 20
     batch: int | None = None
     window: float = 3600.0
+    missing_after: float | None = None
     recovery_calls: int | None = None
     notify: Notify | Sequence[Notify] = ()
     per: Per | None = None
@@ -101,6 +106,8 @@ class Alert:
         if self.batch is not None:
             _check_number("batch", self.batch, 1, _MOST_BATCH, whole=True)
         _check_number("window", self.window, 1.0, math.inf)
+        if self.missing_after is not None and self.missing_after != math.inf:
+            _check_number("missing_after", self.missing_after, 1.0, math.inf)
         if self.recovery_calls is not None:
             _check_number("recovery_calls", self.recovery_calls, 5, _MOST_RECOVERY_CALLS, whole=True)
         if self.repeat_every is not None:

@@ -13,7 +13,7 @@ from uuid import uuid4
 from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.canary_drift import Counts, Drift, drift_notice
 from ragtrace.alerts.evaluator import STATES, AlertEvaluator, AlertScope, ClockReading, State
-from ragtrace.alerts.notice import Notice
+from ragtrace.alerts.notice import Notice, hash_of
 from ragtrace.alerts.notifiers.notifier import (
     EventNotifier,
     LogNotifier,
@@ -21,11 +21,12 @@ from ragtrace.alerts.notifiers.notifier import (
     UndeliveredError,
     have_same_receiver,
 )
+from ragtrace.alerts.score_gaps import ScoreGaps
 from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal
-from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
+from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score
 from ragtrace.estimates import Adjustment, BaselineKey, Calibrations, Distribution, MetricAssignment
 from ragtrace.system.faults import FAILURES, faults
 from ragtrace.system.part import Part
@@ -110,6 +111,15 @@ class _WatchedAlert(NamedTuple):
     judged: bool
     """Whether the evaluator is the judge, which scores only a sample of the calls."""
     outboxes: tuple[Outbox[Notice], ...]
+    gaps: ScoreGaps
+    """Gaps between the scores of all workflows and models."""
+
+
+class _Stop(NamedTuple):
+    """Unusually long lack of the scores of an alert, with the notification and the queues that got it."""
+
+    notice: Notice
+    outboxes: tuple[Outbox[Notice], ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -192,16 +202,18 @@ class Alerting(Part):
                 assignment.evaluator_of(alert.metric) or "",
                 alert.metric in assignment.judged,
                 tuple(box for known, box in own if any(have_same_receiver(each, known) for each in alert.notifiers)),
+                ScoreGaps(alert.window, alert.missing_after),
             )
             for alert in alerts
         }
-        waits = [alert.window for alert in alerts] + [alert.repeat_every for alert in alerts if alert.repeat_every]
+        waits = [wait for each in alerts for wait in (each.window, each.missing_after, each.repeat_every) if wait]
         # Number of checks by time alone (ticks) within the shortest window or repeat interval of any alert.
         shortest = min(waits, default=100.0) / 20
         self._check_seconds = min(_LONGEST_CHECK_SECONDS, max(_SHORTEST_CHECK_SECONDS, shortest))
         self._lock = threading.RLock()
         self._evaluators: dict[tuple[str, str | None, str | None], AlertEvaluator] = {}
         self._spikes: list[_Incident] = []
+        self._stops: dict[str, _Stop] = {}
         self._is_closed = False
         self._next_check = 0.0
         for watched in self._watched.values():
@@ -237,6 +249,9 @@ class Alerting(Part):
         workflow, model = call.workflow if per == "workflow" else None, (call.model or "") if per == "model" else None
         with self._lock:
             self._send(watched, self._alert_evaluator(watched, workflow, model).add(call, evaluation, share, now))
+            if isinstance(evaluation.results[watched.alert.metric], Score):
+                watched.gaps.add(now.monotonic)
+                self._end_stop(watched.alert.title, now)
 
     def _alert_evaluator(self, watched: _WatchedAlert, workflow: str | None, model: str | None) -> AlertEvaluator:
         alert, name = watched.alert, watched.alert.title
@@ -256,16 +271,20 @@ class Alerting(Part):
             )
             workflow, model = (None if value is None else OTHER for value in (workflow, model))
             key = (name, workflow, model)
-        service, evaluator_id = self._settings.service, watched.evaluator
-        scope = AlertScope(service, workflow, model, evaluator_id, watched.judged, self._host, self._release)
+        scope = self._scope(watched, workflow, model)
         return self._evaluators.setdefault(
             key,
             AlertEvaluator(alert, scope, self._settings, self._baseline, self._adjustment, self._calibrations.current),
         )
 
+    def _scope(self, watched: _WatchedAlert, workflow: str | None = None, model: str | None = None) -> AlertScope:
+        service, evaluator = self._settings.service, watched.evaluator
+        return AlertScope(service, workflow, model, evaluator, watched.judged, self._host, self._release)
+
     def _send(self, watched: _WatchedAlert, notices: Iterable[Notice]) -> None:
         for notice in notices:
-            self._store(notice)
+            if notice.problem != "no_data":  # a night without calls is none of the incidents that the history keeps
+                self._store(notice)
             for sent, outboxes in self._deliveries(watched, notice):
                 for outbox in outboxes:
                     outbox.offer(sent)
@@ -280,6 +299,8 @@ class Alerting(Part):
         Of several incidents with one cause, the notifiers get only the first.
         """
         everywhere = [(notice, (*self._common, *watched.outboxes))]
+        if notice.problem == "no_data":
+            return [(notice, self._common)]
         if notice.problem != "spiking":
             return everywhere
         spike = next((spike for spike in self._spikes if spike.notice.key == notice.key), None)
@@ -318,9 +339,7 @@ class Alerting(Part):
         )
         notice = drift_notice(scope, metric, drift, latest, self._wall(), resolved=resolved)
         with self._lock:
-            self._store(notice)
-            for outbox in self._outboxes:
-                outbox.offer(notice)
+            self._offer(notice, self._outboxes)
 
     def _now(self) -> ClockReading:
         return ClockReading(self._clock(), self._wall())
@@ -328,7 +347,7 @@ class Alerting(Part):
     # --- changes by time alone ---------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Queue the notifications that are due by time: for alerts without recent scores, and repeats."""
+        """Queue the notifications that are due by time: for missing scores, and repeats."""
         if self._is_closed or self._clock() < self._next_check:
             return
         self._next_check = self._clock() + self._check_seconds
@@ -336,6 +355,52 @@ class Alerting(Part):
         with self._lock:
             for (title, _, _), evaluator in self._evaluators.items():
                 self._send(self._watched[title], evaluator.take_due_notices(now))
+            for watched in self._watched.values():
+                if watched.alert.title not in self._stops and watched.gaps.is_unusual(now.monotonic):
+                    self._begin_stop(watched, now)
+
+    def _begin_stop(self, watched: _WatchedAlert, now: ClockReading) -> None:
+        """Queue the notification that scores of an alert stay away for unusually long, unless its evaluator fails.
+
+        Of several alerts on the scores of one evaluator, each notifier is told once.
+        """
+        alert, gaps = watched.alert, watched.gaps
+        mine = [evaluator for (title, _, _), evaluator in self._evaluators.items() if title == alert.title]
+        if any(evaluator.is_failing for evaluator in mine):
+            return
+        told = {box for s in self._stops.values() if s.notice.evaluator == watched.evaluator for box in s.outboxes}
+        key = hash_of(self._settings.service, alert.title, "stop")
+        notice = Notice(
+            id=hash_of(key, repr(now.epoch)),
+            key=key,
+            alert=alert.title,
+            metric=alert.metric,
+            direction=alert.direction,
+            bound=0.0 if isinstance(alert.bound, str) else alert.bound,
+            problem="no_data",
+            status="firing",
+            at=now.epoch,
+            since=now.epoch - gaps.seconds_since_last(now.monotonic),
+            mean_calls_between_false_alarms=alert.mean_calls_between_false_alarms,
+            batch=alert.calls_in_batch,
+            due_within=gaps.limit,
+            **self._scope(watched)._asdict(),
+        )
+        stop = _Stop(notice, (*self._common, *(box for box in watched.outboxes if box not in told)))
+        self._stops[alert.title] = stop
+        self._offer(stop.notice, stop.outboxes)
+
+    def _end_stop(self, title: str, now: ClockReading) -> None:
+        """Queue the notification that an alert has scores again, if its notifiers were told that it had none."""
+        stop = self._stops.pop(title, None)
+        if stop is not None:
+            new_id = hash_of(stop.notice.key, repr(now.epoch), "over")
+            self._offer(replace(stop.notice, id=new_id, status="resolved", at=now.epoch), stop.outboxes)
+
+    def _offer(self, notice: Notice, outboxes: Sequence[Outbox[Notice]]) -> None:
+        self._store(notice)
+        for outbox in outboxes:
+            outbox.offer(notice)
 
     def states(self) -> list[StateRow]:
         """Return the current states of all alerts: one row for each alert, workflow or model, and possible state.

@@ -344,6 +344,11 @@ class AlertEvaluator:
             self._spike.add(badness, evaluation.probability, share, question)
         return self.take_due_notices(now, trace_id_hex(call))
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether the notifiers were told that the alert's evaluator fails, and not yet that it works again."""
+        return "judge_failing" in self._open
+
     def states(self, now: float) -> list[State]:
         """Return the states that the alert is in at the monotonic time *now*: usually one.
 
@@ -376,6 +381,8 @@ class AlertEvaluator:
             problems.append("spiking")  # a calibration that became stale does not end the spike
         if (data_problem := self._data.reportable_problem(now.monotonic)) is not None:
             problems.append(data_problem)
+        if data_problem == "no_data" and self.is_failing:
+            problems.append("judge_failing")  # without calls, an evaluator that failed is not known to work again
         ended: list[Problem] = [problem for problem in self._open if problem not in problems]
         due: list[Notice] = []
         for problem in ended:
@@ -391,7 +398,8 @@ class AlertEvaluator:
                 due.append(self._notice(problem, opened, now, calls, trace=trace))
         every = self._alert.repeat_every
         for problem, opened in self._open.items():
-            if every is not None and now.monotonic - opened.notified_at >= every:
+            lasts = problem in ("spiking", data_problem) and problem != "no_data"
+            if every is not None and lasts and now.monotonic - opened.notified_at >= every:
                 opened.notified_at, opened.repeats = now.monotonic, opened.repeats + 1
                 calls = self._n_scored - opened.first_call + 1 if problem == "spiking" else 0
                 due.append(self._notice(problem, opened, now, calls))

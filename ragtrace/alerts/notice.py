@@ -172,6 +172,9 @@ class Notice:
     scores: Literal["", "uncalibrated", "calibrated"] = ""
     """Kind of the scores, if they are probabilities of a decision model: raw, so that their mean is no rate, or
     converted by a calibration curve. Empty: other scores."""
+    due_within: float | None = None
+    """Seconds within which scores were expected, if they stay away for unusually long. Without it, a notification
+    that there are no scores goes to the log and the events alone."""
     canary_label: str = ""
     """Label (bad or good) of the canaries on which the judge errs more often than before; empty for other problems."""
 
@@ -214,6 +217,9 @@ class Notice:
                 yield "scores are compared with what answers on such documents and lengths of contexts usually get"
         release, host = self.release and f"release {self.release}", self.host and f"host {self.host}"
         yield ", ".join(part for part in (f"since {_utc(self.since)}", release, host) if part)
+        if self.due_within is not None and firing:
+            seen, due = ((each / 3600.0) for each in (self.at - self.since, self.due_within))
+            yield f"no score for {seen:.1f} hours, which is unusual here: at most {due:.1f} were expected"
         if self.part_of is not None:
             yield f"part of the event that the alert {self.part_of!r} has reported"
         if firing:

@@ -127,14 +127,16 @@ def have_same_receiver(one: object, other: object) -> bool:
 class LogNotifier:
     """Notifier that writes every notification to the Python logger `ragtrace.alerts`.
 
-    The level is WARNING when a problem begins or lasts, and INFO when it is over.
+    The level is WARNING when a problem begins or lasts. It is INFO when a problem is over, and where there are no
+    scores for a while, which may be usual.
     """
 
     name = "log"
 
     def send(self, notice: Notice, timeout: float) -> None:
         """Write the text of *notice* to the log."""
-        firing = notice.status == "firing"
+        usual = notice.problem == "no_data" and notice.due_within is None
+        firing = notice.status == "firing" and not usual
         log.log(logging.WARNING if firing else logging.INFO, "alert %r: %s", notice.alert, notice.text)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from ragtrace.alerts import Alert, Notice, Slack, Webhook, check_alerts
 from ragtrace.alerts.alerting import MOST_GROUPS
+from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.types import Document, SamplingDecision, Score
 from ragtrace.estimates import Adjustment, BaselineKey, CallTraits, Distribution
@@ -52,6 +53,7 @@ CALM = (0.0,) * 100
         ({"above": 0.1, "batch": 0}, "batch must be a whole number of at least 1 and at most 1000, got 0"),
         ({"above": 0.1, "min_calls": 2.5}, "min_calls must be a whole number of at least 1, got 2.5"),
         ({"above": 0.1, "window": 0}, "window must be a number of at least 1, got 0"),
+        ({"above": 0.1, "missing_after": 0.5}, "missing_after must be a number of at least 1, got 0.5"),
         ({"above": 0.1, "recovery_calls": 3}, "recovery_calls must be a whole number of at least 5 and at most 2000"),
         ({"above": 0.1, "repeat_every": 0}, "repeat_every must be a number of at least 1, got 0"),
         ({"above": 0.1, "per": "user"}, "per must be 'workflow' or 'model', got 'user'"),
@@ -188,9 +190,11 @@ def test_too_few_calls_raise_no_alarm() -> None:
     assert board.state == "spiking"
 
 
-def test_no_calls_are_no_data() -> None:
-    """There is one notice after the window, and one when there are scores again."""
-    board = Board(above=0.05, window=60.0)
+def test_no_calls_are_no_data(caplog: pytest.LogCaptureFixture) -> None:
+    """After the window state and log say so, once, and once when there are scores again; no notifier is told."""
+    caplog.set_level(logging.INFO, "ragtrace.alerts")
+    kept: list[AlertIncident] = []
+    board = Board(above=0.05, window=60.0, stores=[kept.append])
     board.score(*CALM)
     board.clock.advance(59.0)
     board.alerting.tick()
@@ -198,14 +202,75 @@ def test_no_calls_are_no_data() -> None:
     board.clock.advance(4.0)  # a twentieth of the window is the time between two checks
     board.alerting.tick()
     board.alerting.tick()
-    assert (board.state, board.on(), board.notified()) == ("no_data", {"no_data"}, [("no_data", "firing")])
+    assert (board.state, board.on(), board.notified()) == ("no_data", {"no_data"}, [])
+    board.clock.advance(86_400.0)
+    board.alerting.tick()
     board.score(0.0)
-    assert (board.state, board.notified()) == ("ok", [("no_data", "firing"), ("no_data", "resolved")])
+    assert (board.state, board.notified(), kept) == ("ok", [], [])
+    logged = [(record.levelname, record.getMessage().splitlines()[0]) for record in caplog.records]
+    assert logged == [
+        ("INFO", "alert 'hallucination above 0.05': hallucination has no scores any more in bot"),
+        ("INFO", "alert 'hallucination above 0.05': hallucination has scores again in bot"),
+    ]
+
+
+def test_missing_scores_are_told_of_once_where_the_user_asks_for_it() -> None:
+    """With `missing_after`, notifiers and history are told of the stop and of its end; nothing is repeated."""
+    kept: list[AlertIncident] = []
+    board = Board(above=0.05, missing_after=7200.0, stores=[kept.append])
+    board.score(*CALM)
+    for _ in range(10):
+        board.clock.advance(7190.0)
+        board.alerting.tick()
+    assert board.notified() == [("no_data", "firing")]
+    assert "no score for 4.0 hours, which is unusual here: at most 2.0 were expected" in board.notices[0].text
+    board.score(0.0)
+    assert board.notified() == [("no_data", "firing"), ("no_data", "resolved")]
+    assert [(each.id == kept[0].id, each.ended is None) for each in kept] == [(True, True), (True, False)]
+
+
+def test_a_stop_after_a_usual_week_is_told_of_once_for_all_workflows_and_alerts() -> None:
+    """Gaps of at most twelve hours are usual: after a day the notifiers are told, by one notice of the alerts."""
+    notices: list[Notice] = []
+    of_each = Alert(METRIC, above=0.5, per="workflow", notify=notices.append)
+    board = Board(of_each, Alert("consistency", above=0.5, notify=notices.append))
+
+    def pass_hours(hours: float) -> None:
+        for _ in range(round(4 * hours)):
+            board.clock.advance(900.0)
+            board.alerting.tick()
+
+    for day in range(9):
+        for _ in range(24):
+            pass_hours(0.5)
+            board.look({METRIC: Score(0.0), "consistency": Score(0.1)}, workflow=f"w{day % 2}")
+        pass_hours(11.9)
+    board.look({METRIC: Score(0.0), "consistency": Score(0.1)})
+    assert (board.notified(), notices) == ([], [])
+    pass_hours(24.0)
+    assert board.alerting.flush(10)
+    assert [(each.problem, each.status, each.workflow) for each in notices] == [("no_data", "firing", None)]
+    pass_hours(48.0)
+    board.look({METRIC: Score(0.0), "consistency": Score(0.1)})
+    assert board.alerting.flush(10)
+    assert [each.status for each in notices] == ["firing", "resolved"]
+
+
+def test_a_failing_judge_is_not_called_working_for_want_of_calls() -> None:
+    """Its problem ends with a score alone, and where it was told, missing scores are not told, too."""
+    board = Board(above=0.05, window=60.0, missing_after=60.0)
+    board.score(*CALM)
+    board.fail(5)
+    board.clock.advance(120.0)
+    board.alerting.tick()
+    assert (board.state, board.notified()) == ("no_data", [("judge_failing", "firing")])
+    board.score(0.0)
+    assert board.notified() == [("judge_failing", "firing"), ("judge_failing", "resolved")]
 
 
 def test_no_data_does_not_end_a_spike() -> None:
     """It has a notice of its own; the gauge goes on to show the spike, which is unchanged afterwards."""
-    board = Board(above=0.05, window=60.0)
+    board = Board(above=0.05, window=60.0, missing_after=60.0)
     board.score(*CALM, *SPIKE)
     board.clock.advance(61.0)
     board.alerting.tick()
@@ -616,7 +681,7 @@ def test_the_worker_tells_that_there_are_no_data_without_a_call() -> None:
         notices.append(notice)
         told.set()
 
-    alert = Alert("consistency", below=0.1, window=1.0, notify=notify)
+    alert = Alert("consistency", below=0.1, window=1.0, missing_after=1.0, notify=notify)
     watch(alerts=[alert])
     ask("where?")
     assert told.wait(10)

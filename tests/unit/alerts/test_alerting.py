@@ -191,7 +191,7 @@ def test_a_judge_that_stops_is_judge_failing_and_not_ok() -> None:
 def test_no_calls_are_no_data_and_end_no_spike() -> None:
     """The clock alone causes the notice, without a further call."""
     receiver = Receiver()
-    captured = run([*FINE, *BAD], receiver, window=1.0)
+    captured = run([*FINE, *BAD], receiver, window=1.0, missing_after=1.0)
     assert receiver.wait_for("no_data")
     assert receiver.events == [("spiking", "firing"), ("no_data", "firing")]
     assert gauge(captured) == {"no_data", "spiking"}
