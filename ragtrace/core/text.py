@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 
 class OwnText(str):
@@ -65,6 +66,8 @@ class LazyPattern:
     background thread compiles them when it scores the first call.
     """
 
+    _uncompiled: ClassVar[list[LazyPattern]] = []
+
     if TYPE_CHECKING:
         match: Callable[..., re.Match[str] | None]
         fullmatch: Callable[..., re.Match[str] | None]
@@ -74,6 +77,23 @@ class LazyPattern:
 
     def __init__(self, pattern: str, flags: int = 0) -> None:
         self._pattern, self._flags = pattern, flags
+        self._uncompiled.append(self)
+
+    @classmethod
+    def compile_all(cls) -> Iterator[None]:
+        """Compile all patterns, one a step, for a first text beyond ASCII, which needs most of the expensive ones.
+
+        Together they take more than 20 ms, for which no event loop may stop.
+        """
+        while cls._uncompiled:
+            with suppress(IndexError):  # another thread has just taken the last one
+                cls._uncompiled.pop().compile()
+            yield
+
+    def compile(self) -> None:
+        """Compile the pattern now."""
+        for name in ("match", "fullmatch", "search", "finditer", "findall"):
+            getattr(self, name)
 
     def __getattr__(self, name: str) -> Any:
         # As an attribute of the instance, the method is found without another call of `__getattr__`.

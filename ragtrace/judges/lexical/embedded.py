@@ -59,6 +59,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar, cast
 
 from ragtrace.core.labels import AnswerLabel, Claim
+from ragtrace.core.text import LazyPattern
 from ragtrace.core.types import Document, EvaluatorType, Judgement, Metric, Plain, RagCall
 from ragtrace.judges.lexical.chunk_index import ChunkIndex
 from ragtrace.judges.lexical.languages import is_known_language
@@ -148,6 +149,7 @@ class EmbeddedJudge:
 
         They run after every `STEP_CHARS` characters. Raises nothing.
         """
+        await _compile_patterns(call.answer or "", *(document.text for document in call.contexts or ()))
         return await _cooperatively(self.steps(call))
 
     def split(self, answer: str, context: str = "") -> Generator[int, None, SplitAnswer]:
@@ -165,6 +167,7 @@ class EmbeddedJudge:
 
     async def split_cooperatively(self, answer: str, context: str = "") -> SplitAnswer:
         """Do as `split`, letting other tasks run after every `STEP_CHARS` characters."""
+        await _compile_patterns(answer, context)
         return await _cooperatively(self.split(answer, context))
 
     def _lexicon(self, code: str) -> Lexicon:
@@ -208,6 +211,13 @@ class EmbeddedJudge:
             why = "abstained" if answer.abstained else "no_claims"
             return _judgement(answer, chunks, claims, value=None, reasons={"consistency": why})
         return _judgement(answer, chunks, claims, value=consistency(list(findings.values())), reasons={})
+
+
+async def _compile_patterns(*texts: str) -> None:
+    """Compile the patterns that a text beyond ASCII needs, where none was read yet, and let other tasks run between."""
+    if not all(map(str.isascii, texts)):
+        for _ in LazyPattern.compile_all():
+            await asyncio.sleep(0)
 
 
 async def _cooperatively(steps: Generator[int, None, T]) -> T:

@@ -12,11 +12,10 @@ import asyncio
 import logging
 import os
 import platform
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
@@ -85,10 +84,13 @@ class _LoopClient:
     """Client by which one asyncio event loop sends requests to an LLM server."""
 
     loop: asyncio.AbstractEventLoop
-    client: AsyncOpenAI
-    closer: AsyncGenerator[None, None]
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Lock that is held while the client is made."""
+    client: AsyncOpenAI | None = None
+    """The client; None until it is made."""
+    closer: AsyncGenerator[None, None] | None = None
     """Generator that closes the client when it is closed, as an event loop does with open generators when it ends."""
-    preparing: asyncio.Lock
+    preparing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Lock that is held by the `_Turn` of a request."""
 
 
@@ -217,8 +219,9 @@ class ServerConnection:
         """
         loop, current = asyncio.get_running_loop(), _turn.get()
         found = self._clients.get().get(id(loop))
+        is_made = found is not None and found.loop is loop and found.client is not None
         # A client of the user's would not tell when it sends a request.
-        if found is None or found.loop is not loop or self._make is not None or (current is not None and current.lasts):
+        if found is None or not is_made or self._make is not None or (current is not None and current.lasts):
             yield
             return
         turn = _Turn(found.preparing)
@@ -232,35 +235,44 @@ class ServerConnection:
 
     async def _loop_client(self) -> AsyncOpenAI:
         """Return the client of the running event loop; it is created on first use."""
-        if "openai" not in sys.modules:
-            with suppress(RuntimeError):  # no thread can be started any more: the process is ending
-                await asyncio.to_thread(import_module, "openai")  # the import can take a second
         loop = asyncio.get_running_loop()
         clients = self._clients.get()
         found = clients.get(id(loop))
-        if found is not None and found.loop is loop:
+        if found is None or found.loop is not loop:
+            for key, old in list(clients.items()):
+                if old.loop.is_closed():
+                    clients.pop(key, None)
+            found = clients[id(loop)] = _LoopClient(loop)
+        if found.client is not None:
             return found.client
-        for key, old in list(clients.items()):
-            if old.loop.is_closed():
-                clients.pop(key, None)
-        client = self._new_client()
-        made = clients[id(loop)] = _LoopClient(loop, client, _close_at_end(client), asyncio.Lock())
-        await made.closer.__anext__()
-        return client
+        async with found.opening:  # requests that begin together make one client
+            if found.client is None:
+                client = await self._new_client()
+                found.closer = _close_at_end(client)
+                await found.closer.__anext__()
+                found.client = client
+            return found.client
 
-    def _new_client(self) -> AsyncOpenAI:
+    async def _new_client(self) -> AsyncOpenAI:
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(_keeps_log_record)  # adding the filter again changes nothing
-        if self._make is None:
-            aiohttp = self._transport == "aiohttp" or (self._transport == "auto" and has_aiohttp())
-            return _own_client(without_user(self.url)[0], self._key or _NO_KEY, aiohttp=aiohttp)
-        client, self._spare = self._spare or _checked_client(self._make), None
-        return client
+        if self._make is not None:
+            client, self._spare = self._spare or _checked_client(self._make), None
+            return client
+        # Importing the openai package can take a second, and reading the certificates takes 20 ms: other tasks of the
+        # event loop run meanwhile. No module is imported here that another thread may be importing.
+        with suppress(RuntimeError):  # no thread can be started any more: the process is ending
+            return await asyncio.to_thread(self._own_client)
+        return self._own_client()
+
+    def _own_client(self) -> AsyncOpenAI:
+        aiohttp = self._transport == "aiohttp" or (self._transport == "auto" and has_aiohttp())
+        return _own_client(without_user(self.url)[0], self._key or _NO_KEY, aiohttp=aiohttp)
 
     async def aclose(self) -> None:
         """Close the connections to the server that the running event loop has opened."""
         found = self._clients.get().pop(id(asyncio.get_running_loop()), None)
-        if found is not None:
+        if found is not None and found.closer is not None:
             await found.closer.aclose()
 
 
@@ -393,7 +405,8 @@ def has_aiohttp() -> bool:
     try:
         import openai
 
-        openai.DefaultAioHttpClient()  # raises where aiohttp is missing; it opens nothing yet
+        # Raises where aiohttp is missing. It opens nothing yet, and needs no certificates, whose reading takes 20 ms.
+        openai.DefaultAioHttpClient(verify=False)
     except Exception:  # older versions have none
         return False
     return True
