@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+if TYPE_CHECKING:
+    from ragtrace.core.types import RagCall
+
 
 class OwnText(str):
     """Text that ragtrace has put together from fixed words, numbers and names, so that it quotes no text of a call."""
@@ -57,6 +60,13 @@ def first_ranks(texts: Iterable[str]) -> dict[int, int]:
     """Map the rank of each text to the rank of the first text with the same words. Blank texts are left out."""
     seen: dict[str, int] = {}
     return {rank: seen.setdefault(words, rank) for rank, text in enumerate(texts) if (words := " ".join(text.split()))}
+
+
+def chars_of(call: RagCall) -> int:
+    """Return the number of characters of all texts of *call* that a judge is shown."""
+    texts = [call.query, call.answer, call.reference, *(each.text for each in call.contexts or ())]
+    texts += [turn.text for turn in call.earlier_turns or ()]
+    return sum(len(text or "") for text in texts)
 
 
 class LazyPattern:

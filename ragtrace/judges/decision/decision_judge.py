@@ -26,7 +26,7 @@ from ragtrace.core.price import (
     list_price,
     read_usage,
 )
-from ragtrace.core.text import encodable, first_ranks
+from ragtrace.core.text import chars_of, encodable, first_ranks
 from ragtrace.core.types import JUDGE_FINGERPRINT, JUDGE_MODEL, EvaluatorType, Judgement, Metric, Plain, RagCall
 from ragtrace.judges.decision import numbered_questions, quoted_questions
 from ragtrace.judges.decision.questions import (
@@ -267,7 +267,7 @@ class DecisionJudge:
 
     async def _judgement(self, call: RagCall, exchange: DecisionExchange) -> Judgement:
         contexts = call.contexts or ()
-        chars = _chars_of(call)
+        chars = chars_of(call)
         shown = await beside_loop(chars, lambda: [without_invisible(document.text) for document in contexts])
         firsts = await beside_loop(chars, partial(first_ranks, shown))
         answer = call.answer or ""
@@ -301,12 +301,6 @@ class DecisionJudge:
             mode=mode,
             attributes=await beside_loop(chars, partial(_text_attributes, call, shown, firsts)),
         )
-
-
-def _chars_of(call: RagCall) -> int:
-    texts = [call.query, call.answer, call.reference, *(each.text for each in call.contexts or ())]
-    texts += [turn.text for turn in call.earlier_turns or ()]
-    return sum(len(text or "") for text in texts)
 
 
 def _subjects_of(names: Collection[str]) -> frozenset[Subject]:

@@ -77,6 +77,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ragtrace.core.errors import JudgeError
@@ -87,6 +88,7 @@ from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_v
 from ragtrace.judges.llm.prompt import group_by_size
 from ragtrace.judges.llm.prompt_input import AnswerUnit, DistinctCitation, PromptChunk, PromptInput
 from ragtrace.judges.llm.prompts import Label
+from ragtrace.system.event_loops import beside_loop
 
 Mode: TypeAlias = Literal["fast", "careful", "sentences"]
 Step: TypeAlias = Literal["answer", "chunks"]
@@ -462,7 +464,10 @@ class LabelCollector:
             labels=self._plan.labels | (_OF_GIVEN if given.by_id else frozenset()),
         )
         # In steps, missing evidence and a quote that does not occur where it should are worth a repair, too.
-        reply = (await self._session.ask(label_prompt(task, prove=self._plan.in_steps))).reply
+        shown: list[AnswerUnit | PromptChunk] = [*task.sentences, *task.parts, *task.chunks]
+        chars = sum(len(each.text) for each in shown)
+        prompt = await beside_loop(chars, partial(label_prompt, task, prove=self._plan.in_steps))
+        reply = (await self._session.ask(prompt)).reply
         self._failed_gold_check |= given.fails_gold_check(reply)
         return reply
 
@@ -470,11 +475,12 @@ class LabelCollector:
         self, ask: Callable[[Sequence[AnswerUnit]], Awaitable[LabelReply]]
     ) -> list[LabelReply]:
         """Call *ask* with groups of at most `MOST_SENTENCES` sentences, and return the LLM's replies in order."""
-        groups = [
-            group
-            for sentences in group_by_size(self._source.sentences, self._max_chars)
-            for group in _split_evenly(sentences, MOST_SENTENCES)
-        ]
+
+        def split() -> list[Sequence[AnswerUnit]]:
+            by_size = group_by_size(self._source.sentences, self._max_chars)
+            return [group for sentences in by_size for group in _split_evenly(sentences, MOST_SENTENCES)]
+
+        groups = await beside_loop(self._source.chars, split)
         replies = await run_concurrently([ask_in_halves(ask, group) for group in groups])
         return [reply for halves in replies for reply in halves]
 

@@ -6,12 +6,14 @@ import copy
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 from ragtrace.core.cost import TURN_TOKENS
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.follow_ups import QUERY_NEEDS_TURNS, needs_earlier_turns
 from ragtrace.core.options import JudgeLimits
+from ragtrace.core.text import chars_of
 from ragtrace.core.types import Closable, EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, build_judgement
 from ragtrace.judges.llm.chat import ChatClient, JudgeSession, ask_in_halves
@@ -20,11 +22,12 @@ from ragtrace.judges.llm.families import add_extra_labels
 from ragtrace.judges.llm.label_collector import LabelCollector, Mode, labels_for
 from ragtrace.judges.llm.label_reply import LabelReply, LabelTask, label_prompt
 from ragtrace.judges.llm.prompt import group_by_size
-from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, PromptChunk, prepare_input, reference_chunks
+from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, PromptChunk, PromptInput, prepare_input, reference_chunks
 from ragtrace.judges.llm.prompts import LABELS, VERSION, Label, system_message, turns_instructions
 from ragtrace.judges.llm.response_format import TEXT
 from ragtrace.judges.llm.sentence_questions import SENTENCE_LABELS, label_sentences
 from ragtrace.judges.llm.server_connection import import_http_library
+from ragtrace.system.event_loops import beside_loop
 
 if TYPE_CHECKING:
     from ragtrace.core.price import Price
@@ -190,16 +193,19 @@ class LLMJudge:
             judgement = await self._with_reference_contexts(call, judgement, session)
         wanted = [metric for metric in self._metrics or () if metric.needs & EXTRA_FIELDS]
         if wanted:
-            source = prepare_input(call, self._requests.max_chunk_chars)
+            source = await self._prepare(call)
             judgement = await add_extra_labels(session, source, call, judgement, wanted)
         if failed is not None and session.cost.n_calls == asked:
             raise failed  # no other request was made: the error says more than a reason for each label
         return judgement
 
+    async def _prepare(self, call: RagCall) -> PromptInput:
+        return await beside_loop(chars_of(call), partial(prepare_input, call, self._requests.max_chunk_chars))
+
     async def _main_labels(self, call: RagCall, labels: frozenset[Label], session: JudgeSession) -> Judgement:
         if not labels:
             return Judgement(mode=self._mode)
-        source = prepare_input(call, self._requests.max_chunk_chars)
+        source = await self._prepare(call)
         max_chars = self._requests.max_input_chars
         if self._mode == "sentences":
             found = await label_sentences(session, source, max_chars=max_chars)
@@ -221,7 +227,7 @@ class LLMJudge:
 
     async def _with_reference_contexts(self, call: RagCall, judgement: Judgement, session: JudgeSession) -> Judgement:
         """Ask the LLM which reference contexts the answer contradicts, and add the labels to *judgement*."""
-        source = prepare_input(replace(call, contexts=None, parts=None), self._requests.max_chunk_chars)
+        source = await self._prepare(replace(call, contexts=None, parts=None))
         chunks, names = reference_chunks(call.reference_contexts or (), self._requests.max_chunk_chars)
         if not source.sentences or not chunks:
             return judgement
