@@ -283,7 +283,8 @@ class Alerting(Part):
 
     def _send(self, watched: _WatchedAlert, notices: Iterable[Notice]) -> None:
         for notice in notices:
-            if notice.problem != "no_data":  # a night without calls is none of the incidents that the history keeps
+            # A night without calls is no incident, and no worse answers are seen on new documents.
+            if notice.problem not in ("no_data", "new_documents"):
                 self._store(notice)
             for sent, outboxes in self._deliveries(watched, notice):
                 for outbox in outboxes:

@@ -32,6 +32,7 @@ from ragtrace.estimates import (
     Distribution,
     Estimate,
     JudgeCalibration,
+    KnownDocuments,
     Moments,
     baseline_bound,
     estimate_mean,
@@ -227,6 +228,7 @@ class AlertEvaluator:
         self._baseline: Distribution | None = None
         self._adjustment: Adjustment | None = None
         """Effects that are subtracted from the watched scores; None: the baseline is provisional, or there is none."""
+        self._documents = KnownDocuments(())
         self._data = ScoreAvailability(alert.window)
         self._n_scored = self._n_notices = 0
         self._latest: deque[_ScoredCall] = deque(maxlen=_KEPT_CALLS)
@@ -286,6 +288,7 @@ class AlertEvaluator:
             self._baseline = found
             if self._adjustment is not None:
                 self._latest.clear()  # scores before the adjustment cannot be compared with those after it
+                self._documents = KnownDocuments(self._adjustment.least_known)
             self._set_bound(baseline_bound(found, self._alert.direction))
 
     def _set_bound(self, score_bound: float) -> None:
@@ -330,11 +333,13 @@ class AlertEvaluator:
         self._data.add(now.monotonic, scored=True, failed=False)
         score = min(1.0, max(0.0, result.value))
         if self._adjustment is not None:
-            score = self._adjustment.adjust(score, CallTraits.of(call))
+            traits = CallTraits.of(call)
+            score = self._adjustment.adjust(score, traits)
+            self._documents.add(self._adjustment.knows(traits))
         if self._curve is not None:
             score = self._alert.badness(self._curve.curve.probability(self._alert.badness(score)))
         self._latest.append(_ScoredCall(score, evaluation.probability, now.epoch))
-        if self._spike is not None:
+        if self._spike is not None and not self._documents.calls_since_vanished:
             badness = self._alert.badness(score)
             if badness > self._spike.detector.bound:
                 texts, url = may_leave(self._settings.capture_content, "elsewhere"), self._settings.trace_url
@@ -363,6 +368,8 @@ class AlertEvaluator:
     def _alert_state(self) -> State:
         if self._spike is None:
             return "no_baseline" if self._alert.against_baseline else "no_calibration"
+        if self._documents.calls_since_vanished and self._spike.condition == "ok":
+            return "no_baseline"  # it does not fit the new documents
         return self._spike.condition
 
     # --- notices -----------------------------------------------------------------------------------------------------
@@ -381,18 +388,23 @@ class AlertEvaluator:
             problems.append("spiking")  # a calibration that became stale does not end the spike
         if (data_problem := self._data.reportable_problem(now.monotonic)) is not None:
             problems.append(data_problem)
+        if self._documents.calls_since_vanished:
+            problems.append("new_documents")
         if data_problem == "no_data" and self.is_failing:
             problems.append("judge_failing")  # without calls, an evaluator that failed is not known to work again
         ended: list[Problem] = [problem for problem in self._open if problem not in problems]
         due: list[Notice] = []
         for problem in ended:
             calls = self._spike.recovery_calls if self._spike is not None and problem == "spiking" else 0
+            if problem == "new_documents" and self._spike is not None:
+                self._spike.detector.restart()
             due.append(self._notice(problem, self._open.pop(problem), now, calls, resolved=True, trace=trace))
         for problem in problems:
             if problem not in self._open:
                 spike = self._spike if problem == "spiking" else None
                 calls = 0 if spike is None else min(spike.detector.calls_since_change, len(self._latest))
-                since = self._latest[-max(1, calls)].at if self._latest else now.epoch
+                back = max(1, calls if problem != "new_documents" else self._documents.calls_since_vanished)
+                since = self._latest[-min(back, len(self._latest))].at if self._latest else now.epoch
                 before = self._mean_before(calls) if calls else None
                 opened = self._open[problem] = _OpenProblem(since, self._n_scored - calls + 1, now.monotonic, before)
                 due.append(self._notice(problem, opened, now, calls, trace=trace))

@@ -14,7 +14,7 @@ from ragtrace.core.types import NOT_A_RATE, Evaluation, RagCall, Score
 from ragtrace.estimates import Distribution, Estimate
 from ragtrace.system.faults import printable
 
-Problem: TypeAlias = Literal["spiking", "no_data", "judge_failing", "judge_drift"]
+Problem: TypeAlias = Literal["spiking", "no_data", "judge_failing", "judge_drift", "new_documents"]
 Status: TypeAlias = Literal["firing", "resolved"]
 
 SCHEMA: Final = 2
@@ -25,6 +25,10 @@ _VERBS: Final[dict[Problem, tuple[str, str]]] = {
     "judge_drift": (
         "is judged in agreement with human labels less often than before",
         "is judged in agreement with human labels as often as before again",
+    ),
+    "new_documents": (
+        "is not compared with its baseline: the documents are new",
+        "is compared with its baseline again: the documents are the known ones",
     ),
 }
 _VERDICTS: Final = frozenset(
@@ -44,6 +48,10 @@ _NEXT: Final[dict[Problem, str]] = {
     "judge_failing": "next: run ragtrace doctor, which shows what the evaluator said",
     "judge_drift": "next: run ragtrace doctor, which shows the models that answered the judge; hold the judge against "
     "human labels again (ragtrace calibrate)",
+    "new_documents": "hardly a call is about a document of the baseline any more, as after the index was rebuilt with "
+    "other ids and texts, or its documents were exchanged. What is usual for the new ones is not known, so worse "
+    "answers raise no alarm. next: look at some calls; if all is well, learn a new baseline from calls on the new "
+    "index, with ragtrace baseline HISTORY.db --since SINCE, or remove the file of the baseline",
 }
 
 
@@ -223,7 +231,7 @@ class Notice:
         if self.part_of is not None:
             yield f"part of the event that the alert {self.part_of!r} has reported"
         if firing:
-            yield _NEXT[self.problem]
+            yield _NEXT[self.problem].replace("SINCE", _utc(self.since))
         for example in self.worst:
             trace = example.url or f"trace {example.trace_id or 'unknown'}"
             yield f"- {example.score:.2f} {trace}"

@@ -1,6 +1,6 @@
 """Estimates of mean scores from a sample of the calls, with 95 % intervals, and baselines of score distributions."""
 
-from ragtrace.estimates.adjustment import ADJUSTED_CALLS, Adjustment, CallTraits, baseline_bound
+from ragtrace.estimates.adjustment import ADJUSTED_CALLS, Adjustment, CallTraits, KnownDocuments, baseline_bound
 from ragtrace.estimates.agreement import (
     Agreement,
     Interval,
@@ -57,6 +57,7 @@ __all__ = [
     "Estimate",
     "Interval",
     "JudgeCalibration",
+    "KnownDocuments",
     "LABEL_SUMS",
     "Method",
     "MetricAssignment",

@@ -17,6 +17,13 @@ effect of a call's group is that of the group's other calls, (sum - own) / (n_k 
 The watched score is
     c' = clip(score - e_length - e_document, 0, 1).
 
+**New ids.** A rebuilt index may give known texts new ids, or each other's. A document is therefore first looked up by
+its text, if all calls of the baseline with that text were about one document, and then by its id.
+
+**New documents.** Where of the latest 20 or 100 calls at most a quarter as many are about a document of the baseline as
+of any 20 or 100 calls in a row of the baseline are about a document of two others, the documents have vanished: the
+baseline says nothing about the new ones (`KnownDocuments`).
+
 **Bound.** Calls that follow each other are alike, so the mean of the baseline is less exact than its number of calls
 says. For a length B, with m_k the calls of a block that are about the document k,
     f = B var(means of blocks of B calls) / var(c') + mean over blocks of sum over k of m_k^2 / (B n_k).
@@ -42,7 +49,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import fmean, pvariance, variance
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -66,6 +73,7 @@ _BLOCKS: Final = (10, 30, 100, 300, 1_000)
 _FEWEST_BLOCKS: Final = 5
 _REPEATED_WITHIN: Final = 10
 _DOCUMENT_BYTES: Final = 4
+_KNOWN_AMONG: Final = (20, 100)
 _Z_CALLS: Final = 500
 _EDGE: Final = 1e-6
 """Distance of a bound made of a baseline from 0 and 1, where the detector's bets would be infinite."""
@@ -78,6 +86,8 @@ class CallTraits(NamedTuple):
     """Hash of the best-ranked document, or of the question where there is none; below 2^32."""
     length: int
     """Number of characters of all contexts."""
+    text: int | None = None
+    """Hash of the text of the document, which is its name where it has no id; None: not known."""
 
     @classmethod
     def of(cls, call: RagCall) -> CallTraits:
@@ -87,9 +97,49 @@ class CallTraits(NamedTuple):
     @classmethod
     def of_texts(cls, query: str | None, documents: Sequence[tuple[str | None, str]]) -> CallTraits:
         """Return the traits of a call from its query and the id and text of each document, the best one first."""
-        name = (documents[0][0] or documents[0][1]) if documents else query or ""
-        digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_DOCUMENT_BYTES).digest()
-        return cls(int.from_bytes(digest, "big"), sum(len(text) for _, text in documents))
+        name, text = documents[0] if documents else (None, query or "")
+        of_text = _hash(text)
+        return cls(_hash(name) if name else of_text, sum(len(text) for _, text in documents), of_text)
+
+
+def _hash(text: str) -> int:
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DOCUMENT_BYTES).digest()
+    return int.from_bytes(digest, "big")
+
+
+class KnownDocuments:
+    """Record of whether the latest calls were about documents of a baseline, which shows when these have vanished.
+
+    They are back when known ones are at least half as frequent as they were where they were rarest in the baseline.
+
+    Args:
+        least: least number of such calls among any `_KNOWN_AMONG` calls in a row of the baseline.
+    """
+
+    def __init__(self, least: Sequence[int]) -> None:
+        # Where fewer than eight were known in the rarest case, so few may be chance in ten thousand calls.
+        self._enough = {size: count // 4 for size, count in zip(_KNOWN_AMONG, least, strict=False) if count >= 8}
+        self._back = least[-1] / 2 if least else 0.0
+        self._latest: deque[bool] = deque(maxlen=_KNOWN_AMONG[-1])
+        self.calls_since_vanished = 0
+        """Number of calls since the documents vanished, or 0 if they have not."""
+
+    def add(self, is_known: bool) -> None:
+        """Add a call to the record.
+
+        Args:
+            is_known: whether the baseline knows the call's document (`Adjustment.knows`).
+        """
+        self._latest.append(is_known)
+        latest = list(self._latest)
+        if self.calls_since_vanished:
+            self.calls_since_vanished = 0 if sum(latest) >= self._back else self.calls_since_vanished + 1
+            return
+        for size, enough in self._enough.items():
+            if len(latest) >= size and sum(latest[-size:]) <= enough:
+                self.calls_since_vanished = size - latest[-size:].index(False)
+                self._latest.clear()
+                return
 
 
 class Excess:
@@ -115,11 +165,15 @@ class Adjustment:
     length_effects: tuple[float, ...]
     """Effect of each group of lengths: one more than `lengths`."""
     document_effects: Mapping[int, float]
-    """Effects by document (see `CallTraits`); of other documents it is 0."""
+    """Effects by document and by text (see `CallTraits`), of all documents that two or more calls of the baseline were
+    about. The effect is 0 for those with too few calls to tell, as it is for documents that are not in it."""
     gate_below: float
     """Excess of low scores below which an alert raises no alarm."""
     gate_above: float
     """Excess of high scores below which an alert raises no alarm."""
+    least_known: tuple[int, ...] = ()
+    """Least number of calls about a document of two other calls, among any 20 and any 100 calls in a row of the
+    baseline; empty in files of versions of ragtrace that did not count them."""
 
     @classmethod
     def learn(
@@ -169,12 +223,23 @@ class Adjustment:
             # with 0, more than 3 in 100 alerts raise a false alarm within 1,000 calls there.
             gates.append(_GATE_FACTOR * factor**0.25 * largest)
         effects = by_document.most_frequent(MOST_DOCUMENTS)
-        return cls(found, lengths, tuple(map(by_length.of, range(len(lengths) + 1))), effects, *gates)
+        calls = Counter(each.document for each in traits)
+        effects = {**{document: 0.0 for document, count in calls.items() if count > 1}, **effects}
+        known = tuple(_least_among([calls[each.document] > 2 for each in traits], size) for size in _KNOWN_AMONG)
+        effects = {**_effects_by_text(traits, effects), **effects}
+        below, above = gates
+        return cls(found, lengths, tuple(map(by_length.of, range(len(lengths) + 1))), effects, below, above, known)
 
     def adjust(self, score: float, traits: CallTraits) -> float:
         """Return *score* without the usual effects of the call's document and length, in [0, 1]."""
         length = self.length_effects[bisect_right(self.lengths, traits.length)]
-        return _clip(score - length - self.document_effects.get(traits.document, 0.0))
+        by_id = self.document_effects.get(traits.document, 0.0)
+        by_text = by_id if traits.text is None else self.document_effects.get(traits.text, by_id)
+        return _clip(score - length - by_text)
+
+    def knows(self, traits: CallTraits) -> bool:
+        """Return whether two or more calls of the baseline were about the call's document, by its id or its text."""
+        return not self.document_effects.keys().isdisjoint((traits.document, traits.text))
 
     def gate(self, direction: Direction) -> float:
         """Return the excess that an alert on this side of its bound must reach before it raises an alarm."""
@@ -220,6 +285,23 @@ class _Effects:
 
     def _effect(self, total: float, count: int) -> float:
         return total / count if count >= self._fewest else 0.0
+
+
+def _effects_by_text(traits: Sequence[CallTraits], effects: Mapping[int, float]) -> dict[int, float]:
+    """Return the effects of documents by text, of texts that belong to one document each."""
+    documents: defaultdict[int, set[int]] = defaultdict(set)
+    for each in traits:
+        if each.text is not None:
+            documents[each.text].add(each.document)
+    return {
+        text: effects[document] for text, (document, *more) in documents.items() if not more and document in effects
+    }
+
+
+def _least_among(flags: Sequence[bool], size: int) -> int:
+    """Return the least number of true flags among any *size* in a row."""
+    sums = list(accumulate(flags, initial=0))
+    return min((end - start for start, end in zip(sums, sums[size:], strict=False)), default=0)
 
 
 def _variance_ratio(groups: Sequence[Sequence[float]]) -> float:

@@ -77,10 +77,11 @@ class CollectedScores:
     until: float = 0.0
     versions: tuple[str, ...] = ()
     times: tuple[float, ...] = ()
-    """Time of each call, in seconds since the epoch; empty, as `documents` and `lengths`, in files of versions of
-    ragtrace that did not keep them."""
+    """Time of each call, in seconds since the epoch; empty, as `documents`, `lengths` and `texts`, in files of versions
+    of ragtrace that did not keep them."""
     documents: tuple[int, ...] = ()
     lengths: tuple[int, ...] = ()
+    texts: tuple[int, ...] = ()
 
     @classmethod
     def single(
@@ -112,7 +113,8 @@ class CollectedScores:
         found = cls((score,), (1.0 / probability,), (int.from_bytes(digest, "big"),), at, at, versions)
         if traits is None:
             return found
-        return replace(found, times=(at,), documents=(traits.document,), lengths=(traits.length,))
+        texts = () if traits.text is None else (traits.text,)
+        return replace(found, times=(at,), documents=(traits.document,), lengths=(traits.length,), texts=texts)
 
     @classmethod
     def concat(cls, parts: Iterable[CollectedScores]) -> CollectedScores:
@@ -128,6 +130,7 @@ class CollectedScores:
             tuple(at for part in parts for at in part.times),
             tuple(document for part in parts for document in part.documents),
             tuple(length for part in parts for length in part.lengths),
+            tuple(text for part in parts for text in part.texts),
         )
 
     def __add__(self, other: CollectedScores) -> CollectedScores:
@@ -151,9 +154,10 @@ class CollectedScores:
         """Return what the first *count* calls of the collection tell about documents and lengths."""
         # In the order of the calls: each process adds its calls to the file in blocks.
         order = sorted(range(count), key=self.times.__getitem__)
+        texts = self.texts if len(self.texts) == len(self) else [None] * len(self)
         return Adjustment.learn(
             [self.scores[at] for at in order],
-            [CallTraits(self.documents[at], self.lengths[at]) for at in order],
+            [CallTraits(self.documents[at], self.lengths[at], texts[at]) for at in order],
             weights=[self.weights[at] for at in order],
             questions=[self.questions[at] for at in order],
             versions=self.versions,
@@ -337,6 +341,7 @@ def _collected_scores(record: Mapping[str, Any]) -> CollectedScores:
         tuple(_number(at, 0.0, math.inf) for at in record.get("times", ())),
         tuple(int(_number(document, 0, 2.0**32)) for document in record.get("documents", ())),
         tuple(int(_number(length, 0, math.inf)) for length in record.get("lengths", ())),
+        tuple(int(_number(text, 0, 2.0**32)) for text in record.get("texts", ())),
     )
     if not 0 < len(found.scores) == len(found.weights) == len(found.questions):
         raise ValueError(
@@ -357,6 +362,7 @@ def _adjustment(record: Mapping[str, Any]) -> Adjustment:
         {int(document): _number(effect, -1.0, 1.0) for document, effect in record["document_effects"].items()},
         _number(record["gate_below"], 0.0, math.inf),
         _number(record["gate_above"], 0.0, math.inf),
+        tuple(int(_number(known, 0, math.inf)) for known in record.get("least_known", ())),
     )
 
 

@@ -28,7 +28,7 @@ from typing import Final, TypeAlias
 
 from ragtrace.alerts import Alert
 from ragtrace.alerts.detector import Detector
-from ragtrace.estimates import Adjustment, CallTraits, Distribution, baseline_bound
+from ragtrace.estimates import Adjustment, CallTraits, Distribution, KnownDocuments, baseline_bound
 from tests.benchmarks.accuracy import judge_all
 
 ALERT: Final = Alert("consistency", below="baseline")
@@ -137,7 +137,15 @@ def adjusted(calls: Iterator[Scored]) -> Callable[[Scored], bool]:
         questions=[each.question for each in learned],
     )
     detector = _detector(found.distribution, found.gate(ALERT.direction))
-    return lambda call: detector.add(1.0 - found.adjust(call.score, call.traits), 1.0, call.question)
+    documents = KnownDocuments(found.least_known)
+
+    def add(call: Scored) -> bool:
+        documents.add(found.knows(call.traits))
+        if documents.calls_since_vanished:
+            return False
+        return detector.add(1.0 - found.adjust(call.score, call.traits), 1.0, call.question)
+
+    return add
 
 
 def plain(calls: Iterator[Scored]) -> Callable[[Scored], bool]:

@@ -14,7 +14,7 @@ import pytest
 
 from ragtrace.alerts import Alert
 from ragtrace.alerts.detector import Detector
-from ragtrace.estimates import Adjustment, CallTraits, Distribution, baseline_bound
+from ragtrace.estimates import Adjustment, CallTraits, Distribution, KnownDocuments, baseline_bound
 
 ALERT = Alert("consistency", below="baseline")
 RUNS = 10
@@ -28,7 +28,7 @@ class Traffic:
         self._rng = random.Random(seed)
         self._topics, self._turn, self._difference = topics, turn, difference
         self._calls = self._rng.randrange(turn * topics) if turn else 0
-        self.bad = 0.05
+        self.bad, self.index = 0.05, 0
 
     def next(self) -> tuple[float, CallTraits, object]:
         """Score, traits and question of a call."""
@@ -37,7 +37,8 @@ class Traffic:
         self._calls += 1
         level = 0.85 - self._difference * topic / max(1, self._topics - 1)
         score = rng.gauss(level - 0.3 if rng.random() < self.bad else level, 0.1)
-        return min(1.0, max(0.0, score)), CallTraits(100 * topic + rng.randrange(12), 1000), self._calls
+        document = 1_000 * self.index + 100 * topic + rng.randrange(12)
+        return min(1.0, max(0.0, score)), CallTraits(document, 1000), self._calls
 
 
 def plain(traffic: Traffic) -> Callable[[], bool]:
@@ -52,10 +53,14 @@ def adjusted(traffic: Traffic) -> Callable[[], bool]:
     scores, traits, questions = zip(*[traffic.next() for _ in range(LEARNED)], strict=True)
     found = Adjustment.learn(scores, traits, weights=[1.0] * LEARNED, questions=questions)
     bound, gate = baseline_bound(found.distribution, "below"), found.gate("below")
+    documents = KnownDocuments(found.least_known)
     detector = Detector(1.0 - bound, ALERT.mean_calls_between_false_alarms, ALERT.calls_in_batch, 0.0, gate)
 
     def add() -> bool:
         score, each, question = traffic.next()
+        documents.add(found.knows(each))
+        if documents.calls_since_vanished:
+            return False
         return detector.add(1.0 - found.adjust(score, each), 1.0, question)
 
     return add
@@ -69,13 +74,14 @@ def run_lengths(
     most: int,
     difference: float = 0.2,
     worse: float = 0.05,
+    rebuilt: bool = False,
 ) -> list[int]:
     """Calls until an alarm, *most* where there was none within so many."""
     found: list[int] = []
     for seed in range(RUNS):
         traffic = Traffic(seed, topics, turn, difference)
         add = learn(traffic)
-        traffic.bad = worse
+        traffic.bad, traffic.index = worse, int(rebuilt)
         found.append(next((call for call in range(1, most + 1) if add()), most))
     return found
 
@@ -97,3 +103,9 @@ def test_worse_answers_are_told_of_whatever_the_topic(turn: int) -> None:
     """A rise of bad answers from 5 to 25 % within 400 calls, to 15 % within 1,000 in the mean."""
     assert fmean(run_lengths(adjusted, topics=2, turn=turn, most=5_000, worse=0.25)) <= 400
     assert fmean(run_lengths(adjusted, topics=2, turn=turn, most=5_000, worse=0.15)) <= 1_000
+
+
+@pytest.mark.parametrize("turn", [0, 300])
+def test_a_rebuilt_index_raises_no_alarm_of_worse_answers(turn: int) -> None:
+    """With new ids and texts of all documents, within 2,000 calls."""
+    assert run_lengths(adjusted, topics=2, turn=turn, most=2_000, rebuilt=True) == [2_000] * RUNS

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 _PATH: Final = "/api/v2/alerts"
 _FIRING_SECONDS: Final = 7 * 86_400.0
-_SEVERITIES: Final = {"spiking": "critical", "no_data": "warning", "judge_failing": "warning", "judge_drift": "warning"}
+_SEVERITIES: Final = {
+    "spiking": "critical",
+    "no_data": "warning",
+    "judge_failing": "warning",
+    "judge_drift": "warning",
+    "new_documents": "warning",
+}
 
 
 @dataclass(frozen=True, slots=True)

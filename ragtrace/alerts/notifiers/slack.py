@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 _SECTION_CHARS: Final = 3_000
 """Largest number of characters that Slack accepts in one block of text."""
 _FIRING: Final = {
-    "spiking": ":rotating_light:", "no_data": ":hourglass:", "judge_failing": ":warning:", "judge_drift": ":warning:"
+    "spiking": ":rotating_light:", "no_data": ":hourglass:", "judge_failing": ":warning:", "judge_drift": ":warning:",
+    "new_documents": ":warning:"
 }  # fmt: skip
 _RESOLVED: Final = ":white_check_mark:"
 

@@ -569,6 +569,42 @@ def test_an_alert_goes_from_the_provisional_baseline_to_the_whole_one() -> None:
     assert [(each.problem, each.provisional) for each in board.notices] == [("spiking", False)]
 
 
+REBUILT = (Document("PARIS: a big city, of which more", id="a-uuid"),), (Document("Mars. A planet", id="another"),)
+
+
+def test_new_documents_are_told_of_and_raise_no_alarm_of_worse_answers(caplog: pytest.LogCaptureFixture) -> None:
+    """The state is no_baseline and the notice says since when, until the known documents are back."""
+    board = board_with({"guide": usual()}, {"guide": effects()})
+    kept = len(caplog.records)
+    board.consistency(*[0.95, 0.85] * 50, contexts=PLACES)
+    began = board.clock.now + 1.0
+    for _ in range(5):
+        for contexts, scores in zip(REBUILT, ([0.95, 0.85] * 50, [0.55, 0.45] * 50), strict=True):
+            board.consistency(*scores, contexts=contexts)
+    assert board.state_of("guide") == "no_baseline"
+    assert board.notified() == [("new_documents", "firing")]
+    [sent] = board.notices
+    assert (sent.since, sent.estimate) == (1e9 + began, None)
+    assert "is not compared with its baseline: the documents are new" in sent.title
+    assert "as after the index was rebuilt" in sent.text
+    assert "ragtrace baseline HISTORY.db --since 2001-09-09T" in sent.text
+    assert len(caplog.records) == kept + 1
+    board.consistency(*[0.95, 0.85] * 50, contexts=PLACES)
+    assert board.state_of("guide") == "ok"
+    board.consistency(*[0.55, 0.45] * 200, contexts=PLACES)
+    assert board.notified() == [("new_documents", "firing"), ("new_documents", "resolved"), ("spiking", "firing")]
+
+
+def test_new_ids_of_known_texts_change_nothing() -> None:
+    """The usual scores of a document are known by its text, too, and a fall on it is noticed."""
+    board = board_with({"guide": usual()}, {"guide": effects()})
+    places, planets = ((Document(each.text, id=f"new {each.id}"),) for (each,) in (PLACES, PLANETS))
+    board.consistency(*[0.75, 0.65] * 200, contexts=planets)
+    assert (board.on(), board.notified()) == ({"ok"}, [])
+    board.consistency(*[0.75, 0.65] * 200, contexts=places)
+    assert board.notified() == [("spiking", "firing")]
+
+
 # --- one page an event -----------------------------------------------------------------------------------------------
 
 

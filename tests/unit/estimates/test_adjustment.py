@@ -9,7 +9,7 @@ import pytest
 
 from ragtrace.core.types import Document, RagCall
 from ragtrace.estimates import Adjustment, CallTraits, Distribution, baseline_bound
-from ragtrace.estimates.adjustment import FEWEST_CALLS, Excess, block_factor
+from ragtrace.estimates.adjustment import FEWEST_CALLS, Excess, KnownDocuments, block_factor
 
 
 def learned(scores: list[float], traits: list[CallTraits]) -> Adjustment:
@@ -33,7 +33,8 @@ def test_a_document_is_known_by_its_id_or_by_its_text() -> None:
     """Without documents the question takes their place; the length is that of all documents."""
     named = RagCall("q?", (Document("one", id="a"), Document("three")), "x")
     renamed, unnamed = RagCall("q?", (Document("else", id="a"),), "x"), RagCall("p?", (Document("one"),), "x")
-    assert CallTraits.of(named) == (CallTraits.of(renamed).document, 8)
+    assert CallTraits.of(named)[:2] == (CallTraits.of(renamed).document, 8)
+    assert CallTraits.of(named).text == CallTraits.of(unnamed).document == CallTraits.of(unnamed).text
     assert CallTraits.of(unnamed) == CallTraits.of(RagCall("r?", (Document("one"),), "x"))
     assert CallTraits.of(unnamed).document != CallTraits.of(named).document
     for contexts in ((), None):
@@ -50,6 +51,41 @@ def test_the_difference_between_topics_is_subtracted() -> None:
     assert fmean(scores[:1000]) - fmean(scores[1000:]) > 0.19
     assert abs(fmean(adjusted[:1000]) - fmean(adjusted[1000:])) < 0.02
     assert found.distribution.mean == pytest.approx(fmean(adjusted), abs=0.01)
+
+
+def test_a_document_with_a_new_id_is_known_by_its_text() -> None:
+    """Not by a text that several documents have; of ids that were exchanged, the text counts."""
+    scores, traits = topics(2000, 0.2, 300)
+    found = learned(scores, [each._replace(text=1_000 + each.document) for each in traits])
+    assert found.adjust(0.5, CallTraits(7_777, 1000, 1_003)) == found.adjust(0.5, CallTraits(3, 1000)) < 0.45
+    assert found.adjust(0.5, CallTraits(3, 1000, 1_013)) == found.adjust(0.5, CallTraits(13, 1000)) > 0.55
+    assert (found.knows(CallTraits(7_777, 1000, 1_003)), found.knows(CallTraits(7_777, 1000, 9_999))) == (True, False)
+    of_one_text = learned(scores, [each._replace(text=1_000) for each in traits])
+    assert not of_one_text.knows(CallTraits(7_777, 1000, 1_000))
+
+
+def test_known_documents_vanish_where_they_are_rarer_than_they_ever_were() -> None:
+    """Within 20 calls of a small index; a topic about which few documents are known is no new index."""
+    scores, traits = topics(2000, 0.2, 300)
+    small = KnownDocuments(learned(scores, traits).least_known)
+    for known, vanished in ((True, 0), (False, 20)):
+        for _ in range(100):
+            assert small.calls_since_vanished == 0 or not known
+            small.add(known)
+        assert (small.calls_since_vanished > 0) == (vanished > 0)
+    assert small.calls_since_vanished == 100
+    for _ in range(49):
+        small.add(True)
+    assert small.calls_since_vanished == 149
+    for _ in range(1):
+        small.add(True)
+    assert small.calls_since_vanished == 0
+    one_topic = [each if each.document < 10 else CallTraits(100 + n, 1000) for n, each in enumerate(traits)]
+    assert learned(scores, one_topic).least_known == (0, 0)
+    other = KnownDocuments((0, 0))
+    for _ in range(200):
+        other.add(False)
+    assert other.calls_since_vanished == 0
 
 
 def test_many_documents_with_few_calls_do_not_leave_a_part_of_the_difference() -> None:
@@ -76,7 +112,7 @@ def test_a_document_with_too_few_calls_for_its_mean_to_tell_has_no_effect() -> N
     seldom = [CallTraits(10 + number % 20, 100) for number in range(200)]
     scores = [rng.gauss(0.5 + (0.04 if each.document == 1 else -0.04), 0.15) for each in (*often, *seldom)]
     found = learned([min(1.0, max(0.0, score)) for score in scores], [*often, *seldom])
-    assert set(found.document_effects) == {1, 2}
+    assert {document for document, effect in found.document_effects.items() if effect} == {1, 2}
     assert found.document_effects[1] - found.document_effects[2] == pytest.approx(0.08, abs=0.02)
 
 
@@ -105,7 +141,7 @@ def test_a_few_bad_answers_are_no_difficult_document() -> None:
     scores, traits = topics(2000, 0.2, 300)
     rare = CallTraits(77, 1000)
     found = learned([*scores, *[0.0] * (FEWEST_CALLS - 1)], [*traits, *[rare] * (FEWEST_CALLS - 1)])
-    assert 77 not in found.document_effects
+    assert found.document_effects[77] == 0.0
     assert found.adjust(0.0, rare) < 0.02
 
 
