@@ -3,6 +3,10 @@
 **Rates.** Each group's mean score is estimated from its judged calls alone, weighted by the inverse of the probability
 with which each was judged, and compared with that of all other judged calls.
 
+**Repeated questions.** A question counts once inside a group and once outside, with the mean score of its calls there,
+however often it is asked: answers to one question are bad together, and one that is given from a cache is one answer.
+Where the history has no texts, each call counts as a question of its own.
+
 **Many comparisons.** With hundreds of groups, some look bad by chance. A group is reported if it is worse by the
 procedure of Benjamini and Yekutieli, which keeps the expected share of false ones among those reported at 5 % whatever
 the dependence between the groups, which overlap. The p-value is one-sided and normal, with the arm of the difference's
@@ -27,7 +31,7 @@ from ragtrace.history.reading import CallColumns, HistoryReader
 from ragtrace.judges.lexical.words import ENGLISH
 from ragtrace.report.comparison import change_between
 from ragtrace.report.dataset import normalized
-from ragtrace.report.model import Defect, Grouping, GroupRate
+from ragtrace.report.model import Defect, Grouping, GroupRate, RepeatedQuestion
 from ragtrace.report.series import ScoreSeries
 
 if TYPE_CHECKING:
@@ -82,25 +86,82 @@ def group_bad_calls(
     part = series.among(positions)
     bodies = reader.bodies(columns.number[positions].tolist())
     found = [bodies.get(number, {}) for number in columns.number[positions].tolist()]
+    questions = _Questions(found)
     groups = [
         group
-        for group in (*_groups_by_name(columns, positions), *_groups_by_content(found))
-        if min(group.member.sum(), (~group.member).sum()) >= _FEWEST
+        for group in (*_groups_by_name(columns, positions), *_groups_by_content(found, questions))
+        if min(questions.count(group.member), questions.count(~group.member)) >= _FEWEST
     ]
+    bad = _badness(part) >= BAD
     return Grouping(
         metric=series.metric,
         evaluator=series.evaluator,
         judged=len(judged),
         read=len(positions),
         examined=len(groups),
-        worse=tuple(_worse_groups(part, groups)),
+        worse=tuple(_worse_groups(part, groups, questions, bad)),
         defects=tuple(_defects(reader, columns, part, positions, found, relevance)),
+        questions=questions.count(np.ones(len(found), dtype=bool)),
+        mostly=questions.most_of(bad),
     )
 
 
 def _estimate(series: ScoreSeries, member: Mask) -> Estimate:
     (moments,) = series.moments(np.where(member, 0, -1), 1)
     return estimate_mean(moments, method="weighted", metric=series.metric, evaluator=series.evaluator)
+
+
+def _badness(series: ScoreSeries) -> NDArray[np.float64]:
+    """Return for each score how bad it is, from 0 (good) to 1 (bad)."""
+    return 1.0 - series.scores if series.higher_is_better else series.scores
+
+
+class _Questions:
+    """Questions of judged calls: near-identical queries are one, and a call without a text is one of its own.
+
+    Args:
+        bodies: stored texts of the calls.
+    """
+
+    def __init__(self, bodies: Sequence[Mapping[str, Any]]) -> None:
+        self._queries = [str(body.get("query") or "") for body in bodies]
+        keys = [normalized(query) or at for at, query in enumerate(self._queries)]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        self.number = np.array([numbers[key] for key in keys], dtype=np.intp)
+        """Number of each call's question, from 0 on."""
+
+    def count(self, member: Mask) -> int:
+        """Return the number of distinct questions of the calls in *member*."""
+        return int(np.count_nonzero(np.bincount(self.number[member])))
+
+    def once(self, series: ScoreSeries, member: Mask) -> tuple[ScoreSeries, Mask]:
+        """Return *series* with each question once inside the group *member* and once outside, and who is inside.
+
+        Args:
+            series: scores of the calls, all of which count.
+            member: the calls in the group.
+        """
+        place = 2 * self.number + member
+        of = np.bincount(place)
+        there = np.flatnonzero(of)
+        weight = np.bincount(place, weights=series.weights)[there]
+        score = np.bincount(place, weights=series.weights * np.clip(series.scores, 0.0, 1.0))[there] / weight
+        always = np.bincount(place, weights=series.always_judged)[there]
+        units = len(there)
+        once = replace(
+            series, scored_call=np.arange(units, dtype=np.int32), scores=score, weights=weight / of[there],
+            always_judged=always == of[there], eligible=np.ones(units, dtype=bool), screen_score=np.zeros(units),
+        )  # fmt: skip
+        return once, there % 2 == 1
+
+    def most_of(self, bad: Mask) -> RepeatedQuestion | None:
+        """Return the question of more than half of the *bad* calls, if there are several of it."""
+        asked = np.bincount(self.number[bad], minlength=1)
+        most, total = int(asked.argmax()), int(bad.sum())
+        if asked[most] < 2 or 2 * asked[most] <= total:
+            return None
+        query = self._queries[int(np.argmax(self.number == most))]
+        return RepeatedQuestion(" ".join(query.split()), int(asked[most]), total)
 
 
 # --- the groups -------------------------------------------------------------------------------------------------------
@@ -118,7 +179,7 @@ def _groups_by_name(columns: CallColumns, positions: NDArray[np.int64]) -> Itera
             yield _Group(kind, name, np.isin(here, [code for code, each in names.items() if each == name]))
 
 
-def _groups_by_content(bodies: Sequence[Mapping[str, Any]]) -> Iterator[_Group]:
+def _groups_by_content(bodies: Sequence[Mapping[str, Any]], questions: _Questions) -> Iterator[_Group]:
     """Yield groups of calls with the same retrieved chunk, then groups of calls with the same word in the query."""
     contexts: list[Sequence[Mapping[str, Any]] | None] = [body.get("contexts") for body in bodies]
     yield _Group("retrieval", "nothing was retrieved", np.array([each is not None and not each for each in contexts]))
@@ -128,7 +189,7 @@ def _groups_by_content(bodies: Sequence[Mapping[str, Any]]) -> Iterator[_Group]:
         quarter = float(np.nanquantile(best, 0.25))
         yield _Group("retrieval", f"best retrieval score at most {format_plainly(quarter, 3)}", best <= quarter)
     chunks = [{_chunk_name(each) for each in of_call or () if each.get("text")} for of_call in contexts]
-    yield from _groups_by_element("chunk", chunks)
+    yield from _groups_by_element("chunk", chunks, questions)
     words = [
         {
             word
@@ -138,28 +199,32 @@ def _groups_by_content(bodies: Sequence[Mapping[str, Any]]) -> Iterator[_Group]:
         for body in bodies
     ]
     # Highest share of the queries, from 0 to 1, that a word may occur in to make a group.
-    yield from _groups_by_element("word of the query", words, most=0.8)
+    yield from _groups_by_element("word of the query", words, questions, most=0.8)
 
 
 def _chunk_name(chunk: Mapping[str, Any]) -> str:
     return str(chunk.get("id") or " ".join(str(chunk["text"]).split())[:_NAME_CHARS])
 
 
-def _groups_by_element(kind: str, elements: Sequence[set[str]], most: float = 1.0) -> Iterator[_Group]:
-    """Yield one group of calls for each frequent element, such as a word of the queries.
+def _groups_by_element(
+    kind: str, elements: Sequence[set[str]], questions: _Questions, most: float = 1.0
+) -> Iterator[_Group]:
+    """Yield one group of calls for each element of many questions, such as a word of the queries.
 
     Args:
         kind: kind of the elements.
         elements: elements of each call.
+        questions: question of each call.
         most: share of the calls above which an element makes no group.
     """
     calls: dict[str, list[int]] = {}
     for at, mine in enumerate(elements):
         for element in mine:
             calls.setdefault(element, []).append(at)
+    asked = {name: len(set(questions.number[at].tolist())) for name, at in calls.items() if len(at) >= _FEWEST}
     frequent = sorted(
-        (name for name, at in calls.items() if _FEWEST <= len(at) <= most * len(elements)),
-        key=lambda name: (-len(calls[name]), name),
+        (name for name, count in asked.items() if count >= _FEWEST and len(calls[name]) <= most * len(elements)),
+        key=lambda name: (-asked[name], name),
     )
     # Most chunks, and most words, that are compared: the most frequent ones.
     for name in frequent[:200]:
@@ -171,16 +236,21 @@ def _groups_by_element(kind: str, elements: Sequence[set[str]], most: float = 1.
 # --- which of them are worse ------------------------------------------------------------------------------------------
 
 
-def _worse_groups(series: ScoreSeries, groups: Sequence[_Group]) -> list[GroupRate]:
+def _worse_groups(series: ScoreSeries, groups: Sequence[_Group], questions: _Questions, bad: Mask) -> list[GroupRate]:
     """Return the groups of calls that are clearly worse than all other calls, by number of excess bad calls."""
     rated: list[tuple[float, float, _Group, GroupRate]] = []
     for group in groups:
-        inside, outside = _estimate(series, group.member), _estimate(series, ~group.member)
+        once, member = questions.once(series, group.member)
+        inside, outside = _estimate(once, member), _estimate(once, ~member)
         change = change_between(outside, inside, higher_is_better=series.higher_is_better)
         if change is None:
             continue
         excess = abs(change.value) * float(series.weight_by_call()[group.member].sum())
-        rate = GroupRate(group.kind, group.name, int(group.member.sum()), inside, outside, change)
+        mine = group.member
+        rate = GroupRate(
+            group.kind, group.name, int(mine.sum()), inside, outside, change,
+            questions=questions.count(mine), mostly=questions.most_of(bad & mine),
+        )  # fmt: skip
         rated.append((_p_value(inside, outside, higher_is_better=series.higher_is_better), excess, group, rate))
     limit = _largest_p_value([p for p, *_ in rated])
     chosen = sorted((each for each in rated if each[0] <= limit), key=lambda each: -each[1])
@@ -234,8 +304,7 @@ def _defects(
     """
     if series.metric not in STATEMENT_METRICS:
         return
-    badness = 1.0 - series.scores if series.higher_is_better else series.scores
-    bad = badness >= BAD
+    bad = _badness(series) >= BAD
     if not bad.any():
         return
     kinds = np.full(len(positions), "", dtype=object)

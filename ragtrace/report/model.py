@@ -330,6 +330,21 @@ class GroupRate:
     """Difference between the group and all other calls."""
     alike: tuple[str, ...] = ()
     """Kinds and names of other groups with almost the same calls."""
+    questions: int = 0
+    """Number of distinct questions of the judged calls: each counts once in the estimates."""
+    mostly: RepeatedQuestion | None = None
+    """Question of more than half of the group's bad calls, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedQuestion:
+    """Question that more than half of the bad calls ask."""
+
+    query: str
+    calls: int
+    """Number of bad calls that ask it."""
+    of: int
+    """Number of all bad calls, of the group or of all calls whose texts were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +371,10 @@ class Grouping:
     worse: tuple[GroupRate, ...]
     """Groups that are clearly worse, the one with the most excess bad calls first."""
     defects: tuple[Defect, ...]
+    questions: int = 0
+    """Number of distinct questions of the calls whose texts were read: each counts once in the groups."""
+    mostly: RepeatedQuestion | None = None
+    """Question of more than half of the bad calls, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,8 @@ def grouping_tables(report: Report) -> list[Table]:
         for row in found.worse[: wording.MOST_SHOWN_ROWS]
     ]
     groups = [(row.kind, row.name) for row in found.worse[: wording.MOST_SHOWN_ROWS]]
-    more = wording.grouping_sentence(found)
+    repeated = wording.repetition_sentence(found)
+    more = f"{repeated} {wording.grouping_sentence(found)}".strip()
     head = ("Shared by the calls", "Estimate (95% interval)", "Others", "Difference (95% interval)", "Scored")
     defects = [
         (f"{each.kind}: {each.meaning}", wording.format_estimate(each.share), f"{each.judged:,}")
@@ -213,7 +214,12 @@ def grouping_tables(report: Report) -> list[Table]:
     ]
     tables = [
         Table(f"{title}: what the {wording.low_calls_phrase(found.metric)} share", head, worse, more, groups),
-        Table(f"{title}: what is wrong with the bad calls", ("Defect", "Share of the bad calls", "Scored"), defects),
+        Table(
+            f"{title}: what is wrong with the bad calls",
+            ("Defect", "Share of the bad calls", "Scored"),
+            defects,
+            "" if worse else repeated,
+        ),
     ]
     return [table for table in tables if table.rows]
 

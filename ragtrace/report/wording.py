@@ -589,8 +589,23 @@ def judged_calls_phrase(item: MetricReport, among: Collection[str] = ()) -> str:
 
 def group_name(row: GroupRate) -> str:
     """Return the display name of a group of calls, with the names of groups that have almost the same calls."""
-    alike = f" (the same calls: {', '.join(map(display_name, row.alike))})" if row.alike else ""
-    return f"{row.kind} {display_name(row.name)}{alike}" if row.kind != "retrieval" else f"{row.name}{alike}"
+    more = f" (the same calls: {', '.join(map(display_name, row.alike))})" if row.alike else ""
+    if row.mostly is not None:
+        more += f" (mostly one question: {display_name(row.mostly.query)})"
+    return f"{row.kind} {display_name(row.name)}{more}" if row.kind != "retrieval" else f"{row.name}{more}"
+
+
+def repetition_sentence(found: Grouping) -> str:
+    """Return a sentence that says that most bad calls ask one question, or an empty text if they do not."""
+    one = found.mostly
+    return (
+        ""
+        if one is None
+        else (
+            f"Mostly one question: {one.calls:,} of the {one.of:,} {low_calls_phrase(found.metric)} ask "
+            f"\u201c{display_name(one.query)}\u201d."
+        )
+    )
 
 
 def grouping_sentence(found: Grouping) -> str:
@@ -598,10 +613,11 @@ def grouping_sentence(found: Grouping) -> str:
     rest = len(found.worse) - MOST_SHOWN_ROWS
     more = f"{rest:,} more. " if rest > 0 else ""
     read = "" if found.read == found.judged else f", in {found.read:,} of {found.judged:,} scored calls"
+    asked = f" ({found.questions:,} questions, each of which counts once)" if found.questions < found.read else ""
     return (
-        f"{more}{found.examined:,} groups were compared with all other calls{read}; shown are those that are worse by "
-        "the procedure of Benjamini and Yekutieli, by which at most 5% of the groups shown are expected to be there by "
-        "chance. Groups overlap."
+        f"{more}{found.examined:,} groups were compared with all other calls{read}{asked}; shown are those that are "
+        "worse by the procedure of Benjamini and Yekutieli, by which at most 5% of the groups shown are expected to be "
+        "there by chance. Groups overlap."
     )
 
 

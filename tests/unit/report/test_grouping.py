@@ -115,6 +115,44 @@ def test_chance_is_not_reported(tmp_path: Path) -> None:
         assert not grouping(report).worse
 
 
+def test_most_bad_calls_that_ask_one_question_are_said_to(tmp_path: Path) -> None:
+    """No word and no chunk of it is a group then; every form of the report names it."""
+
+    def is_bad(call: RagCall, rng: random.Random) -> bool:
+        if rng.random() < 0.3:
+            object.__setattr__(call, "query", rng.choice(("Is the shop open today?", "is the  shop open today")))
+            object.__setattr__(call, "contexts", (Document("About hours", "hours"),))
+        return call.query.lower().startswith("is the") or rng.random() < 0.05
+
+    report = report_on(tmp_path / "history.db", is_bad)
+    found = grouping(report)
+    assert found.worse == ()
+    assert found.mostly is not None
+    assert found.mostly.query in ("Is the shop open today?", "is the shop open today")
+    assert found.read - found.questions + 1 == found.mostly.calls > 40
+    for text in (render_terminal(report), render_markdown(report), render_html(report)):
+        assert f"Mostly one question: {found.mostly.calls} of the {found.mostly.of} bad calls ask" in " ".join(
+            text.split()
+        )
+
+
+def test_a_group_whose_bad_calls_ask_one_question_says_so(tmp_path: Path) -> None:
+    """It is worse by its many questions, of which one is asked most."""
+
+    def is_bad(call: RagCall, rng: random.Random) -> bool:
+        if "gloves" in call.query and rng.random() < 0.6:
+            object.__setattr__(call, "query", "May I return gloves?")
+        return "gloves" in call.query or rng.random() < 0.05
+
+    report = report_on(tmp_path / "history.db", is_bad, count=800)
+    [row] = grouping(report).worse
+    assert (row.kind, row.name) == ("word of the query", "gloves")
+    assert row.questions < row.judged
+    assert row.mostly is not None
+    assert row.mostly.query == "May I return gloves?"
+    assert "mostly one question: May I return gloves?" in " ".join(render_html(report).split())
+
+
 def test_groups_of_the_same_calls_are_one(tmp_path: Path) -> None:
     """A model that serves one workflow alone: the second name stands beside the first."""
 
