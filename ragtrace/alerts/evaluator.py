@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_arg
 from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.detector import HEAD_START, Detector
 from ragtrace.alerts.notice import Example, Notice, Problem, hash_of, trace_id_hex
+from ragtrace.alerts.sensitivity import Sensitivity
 from ragtrace.core.contents import may_leave
 from ragtrace.core.types import Evaluation, RagCall, Score, is_raw_probability
 from ragtrace.estimates import (
@@ -455,10 +456,15 @@ class AlertEvaluator:
             before=opened.before,
             baseline=self._baseline,
             provisional=self._baseline is not None and self._adjustment is None,
+            sensitivity=self._sensitivity if problem == "spiking" and not resolved else "",
             scores=("calibrated" if self._curve is not None else "uncalibrated") if self._raw else "",
             worst=() if resolved or problem != "spiking" else tuple(worst[:_SHOWN_EXAMPLES]),
             **scope._asdict(),
         )
+
+    @property
+    def _sensitivity(self) -> str:
+        return "" if self._baseline is None else Sensitivity(self._alert, self._baseline, self._adjustment).describe()
 
     @property
     def _shown_bound(self) -> float:

@@ -180,6 +180,8 @@ class Notice:
     scores: Literal["", "uncalibrated", "calibrated"] = ""
     """Kind of the scores, if they are probabilities of a decision model: raw, so that their mean is no rate, or
     converted by a calibration curve. Empty: other scores."""
+    sensitivity: str = ""
+    """After how many calls the alert notices a worse mean, in words; empty: not known, or the user gave the bound."""
     due_within: float | None = None
     """Seconds within which scores were expected, if they stay away for unusually long. Without it, a notification
     that there are no scores goes to the log and the events alone."""
@@ -259,6 +261,8 @@ class Notice:
                     "baseline. New topics, or a mix that changes more slowly than the baseline is long, can raise this "
                     "alarm without worse answers"
                 )
+            if self.sensitivity:
+                yield f"with this baseline, {self.sensitivity}"
         if self.problem == "judge_drift" and firing:
             calls = f"{self.mean_calls_between_false_alarms:,.0f}"
             yield f"false alarms: at most one in {calls} canary judgements in the mean, while the judge does not change"

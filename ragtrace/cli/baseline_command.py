@@ -15,12 +15,14 @@ from ragtrace.cli.command_options import add_command, add_json_option, report_fa
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 if TYPE_CHECKING:
-    from ragtrace.estimates import Baseline
+    from ragtrace.alerts.sensitivity import Sensitivity
+    from ragtrace.estimates import Baseline, BaselineKey
 
 LEAST: Final = 100
 _BASELINE: Final = """\
 Learns from a history how the scores of each workflow were distributed when all
-was well, for configure(baseline=PATH). `show` prints what was learned.
+was well, for configure(baseline=PATH). `show` prints what was learned, and
+after how many calls an alert on it notices a change.
 """
 
 
@@ -43,7 +45,17 @@ def register(commands: Any) -> None:
         "--calls", type=calls, default=2000, metavar="N", help="the first N scored calls (default 2000)"
     )
     parser.add_argument("--out", metavar="PATH", help="default HISTORY.db.baseline.json")
+    parser.add_argument(
+        "--change", type=_share, default=0.05, metavar="D", help="change of the mean that alerts notice (default 0.05)"
+    )
     add_json_option(parser)
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0.0 < share < 1.0:
+        raise argparse.ArgumentTypeError(f"must be more than 0 and less than 1, got {text}")
+    return share
 
 
 def run(options: argparse.Namespace) -> int:
@@ -100,11 +112,21 @@ def _learn(history: str, options: argparse.Namespace) -> int:
 
 
 def _print(baseline: Baseline, path: str, options: argparse.Namespace) -> None:
+    from ragtrace.alerts.sensitivity import SLOW_REASON
     from ragtrace.system.faults import printable
 
+    alerts = {
+        key: alert for key in sorted(baseline.distributions) if (alert := _sensitivity(baseline, key)) is not None
+    }
     if options.json:
         known = [
-            {**key._asdict(), **asdict(each), "provisional": key not in baseline.adjustments}
+            {
+                **key._asdict(),
+                **asdict(each),
+                "provisional": key not in baseline.adjustments,
+                "change": options.change,
+                "calls_to_notice": alerts[key].calls_to_notice(options.change) if key in alerts else None,
+            }
             for key, each in sorted(baseline.distributions.items())
         ]
         begun = [{**key._asdict(), "calls": len(calls)} for key, calls in sorted(baseline.learning.items())]
@@ -121,4 +143,23 @@ def _print(baseline: Baseline, path: str, options: argparse.Namespace) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         sys.stdout.write("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
+    for key, alert in alerts.items():
+        if said := alert.describe(options.change):
+            sys.stdout.write(f"alert ({printable(key.workflow) or '-'}, {key.metric}): {said}\n")
+    if any(alert.is_slow(options.change) for alert in alerts.values()):
+        sys.stdout.write(f"warning: that is slow. {SLOW_REASON[0].upper()}{SLOW_REASON[1:]}\n")
     sys.stdout.write(f"baseline: {path}\n")
+
+
+def _sensitivity(baseline: Baseline, key: BaselineKey) -> Sensitivity | None:
+    """Return what the default alert notices with the baseline of *key*; None: nothing says which scores are worse."""
+    from ragtrace.alerts import Alert
+    from ragtrace.alerts.sensitivity import Sensitivity
+    from ragtrace.core.errors import SettingsError
+
+    adjustment = baseline.adjustments.get(key)
+    found = baseline.distributions[key] if adjustment is None else adjustment.distribution
+    try:
+        return Sensitivity(Alert(key.metric), found, adjustment)
+    except SettingsError:
+        return None

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from time import time
 from typing import TYPE_CHECKING, Final, cast
 
+from ragtrace.alerts.sensitivity import SLOW_REASON, Sensitivity
 from ragtrace.core.endpoints import Page
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import DeliveryCounts, Stats
@@ -40,7 +41,7 @@ from ragtrace.telemetry.spans.hold import held_span_count, hold_processors
 
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
-    from ragtrace.estimates import BaselineLearner
+    from ragtrace.estimates import BaselineKey, BaselineLearner
     from ragtrace.labels.canary_judging import CanaryJudging
 
 _IN_CODE: Final = (
@@ -138,11 +139,16 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool, gold_cal
         settings=(*_live_settings(runtime, alerting), *_page_settings(page)),
         evaluators=evaluators,
         alerts=_alerts(alerting),
-        baselines=_baselines(runtime.learner),
+        baselines=_baselines(runtime.learner, alerting),
         canaries=_canaries(runtime.canaries),
         gold=gold,
         checks=checks,
-        notes=(*_notes(runtime), *probes.notes, *(each.note for each in gold if each.note)),
+        notes=(
+            *_notes(runtime),
+            *_slow_alert_notes(runtime.learner, alerting),
+            *probes.notes,
+            *(each.note for each in gold if each.note),
+        ),
         problems=(
             *_failed_checks(checks),
             *probes.problems,
@@ -314,8 +320,25 @@ def _alerts(alerting: Alerting | None) -> tuple[AlertStatus, ...]:
     )
 
 
-def _baselines(learner: BaselineLearner) -> tuple[BaselineStatus, ...]:
+def _sensitivities(learner: BaselineLearner, alerting: Alerting | None) -> Iterator[tuple[BaselineKey, Sensitivity]]:
+    """Yield for each learned baseline that an alert compares with what the alert notices."""
+    for key, known, _ in learner.progress():
+        for alert in () if alerting is None else alerting.alerts:
+            if known is not None and alert.against_baseline and alert.metric == key.metric:
+                adjustment = learner.find_adjustment(key)
+                yield key, Sensitivity(alert, known if adjustment is None else adjustment.distribution, adjustment)
+
+
+def _slow_alert_notes(learner: BaselineLearner, alerting: Alerting | None) -> Iterator[str]:
+    for key, each in _sensitivities(learner, alerting):
+        if each.is_slow():
+            alert = f"the alert {each.alert.title!r} in workflow {key.workflow!r}"
+            yield f"{alert} is slow ({each.describe()}): {SLOW_REASON}"
+
+
+def _baselines(learner: BaselineLearner, alerting: Alerting | None) -> tuple[BaselineStatus, ...]:
     now, needed = time(), learner.calls
+    noticed = {key: each.describe() for key, each in _sensitivities(learner, alerting)}
     return tuple(
         BaselineStatus(
             *key,
@@ -323,7 +346,7 @@ def _baselines(learner: BaselineLearner) -> tuple[BaselineStatus, ...]:
             known is not None,
             f"{calls:,} of {needed:,} calls so far"
             if known is None
-            else ", ".join(filter(None, [known.describe(now), learner.provisional(key)])),
+            else ", ".join(filter(None, [known.describe(now), learner.provisional(key), noticed.get(key)])),
         )
         for key, known, calls in learner.progress()
     )

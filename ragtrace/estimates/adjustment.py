@@ -68,6 +68,7 @@ FEWEST_CALLS: Final = 5
 """Calls below which a document has no effect: a few bad answers in a row would be taken for a difficult document."""
 ALLOWANCE: Final = 0.01
 """Amount by which a score must be worse than the bound to add to the excess (W)."""
+COURSE_CALLS: Final = 20
 _GATE_FACTOR: Final = 2.0
 _BLOCKS: Final = (10, 30, 100, 300, 1_000)
 _FEWEST_BLOCKS: Final = 5
@@ -174,6 +175,9 @@ class Adjustment:
     least_known: tuple[int, ...] = ()
     """Least number of calls about a document of two other calls, among any 20 and any 100 calls in a row of the
     baseline; empty in files of versions of ragtrace that did not count them."""
+    course: tuple[float, ...] = ()
+    """Means of each `COURSE_CALLS` adjusted scores in a row, from which follows what an alert can notice; empty in
+    files of versions of ragtrace that did not keep them."""
 
     @classmethod
     def learn(
@@ -227,8 +231,11 @@ class Adjustment:
         effects = {**{document: 0.0 for document, count in calls.items() if count > 1}, **effects}
         known = tuple(_least_among([calls[each.document] > 2 for each in traits], size) for size in _KNOWN_AMONG)
         effects = {**_effects_by_text(traits, effects), **effects}
+        size = COURSE_CALLS
+        course = tuple(fmean(adjusted[at : at + size]) for at in range(0, len(adjusted) + 1 - size, size))
         below, above = gates
-        return cls(found, lengths, tuple(map(by_length.of, range(len(lengths) + 1))), effects, below, above, known)
+        by_length_group = tuple(map(by_length.of, range(len(lengths) + 1)))
+        return cls(found, lengths, by_length_group, effects, below, above, known, course)
 
     def adjust(self, score: float, traits: CallTraits) -> float:
         """Return *score* without the usual effects of the call's document and length, in [0, 1]."""

@@ -554,6 +554,7 @@ def test_a_fall_on_one_topic_is_told_against_what_is_usual_for_it() -> None:
     assert f"baseline: {found.distribution.n:,} calls" in sent.text
     assert "what answers on such documents and lengths of contexts usually get" in sent.text
     assert "while the mix of topics varies as it did in the 2,000 calls of the baseline" in sent.text
+    assert "with this baseline, a fall of the mean by 0.05 is noticed after about" in sent.text
 
 
 def test_an_alert_goes_from_the_provisional_baseline_to_the_whole_one() -> None:

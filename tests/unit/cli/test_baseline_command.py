@@ -15,7 +15,7 @@ import ragtrace
 from ragtrace.cli import main
 from ragtrace.core.types import Evaluation, Score
 from ragtrace.diagnosis import diagnose_environment
-from ragtrace.estimates import Baseline, BaselineKey, CollectedScores
+from ragtrace.estimates import Adjustment, Baseline, BaselineKey, CallTraits, CollectedScores
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, QueuedCall
 from ragtrace.system.terminal import FAILURE, OK, USAGE
@@ -150,6 +150,54 @@ def test_baseline_is_shown_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "1 calls so far" in out
 
 
+def swinging(path: Path) -> Baseline:
+    """Save a baseline of two topics in turns of 300 calls about documents that never come again; and one without."""
+    rng = random.Random(12)
+    scores = [min(1.0, max(0.0, rng.gauss(0.85 - 0.1 * (call // 300 % 2), 0.1))) for call in range(2_000)]
+    traits = [CallTraits(call, 1_000) for call in range(2_000)]
+    found = Adjustment.learn(scores, traits, weights=[1.0] * 2_000, questions=range(2_000))
+    even = Baseline.of([0.8, 0.9] * 250, evaluator="screen@1").find("", "consistency", "screen@1")
+    assert even is not None
+    known = {KEY: found.distribution, KEY._replace(workflow="even"): even, KEY._replace(metric="of my own"): even}
+    baseline = Baseline(known, adjustments={KEY: found})
+    baseline.save(path)
+    return baseline
+
+
+def test_show_says_what_an_alert_can_notice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For each metric of which is known which scores are worse, with a warning where it takes thousands of calls."""
+    path = tmp_path / "baseline.json"
+    swinging(path)
+    assert main(["baseline", "show", str(path)]) == OK
+    out = capsys.readouterr().out
+    assert "alert (even, consistency): a fall of the mean by 0.05 is noticed after about 140 scored calls\n" in out
+    assert "alert (support, consistency): a fall of the mean by 0.05 is noticed only after about " in out
+    assert "warning: that is slow. Usual scores swing with topics" in out
+    assert "of my own):" not in out
+    assert main(["baseline", "show", str(path), "--change", "0.02"]) == OK
+    assert "a fall of the mean by 0.02 is not noticed within 20,000 scored calls" in capsys.readouterr().out
+    assert main(["baseline", "show", str(path), "--change", "0.2", "--json"]) == OK
+    noticed = {(e["workflow"], e["metric"]): e["calls_to_notice"] for e in shown(capsys)["distributions"]}
+    assert noticed["support", "of my own"] is None
+    assert 20 < noticed["even", "consistency"] < 100 < noticed["support", "consistency"] < 2_000
+    with pytest.raises(SystemExit):
+        main(["baseline", "show", str(path), "--change", "5"])
+
+
+def test_a_baseline_of_an_older_version_does_not_say_what_is_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its file has no course of the scores, from which that is computed; all else is read."""
+    path = tmp_path / "baseline.json"
+    record = json.loads(swinging(path).encode())
+    for each in record["adjustments"]:
+        del each["course"], each["least_known"]
+    record["distributions"] = record["distributions"][2:]
+    path.write_text(json.dumps(record))
+    assert main(["baseline", "show", str(path)]) == OK
+    assert "alert (" not in capsys.readouterr().out
+
+
 # --- doctor and report -----------------------------------------------------------------------------------------------
 
 
@@ -168,6 +216,19 @@ def test_doctor_shows_the_progress_of_baselines() -> None:
     }
     assert "Baselines\n  guide  answered     screen@1  1 of 500 calls so far" in str(diagnosis)
     assert json.dumps(diagnosis.as_dict())
+
+
+def test_doctor_says_what_an_alert_can_notice(tmp_path: Path) -> None:
+    """With the alert's own settings; a slow one is a note."""
+    known = swinging(tmp_path / "baseline.json")
+    alerts = [ragtrace.Alert("consistency")]
+    watch(screen=FakeJudge(HALF, name="screen", metrics=["consistency", "answered"]), baseline=known, alerts=alerts)
+    diagnosis = ragtrace.doctor(probe=False)
+    told = {each.workflow: each.told for each in diagnosis.baselines if each.metric == "consistency"}
+    assert "a fall of the mean by 0.05 is noticed after about 140 scored calls" in told["even"]
+    assert "a fall of the mean by 0.05 is noticed only after about" in told["support"]
+    [note] = [note for note in diagnosis.notes if "is slow" in note]
+    assert note.startswith("the alert 'consistency below baseline' in workflow 'support' is slow (a fall of the mean")
 
 
 @pytest.mark.parametrize(
