@@ -61,7 +61,8 @@ class DaemonPool(ThreadPoolExecutor):
     ) -> None:
         super().__init__(most)
         self._most, self._name, self._idle_seconds = most, name, idle_seconds
-        self._guard = threading.Lock()
+        # Re-entrant: a stream that is collected under it may start the worker, which prepares threads.
+        self._guard = threading.RLock()
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         """Calls and their futures, in order; None stands for the end of one thread."""
         self._started = self._free = 0
@@ -104,11 +105,14 @@ class DaemonPool(ThreadPoolExecutor):
                 call = calls.get(timeout=self._idle_seconds)
             except Empty:
                 with self._guard:
-                    if not calls.empty():  # a call was queued at this very moment
-                        continue
+                    # First this, so that a finalizer that submits a call meanwhile starts another thread for it.
                     self._started -= 1
                     self._free -= 1
-                return
+                    if calls.empty():
+                        return
+                    self._started += 1  # a call was queued at this very moment
+                    self._free += 1
+                continue
             if call is None:
                 return
             _run(*call)

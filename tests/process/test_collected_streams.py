@@ -88,6 +88,51 @@ threads = [threading.Thread(target=work) for _ in range(2)]
 print("done", ragtrace.stats().faults.get("capture", 0))
 ragtrace.shutdown(2)
 """
+ANY_ALLOCATION = """
+import faulthandler, gc, logging
+from collections import deque
+faulthandler.dump_traceback_later(120, exit=True)  # says which lock it waits for
+logging.disable(logging.CRITICAL)
+import ragtrace
+from ragtrace.system.threads import run_in_background
+
+@ragtrace.retrieve
+def search(query):
+    return ["The tower is 330 metres tall."]
+
+@ragtrace.trace
+def stream(question):
+    search(question)
+    yield "The tower is "
+    yield "330 metres tall."
+
+class Left:
+    def __init__(self, held):
+        self.me, self.held = self, held
+    def __del__(self):  # the next collection finds the next stream
+        if left:
+            Left(left.popleft())
+
+def configure():
+    ragtrace.configure(service="left", exporter="none", limits=ragtrace.Limits(capacity=1000 + len(done)))
+
+left, done = deque(), []
+configure()
+for act in (lambda: list(stream("How?")), ragtrace.stats, lambda: ragtrace.flush(0.2),
+            lambda: run_in_background(int), lambda: ragtrace.shutdown(1), configure):
+    configure()
+    for _ in range(600):
+        one = stream("How tall?")
+        next(one)
+        left.append(one)
+    gc.set_threshold(1, 1_000_000, 1_000_000)  # a collection at nearly every allocation, on every thread
+    Left(left.popleft())
+    while left:
+        act()
+    gc.set_threshold(700, 10, 10)
+    done.append(act)
+print("done", len(done))
+"""
 KINDS = ("plain", "async", "iterator", "finalizer", "shadow", "held")
 counts_collections = pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on nothing needs to be watched")
 
@@ -99,6 +144,13 @@ def test_streams_left_in_cycles_do_not_end_the_process(kind: str) -> None:
     ended = subprocess.run([sys.executable, "-c", APPLICATION, kind, streams], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "done 0\n"
+
+
+def test_streams_that_are_collected_at_any_allocation_wait_for_no_lock() -> None:
+    """Also at one under a lock that their end takes: of the queue, the counts, and the threads of the background."""
+    ended = subprocess.run([sys.executable, "-c", ANY_ALLOCATION], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "done 6\n"
 
 
 class Cycle:

@@ -106,7 +106,7 @@ class LlamaIndexRuns:
 
     def __init__(self, runs: FrameworkRuns) -> None:
         self._runs = runs
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: a coroutine that is collected meanwhile ends its span
         self._models: OrderedDict[str, _ModelCall] = OrderedDict()
         """Open model calls by the ids of all spans of the call."""
         self._tools: dict[str, object] = {}
@@ -116,7 +116,7 @@ class LlamaIndexRuns:
         self._parents: OrderedDict[str, str | None] = OrderedDict()
         """Parent ids of the latest spans, by the span's id: where another instrumentation reads a stream, the parent of
         a span may have ended while a run around that parent goes on."""
-        self._late: OrderedDict[str, Callable[[], None] | None] = OrderedDict()
+        self._late: OrderedDict[str, tuple[Callable[[], None] | None]] = OrderedDict()
         """Entry for each streaming chat engine, by run id: the function that ends the run, if the stream was read to
         its end before the method returned; None if the method has returned."""
 
@@ -234,12 +234,14 @@ class LlamaIndexRuns:
             run_id: the run of the chat engine.
             end: ends the run, after the stream has been read; None: the method has returned.
         """
+        mine = (end,)
         with self._lock:
-            if run_id not in self._late:
-                _add_bounded(self._late, run_id, end)
+            found = self._late.setdefault(run_id, mine)  # in one step, as a finalizer may call this meanwhile
+            if found is mine:
+                _trim(self._late)
                 return
-            end = end or self._late[run_id]
-            del self._late[run_id]
+            self._late.pop(run_id, None)
+        end = end or found[0]
         if end is not None:
             end()
 
@@ -293,6 +295,10 @@ class LlamaIndexRuns:
 def _add_bounded(entries: OrderedDict[str, Any], key: str, value: object) -> None:
     """Add an entry to *entries*, and remove the oldest entry if there are too many."""
     entries[key] = value
+    _trim(entries)
+
+
+def _trim(entries: OrderedDict[str, Any]) -> None:
     while len(entries) > _MOST_STREAMS:
         entries.popitem(last=False)
 

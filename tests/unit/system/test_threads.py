@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -53,6 +54,38 @@ def test_the_threads_are_daemons_and_bounded_in_number(gate: threading.Event) ->
     assert all(thread.daemon for thread in started)
     gate.set()
     assert all(future.result(WAIT_S) for future in waiting)
+
+
+def test_a_finalizer_that_needs_the_pool_does_not_wait_for_the_submission_that_it_interrupts() -> None:
+    """The garbage collector runs it at an allocation of `submit`, on the same thread."""
+    executor, futures = DaemonPool(2), list[Future[int]]()
+
+    class Collected:
+        """Garbage that leaves another piece of garbage, so that every collection finds one."""
+
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            executor.prepare()
+            futures.append(executor.submit(int))
+            if len(futures) < 200:
+                Collected()
+
+    def submit() -> None:
+        Collected()
+        while len(futures) < 200:
+            futures.append(executor.submit(int))
+
+    thread, thresholds = threading.Thread(target=submit, daemon=True), gc.get_threshold()
+    gc.set_threshold(1, 1_000_000, 1_000_000)
+    try:
+        thread.start()
+        thread.join(WAIT_S)
+    finally:
+        gc.set_threshold(*thresholds)
+    assert not thread.is_alive()
+    assert {future.result(WAIT_S) for future in futures} == {0}
 
 
 def test_a_thread_that_rests_is_used_again() -> None:

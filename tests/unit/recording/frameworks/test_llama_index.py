@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import pytest
 
 import ragtrace
 from ragtrace.core.types import RagCall
+from ragtrace.recording.frameworks.runs import FrameworkRuns
 from ragtrace.recording.proxies import Proxy
 from ragtrace.system.faults import faults
 from tests.support.frameworks import library
-from tests.support.watched import Watched
+from tests.support.watched import WAIT_S, Watched
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* attribute .*is deprecated:DeprecationWarning")  # of pydantic
 QUESTION = "How tall is the Eiffel Tower?"
@@ -508,3 +511,34 @@ def test_a_stream_that_another_instrumentation_replaces_is_followed(
     call = watched.call()
     assert (call.query, call.answer, texts(call)) == (QUESTION, answer, list(rag.TEXTS[:2]))
     assert watched.span_names() == ["retrieval", "chat model-1", "invoke_workflow RetrieverQueryEngine"]
+
+
+class _Collected:
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+
+    def __del__(self) -> None:
+        self._act()
+
+
+def test_a_finalizer_that_ends_a_stream_does_not_wait_for_the_end_that_it_interrupts(
+    rag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of an old stream is let go with what it holds, of which one is the end of another stream."""
+    from ragtrace.recording.frameworks import llama_index
+
+    monkeypatch.setattr(llama_index, "_MOST_STREAMS", 1)
+    runs, ended = llama_index.LlamaIndexRuns(FrameworkRuns("llama_index", lambda: None, lambda: None)), list[str]()
+
+    def end_streams() -> None:
+        held = _Collected(lambda: runs._end_late("new", lambda: ended.append("new")))
+        runs._end_late("old", partial(id, held))
+        del held
+        runs._end_late("next", None)
+        runs._end_late("new", None)
+
+    thread = threading.Thread(target=end_streams, daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert ended == ["new"]
