@@ -35,6 +35,7 @@ from ragtrace.report.guard_summary import guard_summaries
 from ragtrace.report.model import (
     MOST_POINTS,
     BreakdownRow,
+    Change,
     Comparison,
     EvaluatorCost,
     LikelyStatement,
@@ -49,7 +50,8 @@ from ragtrace.report.model import (
     divide_period,
     previous_period,
 )
-from ragtrace.report.onset import find_onset, rollouts_in
+from ragtrace.report.onset import ChangeSearch, can_be_searched, rollouts_in
+from ragtrace.report.past_scores import NO_PAST, CallChoice, past_scores
 from ragtrace.report.series import ScoreSeries, score_series
 from ragtrace.report.user_feedback import feedback_summaries
 from ragtrace.report.wording import damaged_sentence, merge_ranges
@@ -163,7 +165,7 @@ class ReportBuilder:
     def _read_calls(self, compare: str) -> None:
         reader, period, workflow = self._reader, self._period, self._workflow
         model, release = self._model, self._release
-        since = previous_period(period).start if compare == "previous" else period.start
+        self._since = since = previous_period(period).start if compare == "previous" else period.start
         times = reader.time_range()
         self._oldest = None if times is None else times[0]
         filtered = any(each is not None for each in (workflow, model, release))
@@ -184,6 +186,8 @@ class ReportBuilder:
         self._columns = columns.without_evaluations()
         self._compared: dict[tuple[str, str], ComparedSeries] = {}
         self._items: dict[tuple[tuple[str, str], Details], MetricReport] = {}
+        self._choice = CallChoice(workflow, model, release)
+        self._found_search: ChangeSearch | None = None
         self._onset: tuple[Onset | None, ...] = ()
         """Onset of the main metric's change, once it was looked for."""
 
@@ -218,7 +222,8 @@ class ReportBuilder:
         if groups is not None:
             compared = [key for key in self._in_order if details != "headline" or key == self._headline]
             of_compared = [self._compare(key) for key in compared if self._series[key].estimated]
-            comparison = compare_metrics(columns, of_compared, groups)
+            comparison = compare_metrics(columns, of_compared, groups, self._watched)
+        onset = self._find_onset(comparison)
         rated = None if main is None or main.is_raw else main
         relevance = next((each for each in self._series.values() if each.metric == "context_relevance"), None)
         is_whole = details != "headline"
@@ -237,7 +242,9 @@ class ReportBuilder:
             measured=tuple(measured),
             comparison=comparison,
             recent=None if main is None else recent_change(columns, main, period),
-            onset=None if main is None else self._find_onset(main, comparison),
+            onset=None if onset is None or onset.end is not None else onset,
+            ended=None if onset is None or onset.end is None else onset,
+            rhythm="" if self._search is None else self._search.rhythm,
             latest=None if main is None else latest_estimate(columns, main, period),
             problems=self._worst_answers() if is_whole else (),
             spent=self._spent,
@@ -258,10 +265,30 @@ class ReportBuilder:
             release=release,
         )
 
-    def _find_onset(self, main: ScoreSeries, comparison: Comparison | None) -> Onset | None:
+    @property
+    def _search(self) -> ChangeSearch | None:
+        """Search for changes of the main metric, or None if they cannot be told."""
+        main = None if self._headline is None else self._series[self._headline]
+        if self._found_search is None and main is not None and can_be_searched(main):
+            # Releases and models that are compared are used at the same times, and their calls may be few.
+            is_timed = self._groups is None or self._groups.kind == "periods"
+            begin = self._since if is_timed and self._oldest is not None else None
+            past = NO_PAST
+            if begin is not None and self._oldest is not None and self._oldest < begin:
+                past = past_scores(self._reader, self._path, self._choice, main, self._oldest, begin)
+            self._found_search = ChangeSearch(self._columns, main, past)
+        return self._found_search
+
+    def _watched(self, series: ScoreSeries, change: Change) -> Change:
+        """Return the change of a metric between the periods compared, with respect to what is usual at that time."""
+        is_main = series.key == self._headline and self._groups is not None and self._groups.kind == "periods"
+        search = self._search if is_main else None
+        return change if search is None else search.watched(change, self._period.start)
+
+    def _find_onset(self, comparison: Comparison | None) -> Onset | None:
         """Return since when the main metric is better or worse, which all reports of the builder share."""
         if not self._onset:
-            self._onset = (find_onset(self._columns, main, comparison),)
+            self._onset = (None if self._search is None else self._search.onset(comparison),)
         return self._onset[0]
 
     def _compare(self, key: tuple[str, str]) -> ComparedSeries:

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from ragtrace.estimates import Estimate
-from ragtrace.report.model import MetricReport, Onset, ReportedAlert, Rollout, ScoreSpread, TimelinePoint
+from ragtrace.report.model import ChangeEnd, MetricReport, Onset, ReportedAlert, Rollout, ScoreSpread, TimelinePoint
 
 WIDTH: Final = 1000
 HEIGHT: Final = 200
@@ -206,10 +206,14 @@ def _onset_paths(onset: Onset | None, times: Axis | CallAxis) -> list[tuple[str,
     """Return the SVG paths of the onset of a change: an upright line, and a band for its 95 % confidence set."""
     if onset is None:
         return []
-    earliest, latest = 10 * times.position(onset.earliest), 10 * times.position(onset.latest)
-    band = f"M{earliest} 0H{latest}V{HEIGHT}H{earliest}Z"
-    line = f"M{10 * times.position(onset.at)} 0V{HEIGHT}"
-    return [(f"onset-band {onset.direction}", band), (f"onset {onset.direction}", line)]
+    paths: list[tuple[str, str]] = []
+    both: list[Onset | ChangeEnd] = [onset] if onset.end is None else [onset, onset.end]
+    for each in both:
+        earliest, latest = 10 * times.position(each.earliest), 10 * times.position(each.latest)
+        band = f"M{earliest} 0H{latest}V{HEIGHT}H{earliest}Z"
+        line = f"M{10 * times.position(each.at)} 0V{HEIGHT}"
+        paths += [(f"onset-band {onset.direction}", band), (f"onset {onset.direction}", line)]
+    return paths
 
 
 def _before_paths(level: float | None, interval: Sequence[float], values: Axis) -> list[tuple[str, str]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -28,8 +29,12 @@ from ragtrace.report.series import ScoreSeries
 from ragtrace.report.wording import format_length
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from ragtrace.history.segments import Ints
     from ragtrace.report.series import Mask
+
+    Watched: TypeAlias = Callable[[ScoreSeries, Change], Change]
 
 _MOST_NAMES_IN_ERROR: Final = 10
 _LATEST_S: Final = 3600.0
@@ -37,6 +42,13 @@ _LATEST_SHARE: Final = 1 / 6
 _RECENT_SHARE: Final = 0.25
 MOST_ROWS: Final = 500
 """Most workflows or models with estimates: those with the most calls."""
+MOST_AT_SOME_LOOK: Final = 3.6 / 1.96
+"""Widening of a 95 % interval with which the difference of two periods in a row, such as the last 24 hours and those
+before, does not contain 0 at any of a week's hourly looks in at most 5 % of weeks without a change."""
+_ROLLOUT_LEVEL: Final = 0.05
+"""Probability that a release is called worse at any look, ever, where it is not."""
+_ROLLOUT_SCORES: Final = 60.0
+"""Number of scores at which a roll-out is judged with least loss; at ten times as many the loss is as small."""
 _LEAST_AGREEMENT: Final = 0.5
 """Lowest ratio, either way, of the rows' total change to the overall change at which shares of the change are shown."""
 
@@ -113,24 +125,38 @@ def compared_groups(columns: CallColumns, compare: str, period: Period) -> Compa
     )
 
 
-def compare_metrics(columns: CallColumns, found: Sequence[ComparedSeries], groups: ComparedGroups) -> Comparison:
-    """Compare the estimate of every metric between the two groups of calls."""
+def compare_metrics(
+    columns: CallColumns, found: Sequence[ComparedSeries], groups: ComparedGroups, watched: Watched | None = None
+) -> Comparison:
+    """Compare the estimate of every metric between the two groups of calls.
+
+    Args:
+        columns: the calls.
+        found: the metrics.
+        groups: the groups.
+        watched: gives the direction of a metric's change with respect to what is usual at that time.
+    """
     return Comparison(
         groups.kind,
         groups.before,
         groups.after,
         int(groups.calls_before.sum()),
         int(groups.calls_after.sum()),
-        tuple(_compare(each, groups) for each in found),
+        tuple(_compare(each, groups, watched) for each in found),
         release_names(columns, groups.calls_before),
         release_names(columns, groups.calls_after),
     )
 
 
-def _compare(compared: ComparedSeries, groups: ComparedGroups) -> MetricComparison:
+def _compare(compared: ComparedSeries, groups: ComparedGroups, watched: Watched | None) -> MetricComparison:
     series, before, after = compared
     reason = why_not_comparable(series, groups.calls_before, groups.calls_after)
-    change = None if reason else change_between(before, after, higher_is_better=series.higher_is_better)
+    change = None
+    if not reason:
+        widening = MOST_AT_SOME_LOOK if groups.kind == "periods" else rollout_widening(before, after)
+        change = change_between(before, after, higher_is_better=series.higher_is_better, widening=widening)
+        if change is not None and watched is not None:
+            change = watched(series, change)
     return MetricComparison(series.metric, series.evaluator, series.higher_is_better, before, after, change, reason)
 
 
@@ -152,10 +178,32 @@ def change_between(
     if found is None:
         return None
     value, low, high = found
-    direction: Direction = "better" if (value > 0) is higher_is_better else "worse"
-    if value - widening * (value - low) <= 0.0 <= value + widening * (high - value):
-        direction = "unclear"
-    return Change(value, low, high, direction)
+    change = Change(value, low, high, "unclear")
+    return replace(change, direction=direction_of(change, higher_is_better, widening=widening))
+
+
+def direction_of(change: Change, higher_is_better: bool, *, widening: float, usual: float = 0.0) -> Direction:
+    """Return the direction of a change beyond what is usual, which is unclear if the widened interval contains 0."""
+    value = change.value - usual
+    if value - widening * (change.value - change.low) <= 0.0 <= value + widening * (change.high - change.value):
+        return "unclear"
+    return "better" if (value > 0) is higher_is_better else "worse"
+
+
+def rollout_widening(before: Estimate, after: Estimate) -> float:
+    """Return the widening of the 95 % interval of a difference that is looked at again and again while calls come.
+
+    A release that is no worse is called worse at any look, ever, with a probability of about 5 % at most.
+
+    Source: the mixture sequential probability ratio test of Robbins 1970, "Statistical methods related to the law of
+    the iterated logarithm", Annals of Mathematical Statistics 41:1397, one-sided.
+    """
+    if before.effective_n <= 0.0 or after.effective_n <= 0.0:
+        return 1.0
+    scores = 1.0 / (1.0 / before.effective_n + 1.0 / after.effective_n)
+    share = scores / _ROLLOUT_SCORES
+    squared = (1.0 + 1.0 / share) * (math.log1p(share) + 2.0 * math.log(0.5 / _ROLLOUT_LEVEL))
+    return math.sqrt(squared) / 1.96
 
 
 def recent_change(columns: CallColumns, series: ScoreSeries, period: Period) -> RecentChange | None:

@@ -73,7 +73,7 @@ def report_values(report: Report) -> dict[str, Any]:
     chart = None
     if item is not None:
         before = row.before if row and row.change else None
-        chart = charts.timeline_chart(item, before, report.rollouts, report.onset, report.alerts)
+        chart = charts.timeline_chart(item, before, report.rollouts, report.latest_change, report.alerts)
     return {
         "report": report,
         "item": item,
@@ -152,7 +152,10 @@ def _legend(report: Report, chart: charts.TimelineChart | None) -> str:
         text += f" Broken line in a grey band: {report.comparison.before}, {wording.format_estimate(row.before)}"
         text += f" ({wording.comparison_basis(report, item)})."
     if chart.onset is not None:
-        text += f" Upright line in a band: since when it is {chart.onset.direction}, with 95% confidence."
+        since = f"since when it is {chart.onset.direction}"
+        if chart.onset.end is not None:
+            since = f"from when to when it was {chart.onset.direction}"
+        text += f" Upright line in a band: {since}, with 95% confidence."
     if chart.alerts:
         text += " Bars at the top: alerts, from the broken line at their beginning on."
     if chart.rollouts:

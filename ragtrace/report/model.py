@@ -17,6 +17,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.estimates import Estimate, Interval
 from ragtrace.estimates.label_demand import labels_needed
 
+Rhythm: TypeAlias = Literal["", "day", "week"]
 Direction: TypeAlias = Literal["better", "worse", "unclear"]
 ComparisonKind: TypeAlias = Literal["periods", "releases", "models"]
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -63,7 +64,10 @@ class Change:
     low: float
     high: float
     direction: Direction
-    """Direction of the change, which is `unclear` if the interval contains 0."""
+    """Direction of the change; `unclear` if it may be chance to somebody who looks every hour, which asks for more than
+    that the interval does not contain 0."""
+    usual: float = 0.0
+    """Part of the difference that the rhythm of days and weeks makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,7 @@ class RecentChange:
     before: Estimate
     after: Estimate
     change: Change
-    """Change with its 99 % interval, as this test is a further one beside the comparison."""
+    """Change with its interval at one look; its direction is that at 99 % confidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +245,19 @@ class ChangedGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeEnd:
+    """End of a change, after which the metric is as it was before."""
+
+    at: float
+    """Time of the first call after it, as it is most likely."""
+    earliest: float
+    """Time from which on the end lies, with 95 % confidence."""
+    latest: float
+    since: Estimate
+    """Estimate of the calls after it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Onset:
     """Time since when the headline metric is better or worse, whichever periods the report compares."""
 
@@ -259,6 +276,8 @@ class Onset:
     rollouts: tuple[Rollout, ...] = ()
     """Releases whose first call lies within the times of the onset, of the group's where there is one: a change at the
     same time, which may be the cause or not."""
+    end: ChangeEnd | None = None
+    """When the change was over, and `after` is the estimate until then; None: it is not known to be over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,6 +532,10 @@ class Report:
     """Change of the headline metric in the newest quarter of the period; None if there is none to give."""
     onset: Onset | None
     """Since when the headline metric is better or worse; None: no change is certain."""
+    ended: Onset | None
+    """Change of the headline metric that is over; None: none is certain, or the latest one lasts."""
+    rhythm: Rhythm
+    """Rhythm that the headline metric's changes were adjusted for; empty: fewer than two days of scores are known."""
     latest: TimelinePoint | None
     """Headline metric in the last hour, or in the last sixth of a period shorter than six hours."""
     problems: tuple[WorstAnswer, ...]
@@ -537,6 +560,11 @@ class Report:
     """Model of the calls that the report is about; None: all."""
     release: str | None = None
     """Release of the application that the report is about; None: all."""
+
+    @property
+    def latest_change(self) -> Onset | None:
+        """The change of the headline metric that lasts, or else the one that is over."""
+        return self.onset or self.ended
 
     @property
     def changes(self) -> bool:

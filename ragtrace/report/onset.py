@@ -1,7 +1,15 @@
 """Onset of a change of the report's main metric: since when its rate is another one, and in which group of calls.
 
 The scores are looked at in order of time, so the periods that the report compares do not matter here. `change_point`
-has the estimate and its confidence set.
+has the estimate and its confidence set, `rhythm` what is usual at a time of the day and the week.
+
+**Looking often.** A page is looked at every hour, or refreshes itself. In a week without any change, a difference
+between the last 24 hours and the 24 hours before exceeds 3.6 standard errors at some look, or a change has a p-value of
+at most 0.0002, in at most 6 % of weeks (`tests/simulation/test_hourly_looks.py`, docs/history-and-report.md).
+
+**End.** A change is over if a stretch of calls with another mean, and the same mean before and after it, explains the
+scores better than a change that lasts, by as much as what lies outside a 95 % confidence set, and the means before and
+after it do not differ by as much.
 
 **Group.** A group is the calls of a workflow, a model, a release, or a workflow with one model. The change is
 explained by the group whose own change has the most evidence, if that is as much as for all calls together (a change
@@ -12,23 +20,34 @@ calls before the change, such as a new release, is compared with all calls befor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ragtrace.estimates.change_point import FEWEST, ChangePoint, OrderedSums, evidence_of_difference, find_change
-from ragtrace.report.comparison import change_between
-from ragtrace.report.model import ChangedGroup, Comparison, Direction, Onset, Rollout
+from ragtrace.estimates.change_point import (
+    DROP,
+    FEWEST,
+    ChangePoint,
+    Episode,
+    evidence_of_difference,
+    find_change,
+    find_episode,
+)
+from ragtrace.estimates.ordered_sums import OrderedSums
+from ragtrace.estimates.rhythm import TimedSums, learn_rhythm
+from ragtrace.report.comparison import MOST_AT_SOME_LOOK, change_between, direction_of
+from ragtrace.report.model import Change, ChangedGroup, ChangeEnd, Comparison, Direction, Onset, Rhythm, Rollout
 
 if TYPE_CHECKING:
     from ragtrace.history.reading import CallColumns
-    from ragtrace.history.segments import Ints
+    from ragtrace.history.segments import Floats, Ints
     from ragtrace.report.series import Mask, ScoreSeries
 
-_LEVEL: Final = 0.01
-"""Level of the test for a change that no comparison of the report shows; the test is a further one beside these."""
+_LEVEL: Final = 0.0002
+"""Level of the test for a change that no comparison of the report shows, at each of many looks."""
 _MOST_BLOCKS: Final = 2_000
 """Most blocks of scores whose ends are tried as the onset: for more scores, the time is no better known to a reader."""
 _BLOCKS_AT_ONCE: Final = 200
@@ -80,8 +99,29 @@ class _Scores:
             rows, at = np.flatnonzero(counted)[order], at[order]
         self.call, self._at = series.scored_call[rows], at
         self._weights, self._scores = series.weights[rows], series.scores[rows]
-        self._blocks = min(_MOST_BLOCKS, len(at))
-        self._edges = np.linspace(0, len(at), self._blocks + 1).astype(np.int64)
+        self.blocks = min(_MOST_BLOCKS, len(at))
+        self._edges = np.linspace(0, len(at), self.blocks + 1).astype(np.int64)
+
+    def until(self, end: int) -> _Scores:
+        """Return the scores of the blocks before *end*."""
+        scores = copy(self)
+        scores.blocks, scores._edges = end, self._edges[: end + 1]
+        last = int(scores._edges[-1])
+        scores.call, scores._at = self.call[:last], self._at[:last]
+        scores._weights, scores._scores = self._weights[:last], self._scores[:last]
+        return scores
+
+    def block_times(self) -> Floats:
+        """Return the mean time of each block."""
+        if not self.blocks:
+            return np.zeros(0)
+        start = float(self._at[0])
+        times: Floats = np.add.reduceat(self._at - start, self._edges[:-1]) / np.diff(self._edges) + start
+        return times
+
+    def block_at(self, at: float) -> int:
+        """Return the first block that begins at a time or later."""
+        return int(np.searchsorted(self._at[self._edges[:-1]], at)) if self.blocks else 0
 
     def sums(self, group: Ints | None = None, count: int = 1) -> list[OrderedSums]:
         """Return the sums over each block of the scores of each of *count* groups.
@@ -89,8 +129,8 @@ class _Scores:
         Args:
             group: index of each score's group; -1: it is in none; None: all scores are in one group.
         """
-        terms = np.zeros((len(OrderedSums._fields), self._blocks, count))
-        for first in range(0, self._blocks, _BLOCKS_AT_ONCE):
+        terms = np.zeros((len(OrderedSums._fields), self.blocks, count))
+        for first in range(0, self.blocks, _BLOCKS_AT_ONCE):
             edges = self._edges[first : first + _BLOCKS_AT_ONCE + 1]
             here, blocks = slice(int(edges[0]), int(edges[-1])), len(edges) - 1
             place = np.repeat(np.arange(0, blocks * (count + 1), count + 1, dtype=np.intp), np.diff(edges))
@@ -102,45 +142,112 @@ class _Scores:
                 term[first : first + blocks] = sums.reshape(blocks, count + 1)[:, 1:]
         return [OrderedSums(*terms[:, :, number]) for number in range(count)]
 
-    def times(self, change: ChangePoint) -> tuple[float, float, float]:
-        """Return the time of a change and the two times between which it lies with 95 % confidence.
+    def times(self, first: int, earliest: int, latest: int) -> tuple[float, float, float]:
+        """Return the time of a change, and of the two ends of its confidence set, from the first blocks after it.
 
         A change within a block is seen at one of its ends, so the blocks on both sides count as uncertain.
         """
-        first, earliest, latest = (
-            self._edges[change.first], self._edges[change.earliest - 1], self._edges[change.latest + 1] - 1
-        )  # fmt: skip
-        return float(self._at[first]), float(self._at[earliest]), float(self._at[latest])
+        rows = self._edges[first], self._edges[earliest - 1], self._edges[min(latest + 1, self.blocks)] - 1
+        return float(self._at[rows[0]]), float(self._at[rows[1]]), float(self._at[rows[2]])
 
 
-def find_onset(columns: CallColumns, series: ScoreSeries, comparison: Comparison | None) -> Onset | None:
-    """Find since when a metric is better or worse, among all calls that were read, those compared with included.
+class ChangeSearch:
+    """Search of one metric's scores for changes that are not usual at their time.
 
     Args:
-        columns: the calls.
+        columns: the calls, those compared with included.
         series: scores of the metric.
-        comparison: comparison of the report: a clear change of the metric in it is enough to look for its onset.
-
-    Returns:
-        The onset; None if there is no change that is certain.
+        past: scores of the metric in the weeks before the calls.
     """
-    if series.is_raw or series.versions:  # a change of the metric itself would look like one of the answers
-        return None
-    scores = _Scores(columns, series)
-    (whole,) = scores.sums()
-    found = find_change(whole)
-    if found is None or not (found.p_value <= _LEVEL or _is_clear(found, series, comparison)):
-        return None
-    at, earliest, latest = scores.times(found)
-    before, after = series.split(columns.at < at, columns.at >= at)
-    change = change_between(before, after, higher_is_better=series.higher_is_better)
-    if change is None or (change.value > 0.0) is not (found.after > found.before):
-        return None
-    direction: Direction = "better" if (change.value > 0.0) is series.higher_is_better else "worse"
-    group = _changed_group(columns, series, scores, whole, found)
-    first, last = (earliest, latest) if group is None else (group.earliest, group.latest)
-    rollouts = tuple(each for each in rollouts_in(columns) if first <= each.at <= last)
-    return Onset(at, earliest, latest, direction, before, after, group, rollouts)
+
+    def __init__(self, columns: CallColumns, series: ScoreSeries, past: TimedSums) -> None:
+        self._columns, self._series = columns, series
+        self._scores = _Scores(columns, series)
+        (sums,) = self._scores.sums()
+        self._rhythm = learn_rhythm(TimedSums(self._scores.block_times(), sums), past)
+        self._whole = self._adjusted(sums)
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """Rhythm that is known; empty: none."""
+        return "" if self._rhythm is None else "week" if self._rhythm.is_weekly else "day"
+
+    def watched(self, change: Change, since: float) -> Change:
+        """Return the change of the mean at the time *since*, whose direction is unclear where it is usual then."""
+        if self._rhythm is None:
+            return change
+        block = self._scores.block_at(since)
+        if not 0 < block < len(self._whole.w):
+            return replace(change, direction="unclear")
+        kept = float(self._rhythm.kept(np.array(block)))
+        if kept <= 0.0:
+            return replace(change, direction="unclear")
+        usual = self._rhythm.usual_change(block, self._whole)
+        widening = MOST_AT_SOME_LOOK / np.sqrt(kept)
+        up = self._series.higher_is_better
+        return replace(change, usual=usual, direction=direction_of(change, up, widening=widening, usual=usual))
+
+    def onset(self, comparison: Comparison | None) -> Onset | None:
+        """Return since when the metric is better or worse, or was for a time; None: no change is certain.
+
+        Args:
+            comparison: comparison of the report: a clear change of the metric in it is enough to look for its onset.
+        """
+        found = find_change(self._whole, self._rhythm)
+        if found is None or not (found.p_value <= _LEVEL or _is_clear(found, self._series, comparison)):
+            return None
+        episode = find_episode(self._whole, self._rhythm)
+        if episode is not None and self._is_over(episode, found):
+            return self._ended(episode)
+        at, earliest, latest = self._scores.times(found.first, found.earliest, found.latest)
+        return self._onset(self._scores, found, (at, earliest, latest), np.inf)
+
+    def _is_over(self, episode: Episode, found: ChangePoint) -> bool:
+        """Return whether the scores after an *episode* are as those before it, unlike after the change *found*."""
+        before, after = self._whole.part(0, episode.first), self._whole.part(episode.end, len(self._whole.w))
+        return episode.evidence >= found.evidence + DROP and evidence_of_difference(before, after) < DROP
+
+    def _ended(self, episode: Episode) -> Onset | None:
+        """Return the onset of a change that is over."""
+        scores = self._scores.until(episode.end)
+        began = self._scores.times(episode.first, episode.earliest, episode.latest)
+        ended = self._scores.times(episode.end, episode.earliest_end, episode.latest_end)
+        change = ChangePoint(
+            episode.first, episode.earliest, episode.latest, episode.outside, episode.inside, episode.evidence, 0.0
+        )
+        onset = self._onset(scores, change, began, ended[0])
+        if onset is None:
+            return None
+        since = self._series.estimate(self._columns.at >= ended[0])
+        return replace(onset, end=ChangeEnd(*ended, since))
+
+    def _onset(
+        self, scores: _Scores, found: ChangePoint, times: tuple[float, float, float], end: float
+    ) -> Onset | None:
+        columns, series = self._columns, self._series
+        at, earliest, latest = times
+        before, after = series.split(columns.at < at, (columns.at >= at) & (columns.at < end))
+        change = change_between(before, after, higher_is_better=series.higher_is_better)
+        if change is None or (change.value > 0.0) is not (found.after > found.before):
+            return None
+        direction: Direction = "better" if (change.value > 0.0) is series.higher_is_better else "worse"
+        whole = self._whole.part(0, scores.blocks)
+        if self._rhythm is not None:  # of a group's change, the rhythm takes nothing away
+            kept = self._rhythm.kept(np.array(found.first), np.array(scores.blocks))
+            found = replace(found, evidence=found.evidence * float(kept))
+        group = _changed_group(columns, series, scores, whole, found, self._adjusted, end)
+        first, last = (earliest, latest) if group is None else (group.earliest, group.latest)
+        rollouts = tuple(each for each in rollouts_in(columns) if first <= each.at <= last)
+        return Onset(at, earliest, latest, direction, before, after, group, rollouts)
+
+    def _adjusted(self, sums: OrderedSums) -> OrderedSums:
+        """Return the sums of the scores of all, or the first, blocks less what is usual at their time."""
+        return sums if self._rhythm is None else sums.less(self._rhythm.expected[: len(sums.w)])
+
+
+def can_be_searched(series: ScoreSeries) -> bool:
+    """Return whether changes of a metric can be told: a change of the metric itself looks like one of the answers."""
+    return not (series.is_raw or series.versions)
 
 
 def rollouts_in(columns: CallColumns) -> list[Rollout]:
@@ -171,10 +278,26 @@ def _is_clear(found: ChangePoint, series: ScoreSeries, comparison: Comparison | 
 
 
 def _changed_group(
-    columns: CallColumns, series: ScoreSeries, scores: _Scores, whole: OrderedSums, found: ChangePoint
+    columns: CallColumns,
+    series: ScoreSeries,
+    scores: _Scores,
+    whole: OrderedSums,
+    found: ChangePoint,
+    adjusted: Callable[[OrderedSums], OrderedSums],
+    end: float,
 ) -> ChangedGroup | None:
-    """Return the group that most of a change comes from, or None if it comes from no single one."""
-    known = (_candidate(group, whole, found) for group in _groups(columns, scores))
+    """Return the group that most of a change comes from, or None if it comes from no single one.
+
+    Args:
+        columns: the calls.
+        series: scores of the metric.
+        scores: its scores until the change was over.
+        whole: sums over their blocks, less what is usual.
+        found: the change.
+        adjusted: takes what is usual from the sums of a group.
+        end: time when the change was over.
+    """
+    known = (_candidate(_Group(names, adjusted(sums)), whole, found) for names, sums in _groups(columns, scores))
     candidates = [each for each in known if each is not None]
     best = max(candidates, key=_rank, default=None)
     if best is None:
@@ -186,7 +309,8 @@ def _changed_group(
     if best.change is None:
         began = earliest = latest = float(columns.at[member].min())
     else:
-        began, earliest, latest = scores.times(best.change)
+        began, earliest, latest = scores.times(best.change.first, best.change.earliest, best.change.latest)
+    member &= columns.at < end
     before, after = series.split(member & (columns.at < began), member & (columns.at >= began))
     return ChangedGroup(
         tuple(names), best.share, began, earliest, latest, None if best.change is None else before, after
@@ -201,8 +325,8 @@ class _Groups(NamedTuple):
     """Position in `names` of the group of each scored call; -1: it is in none."""
 
 
-def _groups(columns: CallColumns, scores: _Scores) -> Iterator[_Group]:
-    """Yield the groups of the scored calls by workflow, model, release, and workflow with model."""
+def _groups(columns: CallColumns, scores: _Scores) -> Iterator[tuple[tuple[tuple[str, str], ...], OrderedSums]]:
+    """Yield names and sums of the groups of the scored calls by workflow, model, release, and workflow with model."""
     of_release = {number: source.release for number, source in columns.sources.items()}
     releases = sorted(set(of_release.values()))
     place = np.zeros(max(of_release, default=0) + 1, dtype=np.int32)
@@ -220,8 +344,7 @@ def _groups(columns: CallColumns, scores: _Scores) -> Iterator[_Group]:
     both = workflow.place * np.int32(len(model.names)) + model.place
     both[(workflow.place < 0) | (model.place < 0)] = -1
     for groups in (workflow, model, release, _largest(pairs, both)):
-        for names, sums in zip(groups.names, scores.sums(groups.place, len(groups.names)), strict=True):
-            yield _Group(names, sums)
+        yield from zip(groups.names, scores.sums(groups.place, len(groups.names)), strict=True)
 
 
 def _largest(names: Sequence[tuple[tuple[str, str], ...]], codes: Ints) -> _Groups:

@@ -249,6 +249,11 @@ def score_series(columns: CallColumns) -> list[ScoreSeries]:
     return [reader.read(metric, evaluator, better) for (metric, evaluator), better in found.items()]
 
 
+def read_series(columns: CallColumns, metric: str, evaluator: str, *, higher_is_better: bool) -> ScoreSeries:
+    """Return the scores of one metric by one evaluator, with sampling weights; there may be none."""
+    return _SeriesReader(columns).read(metric, evaluator, higher_is_better)
+
+
 class _SeriesReader:
     """Reader of score series from columns, which reads once what several series need."""
 

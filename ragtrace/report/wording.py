@@ -144,6 +144,9 @@ DECISIONS: Final = {
     "overload": "not chosen: the queue for the judge was too full",
 }
 RAW_SENTENCE: Final = f"Scores of a decision judge are {NOT_A_RATE}."
+_NO_RHYTHM: Final = (
+    "Fewer than two days of scores are known, so that nobody can tell whether this is usual at this time of the day"
+)
 UNSCORED_SENTENCE: Final = (
     "These count in no figure above: nothing is known about a call without a score. Shares are of the calls that the "
     "evaluator looked at for the metric."
@@ -173,10 +176,11 @@ class Verdict:
 def verdict(report: Report) -> Verdict:
     """Return the report's summary: whether its main metric went up or down, by how much, how certain that is, and
     since when."""
-    if report.onset is None:
+    if report.latest_change is None:
         return _verdict(report)
     is_part = any((report.workflow, report.model, report.release))
-    return replace(_verdict(report), since=onset_sentences(report.onset, is_part=is_part))
+    since = onset_sentences(report.latest_change, is_part=is_part)
+    return replace(_verdict(report), since=(*since, *([] if report.rhythm else [_NO_RHYTHM])))
 
 
 def _verdict(report: Report) -> Verdict:
@@ -239,31 +243,23 @@ def labels_to_go(item: MetricReport) -> str:
 
 def _judge_verdict(report: Report, item: MetricReport) -> Verdict:
     """Return the summary of a report's main metric as its evaluator gave the scores, without human labels."""
-    compared, onset = _comparison_verdict(report, item), report.onset
-    if compared.tone != "quiet":
-        return compared
-    if report.recent is None or report.recent.change.direction == "unclear":
-        if onset is None or onset.direction != "worse":
+    compared, onset = _comparison_verdict(report, item), report.latest_change
+    is_worse = onset is not None and onset.direction == "worse"
+    if onset is not None and onset.end is not None and is_worse:
+        if compared.tone == "good":
             return compared
-        row = report.compared(item)
-        if row is None or row.change is None:
-            return replace(compared, tone="bad")
-        title = f"{metric_title(item.metric)} went {'down' if item.higher_is_better else 'up'} within this time"
-        return Verdict(title, f"over all of it no clear change: {compared.detail}", "bad")
-    recent = report.recent
-    last = f"the last {format_length(report.period.end - recent.since)}"
-    last += "" if _describes_present(report) else " of this time"
-    detail = f"{format_share(recent.after.value)} against {format_share(recent.before.value)} earlier in this time; "
-    detail += f"the difference is {_with_confidence(recent.change)}"
+        title = (
+            f"{metric_title(item.metric)} went {'down' if item.higher_is_better else 'up'} for a time, and came back"
+        )
+        detail = compared.detail if compared.tone == "quiet" else f"{compared.title}, {compared.detail}"
+        return Verdict(title, detail, "quiet")
+    if compared.tone != "quiet" or not is_worse:
+        return compared
     row = report.compared(item)
-    if row is not None and row.change is not None:
-        change = f"{format_points(row.change.value)} ({format_change_interval(row.change)})"
-        detail += f". Over all of this time: no clear change, {change}"
-    return Verdict(
-        f"{metric_title(item.metric)} went {_direction_of_change(recent.change)} in {last}",
-        detail,
-        _tone_of_change(recent.change),
-    )
+    if row is None or row.change is None:
+        return replace(compared, tone="bad")
+    title = f"{metric_title(item.metric)} went {'down' if item.higher_is_better else 'up'} within this time"
+    return Verdict(title, f"over all of it no clear change: {compared.detail}", "bad")
 
 
 def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
@@ -282,7 +278,7 @@ def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
     )
     detail = f"{moved}; the difference is {_with_confidence(row.change)}"
     if row.change.direction == "unclear":
-        return Verdict(f"No clear change in {name.lower()}", f"{detail}: it may be chance", "quiet")
+        return Verdict(f"No clear change in {name.lower()}", f"{detail}: {_why_unclear(row.change)}", "quiet")
     size = format_points(row.change.value).lstrip("+\u2212")
     return Verdict(f"{name} went {_direction_of_change(row.change)} by {size}", detail, _tone_of_change(row.change))
 
@@ -295,6 +291,11 @@ def onset_sentences(onset: Onset, *, is_part: bool = False) -> tuple[str, ...]:
         is_part: whether the report is of a part of the calls, which may be that group itself.
     """
     since = f"{onset.direction.capitalize()} since {_onset_times(onset)}: {_moved(onset.before, onset.after)}"
+    if (end := onset.end) is not None:
+        until = _times_with_set(end.at, end.earliest, end.latest)
+        since = f"Was {onset.direction} from {_onset_times(onset)} to {until}, and is as before since: "
+        since += f"{format_share(onset.before.value)} before, {format_share(onset.after.value)} in that time, "
+        since += f"{format_share(end.since.value)} since"
     group = onset.group
     named = () if group is None else [name for kind, name in group.names if kind == "release"]
     same_time = tuple(
@@ -311,14 +312,27 @@ def onset_sentences(onset: Onset, *, is_part: bool = False) -> tuple[str, ...]:
     if group.before is None:
         there = f"whose first call was at {onset_time(onset, group.at)}: {format_share(group.after.value)} there"
     else:
-        there = f"{onset.direction} there since {_onset_times(group)}: {_moved(group.before, group.after)}"
+        was = f"{onset.direction} there since" if onset.end is None else f"{onset.direction} there from"
+        there = f"{was} {_onset_times(group)}: {_moved(group.before, group.after, is_over=onset.end is not None)}"
     return since, f"{share} comes from {where}, {there}", *same_time
 
 
 def _onset_times(onset: Onset | ChangedGroup) -> str:
     """Return the time of an onset with the two times between which it lies with 95 % confidence."""
-    first, last = format_period(onset.earliest, onset.latest).split(" to ")
-    return f"{onset_time(onset)} (with 95% confidence between {first} and {last})"
+    return _times_with_set(onset.at, onset.earliest, onset.latest)
+
+
+def _times_with_set(at: float, earliest: float, latest: float) -> str:
+    first, last = format_period(earliest, latest).split(" to ")
+    return f"{format_time(at, _telling(earliest, latest))} (with 95% confidence between {first} and {last})"
+
+
+def onset_label(onset: Onset) -> str:
+    """Return the short label of an onset, such as `worse since 15:07 UTC`, or of a change that is over."""
+    began = onset_time(onset)[11:]
+    if onset.end is None:
+        return f"{onset.direction} since {began}"
+    return f"{onset.direction} from {began.removesuffix(' UTC')} to {format_time(onset.end.at)[11:]}"
 
 
 def onset_time(onset: Onset | ChangedGroup, at: float | None = None) -> str:
@@ -326,8 +340,17 @@ def onset_time(onset: Onset | ChangedGroup, at: float | None = None) -> str:
     return format_time(onset.at if at is None else at, _telling(onset.earliest, onset.latest))
 
 
-def _moved(before: Estimate, after: Estimate) -> str:
-    return f"{format_share(before.value)} before, {format_share(after.value)} since"
+def _moved(before: Estimate, after: Estimate, *, is_over: bool = False) -> str:
+    when = "in that time" if is_over else "since"
+    return f"{format_share(before.value)} before, {format_share(after.value)} {when}"
+
+
+def _why_unclear(change: Change) -> str:
+    """Return why a difference is no clear change."""
+    if change.low <= 0.0 <= change.high:
+        return "it may be chance"
+    usual = f" ({format_points(change.usual)} are usual at these times of the day and the week)" if change.usual else ""
+    return f"whoever looks often sees as much by chance{usual}"
 
 
 def _tone_of_change(change: Change) -> Tone:

@@ -100,7 +100,8 @@ class HistoryPages:
         def call_url(number: int) -> str:
             return page_url(f"/calls/{number}", query)
 
-        group = report.onset.group if report.onset is not None and report.onset.direction == "worse" else None
+        change = report.latest_change
+        group = change.group if change is not None and change.direction == "worse" else None
         links: dict[str, Any] = {"calls_url": calls_url, "call_url": call_url, "group_url": ""}
         if group is not None:
             chosen = {kind: f"={name}" for kind, name in group.names}

@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import pytest
 
-from ragtrace.estimates.change_point import ChangePoint, OrderedSums, find_change
+from ragtrace.estimates.change_point import ChangePoint, find_change
+from ragtrace.estimates.ordered_sums import OrderedSums
 
 REPLICATES: Final = 1000
 SEED: Final = 19880301

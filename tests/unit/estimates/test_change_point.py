@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from ragtrace.estimates.change_point import OrderedSums, evidence_of_difference, find_change
+from ragtrace.estimates.change_point import evidence_of_difference, find_change
+from ragtrace.estimates.ordered_sums import OrderedSums
 
 
 def sums(scores: list[float], weight: float = 1.0) -> OrderedSums:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +27,7 @@ from tests.support.history import SOURCE, Simulated, fill, made
 NOW: Final = 1_800_000_000.0
 DAY: Final = 86_400.0
 CHANGED: Final = NOW - DAY / 4
-CALLS: Final = 2_400
+CALLS: Final = 3_600
 
 
 def history(path: Path, rate: Callable[[float, str, str], float], new_release: float = NOW) -> Path:
@@ -57,7 +58,7 @@ def onset_of(report: Report) -> Onset:
 def worse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One workflow with one model becomes worse six hours ago."""
     path = tmp_path_factory.mktemp("worse") / "history.db"
-    return history(path, lambda at, *of: 0.45 if of == ("billing", "small-1") and at >= CHANGED else 0.04)
+    return history(path, lambda at, *of: 0.95 if of == ("billing", "small-1") and at >= CHANGED else 0.04)
 
 
 def test_the_onset_lies_in_its_interval(worse: Path) -> None:
@@ -125,7 +126,7 @@ def test_an_onset_before_the_period_is_not_on_its_chart(worse: Path) -> None:
 
 def test_a_new_release_is_the_group_of_what_began_with_it(tmp_path: Path) -> None:
     """It has no calls before, so its own time is that of its first call."""
-    path = history(tmp_path / "history.db", lambda at, *_: 0.3 if at >= CHANGED else 0.05, new_release=CHANGED)
+    path = history(tmp_path / "history.db", lambda at, *_: 0.4 if at >= CHANGED else 0.05, new_release=CHANGED)
     group = onset_of(report_on(path)).group
     assert group is not None
     assert group.names == (("release", "2"),)
@@ -136,14 +137,14 @@ def test_a_new_release_is_the_group_of_what_began_with_it(tmp_path: Path) -> Non
 
 def test_a_change_everywhere_comes_from_no_single_group(tmp_path: Path) -> None:
     """Also where one workflow has more than half of the calls."""
-    path = history(tmp_path / "history.db", lambda at, *_: 0.3 if at >= CHANGED else 0.05)
+    path = history(tmp_path / "history.db", lambda at, *_: 0.4 if at >= CHANGED else 0.05)
     assert onset_of(report_on(path)).group is None
     assert wording.verdict(report_on(path)).since[1].startswith("No single workflow, model or release")
 
 
 def test_a_change_for_the_better_has_an_onset_too(tmp_path: Path) -> None:
     """And it is no bad news."""
-    path = history(tmp_path / "history.db", lambda at, *_: 0.04 if at >= CHANGED else 0.3)
+    path = history(tmp_path / "history.db", lambda at, *_: 0.02 if at >= CHANGED else 0.4)
     report = report_on(path)
     assert onset_of(report).direction == "better"
     assert wording.verdict(report).tone != "bad"
@@ -235,3 +236,79 @@ def test_times_of_a_short_period_or_alert_differ() -> None:
     )  # fmt: skip
     assert wording.alert_begin(alert) == "1970-01-01 00:00:01 UTC"
     assert wording.alert_end(alert) == "no, last seen 1970-01-01 00:00:03 UTC"
+
+
+@pytest.fixture(scope="module")
+def over(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both workflows are worse for six hours, which ended eight hours ago."""
+    path = tmp_path_factory.mktemp("over") / "history.db"
+    return history(path, lambda at, *_: 0.6 if NOW - 14 * 3600 <= at < NOW - 8 * 3600 else 0.04)
+
+
+def test_a_change_that_is_over_has_an_end(over: Path) -> None:
+    """Nothing says that it lasts, and the page is not red."""
+    report = report_on(over)
+    assert report.onset is None
+    assert report.ended is not None
+    assert report.ended.end is not None
+    assert report.ended.earliest <= NOW - 14 * 3600 <= report.ended.latest
+    assert report.ended.end.earliest <= NOW - 8 * 3600 <= report.ended.end.latest
+    verdict = wording.verdict(report)
+    assert (verdict.title, verdict.tone) == ("Unsupported statements went up for a time, and came back", "quiet")
+    began, end = wording.format_time(report.ended.at), wording.format_time(report.ended.end.at)
+    assert verdict.since[0].startswith(f"Was worse from {began} (with 95% confidence between ")
+    assert f" to {end} (with 95% confidence between " in verdict.since[0]
+    assert ", and is as before since: " in verdict.since[0]
+
+
+def test_every_form_shows_when_a_change_was_over(over: Path) -> None:
+    """In words, and as two lines in bands on the chart."""
+    report = report_on(over)
+    assert report.ended is not None
+    label = wording.onset_label(report.ended)
+    assert label.startswith("worse from ")
+    page = render_html(report)
+    assert label in Parsed(page).text
+    assert "Upright line in a band: from when to when it was worse" in page
+    assert page.count('class="onset worse"') == 2
+    for text in (render_terminal(report), render_markdown(report)):
+        assert "Was worse from" in text
+    assert json.loads(to_json(report))["ended"]["end"]["at"] == report.ended.end.at  # type: ignore[union-attr]
+
+
+def test_a_page_says_that_the_rhythm_is_not_known_yet(tmp_path: Path) -> None:
+    """Of a history of a day; with two days, the same hours of the day before are known."""
+    rng = random.Random(12)
+    calls = [
+        made(NOW - DAY + DAY * number / 900, Simulated(0.6 if number > 600 else 0.04, 0.5), rng)
+        for number in range(900)
+    ]
+    fill(tmp_path / "history.db", calls)
+    report = report_on(tmp_path / "history.db")
+    assert report.rhythm == ""
+    assert onset_of(report).direction == "worse"
+    assert "nobody can tell whether this is usual" in wording.verdict(report).since[-1]
+    assert report_on(history(tmp_path / "two.db", lambda *_: 0.1)).rhythm == "day"
+
+
+def test_the_same_hours_of_earlier_days_are_no_change(tmp_path: Path) -> None:
+    """Nights are worse by far, in each of six days: a look in the morning finds nothing."""
+    rng, calls = random.Random(13), []
+    for number in range(6_000):
+        at = NOW - 6 * DAY + 6 * DAY * number / 6_000
+        rate = 0.3 + 0.25 * math.sin(2 * math.pi * at / DAY)
+        calls.append(made(at, Simulated(rate, 0.5), rng))
+    fill(tmp_path / "history.db", calls)
+    for hours in (0, 6, 12, 18):
+        now = NOW - hours * 3600
+        report = build_report(str(tmp_path / "history.db"), Period(now - DAY, now), made_at=now)
+        assert (report.rhythm, report.onset, report.ended) == ("day", None, None)
+        assert wording.verdict(report).tone == "quiet"
+    half = build_report(str(tmp_path / "history.db"), Period(NOW - DAY / 2, NOW), made_at=NOW)
+    row = half.compared(half.headline)
+    assert row is not None
+    assert row.change is not None
+    assert abs(row.change.value) > 0.1
+    assert row.change.usual == pytest.approx(row.change.value, abs=0.08)
+    assert row.change.direction == "unclear"
+    assert "are usual at these times of the day and the week" in wording.verdict(half).detail

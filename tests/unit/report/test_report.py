@@ -167,8 +167,8 @@ def test_improvement_is_good_whatever_its_sign(path: Path) -> None:
 
 def test_recent_rise_is_reported(path: Path) -> None:
     """A rise in the newest quarter is reported where the mean over the whole period hides it."""
-    steady = calls(400, NOW - 2 * DAY, Simulated(0.05, 0.5)) + calls(300, NOW - DAY, Simulated(0.0, 0.5), 2)[:225]
-    risen = [call for call in calls(400, NOW - DAY, Simulated(0.25, 0.5), 3) if call.at >= NOW - DAY / 4]
+    steady = calls(1_200, NOW - 2 * DAY, Simulated(0.05, 0.5)) + calls(900, NOW - DAY, Simulated(0.0, 0.5), 2)[:675]
+    risen = [call for call in calls(1_200, NOW - DAY, Simulated(0.35, 0.5), 3) if call.at >= NOW - DAY / 4]
     fill(path, steady + risen)
     found = build_report(str(path), TODAY)
     assert found.recent is not None
@@ -177,7 +177,7 @@ def test_recent_rise_is_reported(path: Path) -> None:
     assert row is not None
     assert row.change is not None
     assert (row.change.direction, found.recent.change.direction) == ("unclear", "worse")
-    assert wording.verdict(found).title == "Unsupported statements went up in the last 6 hours"
+    assert wording.verdict(found).title == "Unsupported statements went up within this time"
 
 
 def _of_two_workflows(path: Path) -> Report:

@@ -58,7 +58,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
         calls: list[QueuedCall] = []
         for number in range(300):
             workflow = WORKFLOWS[number % 3]
-            bad = 0.5 if release == "1.5.0" and workflow == "returns" else 0.1
+            bad = 0.9 if release == "1.5.0" and workflow == "returns" else 0.1
             kind = Simulated(bad=bad, probability=0.8, workflow=workflow, model=("small-1", "large-2")[number % 2])
             hours = (46 if release == "1.4.0" else 23) - number / 15
             one = made(now - 3600 * hours, kind, rng)
