@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -121,9 +122,15 @@ def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
 
     Texts that differ only in whitespace count as the same.
     """
+    # The first words tell most texts apart: to divide a text of a million characters into words takes 20 ms.
+    starts = [tuple(each.text.split(None, 8)[:8]) for each in found]
+    several = {start for start, count in Counter(starts).items() if count > 1}
     seen: set[str] = set()
     marked: list[Document] = []
-    for each in found:
+    for each, start in zip(found, starts, strict=True):
+        if start not in several:
+            marked.append(each)
+            continue
         folded = " ".join(each.text.split())
         marked.append(replace(each, duplicate=True) if folded in seen else each)
         seen.add(folded)

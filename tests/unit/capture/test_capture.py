@@ -378,6 +378,16 @@ def test_duplicates_are_kept_and_marked() -> None:
     assert [document.duplicate for document in mark_duplicates(found)] == [False, True, False, True]
 
 
+def test_duplicates_are_told_by_all_their_words() -> None:
+    """Also where the first ones are the same, and among texts without any word."""
+    same = "one two three four five six seven eight nine"
+    texts = (f"{same} ten", " ", f"{same} TEN", f" {same}\tten", "one", "", "one two", "one")
+    found = tuple(Document(text) for text in texts)
+    assert [document.duplicate for document in mark_duplicates(found)] == [
+        False, False, False, True, False, True, False, True,
+    ]  # fmt: skip
+
+
 def test_capture_itself_marks_no_duplicates() -> None:
     """Comparing texts is work for the background."""
     assert find_documents(["a", "a"]) == (Document("a"), Document("a"))
