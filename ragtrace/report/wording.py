@@ -259,7 +259,7 @@ def _judge_verdict(report: Report, item: MetricReport) -> Verdict:
     if row is None or row.change is None:
         return replace(compared, tone="bad")
     title = f"{metric_title(item.metric)} went {'down' if item.higher_is_better else 'up'} within this time"
-    return Verdict(title, f"over all of it no clear change: {compared.detail}", "bad")
+    return Verdict(title, f"Over all of it no clear change: {compared.detail}", "bad")
 
 
 def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
@@ -349,8 +349,9 @@ def _why_unclear(change: Change) -> str:
     """Return why a difference is no clear change."""
     if change.low <= 0.0 <= change.high:
         return "it may be chance"
-    usual = f" ({format_points(change.usual)} are usual at these times of the day and the week)" if change.usual else ""
-    return f"whoever looks often sees as much by chance{usual}"
+    if abs(change.usual) < 0.1 * abs(change.value):
+        return "whoever looks often sees as much by chance"
+    return f"{format_points(change.usual)} are usual at these times of the day and the week, and the rest may be chance"
 
 
 def _tone_of_change(change: Change) -> Tone:
