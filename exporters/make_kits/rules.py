@@ -265,7 +265,8 @@ def _spike(timing: Timing) -> Rule:
         "critical",
         f"{_WHAT} is worse than its objective in {_WHERE}",
         f"Mean of the last {timing.spike}: {_interval(timing.spike)}, scored by {_WHO}. The whole interval is on the bad "
-        "side of the objective, so it is not chance. Compare question, chunks and answer of the worst calls, and look for "
+        "side of the objective. A rate that is just on its good side gets there now and then, as the rule looks all the time; "
+        "one that is well on it does not. Compare question, chunks and answer of the worst calls, and look for "
         "what changed: release, prompt, model, index. The alert ends when the mean is back on the good side; it does not end while no scores come in.",
     )
 
@@ -293,7 +294,7 @@ def _slow_burn(timing: Timing) -> Rule:
         "warning",
         f"{_WHAT} has been a little worse than its objective for hours in {_WHERE}",
         f"Mean of the last {timing.slow}: {_interval(timing.slow)}, scored by {_WHO}. The difference is too small to show in "
-        f"{timing.spike}, but over {timing.slow} it is not chance.",
+        f"{timing.spike}, but shows over {timing.slow}. A rate that is just on the good side of the objective gets there now and then.",
     )
 
 
@@ -301,10 +302,11 @@ def _no_data(timing: Timing) -> Rule:
     return _alert(
         "RagtraceNoData",
         f"{KNOWN} unless on ({BY}) {FRESH}",
-        "warning",
+        "info",
         f"no new scores of {_WHAT} from {_WHERE}",
         f"{_WHO} scored calls within the last {timing.memory}, but none in the last {timing.quiet}. The application is "
-        "down, has no traffic, or its calls are not scored. The quality of its answers is unknown.",
+        "down, has no traffic, as at night, or its calls are not scored. The quality of its answers is unknown. To be paged where that "
+        "is unusual, use the application's own alert, which learns the usual gaps.",
         timing.patience,
     )
 
