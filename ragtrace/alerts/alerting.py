@@ -300,7 +300,8 @@ class Alerting(Part):
         Of several incidents with one cause, the notifiers get only the first.
         """
         everywhere = [(notice, (*self._common, *watched.outboxes))]
-        if notice.problem == "no_data":
+        # Topics that the baseline has not met may come and go, which notifiers are told once.
+        if notice.problem == "no_data" or (notice.problem == "new_documents" and notice.repeat):
             return [(notice, self._common)]
         if notice.problem != "spiking":
             return everywhere

@@ -230,6 +230,7 @@ class AlertEvaluator:
         self._adjustment: Adjustment | None = None
         """Effects that are subtracted from the watched scores; None: the baseline is provisional, or there is none."""
         self._documents = KnownDocuments(())
+        self._n_vanished = 0
         self._data = ScoreAvailability(alert.window)
         self._n_scored = self._n_notices = 0
         self._latest: deque[_ScoredCall] = deque(maxlen=_KEPT_CALLS)
@@ -408,6 +409,8 @@ class AlertEvaluator:
                 since = self._latest[-min(back, len(self._latest))].at if self._latest else now.epoch
                 before = self._mean_before(calls) if calls else None
                 opened = self._open[problem] = _OpenProblem(since, self._n_scored - calls + 1, now.monotonic, before)
+                if problem == "new_documents":
+                    opened.repeats, self._n_vanished = self._n_vanished, self._n_vanished + 1
                 due.append(self._notice(problem, opened, now, calls, trace=trace))
         every = self._alert.repeat_every
         for problem, opened in self._open.items():

@@ -49,9 +49,9 @@ _NEXT: Final[dict[Problem, str]] = {
     "judge_drift": "next: run ragtrace doctor, which shows the models that answered the judge; hold the judge against "
     "human labels again (ragtrace calibrate)",
     "new_documents": "hardly a call is about a document of the baseline any more, as after the index was rebuilt with "
-    "other ids and texts, or its documents were exchanged. What is usual for the new ones is not known, so worse "
-    "answers raise no alarm. next: look at some calls; if all is well, learn a new baseline from calls on the new "
-    "index, with ragtrace baseline HISTORY.db --since SINCE, or remove the file of the baseline",
+    "other ids and texts, or with a topic that the baseline has not met. What is usual for such documents is not "
+    "known, so worse answers raise no alarm. next: look at some calls; if all is well, learn a new baseline from calls "
+    "on the new index, with ragtrace baseline HISTORY.db --since SINCE, or remove the file of the baseline",
 }
 
 
@@ -145,7 +145,7 @@ class Notice:
     """Time when the problem began, in seconds since the epoch; of a spike, when its first call was scored."""
     mean_calls_between_false_alarms: float
     repeat: int = 0
-    """Number of earlier notifications of the same ongoing problem."""
+    """Number of earlier notifications of the same ongoing problem, or of how often documents were new before."""
     calls: int = 0
     """Number of scored calls behind `estimate`."""
     estimate: Estimate | None = None
@@ -199,7 +199,7 @@ class Notice:
         """Notification in one line of text: the metric, its problem, and where it occurs."""
         bound = f"{self.bound:.3g}" if self.baseline is None else "its baseline"
         verb = _VERBS[self.problem][self.status == "resolved"].format(direction=self.direction, bound=bound)
-        again = " (still)" if self.repeat and self.status == "firing" else ""
+        again = " (still)" if self.repeat and self.status == "firing" and self.problem != "new_documents" else ""
         return f"{self.metric} {verb}{again}" + (f" in {self.where}" if self.where else "")
 
     @property
