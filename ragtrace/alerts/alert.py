@@ -34,7 +34,8 @@ class Alert:
     condition in plain words: given all earlier calls, a call is bad with a probability of at most the bound. Runs of
     bad answers break it. Therefore more bad calls are expected soon after a bad one, as often as has been usual there,
     and a question that is asked again within ten calls counts once. Short runs of bad answers then raise no more
-    alarms; long bursts with good answers between the bad ones may raise more than stated until a few have been seen.
+    alarms; longer ones do, however many have been seen: a run of four where bad answers have come singly, one of 22 or
+    more where runs are usual.
     The statement holds for each alert, and for each workflow or model that it watches separately, in each process from
     its start.
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ragtrace.alerts.detector import Detector
+from ragtrace.alerts.evaluator import SpikeState
 from tests.support.alarms import (
     Draw,
     Floats,
@@ -69,6 +71,33 @@ def clusters() -> None:
             for batch, expecting in ((1, True), (10, True), (1, False))
         ]  # fmt: skip
         print(f"| {name} | " + " | ".join(f"{mean:,.0f}" for mean in found) + " |")
+
+
+def long_runs(scored: int = 40_000, streams: int = 8) -> None:
+    """False alarms of an alert that recovers from each, where bad calls come in runs for ever."""
+    print(
+        f"\nFalse alarms in 10,000 scored calls in the second half of {scored:,}, 5 % bad in runs; {streams} streams\n"
+    )
+    print("| runs of, in the mean | every call | in batches of 10 | 20 % of the calls judged | 5 % |")
+    print("|---|---|---|---|---|")
+    for size in (3, 5, 10, 30):
+        cells: list[float] = []
+        for batch, share in ((1, 1.0), (10, 1.0), (1, 0.2), (1, 0.05)):
+            rng = np.random.default_rng([SEEDS[0], size])
+            scores = runs(size, 0.05)(rng, (round(scored / share), streams))[0]
+            alarms = sum(_false_alarms(scores[rng.random(len(scores)) < share, at], batch) for at in range(streams))
+            cells.append(alarms / (streams * scored / 2) * 10_000)
+        print(f"| {size} | " + " | ".join(f"{each:.1f}" for each in cells) + " |", flush=True)
+
+
+def _false_alarms(scores: Floats, batch: int) -> int:
+    state = SpikeState(Detector(0.05, ASKED, batch), min_calls=20, recovery_calls=100)
+    alarms = 0
+    for at, score in enumerate(scores.tolist()):
+        was = state.condition
+        state.add(score, 1.0, 1.0)
+        alarms += was == "ok" != state.condition and at >= len(scores) / 2
+    return alarms
 
 
 def delays() -> None:
@@ -139,6 +168,7 @@ if __name__ == "__main__":
     began = time.monotonic()
     false_alarms()
     clusters()
+    long_runs()
     delays()
     moving_averages()
     print(f"\n{time.monotonic() - began:.0f} s")
