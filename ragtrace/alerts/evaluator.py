@@ -414,7 +414,10 @@ class AlertEvaluator:
                 due.append(self._notice(problem, opened, now, calls, trace=trace))
         every = self._alert.repeat_every
         for problem, opened in self._open.items():
-            lasts = problem in ("spiking", data_problem) and problem != "no_data"
+            if problem == "spiking":
+                lasts = not self._documents.calls_since_vanished  # meanwhile nothing new is known of it
+            else:
+                lasts = problem == data_problem == "judge_failing"
             if every is not None and lasts and now.monotonic - opened.notified_at >= every:
                 opened.notified_at, opened.repeats = now.monotonic, opened.repeats + 1
                 calls = self._n_scored - opened.first_call + 1 if problem == "spiking" else 0

@@ -602,6 +602,20 @@ def test_new_documents_are_told_of_and_raise_no_alarm_of_worse_answers(caplog: p
     assert board.notified() == [*told, ("spiking", "firing")]
 
 
+def test_a_spike_is_not_repeated_while_the_documents_are_new() -> None:
+    """Nothing is known of it meanwhile; it goes on with the known documents."""
+    board = board_with({"guide": usual()}, {"guide": effects()}, repeat_every=600.0)
+    board.consistency(*[0.55, 0.45] * 100, contexts=PLACES)
+    board.consistency(*[0.55, 0.45] * 100, contexts=REBUILT[0])
+    board.clock.advance(700.0)
+    board.alerting.tick()
+    assert board.notified() == [("spiking", "firing"), ("new_documents", "firing")]
+    assert board.state_of("guide") == "spiking"
+    board.consistency(*[0.95, 0.85] * 200, contexts=PLACES)
+    assert board.notified()[-1] == ("spiking", "resolved")
+    assert board.state_of("guide") == "ok"
+
+
 def test_new_ids_of_known_texts_change_nothing() -> None:
     """The usual scores of a document are known by its text, too, and a fall on it is noticed."""
     board = board_with({"guide": usual()}, {"guide": effects()})
