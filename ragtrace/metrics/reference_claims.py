@@ -22,7 +22,7 @@ Truth: TypeAlias = bool | None
 """Truth value of three-valued logic; None stands for unknown."""
 
 
-@formula(needs=_FACTS | {"entailments"}, higher_is_better=False, opt_in=True)
+@formula(needs=_FACTS | {"entailments"}, version="2", higher_is_better=False, opt_in=True)
 def noise_sensitivity_relevant(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the answer's claims that are wrong and stated in a relevant retrieved chunk.
 
@@ -38,7 +38,7 @@ def noise_sensitivity_relevant(call: RagCall, judgement: Judgement, *, max_unjud
     return _noise(call, judgement, max_unjudged, relevant=True)
 
 
-@formula(needs=_FACTS | {"entailments"}, higher_is_better=False, opt_in=True)
+@formula(needs=_FACTS | {"entailments"}, version="2", higher_is_better=False, opt_in=True)
 def noise_sensitivity_irrelevant(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the answer's claims that are wrong and stated in irrelevant retrieved chunks only.
 
@@ -142,23 +142,14 @@ class _Origin(NamedTuple):
     in_relevant: Truth
     in_irrelevant: Truth
 
-    @property
-    def known(self) -> bool:
-        """Whether there are enough labels to decide if the claim is noise (a wrong claim taken from a chunk)."""
-        if self.correct is None:
-            return False
-        settled = self.in_relevant is True or (self.in_relevant is False and self.in_irrelevant is not None)
-        return self.correct or settled
-
-    def noise(self, relevant: bool) -> bool:
-        """Return whether the claim is wrong and was taken over from retrieved chunks.
+    def noise(self, *, relevant: bool) -> Truth:
+        """Return whether the claim is wrong and was taken over from retrieved chunks; None: unknown.
 
         Args:
             relevant: True: stated in a relevant chunk; False: stated in irrelevant chunks only.
         """
-        if self.correct:
-            return False
-        return self.in_relevant is True if relevant else self.in_relevant is False and self.in_irrelevant is True
+        stated = self.in_relevant if relevant else _and(_not(self.in_relevant), self.in_irrelevant)
+        return _and(_not(self.correct), stated)
 
 
 def _noise(call: RagCall, judgement: Judgement, max_unjudged: float, *, relevant: bool) -> Result:
@@ -188,11 +179,12 @@ def _noise(call: RagCall, judgement: Judgement, max_unjudged: float, *, relevant
         )
         for i, fact in enumerate(facts)
     ]
-    known = [origin for origin in origins if origin.known]
+    known = [origin for origin in origins if origin.noise(relevant=relevant) is not None]
     attributes = _claim_attributes(ranks, rows, are_relevant, known, len(origins))
     if too_many(len(origins) - len(known), len(origins), max_unjudged):
         return Unscored("too_many_unjudged", attributes=attributes)
-    return Score(sum(origin.noise(relevant) for origin in known) / len(known), attributes=attributes)
+    noise = sum(origin.noise(relevant=relevant) is True for origin in known)
+    return Score(noise / len(known), attributes=attributes)
 
 
 def _not(a: Truth) -> Truth:
