@@ -607,3 +607,6 @@ def test_a_decision_judge_s_statements_have_their_probabilities(tmp_path: Path) 
     assert "probability of support 0.2" in page
     assert "hallucinated 0.8 · uncalibrated: not a rate" in page
     assert "%" not in page
+    hidden = client(path, metric="hallucinated").get(f"/label/calls/{identity.hex()}?metric=hallucinated").text
+    assert "probability of support" not in hidden
+    assert "uncalibrated" not in hidden
