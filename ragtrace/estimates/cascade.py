@@ -19,7 +19,12 @@ number of labels of the rarer kind, as few labels estimate it badly.
 and the variance V = sum of psi^2 / N^2. With W the mean weight of a label and w the sum of the weights, the interval
 has the arms of the Wilson interval of the labels alone, scaled by the root of
     (V + DISAGREEING (W / w)^2) (1 + PENALTY / x^2) / S2, at most 1,
-with S2 the variance of the labels' mean: it is never wider than that of the labels alone (see `corrected`).
+with S2 the variance of the labels' mean. The arm towards 0 also counts the imagined calls (`corrected`) that S2 has:
+without them, one bad label of a great weight made the low end too high at rates of 0.2 %. It then grows to the root of
+its square and of U^2, with
+    U = UNSEEN l2 (sum of w3 h^2 / sum of w3 h) (sum of w3^2 h / sum of w3 h) / w
+for good calls with a high h of which the labels may have shown none. The interval never becomes wider than that of the
+labels alone.
 
 **Sums.** All of it is computed from sums over the calls of a stage, named by their weights and by what is multiplied:
 `n`, `f`, `ff` over all calls, then with `a` for w1, `b` for w2 and `d` for w3 the powers `a` and `aa` in stage 1, `b`,
@@ -40,7 +45,7 @@ import numpy as np
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.estimates.agreement import PARTS, parts_of_questions
-from ragtrace.estimates.corrected import DISAGREEING, IMAGINED, NOTHING_LABELLED, PENALTY, SHRINK
+from ragtrace.estimates.corrected import DISAGREEING, IMAGINED, NOTHING_LABELLED, PENALTY, SHRINK, UNSEEN
 from ragtrace.estimates.curve_fitting import logits
 from ragtrace.estimates.estimate import Estimate, missing_estimate
 from ragtrace.estimates.formulas import Arithmetic, Floats, IntervalBounds, Q, wilson_interval
@@ -150,9 +155,16 @@ def cascade_bounds(
     )
     variance = a.define("variance", _sum_of_squares(s, lines) / (n * n))
     left = a.maximum(variance, 0.0) + DISAGREEING * unit * unit / (w * w)
-    scale = a.define("scale", a.sqrt(a.minimum(left * (1.0 + PENALTY / rarer) / spread, 1.0)))
+    scale, towards_0 = (
+        a.define(name, a.sqrt(a.minimum(each * (1.0 + PENALTY / rarer) / spread, 1.0)))
+        for name, each in (("scale", left), ("towards_0", left + imagined / (w * w)))
+    )
     low, high = wilson_interval(third["z"], e, a)
-    ends = a.maximum(value - scale * (third["z"] - low), 0.0), a.minimum(value + scale * (high - third["z"]), 1.0)
+    below, above = a.define("below", towards_0 * (third["z"] - low)), a.define("above", scale * (high - third["z"]))
+    height, weight = (a.ratio(s[name], s["d_h"], w * _NOTHING, 0.0) for name in ("d_hh", "dd_h"))
+    unseen = a.define("unseen", UNSEEN * l2 * height * weight / w)
+    below = a.minimum(a.sqrt(below * below + unseen * unseen), high - low - above)
+    ends = a.maximum(value - below, 0.0), a.minimum(value + above, 1.0)
     found = IntervalBounds(value, a.define("low", ends[0]), a.define("high", ends[1]), l2)
     return found, IntervalBounds(third["z"], low, high, l2 * 0.0), (l0, l1, l2)
 

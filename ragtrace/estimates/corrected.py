@@ -40,29 +40,33 @@ checker sees two of them exchanged: so the classes and functions below take them
     a judge that guesses has a weight near 0         `test_a_judge_that_guesses_changes_next_to_nothing`
     labels of one kind alone are no certainty        `test_no_bad_label_is_no_certainty`
     the interval covers the true rate in 93 % of     `tests/simulation/test_corrected_rate.py`, a part of the grid of
-        samples where ten labels of each kind are    `tests/benchmarks/corrected_rate.py`; with a judge that gives
-        expected, in 90 % of others                  probabilities: `tests/simulation/test_decision_scores.py`
+        samples                                      `tests/benchmarks/corrected_rate.py`; with a judge that gives
+                                                     probabilities: `tests/simulation/test_decision_scores.py`
+    good calls with a top score that no label has    `test_good_calls_with_a_top_score_may_be_unseen`
+        met count in the interval
     it covers where reviewers are unsure, and        `tests/simulation/test_unsure_labels.py`, and for its ends
         without unsure labels nothing changes            `test_unsure_calls_reach_from_all_of_them_0_to_all_1`
     a result has no NaN: what cannot be computed     `test_a_call_that_stands_for_too_many_is_an_error`,
         with is refused                                  `test_numbers_outside_their_range_are_an_error`
 
-**Constants.** IMAGINED, DISAGREEING, SHRINK and PENALTY make the interval honest where there are few labels, and cost
-width. `python -m tests.benchmarks.corrected_rate --every 3 --set PENALTY=0 ...` prints, over 2,000 populations, the
-lowest coverage with ten labels of each kind (93 % is promised) and with fewer (90 %), and the mean width as a share of
-that by the labels alone:
-    as they are                             .941   .913   .904
-    IMAGINED=0.1, of 1                      .909   .887   .895
-    DISAGREEING=0, of 0.3                   .933   .911   .889
-    SHRINK=0, of 3                          .940   .849   .901
-    PENALTY=0, of 0.7                       .941   .911   .900
-    the last three 0                        .911   .803   .877
-    all four twice as large                 .944   .935   .924
+**Constants.** IMAGINED, DISAGREEING, SHRINK, PENALTY and UNSEEN make the interval honest where there are few labels,
+and cost width. `python -m tests.benchmarks.corrected_rate --every 6 --seed 5 --again 1000 --set PENALTY=0 ...` prints,
+over 1,680 populations, the lowest coverage with ten labels of each kind and with fewer (93 % is promised), and the mean
+width as a share of that by the labels alone:
+    as they are                             .941   .952   .917
+    IMAGINED=0.1, of 1                      .942   .942   .910
+    DISAGREEING=0, of 0.3                   .944   .947   .905
+    SHRINK=0, of 6                          .941   .904   .915
+    PENALTY=0, of 0.7                       .941   .952   .914
+    UNSEEN=0, of 3                          .934   .927   .904
+    UNSEEN=6                                .943   .957   .940
+SHRINK is 6, not 3, for the decision judges of `tests/benchmarks/decision_scores.py` with rates of 0.2 to 2 %: their
+lowest coverage was .927 with 3, and .943 with 6.
 
-**Changing it.** After a change of an equation, or of IMAGINED, DISAGREEING, SHRINK or PENALTY, which `cascade` uses,
-too, run these tests, `tests/simulation/test_cascade.py`, and the whole grid of `tests/benchmarks/corrected_rate.py`
-(minutes), whose option `--set` tries another value of a constant. No version has to be raised: reports compute the
-estimate anew from stored calls and labels.
+**Changing it.** After a change of an equation, or of a constant, all of which `cascade` uses, too, run these tests,
+`tests/simulation/test_cascade.py`, and the whole grids of `tests/benchmarks/corrected_rate.py` and `decision_scores.py`
+there (minutes); the option `--set` of the former tries another value of a constant. No version has to be raised:
+reports compute the estimate anew from stored calls and labels.
 
 **Sources**, by what is taken from each:
     the mean t + L (Y - y')            prediction-powered inference: Angelopoulos et al. 2023, arXiv:2301.09633
@@ -72,7 +76,7 @@ estimate anew from stored calls and labels.
     all unsure labels as 0, and as 1   Horowitz and Manski 2000, Journal of the American Statistical Association 95:77
     the interval of the labels alone   Wilson's score interval: see `formulas`
     imagined calls, SHRINK, PENALTY    none: ragtrace's own, against intervals that are too narrow with few labels. That
-        and DISAGREEING                a tuned weight may do harm there: Mani et al. 2025, arXiv:2505.20178
+        DISAGREEING and UNSEEN         a tuned weight may do harm there: Mani et al. 2025, arXiv:2505.20178
 """
 
 from __future__ import annotations
@@ -104,8 +108,8 @@ DISAGREEING: Final = 0.3
 With them, a few labels with which the judge agrees by chance do not make it perfect. More leave less of the gain that
 a good judge brings (see "Constants" above).
 """
-SHRINK: Final = 3.0
-"""Squared number of labels of the rarer kind with which the judge has half of its best weight: about 1.7 labels.
+SHRINK: Final = 6.0
+"""Squared number of labels of the rarer kind with which the judge has half of its best weight: about 2.4 labels.
 
 It matters with fewer than five bad labels, or good ones, of which the best weight is a guess (see "Constants" above).
 """
@@ -113,6 +117,12 @@ PENALTY: Final = 0.7
 """Increase of the variance because the weight of the judge is estimated, as a factor 1 + PENALTY / (number squared).
 
 The number is that of the labels of the rarer kind. It matters beside the two others (see "Constants" above).
+"""
+UNSEEN: Final = 3.0
+"""Number of labels that may disagree with the judge's highest scores while none of the labelled calls shows it.
+
+A judge may give some good calls, greetings and refusals say, a score as high as that of a bad call. If none of them is
+labelled, the rate is too high by their share, which is at most 3 / n with 95 % confidence (the rule of three).
 """
 LEAST_PROBABILITY: Final = 1e-100
 """Least product of the two probabilities of a labelled call: one call in so many is in no sample.
@@ -122,7 +132,7 @@ ends of the interval would be NaN.
 """
 _ARITHMETIC: Final = Arrays()
 _NO_VARIANCE: Final = 1e-9
-"""Share of the variance by the labels up to which a variance is taken for rounding error."""
+"""Share of the variance by the labels up to which a variance is taken for rounding error; of a sum likewise."""
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -253,6 +263,10 @@ class _JudgeCorrection:
     """Weight of the judge (L)."""
     variance: Numbers
     """Variance of the corrected mean (V), at most that of the mean label."""
+    unseen_high: Numbers
+    """Error of the corrected mean by labels of 0 at high scores, of which there may be more than the labels show."""
+    unseen_low: Numbers
+    """The same by labels of 1 at low scores."""
 
 
 # --- the rate, from labelled calls -----------------------------------------------------------------------------------
@@ -420,7 +434,9 @@ def corrected_bounds(sums: LabelledSums, judge_mean: IntervalBounds[Numbers] | N
     """Return the mean human label over the traffic, corrected by the judge and by the labels alone.
 
     The corrected mean is t + L (Y - y'), clipped to [0, 1]. Its interval has the arms (t - low and high - t) of that by
-    the labels alone, scaled by the root of V / S2.
+    the labels alone, scaled by the root of V / S2. The shorter of them, that towards the rarer label, then grows to the
+    root of its square and of U^2, U the error by unseen disagreement, as far as both arms stay no longer together than
+    those by the labels alone.
 
     Args:
         sums: sums over the labelled calls, of which there is one at least.
@@ -437,10 +453,13 @@ def corrected_bounds(sums: LabelledSums, judge_mean: IntervalBounds[Numbers] | N
     correction = _judge_correction(sums, labels, judge_mean)
     value = np.clip(alone.value + correction.judge_weight * (judge_mean.value - labels.means.y), 0.0, 1.0)
     scale = np.sqrt(correction.variance / labels.variance)
+    below, above = scale * (alone.value - alone.low), scale * (alone.high - alone.value)
+    width, is_rare = alone.high - alone.low, alone.value <= 0.5
+    unseen_below, unseen_above = correction.unseen_high * is_rare, correction.unseen_low * (1.0 - is_rare)
     corrected = IntervalBounds(
         value=value,
-        low=np.maximum(value - scale * (alone.value - alone.low), 0.0),
-        high=np.minimum(value + scale * (alone.high - alone.value), 1.0),
+        low=np.maximum(value - np.minimum(np.hypot(below, unseen_below), width - above), 0.0),
+        high=np.minimum(value + np.minimum(np.hypot(above, unseen_above), width - below), 1.0),
         weight=correction.judge_weight,
     )
     return CorrectedBounds(corrected=corrected, alone=alone, effective_labels=labels.effective_labels)
@@ -504,10 +523,15 @@ def _judge_correction(
     is shrunk, and the variance is increased, by the number x of labels of the rarer kind:
         L = c / d x^2 / (x^2 + SHRINK)
         V = (S2 - L (2 c - L d) + DISAGREEING W^2 / w^2) (1 + PENALTY / x^2),  at most S2.
+    The error by labels of 0 at high scores, which no label may have shown yet, is
+        U = UNSEEN |L| (wyy / wy) (wwy / wy) / w,
+    where wyy / wy is how high a high score is, and wwy / wy the weight of a call that has one. That by labels of 1 at
+    low scores is the same with 1 - y.
 
     Source: Angelopoulos, Duchi and Zrnic 2023, arXiv:2311.01453, power tuning of a mean: with n labels of equal weight
     and a Y by N other calls, L = c / d is their cov(z, y) / ((1 + n / N) var(y)). K is there because the labelled calls
-    are among those that Y is computed from. SHRINK, DISAGREEING and PENALTY are ragtrace's.
+    are among those that Y is computed from. SHRINK, DISAGREEING, PENALTY and UNSEEN are ragtrace's; that an event which
+    none of n calls shows has a share of at most 3 / n: Hanley and Lippman-Hand 1983, JAMA 249:1743.
     """
     square = sums.w.weights * sums.w.weights
     w, ww, wv = sums.w.centred(labels.means), sums.ww.centred(labels.means), sums.wv.centred(labels.means)
@@ -537,4 +561,28 @@ def _judge_correction(
     left = np.maximum(labels.variance - judge_weight * (2.0 * c - judge_weight * d), 0.0)
     left = left + DISAGREEING * labels.traffic_weight * labels.traffic_weight / square
     variance = np.minimum(left * (1.0 + PENALTY / x2), labels.variance)
-    return _JudgeCorrection(judge_weight=judge_weight, variance=variance)
+    totals, squares = sums.w, sums.ww
+    low_scores = totals.weights - totals.y
+    return _JudgeCorrection(
+        judge_weight=judge_weight,
+        variance=variance,
+        unseen_high=_unseen(judge_weight, totals.yy, squares.y, totals.y, totals.weights),
+        unseen_low=_unseen(
+            judge_weight, low_scores - totals.y + totals.yy, squares.weights - squares.y, low_scores, totals.weights
+        ),
+    )
+
+
+def _unseen(judge_weight: Numbers, squared: Numbers, of_squares: Numbers, total: Numbers, weights: Numbers) -> Numbers:
+    """Return the error that `UNSEEN` labels of the other kind make at high scores (U).
+
+    Args:
+        judge_weight: weight of the judge (L).
+        squared: sum of w y^2.
+        of_squares: sum of w^2 y.
+        total: sum of w y; if it is 0, no labelled call has a high score.
+        weights: sum of w.
+    """
+    least = _NO_VARIANCE * weights  # below it, the total is rounding error
+    height, weight = (_ARITHMETIC.ratio(each, total, least, otherwise=0.0) for each in (squared, of_squares))
+    return UNSEEN * np.abs(judge_weight) * height * weight / weights

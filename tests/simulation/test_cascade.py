@@ -18,6 +18,7 @@ CELLS = [
     CascadeCell(0.1),
     CascadeCell(0.3, Decider(0.92)),
     CascadeCell(0.1, Decider(0.75), 100_000, 300.0, 0.05),
+    CascadeCell(0.002, usd=100.0, verdicts=0.05),
 ]
 
 
@@ -26,11 +27,11 @@ def samples_of(cell: CascadeCell) -> CascadeSamples:
     return simulate_cascade(cell, SAMPLES, SEED)
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.rate:.0%} {cell.judge} {cell.calls}")
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.rate:.1%} {cell.judge} {cell.calls}")
 def test_a_cascade_keeps_its_bounds(cell: CascadeCell) -> None:
-    """No stage's bias beyond three Monte Carlo errors, coverage of 93 %, 1.4 times the labels at equal cost."""
+    """No stage's bias beyond three Monte Carlo errors, coverage of 93 %, 1.4 times the labels from 3 % on."""
     assert misses(samples_of(cell)) == []
-    assert gains(cell) is (cell.judge.auroc >= 0.85)
+    assert gains(cell) is (cell.judge.auroc >= 0.85 and cell.rate >= 0.03)
 
 
 def test_without_weights_every_stage_is_wrong() -> None:

@@ -91,11 +91,6 @@ class LabelResult:
         return self.bad >= 10 and self.good >= 10
 
     @property
-    def bound(self) -> float:
-        """Coverage that the corrected interval must have."""
-        return 0.93 if self.ordinary else 0.90
-
-    @property
     def relative(self) -> float:
         """Width of the corrected interval, relative to that of the labels alone."""
         return self.corrected_width / self.alone_width

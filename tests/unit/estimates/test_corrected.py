@@ -12,7 +12,7 @@ import pytest
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.estimates import Estimate, Moments, estimate_mean, judged_moments, unjudged_moments
-from ragtrace.estimates.corrected import DISAGREEING, IMAGINED, PENALTY, SHRINK, LabelledCall, corrected_rate
+from ragtrace.estimates.corrected import DISAGREEING, IMAGINED, PENALTY, SHRINK, UNSEEN, LabelledCall, corrected_rate
 from ragtrace.estimates.formulas import Z
 
 BAD, GOOD = 1.0, 0.0
@@ -175,15 +175,16 @@ def test_a_worked_example_gives_these_numbers() -> None:
     By hand, with w = 100 and v = 1 for each labelled call: t = y' = 2 / 10, m = 3 / 12,
         S2 = (2 * 0.75^2 + 8 * 0.25^2 + 0.75^2 + 0.25^2) / 10^2 = 0.0225, e = 0.25 * 0.75 * 1.2 / S2 = 10, x = 1.875,
         c = 0.006 - 0.00006, d = 0.016 + var(Y) - 2 * 0.00016, var(Y) = 0.3 * 0.7 / 1000 about, so that
-        L = 0.00594 / 0.01589 * x^2 / (x^2 + 3) = 0.2017 about, and the rate is 0.2 + L * (0.3 - 0.2).
+        L = 0.00594 / 0.01589 * x^2 / (x^2 + 6) = 0.1381 about, and the rate is 0.2 + L * (0.3 - 0.2).
+    The judge is of so little use that V is S2: the interval has the arms of that by the labels alone.
     """
     calls = labelled(1, 1, 1, 7, 0.01)
     alone, found = corrected_rate(calls), corrected_rate(calls, judged(300, 1000))
     assert (alone.value, alone.effective_n) == (pytest.approx(0.2), pytest.approx(10.0))
     assert (alone.low, alone.high) == (pytest.approx(0.031295, abs=1e-6), pytest.approx(0.585828, abs=1e-6))
-    assert found.weight == pytest.approx(0.201610, abs=1e-6)
-    assert found.value == pytest.approx(0.220161, abs=1e-6)
-    assert (found.low, found.high) == (pytest.approx(0.051456, abs=1e-6), pytest.approx(0.605989, abs=1e-6))
+    assert found.weight == pytest.approx(0.138048, abs=1e-6)
+    assert found.value == pytest.approx(0.213805, abs=1e-6)
+    assert (found.low, found.high) == (pytest.approx(0.045100, abs=1e-6), pytest.approx(0.599632, abs=1e-6))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -240,3 +241,37 @@ def test_the_rate_follows_the_equations_summed_call_by_call(seed: int) -> None:
     assert None not in (found.low, found.high, alone.low, alone.high)
     arms = [each.high - each.value for each in (found, alone) if each.high is not None and each.value is not None]
     assert arms[0] / arms[1] == pytest.approx(math.sqrt(v / s2))
+    assert found.low is not None
+    assert alone.low is not None
+    of_high = total * mean(y)
+    high_score = total * mean([each * each for each in y]) / of_high
+    high_weight = math.fsum(w * w * each for w, each in zip(weights, y, strict=True)) / of_high
+    unseen = UNSEEN * best * high_score * high_weight / total
+    assert found.value - found.low == pytest.approx(math.hypot(math.sqrt(v / s2) * (t - alone.low), unseen))
+
+
+def test_good_calls_with_a_top_score_may_be_unseen() -> None:
+    """A judge agrees with all of 100 labels, 3 of them bad, and marks 50 of 1,000 calls: 30 of these may be good.
+
+    The rate is near the judge's 5 %. By the variance alone, the interval would begin at 2.7 %.
+    """
+    calls = labelled(3, 0, 0, 97, 0.1)
+    found, alone = corrected_rate(calls, judged(50, 1000)), corrected_rate(calls)
+    assert found.value is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert alone.low is not None
+    assert alone.high is not None
+    assert found.value > 0.04
+    assert found.low < 0.02
+    assert found.high - found.low <= alone.high - alone.low
+
+
+def test_a_judge_of_good_calls_has_the_same_interval_the_other_way_round() -> None:
+    """Which of the two labels is 1 makes no difference."""
+    bad = corrected_rate(labelled(5, 1, 2, 92, 0.1), judged(70, 1000))
+    good = corrected_rate(labelled(92, 2, 1, 5, 0.1), judged(930, 1000))
+    assert bad.value is not None
+    assert bad.low is not None
+    assert bad.high is not None
+    assert (good.low, good.value, good.high) == pytest.approx((1.0 - bad.high, 1.0 - bad.value, 1.0 - bad.low))
