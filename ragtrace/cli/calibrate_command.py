@@ -440,10 +440,7 @@ def _scores_record(scores: ScoreCalibration) -> dict[str, Any]:
 def _scores_lines(scores: ScoreCalibration) -> list[str]:
     if not scores.is_calibrated:
         return [f"scores: uncalibrated: not a rate ({scores.lacking})"]
-    return [
-        f"scores: calibrated by {scores.labels:,} labels ({scores.rarer:,} of the rarer kind); expected calibration "
-        f"error at most {scores.promised_error:.3f}"
-    ]
+    return [f"scores: calibrated by {scores.labels:,} labels ({scores.rarer:,} of the rarer kind); {scores.promise}"]
 
 
 def _rate_record(rate: Estimate) -> dict[str, float | None]:

@@ -18,12 +18,18 @@ traffic that belongs to it is the mean of the five curves' means, weighted by th
 **Skill.** With r the weighted mean of the other parts' labels, d = (z - r)^2 - (z - g)^2, and the skill is
 sum(w d) / sqrt(sum((w d)^2)), about normal with a mean of 0 or less where the scores tell nothing.
 
+**Fit.** Skill and number of labels do not show that the bins are too few, or that the rate falls where the curve rises.
+Up to 40 groups of at least ten labels, by rising score, do: the gap is the weighted mean of |mean label - mean g| over
+them, which chance makes larger than the true one. The curve does not fit if more than one bar of the reliability
+diagram does not hold its probability: of ten 95 % intervals, one may.
+
 Sources: Platt 1999, "Probabilistic outputs for support vector machines"; Zrnic and Candes 2024, arXiv:2309.16598
 (cross-prediction-powered inference); Wilson 1927 (bars of the reliability diagram).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -59,6 +65,9 @@ _PRIOR_PRECISIONS: Final = (0.05, 1.0)
 """Priors of intercept and slope: without labels that say otherwise, the score is its own probability."""
 _MOST_IN_DIAGRAM: Final = 10
 _FEWEST_IN_BAR: Final = 25
+_MOST_BARS_OFF: Final = 1
+_MOST_GROUPS: Final = 40
+_FEWEST_IN_GROUP: Final = 10
 _LEAST_PICKED: Final = 0.5
 """Share of the picks that is spread evenly over all calls; the rest goes where the curve is least certain."""
 
@@ -230,11 +239,34 @@ def fit_scores(
         min(bad, len(s) - bad),
         n,
         float(crossed.skill),
-        promised_error(low, high, n),
+        fitted_promise(s, z, w, labelled, (low, high)),
         _spread(labelled, w * z),
         _spread(labelled, w * (1.0 - z)),
     )
     return FittedScores(calibration, labelled, crossed.shares @ of_traffic)
+
+
+def fitted_promise(
+    scores: Array, labels: Array, weights: Array, probabilities: Array, ends: tuple[float, float]
+) -> float:
+    """Return the largest calibration error that may be promised, or infinity if the curve does not fit the labels.
+
+    Args:
+        scores: raw scores of the labelled calls.
+        labels: their labels.
+        weights: inverse of the inclusion probability of each.
+        probabilities: probability of each, by a curve that was not fitted to it.
+        ends: 95 % interval of the rate of bad calls by the labels alone.
+    """
+    bars = reliability_diagram(probabilities, labels, weights)
+    if sum(not bar.low <= bar.probability <= bar.high for bar in bars) > _MOST_BARS_OFF:
+        return math.inf
+    order = np.argsort(scores, kind="stable")
+    groups = np.array_split(order, min(_MOST_GROUPS, max(1, len(order) // _FEWEST_IN_GROUP)))
+    off = weights * (labels - probabilities)
+    total = float(weights.sum())
+    gap = sum(abs(float(off[group].sum())) for group in groups) / total
+    return promised_error(*ends, total * total / float((weights * weights).sum()), gap)
 
 
 def _spread(values: Array, weights: Array) -> LabelSpread | None:
@@ -261,7 +293,7 @@ class DiagramBar(NamedTuple):
 
 
 def reliability_diagram(
-    probabilities: Sequence[float], labels: Sequence[float], weights: Sequence[float]
+    probabilities: Sequence[float] | Array, labels: Sequence[float] | Array, weights: Sequence[float] | Array
 ) -> list[DiagramBar]:
     """Return the bars of a reliability diagram: at most ten, of at least 25 labels each, by rising probability.
 

@@ -120,8 +120,8 @@ def _calibration_figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
     """Yield what the labels say about a decision model's probabilities; nothing of another judge."""
     if found.scores is not None:
         lacking = found.scores.lacking
-        promised = f"expected calibration error at most {found.scores.promised_error:.3f}"
-        yield "Scores", "uncalibrated" if lacking else "calibrated", f"not a rate: {lacking}" if lacking else promised
+        told = f"not a rate: {lacking}" if lacking else found.scores.promise
+        yield "Scores", "uncalibrated" if lacking else "calibrated", told
     if found.effective_labels is not None:
         yield (
             "Effective labels",

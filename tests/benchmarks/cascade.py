@@ -18,8 +18,8 @@ from itertools import product
 from tests.support.cascade_populations import CascadeCell, CascadeSamples, simulate_cascade
 from tests.support.decision_populations import Decider
 
-RATES = (0.01, 0.03, 0.1, 0.3)
-JUDGES = (Decider(0.75), Decider(0.85, blind=0.2), Decider(0.92))
+RATES = (0.002, 0.01, 0.03, 0.1, 0.3)
+JUDGES = (Decider(0.75), Decider(0.85, blind=0.2), Decider(0.92), Decider(0.97, top=0.03))
 LAYOUTS = ((10_000, 100.0, 0.05), (10_000, 300.0, 0.2), (100_000, 300.0, 0.05), (100_000, 1000.0, 0.05))
 """Calls, money, and the share of the calls that the chat judge sees."""
 LEAST_GAIN = 1.4

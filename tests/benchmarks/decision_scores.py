@@ -4,8 +4,9 @@
 
 Traffic of 10,000 calls is scored by a simulated decision judge (`tests/support/decision_populations.py`), people label
 a sample of them, and each sample is fitted and corrected by the package's code. Prints by rate and number of labels the
-lowest coverage of the rate of these calls, the width relative to as many labels alone at random, how often the promised
-calibration error is kept, and how often a curve may be called calibrated; then each cell that misses a bound.
+lowest and mean coverage of the rate of these calls, the width relative to as many labels alone at random, how often a
+promised calibration error is kept (of 200 samples a cell that may be called calibrated), how often one is promised, and
+how often a curve may be called calibrated; then each cell that misses a bound.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from tests.support.decision_populations import Decider, DecisionCell, DecisionSamples, simulate
 
-RATES = (0.01, 0.03, 0.1, 0.3)
+RATES = (0.002, 0.01, 0.03, 0.1, 0.3)
 LABELS = (50, 100, 200, 500, 1000)
 JUDGES = (
     *(Decider(auroc) for auroc in (0.75, 0.85, 0.92, 0.97)),
@@ -32,6 +33,12 @@ JUDGES = (
     Decider(0.85, blind=0.2),
     Decider(0.92, blind=0.5),
     Decider(0.6),
+    Decider(0.85, top=0.05),
+    Decider(0.92, top=0.02),
+    Decider(0.97, top=0.05),
+    Decider(0.97, top=0.2),
+    Decider(0.999, top=0.02),
+    Decider(0.999, top=0.1),
 )
 
 
@@ -44,19 +51,17 @@ def cells() -> Iterator[DecisionCell]:
 def misses(found: DecisionSamples) -> list[str]:
     """Return the bounds of the design that a cell misses.
 
-    A judge that hardly tells good from bad passes the gate by chance now and then, for a nearly constant curve:
-    there the bound is 4 % of the samples; over all passes it is far below 1 %.
+    A judge that hardly tells good from bad, or gives good calls a top score, passes the gate by chance now and then,
+    for a nearly constant curve: there the bound is 4 % of the samples; over all passes it is far below 1 %.
     """
     cell, missed = found.cell, list[str]()
-    samples = len(found.true_rate)
-    least = 0.94 if samples >= 2500 else 0.92
-    if found.coverage < least:
+    if found.coverage < 0.93:
         missed.append(f"covers {found.coverage:.3f}")
     if found.widest > 1.0 + 1e-9:
         missed.append(f"widest {found.widest:.3f} of the labels alone")
-    if found.kept < 0.99:
+    if found.kept < 0.97:
         missed.append(f"promised error kept in {found.kept:.4f}")
-    if found.wrongly_passed > (0.01 if cell.judge.auroc >= 0.75 else 0.04):
+    if found.wrongly_passed > (0.01 if cell.judge.auroc >= 0.75 and not cell.judge.top else 0.04):
         missed.append(f"calibrated though worse than the mean in {found.wrongly_passed:.4f}")
     if cell.uncertain and cell.judge.blind == 0.0 and found.relative > widest_allowed(cell):
         missed.append(f"width {found.relative:.3f}, allowed {widest_allowed(cell):.2f}")
@@ -84,7 +89,8 @@ def main() -> None:
         for number, cell in enumerate(list(cells())[:: options.every])
     ]
     print(
-        "| rate | labels | lowest coverage | width: random, uncertain (A .75, .85, .92, .97) | kept | passed, A .85 |"
+        "| rate | labels | coverage: lowest, mean | width: random, uncertain (A .75, .85, .92, .97) | kept, promised "
+        "| passed, A .85 |"
     )
     print("|---|---|---|---|---|---|")
     for rate, labels in product(RATES, LABELS):
@@ -96,10 +102,15 @@ def main() -> None:
             "/".join(f"{each.relative:.2f}" for each in plain if each.cell.uncertain == uncertain)
             for uncertain in (False, True)
         )
+        kept = [each for each in mine if np.isfinite(each.promised).any()]
         passed = [float(each.passed.mean()) for each in plain if each.cell.judge == JUDGES[1]]
         print(
-            f"| {rate:.0%} | {labels:,} | {min(each.coverage for each in mine):.3f} | {', '.join(widths)} "
-            f"| {min(each.kept for each in mine):.4f} | {', '.join(f'{each:.2f}' for each in passed)} |"
+            f"| {rate:.1%} | {labels:,} | {min(each.coverage for each in mine):.3f}, "
+            f"{np.mean([each.coverage for each in mine]):.3f} | {', '.join(widths)} "
+            f"| {min((each.kept for each in kept), default=1.0):.4f}, "
+            f"{np.mean([each.promising for each in kept]) if kept else 0.0:.2f} "
+            f"| {', '.join(f'{each:.2f}' for each in passed)} |",
+            flush=True,
         )
     passes = sum(int(each.passed.sum()) for each in results)
     wrong = sum(int((each.passed & (each.gain < 0.0)).sum()) for each in results)

@@ -3,7 +3,8 @@
 A call has one to eight statements, and a bad call has bad ones: half of the bad calls exactly one, the others each with
 a chance from Beta(0.26, 1.68), as answers labelled by people have; bad answers are longer. The judge gives a
 probability for each statement, with errors that are alike within a call, and the score of a call is the largest. The
-AUROC of a call's score is `auroc`; of the bad calls, `blind` are scored as good ones are. `temperature`, `shift` and
+AUROC of a call's score is `auroc`; of the bad calls, `blind` are scored as good ones are, and of the good calls, `top`
+get a score like that of a clearly bad one, as greetings, refusals and dates of today do. `temperature`, `shift` and
 `digits` make the probabilities over- or underconfident, too high or low, or rounded.
 
 Scores are tables of about 70 values (rounded logits), so that a sample is a few multinomial draws, and many samples are
@@ -21,8 +22,16 @@ import numpy as np
 from ragtrace.estimates.agreement import PARTS
 from ragtrace.estimates.arrays import Arrays
 from ragtrace.estimates.corrected import LabelledSums, ProductSums, corrected_bounds, sum_labelled
-from ragtrace.estimates.curve_fitting import Curves, bin_edges, cross_fit, fit_curves, logits, picking_shares
-from ragtrace.estimates.formulas import IntervalBounds, interval_bounds, wilson_interval
+from ragtrace.estimates.curve_fitting import (
+    Curves,
+    bin_edges,
+    cross_fit,
+    fit_curves,
+    fitted_promise,
+    logits,
+    picking_shares,
+)
+from ragtrace.estimates.formulas import Floats, IntervalBounds, interval_bounds, wilson_interval
 from ragtrace.estimates.moments import NAMES
 from ragtrace.estimates.score_curve import FEWEST_CALIBRATED, FEWEST_RARER, LEAST_SKILL
 
@@ -34,8 +43,12 @@ if TYPE_CHECKING:
 STEP = 0.2
 """Width of a value of the scores, on the scale of logits."""
 POOL = 60_000
+LOOKED_AT = 200
+"""Most samples of a cell of which the promised calibration error is computed, one by one."""
 _ALIKE = 0.3
 """Correlation of the judge's errors within a call."""
+_TOP = 4.0
+"""Mean logit of the top scores that some good calls get."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +61,13 @@ class Decider:
     shift: float = 0.0
     digits: int | None = None
     blind: float = 0.0
+    top: float = 0.0
+    """Share of the good calls with a score near 1; `auroc` is that of the others."""
 
     def __str__(self) -> str:
         rounded = "" if self.digits is None else f" to {self.digits} digits"
-        return f"A {self.auroc:g} T {self.temperature:g} {self.shift:+g}{rounded} blind {self.blind:g}"
+        top = f" top {self.top:g}" if self.top else ""
+        return f"A {self.auroc:g} T {self.temperature:g} {self.shift:+g}{rounded} blind {self.blind:g}{top}"
 
 
 @dataclass(frozen=True)
@@ -165,6 +181,9 @@ def population(rate: float, judge: Decider) -> Population:
     found: list[Array] = []
     for bad in (True, False):
         eta = judge.temperature * _scores(distance, prior, bad=bad, blind=judge.blind if bad else 0.0) + judge.shift
+        if judge.top and not bad:
+            random = np.random.default_rng(20_261_129)
+            eta = np.where(random.random(POOL) < judge.top, random.normal(_TOP, 0.5, POOL), eta)
         if judge.digits is not None:
             rounded = np.round(1.0 / (1.0 + np.exp(-eta)), judge.digits)
             eta = np.log(np.clip(rounded, 1e-3, 0.999) / np.clip(1.0 - rounded, 1e-3, 0.999))
@@ -213,6 +232,7 @@ class DecisionSamples:
     error: Array
     """True expected calibration error of the curve of all labels."""
     promised: Array
+    """Promised one, of the first samples that may be called calibrated; infinity: none; NaN: not looked at."""
     gain: Array
     """True gain of the curve's Brier score over that of the weighted mean label."""
 
@@ -237,9 +257,16 @@ class DecisionSamples:
         return np.asarray(enough & (self.skill > LEAST_SKILL))
 
     @property
+    def promising(self) -> float:
+        """Share of the looked at samples, which may be called calibrated, in which a calibration error is promised."""
+        looked = ~np.isnan(self.promised)
+        return float(np.isfinite(self.promised[looked]).mean()) if looked.any() else 0.0
+
+    @property
     def kept(self) -> float:
-        """Share of the samples in which the promised calibration error is kept."""
-        return float(np.mean(self.error <= self.promised))
+        """Share of the samples with a promised calibration error in which it is kept; 1 if there are none."""
+        promised = np.isfinite(self.promised)
+        return float(np.mean((self.error <= self.promised)[promised])) if promised.any() else 1.0
 
     @property
     def wrongly_passed(self) -> float:
@@ -279,7 +306,11 @@ def simulate(cell: DecisionCell, samples: int, seed: int) -> DecisionSamples:
     labels = picked.sum(1).astype(np.float64)
     of_bad = bad.sum((0, 2))
     low, high = wilson_interval(alone.value, labels, Arrays())
-    rate = np.minimum(np.maximum(0.5, alone.low), alone.high)
+    rarer = np.minimum(of_bad, labels - of_bad)
+    passed = (labels >= FEWEST_CALIBRATED) & (rarer >= FEWEST_RARER) & (crossed.skill > LEAST_SKILL)
+    promised = np.full(samples, np.nan)
+    for at in np.flatnonzero(passed)[:LOOKED_AT]:
+        promised[at] = _promised(s, w, crossed.values[:, at], bad[:, at], good[:, at])
     return DecisionSamples(
         cell,
         drawn[:, : len(s)].sum(1) / cell.calls,
@@ -287,30 +318,31 @@ def simulate(cell: DecisionCell, samples: int, seed: int) -> DecisionSamples:
         alone,
         high - low,
         labels,
-        np.minimum(of_bad, labels - of_bad),
+        rarer,
         effective,
         crossed.skill,
-        *_true_errors(known, curves, x, bins, rate, alone.value, _effective_number(w, bad, good)),
+        promised=promised,
+        **_true_errors(known, curves, x, bins, alone.value),
     )
 
 
-def _effective_number(w: Array, bad: Array, good: Array) -> Array:
-    """Return (sum w)^2 / sum w^2 of the labels of each sample."""
-    both = (bad + good).sum(0)
-    found: Array = (both @ w) ** 2 / (both @ (w * w))
-    return found
+def _promised(s: Array, w: Array, values: Array, bad: Array, good: Array) -> float:
+    """Return the calibration error that is promised in one sample, from the numbers of its labels by part and place."""
+    counts = np.stack((good, bad)).astype(np.int64)
+    drawn = np.indices(counts.shape).reshape(3, -1).repeat(counts.ravel(), 1)
+    # Labels of equal scores are in any order, as they are drawn.
+    label, part, place = np.random.default_rng(drawn.shape[1]).permutation(drawn, axis=1)
+    z, weights = label.astype(float), w[place]
+    n, rate = float(weights.sum() ** 2 / (weights @ weights)), float(weights @ z / weights.sum())
+    return fitted_promise(s[place], z, weights, values[part, place], wilson_interval(rate, n, Floats()))
 
 
-def _true_errors(
-    known: Population, curves: Curves, x: Array, bins: NDArray[np.int64], rate: Array, mean: Array, n: Array
-) -> tuple[Array, Array, Array]:
-    """Return true calibration error, promised one, and true gain of the curves over the weighted mean label."""
+def _true_errors(known: Population, curves: Curves, x: Array, bins: NDArray[np.int64], mean: Array) -> dict[str, Array]:
+    """Return true calibration error, and true gain of the curves over the weighted mean label."""
     g = curves.values(x, bins)
-    error = np.abs(g - known.truth) @ known.traffic
     gain = (known.rate - mean) ** 2 + known.rate * (1.0 - known.rate)
     brier = ((g - known.truth) ** 2 + known.truth * (1.0 - known.truth)) @ known.traffic
-    promised = 2.5 * np.sqrt(rate * (1.0 - rate) / n) + 0.015
-    return error, promised, gain - brier
+    return {"error": np.abs(g - known.truth) @ known.traffic, "gain": gain - brier}
 
 
 def _corrected(
