@@ -4,7 +4,8 @@ The course of the baseline's own scores (`Adjustment.course`) is repeated with t
 two conditions of an alarm: the evidence (`Detector`) and the gate (`Excess`). Within a batch scores vary around the
 course with the variance v that it does not explain, so a bet t multiplies evidence by about
     exp(log(1 + t g) - t^2 v / (2 batch (1 + t g)^2)),  g the mean badness minus the bound,
-for each batch. The number of calls is the mean over ten places of the course at which the change might begin.
+for each batch. The number of calls is the mean over ten places of the course at which the change might begin, divided
+by the share with which a call counts (`Adjustment.counted`).
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Sensitivity(NamedTuple):
         course = [alert.badness(mean) + change for mean in means]
         gate = 0.0 if adjustment is None else adjustment.gate(alert.direction)
         left = max(0.0, self.baseline.variance - pvariance(course)) * COURSE_CALLS / (COURSE_CALLS - 1)
-        return _calls(alert, course, bound, gate, left)
+        counted = 1.0 if adjustment is None else adjustment.counted
+        return min(MOST_CALLS, round(_calls(alert, course, bound, gate, left) / counted))
 
     def is_slow(self, change: float = SHOWN_CHANGE) -> bool:
         """Return whether it takes thousands of calls to notice that the mean is worse by *change*."""

@@ -178,6 +178,9 @@ class Adjustment:
     course: tuple[float, ...] = ()
     """Means of each `COURSE_CALLS` adjusted scores in a row, from which follows what an alert can notice; empty in
     files of versions of ragtrace that did not keep them."""
+    counted: float = 1.0
+    """Share of a call by which it counts as evidence of an alert, in the mean: less where questions are repeated within
+    a few calls, and where suspicious calls are judged more often."""
 
     @classmethod
     def learn(
@@ -216,13 +219,12 @@ class Adjustment:
         )
         factor = block_factor(adjusted, [each.document for each in traits], by_document.counts)
         found = replace(found, effective_n=max(1.0, found.effective_n / factor))
-        largest_weight = max(weights)
-        shares = [weight / largest_weight for weight in weights]
+        shares = _evidence_shares(weights, questions)
         gates: list[float] = []
         for direction in ("below", "above"):
             bound = baseline_bound(found, direction)
             badness = adjusted if direction == "above" else [1.0 - score for score in adjusted]
-            largest = _largest_excess(badness, bound if direction == "above" else 1.0 - bound, shares, questions)
+            largest = _largest_excess(badness, bound if direction == "above" else 1.0 - bound, shares)
             # Power of the block factor in the gate: with 1/2, worse answers are told of late where topics take turns;
             # with 0, more than 3 in 100 alerts raise a false alarm within 1,000 calls there.
             gates.append(_GATE_FACTOR * factor**0.25 * largest)
@@ -231,11 +233,10 @@ class Adjustment:
         effects = {**{document: 0.0 for document, count in calls.items() if count > 1}, **effects}
         known = tuple(_least_among([calls[each.document] > 2 for each in traits], size) for size in _KNOWN_AMONG)
         effects = {**_effects_by_text(traits, effects), **effects}
-        size = COURSE_CALLS
-        course = tuple(fmean(adjusted[at : at + size]) for at in range(0, len(adjusted) + 1 - size, size))
         below, above = gates
         by_length_group = tuple(map(by_length.of, range(len(lengths) + 1)))
-        return cls(found, lengths, by_length_group, effects, below, above, known, course)
+        course, counted = _course(adjusted, shares), fmean(shares)
+        return cls(found, lengths, by_length_group, effects, below, above, known, course, counted)
 
     def adjust(self, score: float, traits: CallTraits) -> float:
         """Return *score* without the usual effects of the call's document and length, in [0, 1]."""
@@ -356,18 +357,38 @@ def block_factor(
     return factor
 
 
-def _largest_excess(
-    badness: Sequence[float], bound: float, shares: Sequence[float], questions: Sequence[Hashable]
-) -> float:
-    """Return the largest excess when the calls of a baseline are replayed; a question that comes again counts once."""
-    excess, largest = Excess(bound), 0.0
+def _evidence_shares(weights: Sequence[float], questions: Sequence[Hashable]) -> list[float]:
+    """Return by how much each call of a baseline would count as evidence of an alert.
+
+    That is less the more probable it was to be scored, and nothing if its question was asked shortly before.
+    """
+    largest, shares = max(weights), list[float]()
     asked: deque[Hashable] = deque(maxlen=_REPEATED_WITHIN)
-    for value, share, question in zip(badness, shares, questions, strict=True):
-        if question not in asked:
-            excess.add(value, share)
-            largest = max(largest, excess.value)
-        asked.append(question)
+    for weight, question in zip(weights, questions, strict=True):
+        repeated = question in asked
+        shares.append(0.0 if repeated else weight / largest)
+        asked.append(None if repeated else question)
+    return shares
+
+
+def _largest_excess(badness: Sequence[float], bound: float, shares: Sequence[float]) -> float:
+    """Return the largest excess when the calls of a baseline are replayed."""
+    excess, largest = Excess(bound), 0.0
+    for value, share in zip(badness, shares, strict=True):
+        excess.add(value, share)
+        largest = max(largest, excess.value)
     return largest
+
+
+def _course(scores: Sequence[float], shares: Sequence[float]) -> tuple[float, ...]:
+    """Return the mean of each `COURSE_CALLS` scores in a row, in which each counts by its share."""
+    found: list[float] = []
+    for at in range(0, len(scores) + 1 - COURSE_CALLS, COURSE_CALLS):
+        block = slice(at, at + COURSE_CALLS)
+        total = math.fsum(shares[block])
+        weighted = math.fsum(share * score for share, score in zip(shares[block], scores[block], strict=True))
+        found.append(weighted / total if total else fmean(scores[block]))
+    return tuple(found)
 
 
 def baseline_bound(baseline: Distribution, direction: Direction) -> float:

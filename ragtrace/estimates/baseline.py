@@ -364,6 +364,7 @@ def _adjustment(record: Mapping[str, Any]) -> Adjustment:
         _number(record["gate_above"], 0.0, math.inf),
         tuple(int(_number(known, 0, math.inf)) for known in record.get("least_known", ())),
         tuple(_number(mean, 0.0, 1.0) for mean in record.get("course", ())),
+        _number(record.get("counted", 1.0), 1e-6, 1.0),
     )
 
 

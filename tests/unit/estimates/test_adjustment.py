@@ -88,6 +88,22 @@ def test_known_documents_vanish_where_they_are_rarer_than_they_ever_were() -> No
     assert other.calls_since_vanished == 0
 
 
+def test_a_question_that_comes_again_counts_once_in_ten_calls_as_in_the_detector() -> None:
+    """In the gate, and in the share of the calls that count as evidence; sampled calls count by their weights."""
+    scores, traits = topics(2000, 0.2, 300)
+
+    def learn(weight: float, different: int) -> Adjustment:
+        weights = [weight if call % 2 else 1.0 for call in range(2000)]
+        asked = [call % different for call in range(2000)]
+        return Adjustment.learn(scores, traits, weights=weights, questions=asked)
+
+    assert learn(1.0, 2000).counted == 1.0
+    assert learn(1.0, 5).counted == pytest.approx(5 / 15, abs=0.01)
+    assert learn(1.0, 5).gate_below > 0.0
+    assert learn(4.0, 2000).counted == pytest.approx(5 / 8)
+    assert len(learn(1.0, 5).course) == 100
+
+
 def test_many_documents_with_few_calls_do_not_leave_a_part_of_the_difference() -> None:
     """Each of 75 documents of a topic has 13 calls: their errors cancel out, and do not all point to the same side."""
     left: list[float] = []
