@@ -63,7 +63,7 @@ def misses(found: DecisionSamples) -> list[str]:
         missed.append(f"promised error kept in {found.kept:.4f}")
     if found.wrongly_passed > (0.01 if cell.judge.auroc >= 0.75 and not cell.judge.top else 0.04):
         missed.append(f"calibrated though worse than the mean in {found.wrongly_passed:.4f}")
-    if cell.uncertain and cell.judge.blind == 0.0 and found.relative > widest_allowed(cell):
+    if cell.uncertain and not cell.judge.blind and not cell.judge.top and found.relative > widest_allowed(cell):
         missed.append(f"width {found.relative:.3f}, allowed {widest_allowed(cell):.2f}")
     return missed
 
