@@ -207,7 +207,8 @@ def find_episode(sums: OrderedSums, rhythm: Rhythm | None = None) -> Episode | N
 
 def _between(steps: Ints, lowest: int, highest: int) -> Ints:
     """Return the blocks from the step before the *lowest* to the one after the *highest*."""
-    return np.arange(steps[max(0, lowest - 1)], steps[min(len(steps) - 1, highest + 1)] + 1)
+    first, last = int(steps[max(0, lowest - 1)]), int(steps[min(len(steps) - 1, highest + 1)])
+    return np.arange(first, last + 1, dtype=np.int64)
 
 
 def evidence_of_difference(one: OrderedSums, other: OrderedSums) -> float:

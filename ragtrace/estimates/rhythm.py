@@ -131,7 +131,7 @@ def learn_rhythm(window: TimedSums, past: TimedSums) -> Rhythm | None:
     wy = np.concatenate((past.sums.wy, window.sums.wy))
     weighted = x * w[:, None]
     # Where hours have no calls, some columns are sums of others: the smallest solution is as good as any.
-    inverse = np.linalg.pinv(weighted.T @ x, rcond=1e-9, hermitian=True)
+    inverse = np.asarray(np.linalg.pinv(weighted.T @ x, rcond=1e-9, hermitian=True), dtype=np.float64)
     found = inverse @ (x.T @ wy)
     waves = of_window @ found[levels.shape[1] + 1 :]
     expected = waves - np.average(waves, weights=window.sums.w)
