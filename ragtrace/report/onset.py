@@ -8,8 +8,7 @@ between the last 24 hours and the 24 hours before exceeds 3.6 standard errors at
 at most 0.0002, in at most 6 % of weeks (`tests/simulation/test_hourly_looks.py`, docs/history-and-report.md).
 
 **End.** A change is over if a stretch of calls with another mean, and the same mean before and after it, explains the
-scores better than a change that lasts, by as much as what lies outside a 95 % confidence set, and the means before and
-after it do not differ by as much.
+scores clearly better than a change that lasts, and the means before and after it do not differ.
 
 **Group.** A group is the calls of a workflow, a model, a release, or a workflow with one model. The change is
 explained by the group whose own change has the most evidence, if that is as much as for all calls together (a change
@@ -48,6 +47,9 @@ if TYPE_CHECKING:
 
 _LEVEL: Final = 0.0002
 """Level of the test for a change that no comparison of the report shows, at each of many looks."""
+_OVER: Final = 5.0
+"""Evidence for the end of a change with which one that lasts is said to be over in at most 2 % of histories: of its
+latest calls, a few may be good by chance."""
 _MOST_BLOCKS: Final = 2_000
 """Most blocks of scores whose ends are tried as the onset: for more scores, the time is no better known to a reader."""
 _BLOCKS_AT_ONCE: Final = 200
@@ -205,7 +207,7 @@ class ChangeSearch:
     def _is_over(self, episode: Episode, found: ChangePoint) -> bool:
         """Return whether the scores after an *episode* are as those before it, unlike after the change *found*."""
         before, after = self._whole.part(0, episode.first), self._whole.part(episode.end, len(self._whole.w))
-        return episode.evidence >= found.evidence + DROP and evidence_of_difference(before, after) < DROP
+        return episode.evidence >= found.evidence + _OVER and evidence_of_difference(before, after) < DROP
 
     def _ended(self, episode: Episode) -> Onset | None:
         """Return the onset of a change that is over."""
