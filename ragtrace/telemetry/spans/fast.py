@@ -103,6 +103,12 @@ def bounded_list(items: Sequence[T], most: int | None, dropped: int = 0) -> Sequ
     return cast("Sequence[T]", kept)
 
 
+_keeping: dict[int, tuple[FastSpan, SpanRecord]] = {}
+"""Records that threads are just giving to spans, by the identity of the span: the first of several is kept.
+
+With the span itself, so that the identity stays its own where an exception out of a signal's handler leaves it here."""
+
+
 class FastSpan(Span, ReadableSpan):
     """Span that costs little to start, and is exported as a `ReadableSpan` of the SDK.
 
@@ -112,6 +118,8 @@ class FastSpan(Span, ReadableSpan):
     _ended = False
     _end_time: int | None = None
     _own_context: SpanContext | None = None
+    _recorded: SpanRecord | None = None
+    """None until something first reads or changes the span."""
     _more_links: tuple[Link, ...] = ()
 
     _instrumentation_info = None
@@ -127,17 +135,20 @@ class FastSpan(Span, ReadableSpan):
     ) -> None:
         self._tracer, self._start_attributes, self._around = tracer, start_attributes, parent
         self.trace, self._span_id, self._kind, self._start_time = trace, tracer.span_id(), kind, time_ns()
-        self._records: list[SpanRecord] = []
-        """Empty until something first reads or changes the span; the first record is its own."""
 
     @property
     def _record(self) -> SpanRecord:
-        records = self._records
-        return records[0] if records else self._keep(_new_record(self._tracer.limits, *self._start_attributes()))
+        record = self._recorded
+        return self._keep(_new_record(self._tracer.limits, *self._start_attributes())) if record is None else record
 
     def _keep(self, record: SpanRecord) -> SpanRecord:
-        self._records.append(record)  # two threads may do this at once: the record of the first is kept
-        return self._records[0]
+        """Keep *record* as that of the span, or return the one that another thread has kept meanwhile."""
+        # A lock might be held at a fork, and a list of each span costs more than all else here.
+        _, first = _keeping.setdefault(id(self), (self, record))
+        if self._recorded is None:
+            self._recorded = first
+        _keeping.pop(id(self), None)  # whoever comes later finds the span's own record above
+        return self._recorded
 
     # --- what readers of SDK spans read ---
 
@@ -246,13 +257,14 @@ class FastSpan(Span, ReadableSpan):
         """Set several attributes of the span."""
         if self._warn_if_ended("set_attributes"):
             return
-        records = self._records
-        if not records:  # the usual case: all attributes are put in at once
+        record = self._recorded
+        if record is None:  # the usual case: all attributes are put in at once
             name, first = self._start_attributes()
             made = _new_record(self._tracer.limits, name, _merge_attributes(first or {}, attributes))
-            if self._keep(made) is made:
+            record = self._keep(made)
+            if record is made:
                 return
-        records[0].attributes.update(attributes)
+        record.attributes.update(attributes)
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
         """Add an event to the span."""
@@ -316,7 +328,7 @@ class FastSpan(Span, ReadableSpan):
             Whether the span has ended. It has not, and is left as it was, if it was read or changed before, or if any
             attribute must be cleaned, cut or dropped: then call `set_attributes` and `end`.
         """
-        if not self._records and not self._ended:
+        if self._recorded is None and not self._ended:
             name, first = self._start_attributes()
             merged = _merge_attributes(first or {}, attributes)
             if self._tracer.accepts_unchanged(merged):

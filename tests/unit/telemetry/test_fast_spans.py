@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,11 +27,12 @@ from opentelemetry.trace import (
 )
 
 import ragtrace
+from ragtrace.telemetry.spans import fast
 from ragtrace.telemetry.spans.fast import FastSpan
 from tests.support.application import QUESTION
 from tests.support.otlp import HttpReceiver
 from tests.support.spans import LINKED, WAYS, Shape, Way, annotated, both, identity, inside, record, remote
-from tests.support.watched import WAIT_S, ask
+from tests.support.watched import WAIT_S, ask, watch
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +116,30 @@ def test_attributes_of_the_user_arrive() -> None:
 
     [span] = both(annotated(annotate))
     assert {"a": "again", "b": (1.5, 2.5), "c": ("x", "y"), "d": True}.items() <= dict(span["attributes"]).items()
+
+
+def test_threads_that_change_a_new_span_at_once_change_the_same() -> None:
+    """Each is the first to touch the span, as it believes; nothing stays behind when all have."""
+    captured, threads, usual = watch(), 6, sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in range(300):
+                ready = threading.Barrier(threads)
+
+                def annotate(number: int, span: Span, ready: threading.Barrier = ready) -> None:
+                    ready.wait()
+                    span.set_attribute(f"thread.{number}", number)
+
+                with ragtrace.call("Where?"):
+                    list(pool.map(annotate, range(threads), repeat(trace.get_current_span())))
+    finally:
+        sys.setswitchinterval(usual)
+    assert ragtrace.flush(10)
+    found = [span.attributes or {} for span in captured.roots()]
+    assert len(found) == 300
+    assert all({f"thread.{number}": number for number in range(threads)}.items() <= each.items() for each in found)
+    assert not fast._keeping
 
 
 def test_an_attribute_is_what_it_was_when_it_was_set() -> None:
