@@ -12,7 +12,8 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from sys import is_finalizing
 from typing import Final, NamedTuple
 
 from ragtrace.system.forks import PerProcess
@@ -52,6 +53,8 @@ def log_safely(level: int, message: str, *args: object) -> None:
 
     A log handler or filter of the application that raises must not hurt the application through ragtrace.
     """
+    if is_finalizing():  # a thread that is no more may hold a lock of the handlers
+        return
     with suppress(Exception):
         log.log(level, message, *[printable(str(arg)) if isinstance(arg, (str, Exception)) else arg for arg in args])
 
@@ -66,6 +69,10 @@ class _Counts:
         self.ended: Counter[str] = Counter()
         self.here = threading.local()
         self.told: set[str] = set()
+
+    def held(self) -> AbstractContextManager[object]:
+        """Return the lock, or none when the interpreter ends: a daemon thread that is no more may hold it for ever."""
+        return nullcontext() if is_finalizing() else self.lock
 
 
 class Messages(NamedTuple):
@@ -113,10 +120,10 @@ class Faults:
         if `hides_messages`: an exception out of a user's function may carry the texts of a call.
         """
         made = self._made.get()
-        with made.lock:
+        with made.held():
             _count(made, place, 1)
             first = made.counts[place] == 1
-        if not first:
+        if not first or is_finalizing():
             return
         try:
             log.error(
@@ -154,7 +161,7 @@ class Faults:
     def warn_once(self, place: str, message: str, *args: object, count: int = 1) -> None:
         """Add *count* to the failures of the component *place*, and log a warning the first time. Never raises."""
         made = self._made.get()
-        with made.lock:
+        with made.held():
             first = place not in made.counts
             _count(made, place, count)
         if first:
@@ -163,7 +170,7 @@ class Faults:
     def log_once(self, place: str, message: str, *args: object) -> None:
         """Log a warning the first time it is requested for *place*, without counting a failure."""
         made = self._made.get()
-        with made.lock:
+        with made.held():
             first = place not in made.told
             made.told.add(place)
         if first:
@@ -172,7 +179,7 @@ class Faults:
     def counts(self) -> Mapping[str, int]:
         """Return the number of ragtrace's internal failures since the process started, by component."""
         made = self._made.get()
-        with made.lock:
+        with made.held():
             return dict(made.counts)
 
     def counts_here(self) -> Mapping[str, int]:
@@ -182,7 +189,7 @@ class Faults:
     def counts_since_configure(self) -> Mapping[str, int]:
         """Return the number of ragtrace's internal failures since it was last configured, by component."""
         made = self._made.get()
-        with made.lock:
+        with made.held():
             return dict(made.counts - made.earlier)
 
     def end_configuration(self, of_the_next: Mapping[str, int]) -> None:
@@ -191,7 +198,7 @@ class Faults:
         Those counted in *of_the_next* belong to the next configuration.
         """
         made = self._made.get()
-        with made.lock:
+        with made.held():
             made.ended = made.counts - Counter(of_the_next)
 
     def begin_configuration(self) -> None:
@@ -200,7 +207,7 @@ class Faults:
         `counts_since_configure` then counts the failures since the end of the previous one, if there was one.
         """
         made = self._made.get()
-        with made.lock:
+        with made.held():
             made.earlier = made.ended
 
     def clear(self) -> None:

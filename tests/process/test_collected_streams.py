@@ -313,3 +313,32 @@ def test_what_threads_share_is_not_given_a_dictionary_later(captured: Captured) 
 
 def _dictionaries(shared: object) -> int:
     return sum(type(held) is dict for held in gc.get_referents(shared))
+
+
+LOCKED_AT_THE_END = """
+import os, sys, threading
+import ragtrace
+from ragtrace.system.faults import faults
+
+@ragtrace.trace
+def ask(question):
+    return "Paris is big."
+
+class Box:
+    def __del__(self, ask=ask, faults=faults, is_finalizing=sys.is_finalizing, write=os.write):
+        assert is_finalizing()
+        faults.record("the end", ValueError())
+        faults.log_once("the end", "the end")
+        write(1, ask("Where?").encode())
+
+holder = threading.Thread(target=faults._made.get().lock.acquire)
+holder.start()
+holder.join()
+box = Box()
+"""
+
+
+def test_what_is_called_when_the_interpreter_ends_waits_for_no_thread_that_is_no_more() -> None:
+    """A daemon thread may end while it holds the lock under which failures are counted: nobody ever leaves it."""
+    ended = subprocess.run([sys.executable, "-c", LOCKED_AT_THE_END], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "Paris is big.", "")
