@@ -423,6 +423,8 @@ def write_calibration(path: str | os.PathLike[str], calibration: JudgeCalibratio
 
 def _fields(calibration: JudgeCalibration) -> dict[str, Any]:
     record = asdict(calibration)
+    if calibration.scores is not None:
+        record["scores"] = calibration.scores.record()
     return {**calibration.key._asdict(), **{name: value for name, value in record.items() if name != "key"}}
 
 
