@@ -17,6 +17,7 @@ holds the true change with probability (1 - exp(-3.68))^2 = 95 %, or more, as sc
 **Rhythm.** Where the mean has a rhythm of days and weeks (`rhythm`), the sums are those of the scores less what is
 usual at their time, and each part is held against the mean that is usual there. If the share q of what the scores tell
 of a change is left with the rhythm, which has taken a part of it, the distance is divided by q, and L multiplied by q.
+The lesser of that and of the normal L, q d^2 / (2 phi m (1 - m)) W1 W2 / W with d the difference of the means, counts.
 
 **Episode.** A change that has ended has the mean m1 outside the scores from the j-th to before the k-th and m2 inside;
 L(j, k) and its sets for the beginning and the end are as above, each with the largest L over the other.
