@@ -187,7 +187,7 @@ def direction_of(change: Change, higher_is_better: bool, *, widening: float, usu
     value = change.value - usual
     if value - widening * (change.value - change.low) <= 0.0 <= value + widening * (change.high - change.value):
         return "unclear"
-    return "better" if (value > 0) is higher_is_better else "worse"
+    return "better" if (value > 0.0) == higher_is_better else "worse"  # `is` would fail a number of numpy's
 
 
 def rollout_widening(before: Estimate, after: Estimate) -> float:
