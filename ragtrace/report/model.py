@@ -64,7 +64,7 @@ class Change:
     low: float
     high: float
     direction: Direction
-    """Direction of the change; `unclear` if it may be chance to somebody who looks every hour, which asks for more than
+    """Direction of the change; `unclear` if it may be chance at one of a week's hourly looks, which asks for more than
     that the interval does not contain 0."""
     usual: float = 0.0
     """Part of the difference that the rhythm of days and weeks makes."""

@@ -1,6 +1,7 @@
 """Scores of the weeks before a report's calls, by the hour, from which the rhythm of its main metric is learned.
 
-The sums of a day that is over are kept in the process: a page that refreshes itself reads them once.
+The sums of a day that is over are kept in the process: a page that refreshes itself reads them once. Scores that its
+calls get later, by `ragtrace score` say, are in the rhythm of the next process.
 """
 
 from __future__ import annotations

@@ -350,7 +350,7 @@ def _why_unclear(change: Change) -> str:
     if change.low <= 0.0 <= change.high:
         return "it may be chance"
     if abs(change.usual) < 0.1 * abs(change.value):
-        return "whoever looks often sees as much by chance"
+        return "in many looks, a difference as large is seen by chance"
     return f"{format_points(change.usual)} are usual at these times of the day and the week, and the rest may be chance"
 
 

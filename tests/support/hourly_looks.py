@@ -1,4 +1,4 @@
-"""Traffic of judged calls that is looked at again and again, as by whoever has the first page open."""
+"""Traffic of judged calls that is looked at again and again, as on a first page that is left open."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class FastSpan(Span, ReadableSpan):
         _, first = _keeping.setdefault(id(self), (self, record))
         if self._recorded is None:
             self._recorded = first
-        _keeping.pop(id(self), None)  # whoever comes later finds the span's own record above
+        _keeping.pop(id(self), None)  # a thread that comes later finds the span's own record above
         return self._recorded
 
     # --- what readers of SDK spans read ---
