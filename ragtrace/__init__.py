@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ragtrace.runtime.current_runtime import flush, shutdown, stats
     from ragtrace.runtime.estimate import estimate
     from ragtrace.runtime.feedback import call_id, feedback
-    from ragtrace.runtime.frameworks import instrument, uninstrument
+    from ragtrace.span_reading.instrument import instrument, uninstrument
     from ragtrace.telemetry.spans.hold import HoldProcessor
 
 
@@ -128,7 +128,7 @@ _HOMES = {
     "ragtrace.runtime.current_runtime": ("flush", "shutdown", "stats"),
     "ragtrace.runtime.estimate": ("estimate",),
     "ragtrace.runtime.feedback": ("call_id", "feedback"),
-    "ragtrace.runtime.frameworks": ("instrument", "uninstrument"),
+    "ragtrace.span_reading.instrument": ("instrument", "uninstrument"),
     "ragtrace.telemetry.spans.hold": ("HoldProcessor",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

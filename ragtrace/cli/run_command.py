@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
         # Where RAGTRACE_EVALUATE_SPANS is set, it decides whether spans are evaluated.
         ragtrace.configure(evaluate_spans=None if os.environ.get("RAGTRACE_EVALUATE_SPANS") else True)
-        from ragtrace.runtime.frameworks import instrument_from_environment
+        from ragtrace.span_reading.instrument import instrument_from_environment
 
         listened_to = instrument_from_environment(os.environ)
     except (SettingsError, OSError) as error:

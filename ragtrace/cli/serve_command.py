@@ -78,9 +78,9 @@ def run(options: argparse.Namespace) -> int:
         print_error(f"{' and '.join(missing)} is not installed; write: pip install 'ragtrace-otel[serve]'")
         return USAGE
     import ragtrace
-    from ragtrace.fleet.tls import ListenerTls
     from ragtrace.gateway.config_file import read_config
     from ragtrace.gateway.serving import TOKEN_VARIABLE, GatewaySettings, upstream_endpoint
+    from ragtrace.gateway.tls import ListenerTls
 
     tls = None
     if options.tls_cert is not None and options.tls_key is not None:

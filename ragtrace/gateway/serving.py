@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.fleet.fleet_metrics import FleetMetrics
-from ragtrace.fleet.tls import ListenerTls
 from ragtrace.gateway.gateway import Gateway
 from ragtrace.gateway.grpc_server import make_grpc_server
 from ragtrace.gateway.http_server import HttpServer
 from ragtrace.gateway.span_scoring import SpanScorer
+from ragtrace.gateway.tls import ListenerTls
 from ragtrace.gateway.upstream import Upstream, make_upstream
 from ragtrace.runtime.current_runtime import current
 from ragtrace.runtime.runtime import Runtime

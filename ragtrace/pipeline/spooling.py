@@ -19,7 +19,7 @@ from ragtrace.system.threads import run_bounded, run_in_background
 
 if TYPE_CHECKING:
     from ragtrace.core.unscored_call import UnscoredCall
-    from ragtrace.history.spool import ClaimedCall, Spool, SpoolContents
+    from ragtrace.fleet.spool import ClaimedCall, Spool, SpoolContents
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 _POLL_SECONDS: Final = 2.0

@@ -16,7 +16,7 @@ from ragtrace.system.faults import log_safely
 
 _VARIABLE: Final = "RAGTRACE_EVALUATE_SPANS"
 _INSTRUMENT: Final = "RAGTRACE_INSTRUMENT"
-"""Environment variable that names frameworks, repeated here to save the import of `ragtrace.runtime.frameworks`."""
+"""Environment variable that names frameworks, repeated here to save the import of `span_reading.instrument`."""
 
 
 def configure_if_enabled() -> None:
@@ -34,7 +34,7 @@ def configure_if_enabled() -> None:
         if listens or resolve_settings({}, os.environ).evaluate_spans:
             configure()
         if listens:
-            from ragtrace.runtime.frameworks import instrument_from_environment
+            from ragtrace.span_reading.instrument import instrument_from_environment
 
             instrument_from_environment(os.environ)
     except Exception as error:

@@ -459,7 +459,7 @@ def _build(configuration: _Configuration) -> _Built:
 
             warn_of_missing_shadow_reports(evaluators, settings.store)
     if settings.spool:
-        from ragtrace.history.spool import Spool
+        from ragtrace.fleet.spool import Spool
 
         Spool(settings.spool).prepare(settings.origins["spool"])
     tracers = configuration.telemetry.tracer_provider

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from math import inf
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
@@ -20,6 +22,9 @@ from ragtrace.system.faults import faults, guarded
 if TYPE_CHECKING:
     from ragtrace.core.ledger import Stats
     from ragtrace.runtime.runtime import Runtime
+
+with suppress(RuntimeError):  # of an interpreter that exits, which imports this no more: exit handlers need it then
+    import_module("concurrent.futures.thread")
 
 _PAUSE_SECONDS: Final = 0.005
 _lock = threading.RLock()

@@ -21,6 +21,7 @@ from ragtrace.core.feedback import (
     root_span,
 )
 from ragtrace.core.score_id import score_id
+from ragtrace.core.text import encodable
 from ragtrace.recording.recorder import current_recorder, is_recording_suppressed
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults, guarded
@@ -114,7 +115,7 @@ def feedback(
         given = Feedback(
             id=score_id(span, name, HUMAN, **key),
             span=span,
-            name=name,
+            name=encodable(name),  # it is an attribute of a metric, too
             score=value,
             label=label,
             comment=None if comment is None else str(comment)[:_TEXT_CHARS],

@@ -66,7 +66,7 @@ from ragtrace.telemetry.spans.writer import SpanWriter
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
     from ragtrace.fleet.publisher import FleetPublisher
-    from ragtrace.history.spool import Spool
+    from ragtrace.fleet.spool import Spool
     from ragtrace.labels.canary_judging import CanaryJudging
     from ragtrace.labels.canary_set import CanarySet
 

@@ -83,7 +83,7 @@ class RuntimeFactory:
             telemetry.histories.append(_history_recorder(settings, origin))
         spool = alerting = None
         if settings.spool:
-            from ragtrace.history.spool import Spool
+            from ragtrace.fleet.spool import Spool
 
             spool = Spool(settings.spool)
         if self.alerts or self.canaries:

@@ -1,1 +1,1 @@
-"""Reading of finished spans, from ragtrace or other instrumentations, back into RAG calls."""
+"""RAG calls from finished spans, from ragtrace or other instrumentations, and from listeners of frameworks."""

@@ -50,3 +50,30 @@ def test_an_exit_handler_needs_no_configuration(name: str, use: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
     assert (done.stdout, "Traceback" in done.stderr) == ("done True\n", False), done.stderr
+
+
+SCORED: Final = "query='Where?', contexts=['The tower is in Paris.'], answer='In Paris.'"
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        (f"ragtrace.score({SCORED})['consistency'].value", "1.0"),
+        (f"len(ragtrace.evaluate([dict({SCORED})]).calls)", "1"),
+        ("ragtrace.estimate('consistency').reason", "not_configured"),
+        ("'not configured' in str(ragtrace.doctor())", "True"),
+    ],
+)
+@pytest.mark.parametrize("use", ["ragtrace.trace(len)", "ragtrace.stats()"])
+def test_an_exit_handler_may_ask_for_anything(call: str, shown: str, use: str) -> None:
+    """Also where Python starts no thread any more, as it does from version 3.12 on."""
+    program = f"import atexit, threading, ragtrace\n{use}\natexit.register(lambda: print({call}))\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, shown, "")
+
+
+def test_what_cannot_begin_while_the_interpreter_exits_says_so() -> None:
+    """Where nothing of ragtrace was used before the exit handler, which Python then refuses a pool of threads."""
+    program = "import atexit, threading, ragtrace\natexit.register(lambda: ragtrace.doctor())\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "ragtrace was not used before the interpreter began to exit" in done.stderr

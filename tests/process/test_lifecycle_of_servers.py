@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 import ragtrace
-from ragtrace.history.spool import Spool
+from ragtrace.fleet.spool import Spool
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.otlp import HttpReceiver

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.core.types import RagCall
 from ragtrace.core.unscored_call import UnscoredCall
-from ragtrace.history.spool import Spool
+from ragtrace.fleet.spool import Spool
 from ragtrace.system.faults import faults
 
 ROOT: Final = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def unscored(number: int, text: str = "there") -> UnscoredCall:
 
 CLAIM_ALL = """
 import sys
-from ragtrace.history.spool import Spool
+from ragtrace.fleet.spool import Spool
 spool, mine = Spool(sys.argv[1]), []
 sys.stdin.readline()
 while taken := spool.claim(3, timeout=10):
@@ -91,6 +91,6 @@ def test_two_processes_at_once_never_claim_the_same(path: Path) -> None:
 def test_processes_that_start_at_once_share_the_file_they_make(tmp_path: Path) -> None:
     """None of them takes the half-made file for another program's, or fails for a lock of the others."""
     path = tmp_path / "spool.db"
-    code = f"from ragtrace.history.spool import Spool; Spool({str(path)!r}).prepare('spool=')"
+    code = f"from ragtrace.fleet.spool import Spool; Spool({str(path)!r}).prepare('spool=')"
     started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(6)]
     assert [process.communicate(timeout=240)[1].decode() for process in started] == [""] * 6

@@ -20,7 +20,7 @@ import ragtrace
 from ragtrace.core import semconv
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.unscored_call import decode
-from ragtrace.history.spool import Spool
+from ragtrace.fleet.spool import Spool
 from ragtrace.runtime import current
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.spans.hold import without_releasing_held

@@ -19,7 +19,7 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
-from ragtrace.history.spool import QUARANTINE_TRIES, Spool
+from ragtrace.fleet.spool import QUARANTINE_TRIES, Spool
 from ragtrace.runtime import current
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge

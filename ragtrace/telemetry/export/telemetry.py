@@ -21,12 +21,12 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core.endpoints import Rejected
 from ragtrace.core.types import Observer, RagCall
-from ragtrace.span_reading.intake import span_bytes
 from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.forks import PerProcess
 from ragtrace.system.part import Part
 from ragtrace.system.threads import run_all_bounded
 from ragtrace.telemetry.spans.hold import without_releasing_held
+from ragtrace.telemetry.spans.intake import span_bytes
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger

@@ -21,11 +21,11 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core import semconv
 from ragtrace.core.types import JudgedTexts
-from ragtrace.span_reading.intake import SpanIntake, span_bytes
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import PerProcess
 from ragtrace.system.part import Part
 from ragtrace.telemetry.spans.fast import bounded_list
+from ragtrace.telemetry.spans.intake import SpanIntake, span_bytes
 from ragtrace.telemetry.spans.span_providers import sees_ends_only
 
 if TYPE_CHECKING:

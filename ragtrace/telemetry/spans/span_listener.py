@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
-from ragtrace.span_reading.intake import SpanIntake
 from ragtrace.system.faults import guarded
 from ragtrace.telemetry.spans.hold import HoldProcessor, hold_processors
+from ragtrace.telemetry.spans.intake import SpanIntake
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -15,11 +15,11 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 
 from ragtrace.core import semconv
 from ragtrace.core.contents import may_leave
-from ragtrace.core.limited_json import shorten_json
+from ragtrace.core.limited_json import length_limit, shorten_json
 from ragtrace.core.reasoning import may_have_reasoning, split_reasoning
+from ragtrace.core.types import DocumentsInPart
 from ragtrace.dialects import langfuse, openinference
 from ragtrace.dialects import otel_genai as otel
-from ragtrace.span_reading.finished_span import length_limit
 from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
@@ -143,6 +143,8 @@ class SpanWriter:
             attributes[semconv.RERANK] = step.rerank
             if step.documents is not None:
                 attributes[semconv.DOCUMENT_COUNT] = len(step.documents)
+        if type(step.documents) is DocumentsInPart:
+            attributes[semconv.DOCUMENTS_IN_PART] = True
         if step.streamed:
             attributes[semconv.ABANDONED] = step.abandoned
         if step.cut_chars:

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.core.types import RagCall
 from ragtrace.core.unscored_call import UnscoredCall
-from ragtrace.history.spool import Spool
+from ragtrace.fleet.spool import Spool
 from ragtrace.pipeline.spooling import Spooling
 from ragtrace.system.faults import faults
 from tests.support.watched import WAIT_S

@@ -21,7 +21,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import CitedPart, Turn
 from ragtrace.core.types import Document, RagCall, Timing, Usage
 from ragtrace.core.unscored_call import UnscoredCall, decode, encode
-from ragtrace.history.spool import ClaimedCall, Spool
+from ragtrace.fleet.spool import ClaimedCall, Spool
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
 
@@ -233,7 +233,7 @@ def test_a_claim_that_is_not_renewed_ends(path: str) -> None:
 
 CLAIM_AND_WAIT = """
 import sys
-from ragtrace.history.spool import Spool
+from ragtrace.fleet.spool import Spool
 print(len(Spool(sys.argv[1]).claim(int(sys.argv[2]))), flush=True)
 sys.stdin.read()
 """

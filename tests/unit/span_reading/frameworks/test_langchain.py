@@ -30,8 +30,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import RagCall
-from ragtrace.recording.frameworks.runs import FrameworkRuns
 from ragtrace.runtime.current_runtime import current
+from ragtrace.span_reading.frameworks.runs import FrameworkRuns
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge, OpenAIServer, Reply, Request
 from ragtrace_exporters.console import call_text
@@ -586,7 +586,7 @@ def test_a_framework_that_cannot_be_listened_to_is_left_out_or_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Left out and logged where all frameworks are meant; an error where it is asked for."""
-    monkeypatch.setitem(sys.modules, "ragtrace.recording.frameworks.langchain", None)  # its import fails
+    monkeypatch.setitem(sys.modules, "ragtrace.span_reading.frameworks.langchain", None)  # its import fails
     ragtrace.instrument()
     ragtrace.instrument()
     logged = [message for message in caplog.messages if "cannot instrument 'langchain'" in message]
@@ -618,7 +618,7 @@ def test_runs_that_never_end_are_bounded_and_counted() -> None:
     assert [call.query for call in watched.calls] == ["Question 1?", "Question 2?"]
     assert ragtrace.stats().faults == {"runs of framework that never ended": 1}
     errors = [(span.attributes or {}).get("error.type") for span in watched.captured.spans]
-    assert errors.count("ragtrace.recording.frameworks.runs.RunNeverEndedError") == 1
+    assert errors.count("ragtrace.span_reading.frameworks.runs.RunNeverEndedError") == 1
 
 
 # --- A judge that is slower than the hold -----------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from typing import Final
 
 from ragtrace.core.errors import SettingsError, spelling_hint
-from ragtrace.recording.frameworks import runs
 from ragtrace.runtime.current_runtime import current
+from ragtrace.span_reading.frameworks import runs
 from ragtrace.system.faults import faults
 
 VARIABLE: Final = "RAGTRACE_INSTRUMENT"
@@ -51,7 +51,7 @@ def instrument(*frameworks: str) -> None:
         if name in runs.listeners():
             continue
         try:
-            module = import_module(f"ragtrace.recording.frameworks.{name}")
+            module = import_module(f"ragtrace.span_reading.frameworks.{name}")
         except Exception as error:  # also an error of the framework, such as a conflict with another package
             package = _PACKAGES[name]
             problem = f"cannot instrument {name!r}: {package} {version(package)} cannot be listened to ({error})"

@@ -15,8 +15,8 @@ import pytest
 
 import ragtrace
 from ragtrace.core.types import RagCall
-from ragtrace.recording.frameworks.runs import FrameworkRuns
 from ragtrace.recording.proxies import Proxy
+from ragtrace.span_reading.frameworks.runs import FrameworkRuns
 from ragtrace.system.faults import faults
 from tests.support.frameworks import library
 from tests.support.watched import WAIT_S, Watched
@@ -525,7 +525,7 @@ def test_a_finalizer_that_ends_a_stream_does_not_wait_for_the_end_that_it_interr
     rag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of an old stream is let go with what it holds, of which one is the end of another stream."""
-    from ragtrace.recording.frameworks import llama_index
+    from ragtrace.span_reading.frameworks import llama_index
 
     monkeypatch.setattr(llama_index, "_MOST_STREAMS", 1)
     runs, ended = llama_index.LlamaIndexRuns(FrameworkRuns("llama_index", lambda: None, lambda: None)), list[str]()

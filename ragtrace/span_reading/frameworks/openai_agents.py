@@ -16,9 +16,9 @@ from ragtrace.capture import find_answer
 from ragtrace.capture.fields import getter, items_of, label_of
 from ragtrace.capture.plain_json import parse_json
 from ragtrace.core import semconv
-from ragtrace.recording.frameworks.runs import FrameworkRuns
 from ragtrace.recording.proxies import Proxy
 from ragtrace.recording.recorder import RecordingRuntime
+from ragtrace.span_reading.frameworks.runs import FrameworkRuns
 from ragtrace.system.faults import faults, guarded
 
 _MODELS: Final = ("generation", "response")

@@ -17,9 +17,9 @@ from haystack.tracing.tracer import ProxyTracer, tracer
 from ragtrace.capture import find_answer
 from ragtrace.capture.fields import getter, items_of, label_of, values_of
 from ragtrace.core import semconv
-from ragtrace.recording.frameworks.runs import FrameworkRuns, RunKind
 from ragtrace.recording.proxies import Proxy
 from ragtrace.recording.recorder import RecordingRuntime
+from ragtrace.span_reading.frameworks.runs import FrameworkRuns, RunKind
 from ragtrace.span_reading.haystack import question_among_inputs
 from ragtrace.span_reading.messages import documents_of_results
 from ragtrace.system.faults import guarded
@@ -186,7 +186,8 @@ class HaystackRuns:
             if found is None or found.text is None:
                 return None
             # Documents in the result may be those of any component: the retrievals show which the model was given.
-            return {"answer": found.text, "documents": None if run.has_retrieved else found.documents}
+            documents = found.previews if found.documents is None else found.documents
+            return {"answer": found.text, "documents": None if run.has_retrieved else documents}
         if semconv.HAYSTACK_TOOL_NAME in run.tags or get is None:
             return run.output
         if (said := get("tool_messages")) is not None:
@@ -194,8 +195,8 @@ class HaystackRuns:
         replies = items_of(get("replies"), 1)
         if replies and isinstance(replies[0], str):  # the prompt of a generator that takes a text
             return {"answer": replies[0], "meta": (items_of(get("meta"), 1) or [None])[0]}
-        documents = get("documents")
-        return get("context_windows") if documents is None and replies is None else documents or run.output
+        retrieved = get("documents")
+        return get("context_windows") if retrieved is None and replies is None else retrieved or run.output
 
 
 def _tool_results(messages: object) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from sys import getsizeof
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from weakref import ref
 
 from opentelemetry.context import get_current
@@ -50,6 +50,7 @@ _MARKS: Final = frozenset(
 )
 """Names of attributes of which every span of generative AI has at least one."""
 
+FillStep: TypeAlias = "Callable[[ReadableSpan, Step], bool]"
 _SKIPPED: Final = Step()
 """Marker of a span that is no step here: a framework's listener records it, or nothing is to be recorded."""
 
@@ -100,7 +101,7 @@ class _QueuedSpans:
         # Ordered: the first key of a dict is found by passing all that were removed before it, for each span anew.
         self.open: OrderedDict[int, Step | None] = OrderedDict()
         self.woken: object = None
-        """Value of `_wake` that was called last: each runtime's worker is started once."""
+        """Reader that was woken last: each runtime's worker is started once."""
 
 
 class SpanIntake:
@@ -125,7 +126,7 @@ class SpanIntake:
             context: the context in which it was started; None: the current one.
         """
         span_context = span.context
-        if _wake is None or span_context is None or not span_context.trace_flags.sampled:
+        if _reader is None or span_context is None or not span_context.trace_flags.sampled:
             return
         recorder: Any = (get_current() if context is None else context).get(RECORDER_KEY)
         names = framework_runs.span_names
@@ -187,14 +188,15 @@ class SpanIntake:
         A span that may be a root waits for scores.
         """
         context = span.context
-        if _wake is None or context is None or not context.trace_flags.sampled:
+        reader = _reader
+        if reader is None or context is None or not context.trace_flags.sampled:
             return 0
         queued = self._queued.get()
         step = queued.open.pop(context.span_id, None)
         if step is _SKIPPED:
             return 0
         if step is not None:
-            step.deferred_reading, step.ended = _DeferredSpan(span, step), True
+            step.deferred_reading, step.ended = _DeferredSpan(span, step, reader.fill), True
             return 0
         scope, parent = span.instrumentation_scope, span.parent
         is_own = scope is not None and scope.name == semconv.SCOPE  # only the runtime itself may hold this back
@@ -218,10 +220,10 @@ class SpanIntake:
         if size:
             with queued.lock:
                 queued.bytes += size
-        wake = _wake
-        if queued.woken is not wake and wake is not None:
-            queued.woken = wake
-            wake()
+        reader = _reader
+        if reader is not None and queued.woken is not reader:
+            queued.woken = reader
+            reader.wake()
         return True
 
     def take(self) -> ReadableSpan | None:
@@ -254,58 +256,55 @@ class SpanIntake:
 class _DeferredSpan:
     """Ended span inside a decorated function, to be read later as a step of its RAG call."""
 
-    __slots__ = ("_span", "_step")
+    __slots__ = ("_fill", "_span", "_step")
 
-    def __init__(self, span: ReadableSpan, step: Step) -> None:
+    def __init__(self, span: ReadableSpan, step: Step, fill: FillStep) -> None:
         self._span: ReadableSpan | None = span
         self._step = step
+        self._fill = fill
 
     def read(self) -> None:
         """Read the span, and copy its contents into the step of the RAG call.
 
         If the span describes no step of a RAG call, mark the step as not ended.
         """
-        from ragtrace.span_reading.finished_span import from_sdk_span  # only where spans are read
-        from ragtrace.span_reading.readers import read_span
-
-        span, step = self._span, self._step
-        self._span = None
-        finished = None if span is None else from_sdk_span(span)
-        reading = None if finished is None else read_span(finished)
-        if reading is None or reading.calls_tools:
-            step.ended = False
-            return
-        parent = step.parent
-        vars(step).update(vars(reading.step))
-        step.parent, step.instrumentation = parent, reading.span.scope or "unknown"
+        span, self._span = self._span, None
+        if span is None or not self._fill(span, self._step):
+            self._step.ended = False
 
     def clear(self) -> None:
         """Discard the span without reading it."""
         self._span = None
 
 
+class SpanReader(NamedTuple):
+    """What a runtime reads the queued spans with."""
+
+    wake: Callable[[], object]
+    """Starts the worker; called at the first span of a queue."""
+    fill: FillStep
+    """Copies what a span inside a decorated function says into its step; False if the span is no step of a call."""
+
+
 _intakes: list[ref[SpanIntake]] = []
-_wake: Callable[[], object] | None = None
-"""Function that starts the worker at a queue's first span; None as long as no runtime reads the spans."""
+_reader: SpanReader | None = None
+"""Reader of the runtime that reads spans; None as long as none does."""
 
 
-def set_wake(wake: Callable[[], object]) -> None:
-    """Let all span queues accept spans.
-
-    The first span calls *wake*, which starts the background thread.
-    """
-    global _wake
-    _wake = wake
+def set_reader(reader: SpanReader) -> None:
+    """Let all span queues accept spans, for *reader*."""
+    global _reader
+    _reader = reader
 
 
-def clear_wake(wake: Callable[[], object]) -> None:
+def clear_reader(reader: SpanReader) -> None:
     """Let all span queues refuse spans.
 
-    Nothing happens if a function other than *wake* has been set since.
+    Nothing happens if a reader other than *reader* has been set since.
     """
-    global _wake
-    if _wake == wake:
-        _wake = None
+    global _reader
+    if _reader == reader:
+        _reader = None
 
 
 def intakes() -> list[SpanIntake]:

@@ -18,8 +18,8 @@ from langchain_core.tracers.context import register_configure_hook
 from ragtrace.capture import find_query
 from ragtrace.capture.fields import label_of
 from ragtrace.core import semconv
-from ragtrace.recording.frameworks.runs import FrameworkRuns
 from ragtrace.recording.recorder import RecordingRuntime
+from ragtrace.span_reading.frameworks.runs import FrameworkRuns
 from ragtrace.system.faults import guarded
 
 _SESSION: Final = ("session_id", "thread_id", "conversation_id", "chat_id")

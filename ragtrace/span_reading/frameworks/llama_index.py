@@ -48,9 +48,9 @@ from pydantic import PrivateAttr
 from ragtrace.capture import find_documents
 from ragtrace.core import semconv
 from ragtrace.core.step import CallBuilder
-from ragtrace.core.types import Document
-from ragtrace.recording.frameworks.runs import FrameworkRuns, RunKind
+from ragtrace.core.types import Document, documents_from
 from ragtrace.recording.recorder import RecordingRuntime
+from ragtrace.span_reading.frameworks.runs import FrameworkRuns, RunKind
 from ragtrace.system.faults import guarded
 
 _RESPONSES: Final = (
@@ -356,7 +356,7 @@ def _retrieved(sources: tuple[Document, ...], builder: CallBuilder) -> tuple[Doc
     """
     steps = [step.documents for step in builder.steps if step.kind == "retrieve" and step.documents is not None]
     known = {document.id for documents in steps for document in documents}
-    found = tuple(document for document in sources if document.id in known) if steps else sources
+    found = documents_from((each for each in sources if each.id in known), sources) if steps else sources
     shown = builder.build().contexts or ()
     return None if [each.text for each in found] == [each.text for each in shown] else found or None
 

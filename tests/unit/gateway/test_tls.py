@@ -15,8 +15,8 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.fleet.tls import ListenerTls
 from ragtrace.gateway.serving import GatewaySettings, serve
+from ragtrace.gateway.tls import ListenerTls
 from ragtrace.gateway.upstream import METHOD
 from tests.support.gateway import json_request, json_span, raw_http_upstream, running_gateway, trace_calls
 
