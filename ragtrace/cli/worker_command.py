@@ -34,7 +34,7 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--store",
         metavar="URL",
-        help="what workers share (default: broker, if Redis)",
+        help="Redis that workers share (default: broker, if Redis)",
     )
     parser.add_argument(
         "--tokens-per-day",
@@ -85,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
         arguments = {} if options.config is None else read_config(options.config)
         url, origin = _broker(options, arguments)
         check_broker_url(url, origin)
+        store = _store(options)
         if options.concurrency is not None:
             _limit_concurrency(arguments.get("judge"), options.concurrency)
         ragtrace.configure(**arguments)
@@ -96,7 +97,6 @@ def run(options: argparse.Namespace) -> int:
         print_error('a worker needs a judge: write judge = "openai:MODEL" into the file of --config')
         ragtrace.shutdown(timeout=options.drain_seconds)
         return USAGE
-    from ragtrace.fleet.broker import STORE_VARIABLE
     from ragtrace.fleet.shared_state import share_state
     from ragtrace.fleet.worker import longest_hold, run_worker
 
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
             runtime.evaluators.judge,
             runtime.sampling,
             broker=url,
-            store=options.store or os.environ.get(STORE_VARIABLE) or None,
+            store=store,
             tokens_per_day=options.tokens_per_day,
             claim_seconds=longest_hold(runtime.settings.judge_timeout),
         )
@@ -133,6 +133,16 @@ def _broker(options: argparse.Namespace, arguments: dict[str, Any]) -> tuple[str
         if url:
             return str(url), origin
     raise SettingsError("no broker is given; write --broker amqp://... or --broker redis://...")
+
+
+def _store(options: argparse.Namespace) -> str | None:
+    """Return the URL of the Redis that workers share, or None if no URL is given."""
+    from ragtrace.fleet.broker import STORE_VARIABLE, check_store_url
+
+    for url, origin in ((options.store, "--store"), (os.environ.get(STORE_VARIABLE), STORE_VARIABLE)):
+        if url:
+            return check_store_url(url, origin)
+    return None
 
 
 def _announce(url: str, concurrency: int) -> None:

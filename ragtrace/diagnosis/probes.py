@@ -255,7 +255,7 @@ def probe_fleet(settings: Settings, environ: Mapping[str, str], probes: Probes) 
         if is_redis(settings.fleet):
             probes.start("fleet queue", displayed_url(settings.fleet), partial(_ask_redis_settings, settings.fleet))
     store = environ.get(STORE_VARIABLE, "")
-    if store.startswith(("redis://", "rediss://")):
+    if store:
         probes.start("fleet store", displayed_url(store), partial(_ask_redis, store))
 
 
@@ -304,8 +304,13 @@ def _ask_redis_settings(url: str) -> ProbeResult:
 
 
 def _ask_redis(url: str) -> ProbeResult:
+    from ragtrace.fleet.broker import STORE_VARIABLE, check_store_url
     from ragtrace.fleet.redis_streams import RedisBroker
 
+    try:
+        check_store_url(url, STORE_VARIABLE)
+    except SettingsError as error:
+        return ProbeResult(False, str(error))
     try:
         run(_asked(url, RedisBroker.ping))
     except Exception as error:

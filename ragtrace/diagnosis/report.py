@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ragtrace.core.ledger import DeliveryCounts, GuardTally, Stats, Tally
-from ragtrace.history.spool import SpoolContents
+from ragtrace.fleet.spool import SpoolContents
 from ragtrace.pipeline.health import LATELY_SECONDS, CaptureCounts, RecentOutcome
 from ragtrace.system.faults import printable
 

@@ -1,1 +1,1 @@
-"""Queue of RAG calls at a broker, with its two ends: processes that publish calls, and workers that judge them."""
+"""Calls that wait elsewhere: the spool in a file, and the queue at a broker with its publishers and its workers."""

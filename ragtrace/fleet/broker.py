@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from ragtrace.core.errors import RagtraceError, SettingsError
 from ragtrace.system.urls import displayed_url
@@ -30,7 +30,7 @@ WORKER_LOST: Final = "worker_lost"
 MOST_CALLS: Final = 10_000
 """Most calls in the queue; sampling probabilities fall long before."""
 STORE_VARIABLE: Final = "RAGTRACE_FLEET_STORE"
-"""Environment variable with the URL of the store that workers share if the broker is not Redis."""
+"""Environment variable with the URL of the Redis that workers share; without it the broker, if that is Redis."""
 _LIBRARIES: Final = {"amqp": "aio_pika", "amqps": "aio_pika", "redis": "redis", "rediss": "redis"}
 """Module of the client library by the scheme of a broker's URL."""
 
@@ -201,14 +201,39 @@ def check_broker_url(url: str, origin: str) -> str:
             f"expected the URL of a broker (from {origin}): {', '.join(f'{each}://...' for each in _LIBRARIES)}; write "
             "for instance amqp://user:password@rabbitmq:5672// or redis://redis:6379/0"
         )
+    return _check_url(url, library, f"the broker (from {origin})")
+
+
+def check_store_url(url: str, origin: str) -> str:
+    """Check that the workers of a fleet can share the Redis at *url*, and return the URL.
+
+    The error message shows no credentials.
+
+    Args:
+        url: the URL.
+        origin: where it came from, for the message.
+
+    Raises:
+        SettingsError: it is not the URL of a Redis, a part of it cannot be read, or the library of Redis is not
+            installed.
+    """
+    if not url.startswith(("redis://", "rediss://")):
+        raise SettingsError(
+            f"expected the URL of the Redis that workers share (from {origin}): redis://... or rediss://..., got "
+            f"{displayed_url(url)!r}; write for instance redis://redis:6379/0, or leave it out: then workers share the "
+            "broker, if it is Redis, and nothing if it is RabbitMQ"
+        )
+    return _check_url(url, "redis", f"the store (from {origin})")
+
+
+def _check_url(url: str, library: str, server: str) -> str:
     if find_spec(library) is None:
         raise SettingsError(
-            f"{library.replace('_', '-')} is not installed, for the broker (from {origin}); write: "
-            "pip install 'ragtrace-otel[fleet]'"
+            f"{library.replace('_', '-')} is not installed, for {server}; write: pip install 'ragtrace-otel[fleet]'"
         )
     if not _is_readable(url):
         raise SettingsError(  # what is wrong stays out of the message: it may be a part of the password
-            f"the URL of the broker (from {origin}) cannot be read, {displayed_url(url)!r}: check port and options, "
+            f"the URL of {server} cannot be read, {displayed_url(url)!r}: check port and options, "
             "and write special characters of a password as %XX; for instance redis://:pass%2Fword@redis:6379/0"
         )
     return url
@@ -223,6 +248,11 @@ def _is_readable(url: str) -> bool:
             from redis.asyncio import ConnectionPool
 
             cast("Any", ConnectionPool).from_url(url)
+        elif not is_redis(url):
+            # The library takes 0, which is none, for a number of seconds that it cannot read.
+            options = parse_qs(parts.query, keep_blank_values=True)
+            for seconds in (*options.get("heartbeat", ()), *options.get("timeout", ())):
+                int(seconds)
     except ValueError:
         return False
     return True

@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from time import monotonic, time
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.evaluation.judge_client import Reservation
 from ragtrace.evaluation.sampling import GUESS_USD, UNPRICED, JudgementCosts
+from ragtrace.fleet.broker import check_store_url
 from ragtrace.system.fair_semaphore import FairSemaphore
 from ragtrace.system.faults import faults
 
-REDIS_SCHEMES: Final = frozenset({"redis", "rediss"})
 STORE_SECONDS: Final = 2.0
 """Number of seconds that Redis may take to accept a connection, and to answer."""
 _MINUTE_SECONDS: Final = 60
@@ -47,6 +46,9 @@ Redis measures the time, as the clocks of the workers may differ."""
 _LONGEST_PAUSE_SECONDS: Final = 3600.0
 _PAUSE_CHECK_SECONDS: Final = 0.05
 """Number of seconds for which a reading of the Retry-After in Redis is reused, instead of one before each request."""
+
+_ASKED_AGAIN_SECONDS: Final = 10.0
+"""Number of seconds after which a Redis that did not answer is asked for a Retry-After again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ class JudgeBudget:
     the share of this process, and a Retry-After holds this process only.
 
     While Redis does not answer, no request is sent: what the other workers spend meanwhile is not known. Requests wait
-    until their deadline, and are counted as a fault.
+    until their deadline, and are counted as a fault. Without limits only a Retry-After that other workers were given is
+    not known then: requests are sent, which the judge's server may refuse.
 
     Args:
         limits: the limits of the budget.
@@ -97,7 +100,7 @@ class JudgeBudget:
         sleep: waits for a number of seconds.
 
     Raises:
-        SettingsError: *store* is no URL of Redis, or the libraries `limits` and `redis` are not installed.
+        SettingsError: `check_store_url` refuses *store*, or the library `limits` is not installed.
     """
 
     def __init__(
@@ -110,11 +113,13 @@ class JudgeBudget:
         clock: Callable[[], float] = monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        check_store(store)
+        if store is not None:
+            check_store_url(store, "store=")
         self._clock, self._sleep = clock, sleep
         self._turn = FairSemaphore(1)
         self._redis, self._limiter = _connect(store)
         self._pause_key = f"{prefix}:retry-after:{judge}"
+        self._has_limits = bool(limits)
         self._n_settled = self._n_unsettled = 0
         self._closed_until = 0.0
         self._paused_until, self._pause_checked = 0.0, -math.inf
@@ -205,9 +210,16 @@ class JudgeBudget:
     async def _seconds_paused(self) -> float:
         """Return the remaining seconds of the pause (Retry-After) that the judge's server has asked for, or 0."""
         if self._redis is not None and self._clock() - self._pause_checked >= _PAUSE_CHECK_SECONDS:
-            milliseconds = max(0.0, float(await self._redis.pttl(self._pause_key)))
-            self._pause_checked = self._clock()
-            self._paused_until = self._pause_checked + milliseconds / 1000
+            try:
+                milliseconds = max(0.0, float(await self._redis.pttl(self._pause_key)))
+            except self._store_errors as error:
+                if self._has_limits:
+                    raise
+                faults.record("judge budget: reading a Retry-After", error)
+                self._pause_checked = self._clock() + _ASKED_AGAIN_SECONDS
+            else:
+                self._pause_checked = self._clock()
+                self._paused_until = self._pause_checked + milliseconds / 1000
         return max(0.0, self._paused_until - self._clock())
 
     async def _try_to_reserve(self) -> tuple[float, str]:
@@ -342,17 +354,6 @@ class BudgetReader:
         """
         stats = {name: self._limiter.get_window_stats(window) for name, window in self._windows.items()}
         return {name: max(0, found.remaining) / self._windows[name].amount for name, found in stats.items()}
-
-
-def check_store(store: str | None) -> None:
-    """Check that *store* is a Redis URL, or None.
-
-    Raises:
-        SettingsError: it is not; the message does not hold its password.
-    """
-    if store is not None and urlsplit(store).scheme not in REDIS_SCHEMES:
-        scheme = urlsplit(store).scheme or "no scheme"
-        raise SettingsError(f"the budget's store must be a URL such as redis://host:6379/0, got one with {scheme!r}")
 
 
 def _connect(store: str | None) -> tuple[Any, Any]:

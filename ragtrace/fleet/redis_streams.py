@@ -36,8 +36,8 @@ _BLOCK_SECONDS: Final = 0.5
 _PAUSE_SECONDS: Final = 1.0
 """Pause before a worker tries again, when Redis does not answer."""
 _TIMEOUT_SECONDS: Final = 5.0
-_ALIVE_SECONDS: Final = 5.0
-"""Time since its last command for which a worker counts as alive."""
+_ALIVE_SECONDS: Final = HOLD_SECONDS
+"""Time since its last command for which a worker counts as alive: for as long, its calls are not given to another."""
 _FORGOTTEN_MS: Final = 3_600_000
 """Time in milliseconds after which the consumer of a worker that was killed is deleted."""
 _MOST_AT_ONCE: Final = 16

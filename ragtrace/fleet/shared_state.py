@@ -6,9 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ragtrace.fleet.broker import check_broker_url, is_redis
-from ragtrace.fleet.budget import REDIS_SCHEMES, BudgetLimits, BudgetReader, JudgeBudget
-from ragtrace.fleet.claims import Claims, WorkerClaims, open_claims
+from ragtrace.fleet.broker import is_redis
+from ragtrace.fleet.budget import BudgetLimits, BudgetReader, JudgeBudget
+from ragtrace.fleet.claims import RedisClaims, WorkerClaims
 from ragtrace.system.faults import log_safely
 
 if TYPE_CHECKING:
@@ -42,17 +42,14 @@ def share_state(
         evaluator: the judge.
         sampling: settings with the budgets, and with the number of processes that share them where Redis does not.
         broker: URL of the broker.
-        store: URL of Redis, or of a database, which holds claims only; None: the broker, if it is Redis.
+        store: URL of the Redis that the workers share; None: the broker, if it is Redis.
         tokens_per_day: tokens that the judge reads and writes in 24 hours; None: no limit.
         claim_seconds: time for which a call may be held by a worker that does not confirm its claim.
 
     Raises:
         SettingsError: the store or a budget cannot be used.
     """
-    url = store or (broker if is_redis(broker) else None)
-    if store is not None and is_redis(store):
-        check_broker_url(store, "--store")
-    redis = url if url is not None and url.partition("://")[0] in REDIS_SCHEMES else None
+    redis = store or (broker if is_redis(broker) else None)
     limits = BudgetLimits(sampling.per_minute, tokens_per_day, sampling.usd_per_day)
     budget: JudgeBudget | None = None
     reader: BudgetReader | None = None
@@ -70,5 +67,5 @@ def share_state(
             workers,
         )
     evaluator.judge_client.shared_limits = budget
-    claims: Claims | None = None if url is None else open_claims(url)
+    claims = None if redis is None else RedisClaims(redis)
     return SharedState(WorkerClaims(claims, evaluator.judge.id, evaluator.judge.version, claim_seconds), budget, reader)

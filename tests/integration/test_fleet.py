@@ -21,7 +21,7 @@ import ragtrace
 from ragtrace.cli import main
 from ragtrace.diagnosis import diagnose_environment
 from ragtrace.diagnosis.report import Check
-from ragtrace.history.spool import Spool
+from ragtrace.fleet.spool import Spool
 from ragtrace.pipeline import fleet_handover
 from ragtrace.system.faults import faults
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
@@ -153,12 +153,17 @@ def test_doctor_and_fleet_status_count_the_workers(
             stack.enter_context(running_worker(tmp_path, broker.url, judge.url, {}, name=name))
             for name in ("first", "second")
         ]
-        assert fleet_status(broker, capsys)["consumers"] == 2
+        wait_for_workers(2, broker, capsys)
         first.kill()
-        until = monotonic() + WAIT_S
-        while fleet_status(broker, capsys)["consumers"] == 2:
-            assert monotonic() < until
+        wait_for_workers(1, broker, capsys)
         assert (diagnosed().ok, diagnosed().seen) == (True, "0 calls wait for a judge, 1 workers, 0 dead letters")
+
+
+def wait_for_workers(number: int, broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wait until `ragtrace fleet status` counts *number* workers: one that is held up is none meanwhile."""
+    until = monotonic() + WAIT_S
+    while fleet_status(broker, capsys)["consumers"] != number:
+        assert monotonic() < until
 
 
 def fleet_status(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over, running_worker
 from tests.support.judge_server import JudgeServer, labels
 from tests.support.otlp import HttpReceiver
+from tests.support.redis_server import redis_server
 from tests.support.watched import ask
 
 pytestmark = pytest.mark.integration
@@ -57,12 +59,12 @@ def claims(otlp: HttpReceiver) -> dict[str, float]:
 
 @pytest.mark.parametrize("kind", ["redis", "rabbitmq"])
 def test_calls_that_are_queued_twice_are_judged_once(kind: str, tmp_path: Path) -> None:
-    """Two workers find each call claimed or done, by the broker's Redis or by a database beside RabbitMQ."""
+    """Two workers find each call claimed or done, by the broker's Redis or by one beside RabbitMQ."""
     make: Any = redis_broker if kind == "redis" else rabbitmq_broker
-    store = [] if kind == "redis" else ["--store", f"sqlite:///{tmp_path / 'claims.db'}"]
     with make(tmp_path) as broker, broker.started(), JudgeServer(labels(after=0.2)) as judge, HttpReceiver() as otlp:
         publish_twice(broker)
         with ExitStack() as stack:
+            store = [] if kind == "redis" else ["--store", stack.enter_context(redis_server(tmp_path))]
             for name in ("first", "second"):
                 worker = running_worker(tmp_path, broker.url, judge.url, otlp.environ, name=name, options=store)
                 stack.enter_context(worker)
@@ -71,6 +73,22 @@ def test_calls_that_are_queued_twice_are_judged_once(kind: str, tmp_path: Path) 
         assert claims(otlp)["claimed"] == CALLS
         names = {metric.name for metric in otlp.metrics}
         assert names >= {semconv.METRIC_FLEET_QUEUE, semconv.METRIC_FLEET_DEAD_LETTERS, semconv.METRIC_FLEET_WORKERS}
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_calls_are_judged_while_the_store_is_away(refused: bool, tmp_path: Path) -> None:
+    """It refuses connections, or takes them and never answers: without a budget, each call is judged unclaimed."""
+    with ExitStack() as stack:
+        away = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        options = ["--store", f"redis://127.0.0.1:{away.getsockname()[1]}/0?socket_timeout=0.5"]
+        if refused:
+            away.close()
+        broker = stack.enter_context(stack.enter_context(redis_broker(tmp_path)).started())
+        judge, otlp = stack.enter_context(JudgeServer(labels())), stack.enter_context(HttpReceiver())
+        broker.publish(handed_over(number) for number in range(1, CALLS + 1))
+        stack.enter_context(running_worker(tmp_path, broker.url, judge.url, otlp.environ, options=options))
+        otlp.wait_for(lambda _: claims(otlp).get("unknown", 0) == CALLS and len(judge.requests) == CALLS, WAIT_S)
+        assert claims(otlp) == {"unknown": CALLS}
 
 
 def test_a_worker_keeps_the_budget_of_tokens(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from itertools import islice
 from time import monotonic
 from typing import Final, TypeVar
 
-from ragtrace.fleet.claims import open_claims
+from ragtrace.fleet.claims import RedisClaims
 from tests.support.fleet import claim
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def claims_of_workers(
     """Run the processes; return how often each call was claimed.
 
     Args:
-        url: the store of claims.
+        url: the Redis with the claims.
         workers: number of processes.
         calls: number of calls that each of them tries to claim.
         interrupt: called when a quarter of the calls are claimed; the store need not answer for as long as it takes.
@@ -50,7 +50,7 @@ def claims_of_workers(
 
 
 def _claim(number: int, url: str, calls: int, seconds: float) -> None:
-    claims = open_claims(url)
+    claims = RedisClaims(url)
     _started.wait()
     for call in range(calls):
         if _asked(partial(claim, claims, f"{call:032x}", str(number)), seconds) == "claimed":

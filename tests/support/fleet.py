@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from ragtrace.core.types import Document, RagCall
 from ragtrace.core.unscored_call import UnscoredCall
 from ragtrace.fleet.call_message import CallMessage
-from ragtrace.fleet.claims import Claim, ClaimRequest, Claims
+from ragtrace.fleet.claims import Claim, ClaimRequest, RedisClaims
 from tests.support.http_judge import JUDGE_URL
 from tests.support.services import running
 
@@ -35,7 +35,7 @@ def handed_over(number: int) -> CallMessage:
     return CallMessage.of(UnscoredCall(call, (), None, 0.5))
 
 
-def claim(store: Claims, call: str, owner: str, seconds: float = 60.0, takes_over: str = "") -> Claim:
+def claim(store: RedisClaims, call: str, owner: str, seconds: float = 60.0, takes_over: str = "") -> Claim:
     """Claim one call in a store of claims."""
     [state] = store.claim_all([ClaimRequest(call, owner, takes_over)], seconds)
     return state

@@ -39,6 +39,7 @@ from tests.support.fleet import ROOT, running_worker
 from tests.support.gateway import trace_calls
 from tests.support.judge_server import FAILED, Reply, Request, labels, too_many
 from tests.support.otlp import HttpReceiver
+from tests.support.redis_server import redis_server
 from tests.support.services import free_ports, running
 
 Fault: TypeAlias = Literal["kill worker", "restart broker", "kill broker", "restart gateway", "kill gateway"]
@@ -170,7 +171,8 @@ class Fleet:
         self._names = count(1)
         self._workers: list[_Process] = []
         self._gateway: _Process | None = None
-        self._brokers = ExitStack()
+        self._brokers, self._stores = ExitStack(), ExitStack()
+        self._store: tuple[str, ...] = ()
         self._pool = ThreadPoolExecutor()
         self._restarts: dict[str, Future[None]] = {}
         self.inflicted: Counter[Fault] = Counter()
@@ -191,6 +193,8 @@ class Fleet:
         with ExitStack() as stack:
             stack.push(self)
             self._brokers.enter_context(self._broker.started())
+            if not self._broker.url.startswith("redis"):
+                self._store = ("--store", self._stores.enter_context(redis_server(self._folder)))
             starts = [self._start_gateway, *[self._start_worker] * self._plan.workers]
             for started in [self._pool.submit(start) for start in starts]:
                 started.result()
@@ -203,6 +207,7 @@ class Fleet:
             process.kill()
             stack.close()
         self._brokers.close()
+        self._stores.close()
 
     def inflict(self, fault: Fault) -> None:
         """Harm one process at once, and have it started again meanwhile; several kinds may be away at a time."""
@@ -262,7 +267,6 @@ class Fleet:
 
     def _start_worker(self) -> None:
         stack = ExitStack()
-        store = [] if self._broker.url.startswith("redis") else ["--store", f"sqlite:///{self._folder / 'claims.db'}"]
         worker = running_worker(
             self._folder,
             self._broker.url,
@@ -271,7 +275,7 @@ class Fleet:
             name=f"worker-{next(self._names)}",
             concurrency=CONCURRENCY,
             judge_timeout=JUDGE_TIMEOUT_S,
-            options=store,
+            options=self._store,
         )
         self._workers.append(_Process(stack.enter_context(worker), stack))
 

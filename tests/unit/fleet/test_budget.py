@@ -13,7 +13,9 @@ from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Judgement, RagCall
 from ragtrace.evaluation.judge_client import JudgeClient, Reservation
 from ragtrace.fleet.budget import BudgetLimits, JudgeBudget
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
+from tests.support.services import free_ports
 
 CALL = RagCall(query="where?", contexts=None, answer="here")
 
@@ -101,9 +103,19 @@ def test_a_spent_budget_makes_the_judge_unavailable() -> None:
     asyncio.run(scenario())
 
 
+def test_without_limits_a_redis_that_is_away_holds_no_request() -> None:
+    """Nothing is to be counted; that no Retry-After could be read is a fault. With a limit, no request is sent."""
+    with free_ports(1) as (port,):
+        away = f"redis://127.0.0.1:{port}/0"
+    faults.clear()
+    assert asyncio.run(granted(JudgeBudget(BudgetLimits(), away, judge="j"), Cost(1, 900, 100, 0.01), 20)) == 20
+    assert faults.counts() == {"judge budget: reading a Retry-After": 1}
+    assert asyncio.run(granted(JudgeBudget(BudgetLimits(per_minute=9), away, judge="j"), Cost(), 20)) == 0
+
+
 def test_a_store_that_is_no_redis_is_refused() -> None:
     """The URL of a store that is no Redis is refused, and its password is not repeated."""
-    with pytest.raises(SettingsError, match="redis://host") as caught:
+    with pytest.raises(SettingsError, match="redis://redis:6379/0") as caught:
         JudgeBudget(BudgetLimits(), "amqp://me:secret@host", judge="j")
     assert "secret" not in str(caught.value)
 

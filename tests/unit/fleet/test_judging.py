@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +17,7 @@ from ragtrace.pipeline.processor import JudgedCall
 from ragtrace.system.faults import faults
 from tests.support.fleet import handed_over
 from tests.support.kept_calls import KeptDelivery
+from tests.support.measuring_loop import measuring_loop
 
 MESSAGE = handed_over(1)
 TEXT = write_message(MESSAGE)
@@ -60,6 +62,23 @@ def test_a_scored_call_is_acknowledged_when_its_scores_are_delivered() -> None:
     message = MESSAGE._replace(unjudged={"faq": 3})
     assert settled(process, KeptDelivery(write_message(message).encode())) == ["acknowledged"]
     assert (process.deliveries, process.unjudged) == (2, {"faq": 3})
+
+
+@pytest.mark.timing
+def test_a_message_of_megabytes_does_not_stop_the_event_loop() -> None:
+    """The worker answers its broker while the message is read, which else gives its calls to another."""
+    answer = " ".join(f"The tower number {number} stands in Paris, é {number * 7}." for number in range(60_000))
+    text = write_message(
+        MESSAGE._replace(unscored=MESSAGE.unscored._replace(call=replace(MESSAGE.unscored.call, answer=answer)))
+    )
+    assert len(text) > 2_500_000
+    delivery, process = KeptDelivery(text.encode()), Judging("scored")
+    judge = FleetJudge(cast("Any", process), WorkerClaims(None, "judge", "1", 60.0), timeout=30.0)
+    with measuring_loop() as loop:
+        loop.run_until_complete(judge.handle(delivery))
+    faults.clear()
+    assert process.judged[0].call.answer == answer
+    assert loop.longest < 0.04
 
 
 @pytest.mark.parametrize(("status", "tries"), [("retried", 1), ("judge_unavailable", 0)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -60,22 +59,26 @@ def test_without_redis_a_worker_has_its_share(caplog: pytest.LogCaptureFixture) 
     assert asyncio.run(judged(evaluator)) == 3
 
 
-def test_a_database_holds_claims_only(tmp_path: Path) -> None:
-    """The budget is the worker's share, as a database counts no moving windows."""
-    evaluator, state = shared(RABBITMQ, f"sqlite:///{tmp_path / 'claims.db'}")
-    assert evaluator.judge_client.shared_limits is None
+def test_a_redis_beside_rabbitmq_is_the_store() -> None:
+    """It has the claims, the budget and a Retry-After, as a broker that is Redis has."""
+    evaluator, state = shared(RABBITMQ, REDIS, tokens=1_000)
+    assert evaluator.judge_client.shared_limits is state.budget is not None
+    assert state.reader is not None
     assert state.claims.claim_all([(None, "x", "")]) == ["unknown"]
     assert state.claims.counts == {"unknown": 1}
+    assert not shared(RABBITMQ)[1].claims.has_store
 
 
-def test_a_wrong_store_is_refused() -> None:
+@pytest.mark.parametrize("store", ["nothing", "postgresql+psycopg://ann:QUITE@host/db", "sqlite:////tmp/claims.db"])
+def test_a_wrong_store_is_refused(store: str) -> None:
     """The message says what can be written, and shows no credentials."""
-    with pytest.raises(SettingsError, match="SQLAlchemy"):
-        shared(RABBITMQ, "nothing")
+    with pytest.raises(SettingsError, match="redis://redis:6379/0") as refused:
+        shared(RABBITMQ, store)
+    assert "QUITE" not in str(refused.value)
 
 
 def test_a_redis_that_cannot_be_read_is_refused_without_its_password() -> None:
     """Where it is the store of a fleet whose broker is another."""
-    with pytest.raises(SettingsError, match="--store") as refused:
+    with pytest.raises(SettingsError, match="the store") as refused:
         shared(RABBITMQ, store="redis://ann:QUITE@host:port/0")
     assert "QUITE" not in str(refused.value)
