@@ -1,1 +1,1 @@
-"""SQLite files of ragtrace: the history of RAG calls with their scores, and the spool of calls not yet scored."""
+"""History of RAG calls with their scores, in a SQLite file."""

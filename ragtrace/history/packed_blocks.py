@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -155,8 +155,10 @@ def _renumbered(codes: Ints, own: list[str], names: NameNumbers) -> Ints:
 # --- packing ----------------------------------------------------------------------------------------------------------
 
 
-def next_to_pack(database: sqlite3.Connection) -> int | None:
+def next_to_pack(database: sqlite3.Connection, unless: Collection[int] = ()) -> int | None:
     """Return the first number of the newest block that can be packed and is not, or None if there is none.
+
+    *unless* has the first numbers of the blocks that are not to be packed.
 
     No new call gets a number below the highest one. One block more is left out, as other processes may still add scores
     to the newest calls.
@@ -167,7 +169,7 @@ def next_to_pack(database: sqlite3.Connection) -> int | None:
     packed = {first for (first,) in database.execute("SELECT first FROM blocks WHERE format = ?", (_FORMAT,))}
     for first in range(high // BLOCK * BLOCK - 2 * BLOCK, low // BLOCK * BLOCK - 1, -BLOCK):
         found = "SELECT 1 FROM calls WHERE number >= ? AND number < ? LIMIT 1"
-        if first not in packed and database.execute(found, (first, first + BLOCK)).fetchone():
+        if first not in packed and first not in unless and database.execute(found, (first, first + BLOCK)).fetchone():
             return first
     return None
 
@@ -193,15 +195,15 @@ def pack(
         database.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, 0, 0, '', ?)", (first, _UNFINISHED, token))
     names, reasons = CallNames.none(), NameNumbers()
     with use() as database:
-        calls = RowReader(database, names).read_calls(first, "TRUE", ())
+        calls = RowReader(database, names, "main").read_calls(first, "TRUE", ())
     if not len(calls[0]) or not may_go_on():
         return False
     with use() as database:
-        scores = RowReader(database, names).read_scores(calls[0])
+        scores = RowReader(database, names, "main").read_scores(calls[0])
     if not may_go_on():
         return False
     with use() as database:
-        evaluations = RowReader(database, names).read_evaluations(calls[0])
+        evaluations = RowReader(database, names, "main").read_evaluations(calls[0])
     if not may_go_on():
         return False
     with use() as database:

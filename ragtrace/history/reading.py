@@ -14,9 +14,9 @@ from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.step import GuardVerdict
 from ragtrace.core.types import UNCALIBRATED, EvaluatorType
 from ragtrace.estimates import ADJUSTED_CALLS, NOT_LEARNED, Baseline, BaselineKey, CallTraits, CollectedScores
+from ragtrace.history.intact_rows import connect_to_intact_rows, damaged_calls
 from ragtrace.history.packed_blocks import Block, ChosenCalls, names_of_blocks, packed_blocks, unpack
 from ragtrace.history.row_reading import BLOCK, RowReader
-from ragtrace.history.schema import history_file
 from ragtrace.history.segments import CallNames, Segment, join_segments
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.stored_json import stored_object
@@ -173,8 +173,8 @@ class HistoryReader:
     def __init__(self, path: str, stopped: Event | None = None) -> None:
         self._stopped = stopped
         self.damaged: set[int] = set()
-        """Row numbers of the calls whose stored texts or evidence were found damaged so far, and left out."""
-        self.database = history_file(path).connect_to_read()
+        """Row numbers of the calls of which anything was found damaged so far, and left out."""
+        self.database = connect_to_intact_rows(path)
         self.database.execute("BEGIN")  # all later reads see the file as of this moment
 
     def close(self) -> None:
@@ -190,6 +190,15 @@ class HistoryReader:
         """
         if self._stopped is not None and self._stopped.is_set():
             raise ReadingStoppedError
+
+    def note_damage(self, where: str, values: Sequence[object] = ()) -> bool:
+        """Add those of the calls that *where* chooses by `number` to `damaged` of which a row is damaged.
+
+        Returns whether there are any.
+        """
+        found = damaged_calls(self.database, where, values)
+        self.damaged |= found
+        return bool(found)
 
     def time_range(self) -> tuple[float, float] | None:
         """Return the times of the oldest and the newest RAG call in the history, or None if it has no calls."""
@@ -282,7 +291,7 @@ class HistoryReader:
         self, blocks: Mapping[int, bool], chosen: ChosenCalls, names: CallNames, unscored: UnscoredCounter | None
     ) -> Iterator[Segment]:
         """Yield the columns of the chosen calls, lowest number first, block by block."""
-        rows = RowReader(self.database, names)
+        rows, intact = (RowReader(self.database, names, schema) for schema in ("main", "temp"))
         for first, is_packed in blocks.items():
             self.go_on()
             block = unpack(self.database, first) if is_packed else None
@@ -292,7 +301,8 @@ class HistoryReader:
             if isinstance(found, Block):
                 yield found.segment(found.choose(chosen), names)
             else:
-                yield rows.read(found, *_condition(chosen))
+                is_whole = not self.note_damage("number >= ? AND number < ?", (found, found + BLOCK))
+                yield (rows if is_whole else intact).read(found, *_condition(chosen))
 
     def worst_scores(
         self,

@@ -73,6 +73,8 @@ OF_A_CALL: Final = ("guard_verdicts", "results", "evaluations", "evidence", "bod
 """Tables whose rows belong to a call, by `number`. The table of the calls themselves comes last."""
 IN_A_BODY: Final = ("query", "answer", "reference", "conversation_id", "error", "cut_chars", "streamed", "abandoned")
 """Fields of a `RagCall` that are stored unchanged in the JSON of a body."""
+WHERE_SET: Final = ("answer_cut_chars", "contexts_in_part", "defect")
+"""Fields of a `RagCall` that are stored there if they say anything."""
 
 
 def history_file(path: str) -> SQLiteFile:

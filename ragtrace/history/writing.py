@@ -17,8 +17,18 @@ from ragtrace.core.labels import Claim
 from ragtrace.core.step import GuardVerdict
 from ragtrace.core.text import encodable
 from ragtrace.core.types import UNCALIBRATED, Evaluation, RagCall, Score, is_raw_probability
+from ragtrace.history.intact_rows import damaged_calls
 from ragtrace.history.packed_blocks import create_blocks, next_to_pack, pack
-from ragtrace.history.schema import ALERT_TABLE, FEEDBACK_TABLE, GUARD_TABLE, IN_A_BODY, OF_A_CALL, history_file
+from ragtrace.history.row_reading import BLOCK
+from ragtrace.history.schema import (
+    ALERT_TABLE,
+    FEEDBACK_TABLE,
+    GUARD_TABLE,
+    IN_A_BODY,
+    OF_A_CALL,
+    WHERE_SET,
+    history_file,
+)
 from ragtrace.history.source import CallOrigin
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import ForkSafeConnection, transaction
@@ -86,6 +96,8 @@ class HistoryWriter:
         self._database_file = history_file(path)
         self._source = source.encode()
         self._ids: dict[tuple[object, ...], int] = {}
+        self._damaged_blocks: set[int] = set()
+        """First numbers of the blocks of calls that are not packed, as a row of them is damaged."""
         self._open_alerts: set[str] = set()
         """Ids of this process's incidents that last."""
         self._file = (0, 0)
@@ -296,8 +308,13 @@ class HistoryWriter:
             may_go_on: returns, before each step, whether there is time for it; else the block is packed another time.
         """
         with self._kept.use() as database:
-            first = next_to_pack(database)
-        return first is not None and may_go_on() and pack(self._kept.use, first, may_go_on)
+            first = next_to_pack(database, self._damaged_blocks)
+            if first is None:
+                return False
+            if damaged_calls(database, "number >= ? AND number < ?", (first, first + BLOCK)):
+                self._damaged_blocks.add(first)
+                return False  # readers read its rows, of which they leave out those that are damaged
+        return may_go_on() and pack(self._kept.use, first, may_go_on)
 
     def prune(self, before: float) -> int:
         """Delete old calls from the history file, and further calls, oldest first, if the file is too large.
@@ -443,12 +460,16 @@ def _call_json(call: RagCall, *, texts: bool) -> str:
     The JSON has all texts, or without *texts* only the number of documents.
     """
     record: dict[str, Any] = {name: getattr(call, name) for name in IN_A_BODY}
+    record |= {name: value for name in WHERE_SET if (value := getattr(call, name))}
     record["input_tokens"], record["output_tokens"] = call.usage.input_tokens, call.usage.output_tokens
     record["duration_s"] = None if call.timing is None else call.timing.duration_s
     passages: list[dict[str, Any]] = [{"text": None} for _ in call.contexts or ()]
     if texts:
         names = ("text", "id", "score", "duplicate")
         passages = [{name: getattr(each, name) for name in names} for each in call.contexts or ()]
+        for passage, each in zip(passages, call.contexts or (), strict=True):
+            if each.cut_chars:
+                passage["cut_chars"] = each.cut_chars
     record["contexts"] = None if call.contexts is None else passages
     if not texts:
         record |= dict.fromkeys(("query", "answer", "reference", "conversation_id")) | {"without_texts": True}

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from ragtrace.estimates.label_demand import fewest_labels
-from ragtrace.history.schema import history_file
+from ragtrace.history.intact_rows import connect_to_intact_rows
 from ragtrace.history.stored_json import stored_object
 
 Source: TypeAlias = Literal["picked", "judged", "all"]
@@ -141,7 +141,7 @@ class ReviewQueue:
     """
 
     def __init__(self, path: str) -> None:
-        self._database = history_file(path).connect_to_read()
+        self._database = connect_to_intact_rows(path)
         self.damaged: set[int] = set()
         """Row numbers of the calls that were left out so far, as their stored texts are damaged."""
 

@@ -220,7 +220,13 @@ def stored_call(body: Mapping[str, Any]) -> RagCall:
         None
         if contexts is None
         else tuple(
-            Document(each.get("text") or "", each.get("id"), each.get("score"), bool(each.get("duplicate")))
+            Document(
+                each.get("text") or "",
+                each.get("id"),
+                each.get("score"),
+                bool(each.get("duplicate")),
+                each.get("cut_chars") or 0,
+            )
             for each in contexts
         )
     )
@@ -231,6 +237,9 @@ def stored_call(body: Mapping[str, Any]) -> RagCall:
         reference=body.get("reference"),
         error=body.get("error"),
         cut_chars=body.get("cut_chars") or 0,
+        answer_cut_chars=body.get("answer_cut_chars") or 0,
+        contexts_in_part=bool(body.get("contexts_in_part")),
+        defect=body.get("defect") or "",
         usage=Usage(body.get("input_tokens"), body.get("output_tokens")),
     )
     return without_reasoning(call)  # which earlier releases have stored

@@ -144,14 +144,17 @@ class CallList:
 
     def __init__(self, path: str, orders: KeptOrders | None = None) -> None:
         self._reader, self._orders = HistoryReader(path), orders
-        self.damaged: set[int] = set()
-        """Row numbers of the calls that were left out so far, as their stored texts are damaged."""
         sources = self._reader.database.execute("SELECT id, body FROM sources")
         self._releases: dict[int, str] = {number: CallOrigin.decode(body).release for number, body in sources}
 
     def close(self) -> None:
         """Close the history file."""
         self._reader.close()
+
+    @property
+    def damaged(self) -> set[int]:
+        """Row numbers of the calls of which anything was found damaged so far, and left out."""
+        return self._reader.damaged
 
     def page(self, choice: CallChoice, after: str = "", limit: int = 25) -> ListPage:
         """Return the next page of the calls that *choice* selects.
@@ -382,6 +385,8 @@ class CallList:
 
     def _rows(self, choice: CallChoice, series: _Series, numbers: Iterable[int]) -> Iterator[ListedCall]:
         """Yield those of the calls *numbers* that the filter selects."""
+        chosen = f"number IN ({_numbers(map(int, numbers))})"
+        self._reader.note_damage(chosen)
         where, values = self._filter(choice, series)
         if choice.status == "failed":
             where += " AND instr(body, '\"error\": null') = 0"
@@ -389,7 +394,7 @@ class CallList:
             where, values = f"{where} AND instr(lower(body), ?) > 0", [*values, needle]
         rows = self._reader.database.execute(
             f"SELECT number, at, workflow, model, source, body FROM calls LEFT JOIN bodies USING (number) WHERE {where}"
-            f" AND number IN ({_numbers(map(int, numbers))})",
+            f" AND {chosen}",
             values,
         )
         for number, at, workflow, model, source, body in rows:

@@ -100,6 +100,7 @@ class StoredCall:
 def read_stored_call(path: str, number: int) -> StoredCall | None:
     """Read the contents of the page of the call with the row *number*, or None if the history has no such call."""
     with closing(HistoryReader(path)) as reader:
+        reader.note_damage("number = ?", (number,))
         select = reader.database.execute
         row = select(
             "SELECT identity, at, workflow, model, coalesce(decision, ''), s.body FROM calls c"

@@ -117,6 +117,7 @@ def read_call(
         is_blind: hide what judges and other reviewers said until the reviewer has given a label.
     """
     with closing(HistoryReader(path)) as reader:
+        reader.note_damage("number = ?", (number,))
         texts = reader.texts([number])[number]
     body, is_revealed = texts.body, review.label is not None or not is_blind
     answer = str(body.get("answer") or "")

@@ -140,7 +140,9 @@ class HistoryPages:
             query["ticked"] = ",".join(map(str, ticked))
         call = None if number is None else read_stored_call(self._settings.history, number)
         if number is None or call is None:
-            raise RefusedError(404, "The history has no such call; it may have been deleted for its age.")
+            raise RefusedError(
+                404, "The history has no such call; it may have been deleted for its age, or be damaged."
+            )
         with closing(CallList(self._settings.history, self._orders)) as calls:
             before, after = calls.neighbours(choice, number)
         trace = self._settings.trace_url.replace("{trace_id}", call.trace_id) if call.trace_id else ""

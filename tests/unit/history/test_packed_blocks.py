@@ -130,6 +130,27 @@ def test_a_damaged_block_is_read_from_its_rows(path: Path, writer: HistoryWriter
     assert found() == expected
 
 
+def test_a_block_with_a_damaged_row_is_not_packed(path: Path, writer: HistoryWriter) -> None:
+    """Its other rows are read, and the reader knows which call has the damaged one; older blocks are packed."""
+    write(writer, path, 6)
+    expected = read(path)
+    with closing(sqlite3.connect(path)) as database, database:
+        series, number = database.execute(
+            "SELECT series, number FROM results WHERE number > ?", (2 * BLOCK,)
+        ).fetchone()
+        where = "number = ? AND series = ?"
+        database.execute(f"UPDATE results SET score = 'damaged' WHERE {where}", (number, series))
+    for _ in range(8):
+        writer.pack_block()
+    assert packed(path) == [0, 1, 3]
+    scores, unscored = read(path)
+    assert scores == [each for each in expected[0] if each[:2] != (number, series)]
+    assert unscored == expected[1]
+    with closing(HistoryReader(str(path))) as reader:
+        reader.columns(*FOREVER)
+        assert reader.damaged == {number}
+
+
 @pytest.mark.parametrize("better", [{1: True}, {1: False, 2: True}, {2: True, 4: True, 99: False}])
 @pytest.mark.parametrize("chosen", [{}, {"workflow": "w1", "model": "b"}, {"release": "none"}])
 def test_the_worst_score_of_each_call_is_that_of_the_rows(

@@ -90,7 +90,7 @@ def test_what_was_written_while_the_file_was_deleted_is_written_again(path: Path
 
 def test_a_deleted_spool_is_made_again(path: Path) -> None:
     """With its tables, readable by its owner alone, and counted."""
-    from ragtrace.history.spool import Spool
+    from ragtrace.fleet.spool import Spool
 
     spool = Spool(str(path))
     spool.prepare("spool=")

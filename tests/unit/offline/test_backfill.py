@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from contextlib import closing
@@ -14,18 +15,21 @@ import pytest
 
 import ragtrace
 from ragtrace.cli import main
-from ragtrace.core.types import Evaluation, Score
+from ragtrace.core.types import Document, Evaluation, Judgement, RagCall, Score
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.writing import QueuedCall
 from ragtrace.labels.label_store import Label, LabelStore, LabelValue
+from ragtrace.offline.backfill import stored_call
 from ragtrace.report.analysis import build_report
 from ragtrace.report.console import render_terminal
 from ragtrace.report.html_page import render_html
 from ragtrace.report.markdown import render_markdown
 from ragtrace.report.model import Period
 from ragtrace.system.terminal import FAILURE, OK, USAGE
+from ragtrace.testing import FakeJudge
 from tests.support.history import BAD, SOURCE, Simulated, call_of, fill, made
 from tests.support.offline_judge import WordyJudge
+from tests.support.watched import GOOD
 
 JUDGE = "tests.support.offline_judge:WordyJudge"
 OLD = Evaluation(
@@ -262,3 +266,51 @@ def test_options_of_a_history_are_refused_for_a_file(tmp_path: Path, capsys: pyt
     path = tmp_path / "calls.jsonl"
     path.write_text('{"answer": "well said."}\n', encoding="utf-8")
     assert "--preview is for a history" in run(capsys, path, "--preview", status=USAGE)["error"]
+
+
+def test_a_later_judge_knows_what_of_a_stored_call_was_cut(tmp_path: Path) -> None:
+    """Else it would judge a part as if it were the whole."""
+    path, rng = tmp_path / "history.db", random.Random(1)
+    whole, cut = (call_of(rng, "The tower is 330 metres tall.") for _ in range(2))
+    cut = replace(
+        cut,
+        contexts=(Document("The tower", cut_chars=20), Document("Paris")),
+        answer_cut_chars=12,
+        contexts_in_part=True,
+        defect="texts_truncated",
+    )
+    fill(path, [QueuedCall(each, (OLD,), "sampled", time()) for each in (whole, cut)], SOURCE)
+    with closing(HistoryReader(str(path))) as reader:
+        found = [stored_call(reader.body(number)) for number in (1, 2)]
+    assert [(each.answer_cut_chars, each.contexts_in_part, each.defect) for each in found] == [
+        (0, False, ""),
+        (12, True, "texts_truncated"),
+    ]
+    assert [document.cut_chars for document in found[1].contexts or ()] == [20, 0]
+
+
+class Counting(FakeJudge):
+    """Counts how many calls it sees at a time, and remembers the most of all such judges."""
+
+    most = 0
+
+    def __init__(self) -> None:
+        super().__init__(GOOD, limits=ragtrace.JudgeLimits(concurrency=2))
+        self.now, Counting.most = 0, 0
+
+    async def judge(self, call: RagCall) -> Judgement:
+        """After a moment in which others may come."""
+        self.now += 1
+        Counting.most = max(Counting.most, self.now)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.now -= 1
+        return await super().judge(call)
+
+
+@pytest.mark.parametrize(("options", "most"), [([], 2), (["--concurrency", "3"], 3)])
+def test_a_judges_own_concurrency_holds(tmp_path: Path, options: list[str], most: int) -> None:
+    """Unless the command is given another."""
+    path = history(tmp_path, distinct(12))
+    assert main(["score", str(path), "--judge", f"{__name__}:Counting", "--json", *options]) == OK
+    assert Counting.most == most

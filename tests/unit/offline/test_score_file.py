@@ -560,3 +560,10 @@ def test_scores_of_a_decision_judge_are_no_rate(capsys: pytest.CaptureFixture[st
     report = json.loads(capsys.readouterr().out)
     assert report["headline"]["overall"]["reason"] == "uncalibrated"
     assert [each["probability"] for each in report["problems"][0]["statements"]] == [0.9, 0.8, 0.25]
+
+
+def test_the_limits_of_the_judge_itself_hold() -> None:
+    """A call ends as a failure that may pass, 0.1 s after it began"""
+    write(call("answer"))
+    assert score(judge="tests.support.offline_judge:patient") == FAILURE
+    assert faithfulness() == ["timeout"]

@@ -57,7 +57,7 @@ def test_no_page_fails_because_of_one_damaged_call(history: Path, table: str, sh
 def test_a_damaged_call_is_left_out_and_counted(history: Path, shape: str) -> None:
     """Lists, queue and report say how many calls are left out, and call no damaged text one that was not kept."""
     damage(history, "bodies", "body", shape, "number IN (3, 7)")
-    said = "The stored texts of 2 calls are damaged: they are left out"
+    said = "Parts of 2 stored calls are damaged: they are left out."
     pages = {path: client(history).get(path).text for path in ("/calls?after=n20", "/calls?sort=worst", "/changes")}
     assert "Question 2?" not in pages["/calls?after=n20"]
     assert "Question 3?" in pages["/calls?after=n20"]
@@ -83,10 +83,10 @@ def test_a_report_counts_damaged_calls_and_keeps_their_scores(
     assert before.headline is not None
     assert after.headline.overall == before.headline.overall
     assert [note for note in after.notes if note not in before.notes] == [
-        "The stored texts of 1 call are damaged: it is left out wherever texts are read."
+        "Parts of 1 stored call are damaged: they are left out."
     ]
     assert main(["report", str(history)]) == OK
-    assert "texts of 1 call are damaged" in " ".join(capsys.readouterr().out.split())
+    assert "Parts of 1 stored call are damaged" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -113,3 +113,56 @@ def test_damaged_statements_of_a_label_are_an_error_in_words(history: Path) -> N
     damage(history, "labels", "statements", "cut")
     page = client(history).get(f"/label/calls/{identity.hex()}")
     assert (page.status_code, "a stored label is damaged" in page.text) == (503, True)
+
+
+VALUES: Final = ("'damaged'", "'12x'", "x'00ff'", "9e300")
+OTHERS: Final = {"REAL": VALUES[:3], "INTEGER": VALUES, "TEXT": VALUES[2:3], "BLOB": (*VALUES[:2], "7", "0.5")}
+"""Values that a column of each type has only if it is damaged: SQLite converts none of them when it is written."""
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("calls", "at"), ("calls", "source"), ("calls", "workflow"), ("calls", "model"), ("calls", "identity"),
+        ("results", "series"), ("results", "score"), ("results", "reason"),
+        ("evaluations", "evaluator"), ("evaluations", "probability"), ("evaluations", "duration_s"),
+        ("evaluations", "n_calls"), ("evaluations", "input_tokens"), ("evaluations", "cost_usd"),
+        ("evaluations", "error"),
+        ("guard_verdicts", "verdict"), ("guard_verdicts", "score"), ("guard_verdicts", "added_s"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_left_out_and_counted(
+    history: Path, capsys: pytest.CaptureFixture[str], table: str, column: str
+) -> None:
+    """Such a value ends neither a page nor a report, and is converted to none that nobody has stored."""
+    now, verdict = time.time(), "'consistency', 'shadow', 'fail', 'none', '', 0.2, 0.1"
+    with closing(sqlite3.connect(history)) as database, database:
+        types = {name: type_ for _, name, type_, *_ in database.execute(f"PRAGMA table_info({table})")}
+        numbers = range(3, 3 + 4 * len(OTHERS[types[column]]), 4)
+        for number, value in zip(numbers, OTHERS[types[column]], strict=True):
+            database.execute(f"INSERT INTO guard_verdicts VALUES ({number}, {verdict})")
+            # Of one row, as a column in its primary key would have the same value twice.
+            (key,) = [name for name in ("series", "evaluator") if name in types] or ["number"]
+            first = f"(SELECT min({key}) FROM {table} WHERE number = {number})"
+            changed = database.execute(
+                f"UPDATE {table} SET {column} = {value} WHERE number = {number} AND {key} = {first}"
+            )
+            assert changed.rowcount == 1
+    browser, damaged = client(history), f"Parts of {len(numbers)} stored call{'s' * (len(numbers) > 1)} are damaged"
+    pages = [each for each in PAGES if each != "/calls/3"]
+    assert {path: browser.get(path).status_code for path in pages} == dict.fromkeys(pages, 200)
+    assert "damaged" in browser.get("/calls/3").text
+    assert damaged in browser.get("/calls").text
+    report = build_report(str(history), Period(now - 86_400, now + 1))
+    assert report.calls == 40 - len(numbers) * (table == "calls")
+    assert main(["report", str(history)]) == OK
+    assert damaged in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_column_of_a_later_release_is_no_damage(history: Path) -> None:
+    """Whatever its type: what is not known is not checked."""
+    with closing(sqlite3.connect(history)) as database, database:
+        database.execute("ALTER TABLE calls ADD COLUMN later BOOLEAN")
+        database.execute("UPDATE calls SET later = 'yes'")
+    assert client(history).get("/calls/3").status_code == 200
+    assert "damaged" not in client(history).get("/calls").text
