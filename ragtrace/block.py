@@ -6,6 +6,7 @@ from types import TracebackType
 
 from ragtrace.capture import find_documents, warn_not_found
 from ragtrace.capture.arguments import FunctionArguments
+from ragtrace.capture.documents import add_documents
 from ragtrace.capture.fields import text_of, whole_of
 from ragtrace.core.step import FINDING_KINDS, Step
 from ragtrace.core.text import encodable_name
@@ -55,7 +56,7 @@ class CallBlock:
             if read is None:
                 warn_not_found("documents", "ragtrace.call", found)
             else:
-                step.documents = (step.documents or ()) + read
+                step.documents = add_documents(step.documents, read)
 
     def answered(self, answer: object, *, reduce: Selector | None = None) -> None:
         """Record the answer of the RAG call: a text, or any object that `@generate` understands.

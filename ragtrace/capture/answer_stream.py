@@ -21,11 +21,11 @@ from ragtrace.capture.answers import (
     MAX_CHOICES,
     Answer,
     answer_in_json,
-    documents_beside,
     is_passage,
     is_spoken,
     read_answer,
     read_choices,
+    read_documents,
     read_facts,
     read_response,
     read_usage,
@@ -545,8 +545,8 @@ class AnswerStream(StreamText):
             self._is_understood = True
             return ""
         if answer.documents is None:
-            answer.documents = documents_beside(get, answer)
-            if answer.documents is not None:
+            previews = answer.previews
+            if read_documents(get, answer) and (answer.documents is not None or answer.previews is not previews):
                 return self._skip(piece)
         return self._add_unread(piece, get, is_edge=words == "edge")
 

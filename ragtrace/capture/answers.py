@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ragtrace.capture import field_names
-from ragtrace.capture.documents import find_documents
+from ragtrace.capture.documents import MAX_DOCUMENTS, find_documents
 from ragtrace.capture.fields import (
     MAX_DEPTH,
     Get,
@@ -33,7 +33,9 @@ from ragtrace.capture.fields import (
 )
 from ragtrace.capture.plain_json import parse_json
 from ragtrace.capture.providers import provider_of
-from ragtrace.core.types import Document
+from ragtrace.capture.references import is_address, is_id, is_reference
+from ragtrace.core.previews import breaks_off
+from ragtrace.core.types import Document, documents_from
 from ragtrace.system.faults import faults
 
 _MAX_BYTES: Final = 1_000_000
@@ -68,7 +70,9 @@ class Answer:
     input_tokens: int | None = None
     output_tokens: int | None = None
     documents: tuple[Document, ...] | None = None
-    """Documents that came with the answer; None if there were none."""
+    """Documents that came with the answer; None if there were none, or `previews`."""
+    previews: tuple[Document, ...] | None = None
+    """Documents that came with the answer, of which some break off with an ellipsis and may be previews; else None."""
     tool_calls: int = 0
     provider: str | None = None
     """Provider of the model, a value of `gen_ai.provider.name`; None if the value does not show the provider."""
@@ -243,7 +247,7 @@ def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
     # LlamaIndex's streaming response already has its documents, but not yet its text.
     understood = understood or answer.tool_calls > 0 or get("response_gen") is not None
     if understood and answer.documents is None:
-        answer.documents = documents_beside(get, answer)
+        read_documents(get, answer)
     return understood
 
 
@@ -275,33 +279,62 @@ def _read_field(found: object, name: str, answer: Answer, depth: int) -> bool:
     return read_answer(found, answer, depth + 1)
 
 
-def documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
-    """Return the documents that a dict or an object holds besides an answer, or None if it holds none."""
+def read_documents(get: Get, answer: Answer) -> bool:
+    """Read the documents that a dict or an object holds besides an answer, and return whether it holds any.
+
+    Whole documents count before previews, and these before an empty list.
+    """
     for name in field_names.ANSWER_DOCUMENTS:
         found = get(name)
-        if found is None:
-            continue
-        if name in field_names.REFERENCES and (text_of(found) is not None or text_of(first_item(found)) is not None):
-            continue  # titles of documents
-        if (understood := _passages(found, answer)) is not None:
-            return understood
-    return None
+        if found is not None:
+            _read_passages(found, answer, are_titles=name in field_names.REFERENCES)
+        if answer.documents:
+            return True
+    if answer.previews is not None:
+        answer.documents = None
+    return answer.documents is not None or answer.previews is not None
 
 
-def _passages(value: object, answer: Answer) -> tuple[Document, ...] | None:
-    """Return the documents in *value*, which came with an answer, or None if its texts only name or preview documents.
+def _read_passages(value: object, answer: Answer, *, are_titles: bool = False) -> bool:
+    """Read the documents in *value*, which came with an answer, and return whether there are any that are no previews.
 
-    Then the documents of the retrieval count.
+    What only names documents is left out: addresses and names of files, wherever they stand; ids in a list of strings;
+    and where nothing else is in that list, or *are_titles*, its other words, too. Then the documents of the retrieval
+    count. Words in records are texts, however short.
+
+    A text that breaks off may be a preview of a document that was retrieved, and is so only known when the call is
+    built: all documents beside it are previews until then.
     """
-    items = [value] if text_of(value) is not None else items_of(value, MAX_CHOICES)
-    if items and all((text := text_of(item)) is not None and _is_reference(text) for item in items):
-        return None
-    return find_documents(value, answer.budget)
+    items = [value] if text_of(value) is not None else items_of(value, MAX_DOCUMENTS + 1) or []
+    strings = [text for item in items if (text := text_of(item)) is not None]
+    if strings and len(strings) == len(items) and (are_titles or all(map(is_reference, strings))):
+        return False
+    found = find_documents(value, answer.budget)
+    if found is None:
+        return False
+    ids = _ids_among(items)
+    if are_titles:
+        ids.update(strings)
+    kept = [each for each in found if each.text not in ids and not is_address(each.text)]
+    if len(kept) < len(found) and not any(each.text.strip() for each in kept):
+        return False
+    if any(breaks_off(each.text) for each in kept):
+        answer.previews = answer.previews or documents_from(kept, found)
+        return False
+    answer.documents = found if len(kept) == len(found) else documents_from(kept, found)
+    return True
 
 
-def _is_reference(text: str) -> bool:
-    """Return whether *text* is a word, such as an address, a file's name or an id, or breaks off with an ellipsis."""
-    return text.rstrip().endswith(("\u2026", "...")) or (text.isascii() and len(text.split(None, 1)) < 2)
+def _ids_among(items: list[object]) -> set[str]:
+    """Return the strings among *items*, in pairs with a score or in fields that may name a document, that are ids."""
+    said: list[object] = []
+    for item in items:
+        get = getter(item)
+        if get is not None:
+            said += [get(name) for name in field_names.NAMING]
+        else:
+            said += items_of(item, MAX_CHOICES) or [item]
+    return {text for each in said if (text := text_of(each)) is not None and is_id(text)}
 
 
 def _read_components(value: object, answer: Answer, depth: int) -> bool:
@@ -314,7 +347,7 @@ def _read_components(value: object, answer: Answer, depth: int) -> bool:
         names = field_names.INNER_ANSWER
         understood = any(_read_field(get(name), name, answer, depth + 1) for name in names) or understood
         if answer.documents is None:
-            answer.documents = documents_beside(get, answer)
+            read_documents(get, answer)
     return understood
 
 
@@ -351,8 +384,8 @@ def _read_tuple(value: object, answer: Answer, depth: int) -> bool:
     rest = [item for item in items if item is not None and number_of(item) is None and not is_list(item)]
     if len(rest) != 1 or not read_answer(rest[0], answer, depth + 1):
         return False
-    lists = (_passages(item, answer) for item in items if is_list(item) and item)
-    answer.documents = answer.documents or next((found for found in lists if found is not None), None)
+    if not answer.documents:
+        any(_read_passages(item, answer) for item in items if is_list(item) and item)
     return True
 
 

@@ -42,7 +42,7 @@ from ragtrace.capture.fields import (
     values_of,
     warn_unread,
 )
-from ragtrace.core.types import Document
+from ragtrace.core.types import Document, DocumentsInPart
 from ragtrace.system.faults import faults
 
 MAX_DOCUMENTS: Final = 1_000
@@ -82,7 +82,8 @@ def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[D
 
     Returns:
         None if *value* cannot be understood (None itself included), () if it is understood and empty. At most
-        `MAX_DOCUMENTS`, or what takes `MAX_SECONDS`; what is cut off or skipped is counted and logged once.
+        `MAX_DOCUMENTS`, or what takes `MAX_SECONDS`: if there are more, `DocumentsInPart`. What is cut off or skipped
+        is counted and logged once.
     """
     try:
         if type(value) is str:
@@ -94,18 +95,34 @@ def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[D
         if budget is not None:
             budget.left -= max(0, search.searched - _RECORDS_PER_DOCUMENT * len(search.found))
         search.warn_of_missed()
-        return tuple(search.found) if understood else None
+        if not understood:
+            return None
+        return cut_documents(search.found) if search.found and search.is_cut else tuple(search.found)
     except Exception as error:  # an error of the capture must not reach the application
         faults.record("capture.documents", error)
         return None
 
 
+def cut_documents(kept: Sequence[Document]) -> DocumentsInPart:
+    """Return the documents *kept* of a retrieval that returned more than ragtrace reads, and log that once."""
+    faults.warn_once(
+        "capture.documents.cut",
+        "a retrieval returned more documents than ragtrace reads (limit: %d documents or %g ms): %d were kept, "
+        "the others are not judged; return fewer, or choose them with documents=",
+        MAX_DOCUMENTS,
+        MAX_SECONDS * 1e3,
+        len(kept),
+    )
+    return DocumentsInPart(kept)
+
+
 def add_documents(so_far: tuple[Document, ...] | None, more: tuple[Document, ...]) -> tuple[Document, ...]:
     """Return the documents of a stream *so_far* and *more* of them.
 
-    Those beyond `MAX_DOCUMENTS` are left out, and each is counted.
+    Those beyond `MAX_DOCUMENTS` are left out, and each is counted; the result is then `DocumentsInPart`.
     """
     documents = (so_far or ()) + more
+    in_part = isinstance(so_far, DocumentsInPart) or isinstance(more, DocumentsInPart)
     if len(documents) > MAX_DOCUMENTS:
         faults.warn_once(
             "capture.documents.cut",
@@ -114,7 +131,8 @@ def add_documents(so_far: tuple[Document, ...] | None, more: tuple[Document, ...
             MAX_DOCUMENTS,
             count=len(documents) - MAX_DOCUMENTS,
         )
-    return documents[:MAX_DOCUMENTS]
+        in_part = True
+    return DocumentsInPart(documents[:MAX_DOCUMENTS]) if in_part else documents
 
 
 def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
@@ -485,17 +503,20 @@ class _Search:
         self.found += map(document, text)
         self._attach(list(ids), list[object](scores[0]) if len(scores) == 1 else None, start)
         self.found[start:] = [each for each in self.found[start:] if each.text]
-        self.is_cut = self.is_cut or len(self.found) > MAX_DOCUMENTS
+        is_wide = len(items_of(items[0], _MAX_KEYS + 1) or ()) > _MAX_KEYS  # the texts may be in a further column
+        self.is_cut = self.is_cut or is_wide or len(self.found) > MAX_DOCUMENTS
         del self.found[MAX_DOCUMENTS:]
         return True
 
     def _read_by_id(self, value: object) -> bool:
         """Add the documents of a dict whose keys are their ids. Return False if the keys may be names of fields."""
-        found = [(key, _simple_passage(inner)) for key, inner in entries_of(value, MAX_DOCUMENTS)]
+        found = [(key, _simple_passage(inner)) for key, inner in entries_of(value, MAX_DOCUMENTS + 1)]
         for key, passage in found:
             if passage is None or not (type(key) is int or _ID.fullmatch(text_of(key) or "")):
                 return False
         self.found += [document(each.text, each.id or label_of(key), each.score) for key, each in found if each]
+        self.is_cut = self.is_cut or len(self.found) > MAX_DOCUMENTS
+        del self.found[MAX_DOCUMENTS:]
         return bool(found)
 
     def _read_scored(self, value: object, score: float, depth: int) -> bool:
@@ -520,7 +541,9 @@ class _Search:
         for name in field_names.SEVERAL:
             inside = get(name)
             if name == "inner_hits":  # of Elasticsearch: a search result for each name
-                inside = values_of(inside, _MAX_COMPONENTS) or None
+                named = values_of(inside, _MAX_COMPONENTS + 1)
+                self.is_cut = self.is_cut or len(named) > _MAX_COMPONENTS
+                inside = named[:_MAX_COMPONENTS] or None
             if inside is None or depth > _DEEPEST or not self._may_search():
                 continue
             start = len(self.found)
@@ -564,7 +587,8 @@ class _Search:
         The last component with documents counts.
         """
         understood = False
-        for component in values_of(value, _MAX_COMPONENTS):
+        components = values_of(value, _MAX_COMPONENTS + 1)
+        for component in components[:_MAX_COMPONENTS]:
             get = getter(component) if shape_of(type(component)).kind == "dict" else None
             if get is None or get("documents") is None:
                 continue
@@ -573,21 +597,13 @@ class _Search:
                 understood = True
             else:
                 self.found = before
+        self.is_cut = self.is_cut or (understood and len(components) > _MAX_COMPONENTS)
         return understood
 
     def warn_of_missed(self) -> None:
         """Log, once per process, that documents were cut off or could not be read."""
         if not self.found:
             return
-        if self.is_cut:
-            faults.warn_once(
-                "capture.documents.cut",
-                "a retrieval returned more documents than ragtrace reads (limit: %d documents or %g ms): %d were kept, "
-                "the others are not judged; return fewer, or choose them with documents=",
-                MAX_DOCUMENTS,
-                MAX_SECONDS * 1e3,
-                len(self.found),
-            )
         if self.unread is not None:
             warn_unread(self.unread)
         if self.skipped is not None:

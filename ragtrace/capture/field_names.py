@@ -34,6 +34,8 @@ SEVERAL: Final = (
 )  # fmt: skip
 REFERENCES: Final = frozenset({"sources"})
 """Fields in which strings are file names or addresses rather than passages."""
+NAMING: Final = ("document", "chunk", "passage")
+"""Fields of a record with the text of a passage, or with the id of what it is from."""
 JOINED: Final = frozenset({"context", "contexts", "documents", "passages", "chunks", "docs", "retrieved_contexts"})
 """Fields that may hold all passages joined to one string."""
 IDS: Final = ("ids",)

@@ -12,7 +12,7 @@ from ragtrace.core.labels import Claim
 from ragtrace.core.reasoning import split_reasoning
 from ragtrace.core.step import Message, Prompt, Step
 from ragtrace.core.text import encodable
-from ragtrace.core.types import Document, Evaluation, Result, Score
+from ragtrace.core.types import Document, DocumentsInPart, Evaluation, Result, Score
 from ragtrace.system.faults import faults, is_failure
 
 FAILED: Final = "[redaction failed]"
@@ -143,7 +143,7 @@ class Redact:
             is_same = text == document.text and id_ == document.id
             cut_chars = document.cut_chars + cut
             redacted.append(document if is_same else replace(document, text=text, id=id_, cut_chars=cut_chars))
-        return tuple(redacted)
+        return DocumentsInPart(redacted) if isinstance(found, DocumentsInPart) else tuple(redacted)
 
     def _redacted(self, text: str) -> Redacted:
         limit = self.max_chars
@@ -216,10 +216,10 @@ def redact_step(step: Step, redact: Redact) -> None:
             setattr(step, name, redact.id(text) if name in _IDS else encodable(text))
     texts = {name: getattr(step, name) for name in ("query", "answer", "reference")}
     documents, reranked, error, prompt = step.documents, step.reranked, step.error, step.prompt
-    prompt_documents = step.prompt_documents
+    prompt_documents, previews = step.prompt_documents, step.previews
     # If redaction raises below, no unredacted text is left in the step.
     step.query = step.answer = step.reference = step.documents = step.reranked = step.prompt = None
-    step.prompt_documents = None
+    step.prompt_documents = step.previews = None
     for name, text in texts.items():
         if text is not None:
             reasoning, mark, _ = split_reasoning(text if name == "answer" else "")
@@ -238,6 +238,9 @@ def redact_step(step: Step, redact: Redact) -> None:
     if documents is not None:
         step.documents = redact.documents(documents)
         step.cut_chars += sum([document.cut_chars for document in step.documents])
+    if previews is not None:
+        step.previews = redact.documents(previews)
+        step.cut_chars += sum([document.cut_chars for document in step.previews])
     if prompt_documents is not None:  # their cut characters have been counted as those of the prompt
         step.prompt_documents = redact.documents(prompt_documents)
     if reranked is not None:  # their cut characters have been counted in the earlier retrieval

@@ -6,12 +6,12 @@ numbers and further fields, too. The message of a failure is no evidence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Final
 
 from ragtrace.capture import field_names
 from ragtrace.capture.answers import find_answer, is_failure
-from ragtrace.capture.documents import MAX_DOCUMENTS, find_documents, rows_of_frame
+from ragtrace.capture.documents import MAX_DOCUMENTS, cut_documents, find_documents, rows_of_frame
 from ragtrace.capture.fields import (
     ABSENT,
     MAX_DEPTH,
@@ -30,7 +30,7 @@ from ragtrace.capture.fields import (
     unwrap_proxies,
 )
 from ragtrace.capture.plain_json import MOST_VALUES, json_of, parse_json
-from ragtrace.core.types import Document
+from ragtrace.core.types import Document, documents_from
 from ragtrace.system.faults import faults
 
 _RESULT_TYPES: Final = frozenset({"tool", "tool_result", "function_call_output", "custom_tool_call_output"})
@@ -62,7 +62,8 @@ def find_tool_result(value: object, shown: str | None = None) -> tuple[Document,
         shown: text that stands for *value* if it is kept whole; None: its JSON.
 
     Returns:
-        None if *value* is the message of a failure or cannot be read, () if it is empty.
+        None if *value* is the message of a failure or cannot be read, () if it is empty. `DocumentsInPart` if *value*
+        has a list of more than `MAX_DOCUMENTS` items, unless it is a text that is kept whole.
     """
     try:
         budget = SearchBudget()
@@ -104,9 +105,15 @@ def _read(value: object, shown: str | None, budget: SearchBudget, depth: int) ->
         return _read(content, None, budget, depth + 1)
     items = items_of(value, MAX_DOCUMENTS + 1)
     items = rows_of_frame(value) if items is None else items
+    if items is not None and len(items) > MAX_DOCUMENTS:
+        first = _read(items[:MAX_DOCUMENTS], shown, budget, depth)
+        is_whole = first is None or [document.text for document in first] == [shown]
+        return first if is_whole or first is None else cut_documents(first)
     if items and all(map(_is_part, items)):
         # A server of MCP tools writes every passage of a list as a part of its own, often as JSON.
-        return _joined(_read(_part_text(part), None, budget, depth + 1) for part in items)
+        read = [_read(_part_text(part), None, budget, depth + 1) for part in items]
+        understood = [documents for documents in read if documents is not None]
+        return documents_from(chain(*understood), *understood) if understood else None
     documents = _passages(value, get, items, budget)
     if documents is not None:
         return documents
@@ -116,11 +123,6 @@ def _read(value: object, shown: str | None, budget: SearchBudget, depth: int) ->
     if said is None or not is_message:
         said = shown or json_of(value if items is None else items, budget) or said
     return None if said is None else (Document(said),)
-
-
-def _joined(found: Iterable[tuple[Document, ...] | None]) -> tuple[Document, ...] | None:
-    understood = [documents for documents in found if documents is not None]
-    return tuple(document for documents in understood for document in documents) if understood else None
 
 
 # --- Messages with a result, and their parts --------------------------------------------------------------------------
@@ -169,7 +171,7 @@ def _passages(
             fields = (fields_of(value) or {}).items()
             rest = {key: each for key, each in fields if key not in _WRAPPER_FIELDS and _says_something(each)}
             more = json_of(rest, budget) if rest else None
-            return found if more is None else (*found, Document(more))
+            return found if more is None else documents_from((*found, Document(more)), found)
     return None
 
 
@@ -178,13 +180,16 @@ def _list_of_passages(items: list[object], budget: SearchBudget) -> tuple[Docume
 
     A row or record with more than a passage is the JSON of all its values: its numbers are evidence, and no scores.
     """
+    if len(items) > MAX_DOCUMENTS:
+        first = _list_of_passages(items[:MAX_DOCUMENTS], budget)
+        return None if first is None else cut_documents(first)
     items = list(map(_named, items))
     are_data = [_has_more(item, budget, 0) for item in items[:_MOST_ROWS]]
     if not any(are_data):
         return find_documents(items)
     if len(items) > _MOST_ROWS:
         return None
-    found: list[Document] = []
+    found: list[tuple[Document, ...]] = []
     searched = SearchBudget()
     for item, is_data in zip(items, are_data, strict=True):
         is_record = getter(item) is not None
@@ -195,8 +200,8 @@ def _list_of_passages(items: list[object], budget: SearchBudget) -> tuple[Docume
             documents = None if whole is None else (Document(whole, documents[0].id if documents else None),)
         if documents is None:
             return None
-        found += documents
-    return tuple(found)
+        found.append(documents)
+    return documents_from(chain(*found), *found)
 
 
 def _named(value: object) -> object:

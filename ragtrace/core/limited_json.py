@@ -1,9 +1,14 @@
-"""JSON texts shortened to a length limit so that they stay JSON: the texts inside are cut, and last items left out."""
+"""The length limit of span attributes, and JSON texts shortened to one so that they stay JSON.
+
+The texts inside are cut, and last items left out.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from gc import get_referents
+from types import MappingProxyType
 from typing import Any, Final
 
 _WHOLE: Final = frozenset({"role", "type", "id", "support"})
@@ -64,3 +69,17 @@ def _cut(value: object, length: int, name: str = "") -> object:
     if kind is list:
         return [_cut(inner, length) for inner in plain]
     return {key: _cut(inner, length, key) for key, inner in plain.items()} if kind is dict else value
+
+
+def length_limit(attributes: Mapping[str, Any]) -> int | None:
+    """Return the length at which the SDK cut the values of *attributes*, or None if there is no limit.
+
+    A span shows its attributes through a proxy, and only the mapping behind the proxy knows the limit.
+    """
+    inner: object = attributes
+    for _ in range(3):
+        if type(inner) is not MappingProxyType:
+            break
+        inner = next(iter(get_referents(inner)), None)
+    limit: object = getattr(inner, "max_value_len", None)
+    return limit if type(limit) is int else None

@@ -274,6 +274,8 @@ WANDB_PROJECT: Final = "wandb.project"
 
 # --- Ours ------------------------------------------------------------------------------------------------------------
 DOCUMENT_COUNT: Final = "ragtrace.retrieval.document.count"
+DOCUMENTS_IN_PART: Final = "ragtrace.retrieval.in_part"
+"""True on the span of a step that has more documents than ragtrace has read; else absent."""
 RERANK: Final = "ragtrace.rerank"
 QUERY: Final = "ragtrace.query"
 """Question of a generation, on a span whose last user message has a different text: a prompt with documents."""

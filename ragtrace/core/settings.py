@@ -31,11 +31,11 @@ _SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
 _STABILITY: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
 _LATEST: Final = "gen_ai_latest_experimental"
 _LATEST_AND_RELEASED: Final = f"{_LATEST}/dup"
-# Variables that other code reads: `Sampling`, an exporter, `ragtrace serve`, the start without code, and (outside the
-# library) the test suite and the benchmarks.
+# Variables that other code reads: `Sampling`, an exporter, `ragtrace serve`, `ragtrace worker`, the start without code,
+# and (outside the library) the test suite and the benchmarks.
 _OTHER_VARIABLES: Final = frozenset(
     {_REPLICAS, "RAGTRACE_LABELLED_DATA", "RAGTRACE_REQUIRE_SERVICES", "RAGTRACE_SERVICES_DIR"}
-    | {"RAGTRACE_PROMETHEUS_HOST", "RAGTRACE_PROMETHEUS_PORT", "RAGTRACE_SERVE_TOKEN"}
+    | {"RAGTRACE_PROMETHEUS_HOST", "RAGTRACE_PROMETHEUS_PORT", "RAGTRACE_SERVE_TOKEN", "RAGTRACE_FLEET_STORE"}
     | {"RAGTRACE_INSTRUMENT"}
 )
 

@@ -11,8 +11,9 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from ragtrace.core.labels import Turn
+from ragtrace.core.previews import contexts_beside
 from ragtrace.core.reasoning import split_reasoning, without_reasoning
-from ragtrace.core.types import Document, Evaluation, RagCall, Timing, Usage
+from ragtrace.core.types import Document, DocumentsInPart, Evaluation, RagCall, Timing, Usage
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -173,6 +174,8 @@ class Step:
     """Chat messages among the arguments of a generation or a trace, including the question; None: there were none."""
     documents: tuple[Document, ...] | None = None
     """Documents that a retrieval returned, or that a generation or a trace was given or reports as used."""
+    previews: tuple[Document, ...] | None = None
+    """Documents that came with the answer, of which some break off with an ellipsis and may be previews; else None."""
     reranked: tuple[Document, ...] | None = None
     """Documents that a re-ranking was given, where a span shows them; else None."""
     contexts_here: tuple[Document, ...] | None = None
@@ -228,7 +231,7 @@ class Step:
         """Return the memory in bytes that the texts of the step take, or 0 if the step has not ended."""
         if self.bytes is None and self.ended:
             self.complete()
-            documents = (*(self.documents or ()), *(self.reranked or ()), *(self.prompt_documents or ()))
+            documents = (*(self.documents or ()), *self._other_documents())
             texts = [self.query, self.answer, *(document.text for document in documents)]
             texts += [] if self.prompt is None else [message.text for message in self.prompt.messages]
             self.bytes = sum(map(getsizeof, texts))
@@ -248,7 +251,7 @@ class Step:
             texts += [message.text for message in self.prompt.messages]
         for document in self.documents or ():
             texts += (document.text, document.id)
-        for document in (*(self.reranked or ()), *(self.prompt_documents or ())):
+        for document in self._other_documents():
             texts += (document.text, document.id)
         given = list(filter(None, texts))
         if sum(map(len, given)) <= most_chars:  # nearly always; to look at one text takes half the time
@@ -259,10 +262,13 @@ class Step:
                 return False
         return True
 
+    def _other_documents(self) -> tuple[Document, ...]:
+        return (*(self.reranked or ()), *(self.prompt_documents or ()), *(self.previews or ()))
+
     def clear_texts(self) -> None:
         """Discard all texts of the step, because they will not be written or scored."""
         self.query = self.answer = self.documents = self.reference = self.contexts_here = self.prompt = None
-        self.reranked = self.prompt_documents = None
+        self.reranked = self.prompt_documents = self.previews = None
         self.bytes = 0
         reading, self.deferred_reading = self.deferred_reading, None
         if reading is not None:
@@ -360,6 +366,7 @@ class CallBuilder:
             abandoned=root.abandoned,
             cut_chars=sum(step.cut_chars for step in ended),
             answer_cut_chars=(final if root.answer is None else root).answer_cut_chars,
+            contexts_in_part=isinstance(contexts, DocumentsInPart),
             span=root.span_context,
             turns=turns,
             # A prompt that was cut still has the latest messages.
@@ -384,11 +391,18 @@ class CallBuilder:
 
         In order of precedence: the documents given to the final generation, those that the root reports as used, those
         of retrievals and tools, and the results of tools in a prompt, where results since the question come first.
+        Texts beside an answer that may be previews count by what of the latter two they show.
         """
         for step, source in ((final, "arguments"), (self.root, "result")):
             # An empty list of sources in an answer object, as of LlamaIndex, does not mean that there were no contexts.
             if step.documents is not None and step.kind in _ANSWERING and (step.documents or step.kind != "trace"):
                 return step.documents, source
+        found, source = self._found(final, ended)
+        previews = self.root.previews if final.previews is None else final.previews
+        return (found, source) if previews is None else contexts_beside(previews, found, source)
+
+    def _found(self, final: Step, ended: list[Step]) -> tuple[tuple[Document, ...] | None, str]:
+        """Return the documents of retrievals, tools and prompts, or None, and the name of their source."""
         found, source = _retrieved(ended)
         if found is None:
             found, source = _retrieved(self.orphans)
@@ -425,7 +439,7 @@ def _final_generation(root: Step, ended: Sequence[Step]) -> Step:
         found = max(inside, key=lambda pair: (pair[1] == said, min(len(pair[1]), len(said))), default=None)
         if found is not None:
             return found[0]
-    return next((step for step in generations if step.documents), generations[0])
+    return next((step for step in generations if step.documents or step.previews), generations[0])
 
 
 def _first(*values: str | None) -> str | None:
@@ -491,6 +505,7 @@ def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]
     several_routes = len({step.instrumentation for step in finding}) > 1  # with one, no pair need be compared
     found: tuple[Document, ...] | None = None
     sources: list[str] = []
+    in_part = False
     for at, step in enumerate(finding):
         if step.documents is None or _is_within_retrieval(step) or id(step) in around:
             continue
@@ -502,11 +517,12 @@ def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]
         ):
             continue
         if step.rerank or found is None:
-            found, sources = step.documents, []
+            found, sources, in_part = step.documents, [], False
         else:
             found += step.documents
+        in_part = in_part or isinstance(step.documents, DocumentsInPart)
         sources.append("reranker" if step.rerank else "retriever" if step.kind == "retrieve" else "tool")
-    return found, "+".join(dict.fromkeys(sources))
+    return DocumentsInPart(found) if found and in_part else found, "+".join(dict.fromkeys(sources))
 
 
 def _is_within_retrieval(step: Step) -> bool:

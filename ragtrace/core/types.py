@@ -68,6 +68,18 @@ class Document:
     """Number of characters that `Redact(max_chars=...)` cut off the end of the text."""
 
 
+class DocumentsInPart(tuple[Document, ...]):
+    """Documents of a retrieval that returned more of them than ragtrace has read, or some of which were cut."""
+
+    __slots__ = ()
+
+
+def documents_from(documents: Iterable[Document], *read: tuple[Document, ...]) -> tuple[Document, ...]:
+    """Return *documents*, which come from those *read*, as `DocumentsInPart` if any of these were read in part."""
+    in_part = any(isinstance(each, DocumentsInPart) for each in read)
+    return DocumentsInPart(documents) if in_part else tuple(documents)
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of a model's answer as the provider reported them, each None if it was not reported."""
@@ -116,6 +128,9 @@ class RagCall:
     """Number of characters that `Redact(max_chars=...)` cut off query, answer and contexts; 0: the judge saw all."""
     answer_cut_chars: int = 0
     """Number of characters that are missing at the end of the answer."""
+    contexts_in_part: bool = False
+    """Whether more was retrieved than `contexts` has: reading it all would have taken too long, or the application gave
+    the beginnings of documents beside the answer and no retrieval has shown the rest."""
     reasoning_chars: int = 0
     """Number of characters at the beginning of the model's answer that are its reasoning (`<think>` and its like), and
     are left out of `answer`; it is on the span."""

@@ -164,26 +164,30 @@ def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generat
         iterator = iterator if hasattr(iterator, "send") else _await(awaitable)
     resume: Callable[[Any], Any] = iterator.send
     given: Any = None
-    while True:
-        token = None
-        if call.current is not None and not (collection.thread and collection.is_on_this_thread()):
-            token = attach(call.current)
-        try:
-            pending = resume(given)
-        except StopIteration as stop:
-            return stop.value
-        finally:
-            if token is not None:
-                # What the user's code attached stays attached for that code, and for a stream that the code returns.
-                call.current = get_current()
-                detach(token)
-            resume, given = iterator.send, None  # else this frame would keep a thrown-in error alive
-        try:
-            given = yield pending
-        except GeneratorExit as leaving:
-            resume, given = partial(_close, iterator), leaving
-        except BaseException as error:
-            resume, given = iterator.throw, error
+    try:
+        while True:
+            token = None
+            if call.current is not None and not (collection.thread and collection.is_on_this_thread()):
+                token = attach(call.current)
+            try:
+                pending = resume(given)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                if token is not None:
+                    # What the user's code attached stays attached for that code, and for a stream that it returns.
+                    call.current = get_current()
+                    detach(token)
+                resume, given = iterator.send, None  # else this frame would keep a thrown-in error alive
+            try:
+                given = yield pending
+            except GeneratorExit as leaving:
+                resume, given = partial(_close, iterator), leaving
+            except BaseException as error:
+                resume, given = iterator.throw, error
+    finally:
+        # That of `athrow` keeps the error that it throws, whose traceback has this frame.
+        del awaitable, iterator, resume
 
 
 def _close(iterator: Any, leaving: GeneratorExit) -> NoReturn:

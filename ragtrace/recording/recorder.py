@@ -77,10 +77,10 @@ from ragtrace.capture.providers import provider_of
 from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
 from ragtrace.core.step import FINDING_KINDS, CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
 from ragtrace.core.types import Timing, Usage
-from ragtrace.span_reading.intake import open_step
 from ragtrace.system import collection, forks, framework_runs
 from ragtrace.system.context import RECORDER_KEY, SPAN_KEY
 from ragtrace.system.faults import faults, guarded
+from ragtrace.telemetry.spans.intake import open_step
 from ragtrace.telemetry.spans.writer import SPAN_KINDS, SpanWriter
 
 if TYPE_CHECKING:
@@ -93,9 +93,10 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 SUPPRESS: Final = "suppress_instrumentation"
 """Context key by which all instrumentations of OpenTelemetry are suppressed."""
-_MOST_YIELDED_DOCUMENTS: Final = MAX_DOCUMENTS
-"""Most documents that are recorded of a retrieval that yields them one by one: as many as of one that returns a list. A
-streamed answer has a limit of its own (`AnswerStream`)."""
+_MOST_YIELDED_DOCUMENTS: Final = MAX_DOCUMENTS + 1
+"""Most documents that are kept of a retrieval that yields them one by one: as many as are read of one that returns a
+list, and one more, by which it is known that there were more. A streamed answer has a limit of its own
+(`AnswerStream`)."""
 _FIRST_OF_JSON: Final = "{ \t\r\n"
 _MOST_PIECES: Final = 200_000
 """Most pieces of a stream that are kept for the user's function that reduces them: it is given all or none."""
@@ -412,10 +413,6 @@ class StepRecorder:
             self._yielded_documents = [] if self._yielded_documents is None else self._yielded_documents
             if len(self._yielded_documents) < _MOST_YIELDED_DOCUMENTS:
                 self._yielded_documents.append(piece)
-            else:
-                faults.warn_once(
-                    "capture.documents.cut", "only %d yielded documents are recorded", _MOST_YIELDED_DOCUMENTS
-                )
             return
         if self._answer_stream is None:
             self._answer_stream = AnswerStream()
@@ -730,6 +727,7 @@ def _merge_answer(step: Step, found: Answer) -> None:
     step.cut_chars += found.cut_chars
     step.answer_cut_chars += found.cut_chars
     step.documents = found.documents if step.documents is None else step.documents
+    step.previews = found.previews if step.previews is None else step.previews
 
 
 def _immutable_copy(value: Any) -> Any:

@@ -36,7 +36,6 @@ from ragtrace.span_reading.call_draft import AssembledCall, CallDraft
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
 from ragtrace.span_reading.gone_roots import GoneRoots, WhyGone
 from ragtrace.span_reading.group_waits import DEFAULT_WAITS, Extent, WaitLimits
-from ragtrace.span_reading.intake import LostSpan, is_genai
 from ragtrace.span_reading.intervals import Intervals, time_span
 from ragtrace.span_reading.pass_order import build_call, divide
 from ragtrace.span_reading.readers import read_span
@@ -45,6 +44,7 @@ from ragtrace.span_reading.span_buffer import SpanBuffer
 from ragtrace.span_reading.step_groups import StepGroup, group_steps, missing_parent
 from ragtrace.span_reading.trace_spans import OpenSpan, TraceSpans
 from ragtrace.system.faults import faults
+from ragtrace.telemetry.spans.intake import LostSpan, is_genai
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan

@@ -18,7 +18,7 @@ from typing import Final
 
 from ragtrace.capture.prompt_parts import split_prompt
 from ragtrace.core.step import NO_USAGE, Step
-from ragtrace.core.types import Usage
+from ragtrace.core.types import Usage, documents_from
 from ragtrace.span_reading.call_draft import (
     CallDraft,
     beginnings,
@@ -86,6 +86,7 @@ def _completed(outer: SpanReading, inner: SpanReading, *, is_only_one: bool) -> 
         step.query, step.prompt = of.query, of.prompt
         step.answer, step.answer_found = of.answer, of.answer_found
         step.documents = of.documents if step.documents is None else step.documents
+        step.previews = of.previews if step.previews is None else step.previews
         step.user_id = step.user_id or of.user_id
     return outer
 
@@ -400,9 +401,8 @@ def keep_used_documents(draft: CallDraft) -> CallDraft:
         is_of_tool = any(outer.step.kind == "tool" and used.get(outer.span_id) for outer in draft.around(each))
         if each.step.documents is not None and (used[each.span_id] or not is_of_tool):
             reading = copy_of(each)
-            reading.step.documents = tuple(
-                sorted(used[each.span_id], key=lambda document: offset_in_prompt(prompts, document))
-            )
+            in_order = sorted(used[each.span_id], key=lambda document: offset_in_prompt(prompts, document))
+            reading.step.documents = documents_from(in_order, each.step.documents)
             changed.append(reading)
     return draft.with_changed(changed)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from gc import get_referents
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.trace import SpanContext
 
 from ragtrace.core import semconv
+from ragtrace.core.limited_json import length_limit
 from ragtrace.core.step import Step
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ class FinishedSpan:
     """Exception type that the span's status or exception event names; None if the operation did not fail."""
     max_text_chars: int | None = None
     """Length at which the provider cut attribute values; None if there was no limit, or it is not known."""
+    lost_events: int = 0
+    """Number of events beyond the provider's limit, which the span does not have."""
 
     def text(self, name: str) -> str | None:
         """Return the attribute *name* if it is a text, or None if it is missing or of another type."""
@@ -103,21 +104,8 @@ def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
         scope="" if span.instrumentation_scope is None else span.instrumentation_scope.name,
         error_type=error_type_of(attributes, events, failed=not span.status.is_ok),
         max_text_chars=max_text_chars,
+        lost_events=span.dropped_events,
     )
-
-
-def length_limit(attributes: Attributes) -> int | None:
-    """Return the length at which the SDK cut the values of *attributes*, or None if there is no limit.
-
-    A span shows its attributes through a proxy, and only the mapping behind the proxy knows the limit.
-    """
-    inner: object = attributes
-    for _ in range(3):
-        if type(inner) is not MappingProxyType:
-            break
-        inner = next(iter(get_referents(inner)), None)
-    limit: object = getattr(inner, "max_value_len", None)
-    return limit if type(limit) is int else None
 
 
 def error_type_of(attributes: Attributes, events: tuple[tuple[str, Attributes], ...], *, failed: bool) -> str | None:

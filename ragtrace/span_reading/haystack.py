@@ -15,7 +15,7 @@ from ragtrace.capture.fields import getter, items_of, label_of, number_of, text_
 from ragtrace.capture.plain_json import parse_json
 from ragtrace.core import semconv
 from ragtrace.core.step import StepKind
-from ragtrace.core.types import Document, Usage
+from ragtrace.core.types import Document, DocumentsInPart, Usage
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
 from ragtrace.span_reading.messages import (
     documents_of_results,
@@ -89,11 +89,13 @@ def _read_component(span: FinishedSpan, kind: str) -> SpanReading | None:
     if get is not None:
         step.query = text_of(get("query"))
         step.top_k = whole_of(get("top_k"))
-    records = None if found is None else items_of(found("documents"), MAX_DOCUMENTS)
+    records = None if found is None else items_of(found("documents"), MAX_DOCUMENTS + 1)
     if records is not None:
-        documents = [document for record in records if (document := _document(record)) is not None]
-        reading.documents_without_text = len(records) - len(documents)
-        step.documents = tuple(documents) if documents or not records else None
+        kept = records[:MAX_DOCUMENTS]
+        documents = [document for record in kept if (document := _document(record)) is not None]
+        reading.documents_without_text = len(kept) - len(documents)
+        if documents or not records:
+            step.documents = tuple(documents) if len(records) == len(kept) else DocumentsInPart(documents)
     return reading
 
 

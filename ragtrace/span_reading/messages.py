@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from ragtrace.capture import field_names
@@ -17,7 +18,7 @@ from ragtrace.capture.fields import Get, first, getter, items_of, label_of, text
 from ragtrace.capture.plain_json import parse_json
 from ragtrace.capture.tool_results import find_tool_result
 from ragtrace.core.step import Prompt
-from ragtrace.core.types import Document
+from ragtrace.core.types import Document, DocumentsInPart, documents_from
 from ragtrace.span_reading.values import unmasked
 
 _MAX_MESSAGES: Final = 1_000
@@ -183,7 +184,7 @@ def results_since_user(messages: Sequence[ReadMessage]) -> list[object]:
 def documents_of_results(results: Iterable[object]) -> tuple[Document, ...] | None:
     """Return the documents in several tool results, in order, or None if no result contains a document."""
     found = [documents for result in results if (documents := result_documents(result)) is not None]
-    return tuple(document for documents in found for document in documents) if found else None
+    return documents_from(chain(*found), *found) if found else None
 
 
 # --- Tool results and documents ---------------------------------------------------------------------------------------
@@ -195,8 +196,10 @@ def result_documents(value: object, shown: str | None = None) -> tuple[Document,
     Return None if the result was not captured or is the message of a failure, and () if the tool returned nothing.
     """
     found = find_tool_result(value, shown)
-    kept = tuple(document for document in found or () if unmasked(document.text) is not None)
-    return None if found is None or (found and not kept) else kept
+    if found is None:
+        return None
+    kept = documents_from((document for document in found if unmasked(document.text) is not None), found)
+    return None if found and not kept else kept
 
 
 def as_text(value: object) -> str:
@@ -211,15 +214,17 @@ def read_documents(value: object) -> tuple[tuple[Document, ...] | None, int]:
 
     Return None in place of the documents if *value* is no list, or if no record of it has a text.
     """
-    items = items_of(parse_json(value), MAX_DOCUMENTS)
+    items = items_of(parse_json(value), MAX_DOCUMENTS + 1)
     if items is None:
         return None, 0
     found: list[Document] = []
     missing = 0
-    for item in items:
+    for item in items[:MAX_DOCUMENTS]:
         # A bare string may be an id as well as a text.
         documents = None if isinstance(item, str) else find_documents([item])
         texts = [document for document in documents or () if unmasked(document.text) is not None]
         found += texts
         missing += not texts
-    return (tuple(found) if found or not items else None), missing
+    if items and not found:
+        return None, missing
+    return (DocumentsInPart(found) if len(items) > MAX_DOCUMENTS else tuple(found)), missing

@@ -7,6 +7,7 @@ LlamaIndex 4.6.1, Haystack 0.1.46, OpenAI 0.1.66, OpenAI Agents 2.6.0 and Pydant
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple, cast
 
 from ragtrace.capture import find_answer, find_documents
@@ -16,7 +17,7 @@ from ragtrace.capture.fields import items_of, label_of, number_of, text_of, whol
 from ragtrace.capture.plain_json import is_too_large, parse_json
 from ragtrace.core import semconv
 from ragtrace.core.step import Message, Prompt, StepKind
-from ragtrace.core.types import Document, Timing, Usage
+from ragtrace.core.types import Document, Timing, Usage, documents_from
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
 from ragtrace.span_reading.messages import result_documents
 from ragtrace.span_reading.serialized import argument_in, flatten, given_documents, query_in, without_echo
@@ -72,7 +73,7 @@ def _read_workflow(span: FinishedSpan) -> SpanReading | None:
     if answer is not None:
         step.answer, step.answer_found = unmasked(answer.text), True
         reading.calls_tools = answer.tool_calls > 0 and answer.text is None
-        step.documents = answer.documents
+        step.documents, step.previews = answer.documents, answer.previews
     step.documents = given_documents(given) or step.documents
     shown = _numbered_documents(reading, semconv.OI_DOCUMENTS)
     step.documents = step.documents if shown is None else shown
@@ -346,8 +347,8 @@ def _read_written(reading: SpanReading, written: list[_ChatMessage], facts: Answ
     step = reading.step
     results = [message.text for message in written if message.role == "tool" and message.text is not None]
     said = [message for message in written if message.role != "tool" and (message.text is not None or message.calls)]
-    found = [document for text in results for document in passages_in(text) or ()]
-    step.documents = tuple(found) if found else None
+    found = [documents for text in results if (documents := passages_in(text))]
+    step.documents = documents_from(chain(*found), *found) if found else None
     if not said:
         return
     calls = said[-1].calls

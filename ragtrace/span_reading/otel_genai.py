@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final, cast
 
 from ragtrace.capture import field_names
@@ -18,7 +19,7 @@ from ragtrace.capture.fields import getter, items_of, label_of, number_of, text_
 from ragtrace.capture.plain_json import parse_json
 from ragtrace.core import semconv
 from ragtrace.core.step import Step, StepKind
-from ragtrace.core.types import Document, Usage
+from ragtrace.core.types import Document, Usage, documents_from
 from ragtrace.span_reading.finished_span import Attributes, FinishedSpan, SpanReading
 from ragtrace.span_reading.messages import (
     ReadMessage,
@@ -311,7 +312,7 @@ def _documents_of_variables(variables: Mapping[str, object]) -> tuple[Document, 
 
 def _merged(*found: tuple[Document, ...] | None) -> tuple[Document, ...] | None:
     documents = [each for each in found if each is not None]
-    return tuple(document for each in documents for document in each) if documents else None
+    return documents_from(chain(*documents), *documents) if documents else None
 
 
 # --- Content of older releases ----------------------------------------------------------------------------------------

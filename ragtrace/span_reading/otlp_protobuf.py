@@ -87,6 +87,7 @@ def read_span(span: Span, scope: str, most_attributes: int | None = None) -> Fin
         events=events,
         scope=scope,
         error_type=error_type_of(attributes, events, failed=span.status.code == _STATUS_ERROR),
+        lost_events=span.dropped_events_count,
     )
 
 

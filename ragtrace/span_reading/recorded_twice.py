@@ -35,7 +35,7 @@ class Detail(NamedTuple):
 def detail_of(draft: CallDraft) -> Detail:
     """Return how much the steps of a call show, as read from its spans."""
     steps = [each.step for each in draft.readings.values()]
-    documents = sum(len(each.documents or ()) for each in steps)
+    documents = sum(len(each.documents or each.previews or ()) for each in steps)
     return Detail(documents, sum(each.kind == "trace" for each in steps), len(steps))
 
 

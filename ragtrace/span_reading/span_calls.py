@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ragtrace.core.step import CallBuilder
-from ragtrace.span_reading.intake import clear_wake, intakes, set_wake
 from ragtrace.system.faults import faults
 from ragtrace.system.part import Part
+from ragtrace.telemetry.spans.intake import SpanReader, clear_reader, intakes, set_reader
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from ragtrace.core.step import Step
     from ragtrace.span_reading.assembler import CallAssembler, LossReason
 
 _WHY_LOST: Final[Mapping[LossReason, str]] = {
@@ -21,6 +24,24 @@ _WHY_LOST: Final[Mapping[LossReason, str]] = {
     "unfinished": "a span of their call had not ended at shutdown",
     "failed": "building their call raised",
 }
+
+
+def fill_step(span: ReadableSpan, step: Step) -> bool:
+    """Copy what the ended *span* inside a decorated function says into *step*.
+
+    Return False if the span describes no step of a RAG call.
+    """
+    from ragtrace.span_reading.finished_span import from_sdk_span  # only where spans are read
+    from ragtrace.span_reading.readers import read_span
+
+    finished = from_sdk_span(span)
+    reading = None if finished is None else read_span(finished)
+    if reading is None or reading.calls_tools:
+        return False
+    parent = step.parent
+    vars(step).update(vars(reading.step))
+    step.parent, step.instrumentation = parent, reading.span.scope or "unknown"
+    return True
 
 
 class SpanCalls(Part):
@@ -55,7 +76,7 @@ class SpanCalls(Part):
 
     def start(self, wake: Callable[[], object]) -> None:
         """Start to accept the spans of this process. The callback *wake* starts the thread that calls `collect`."""
-        set_wake(wake)
+        set_reader(SpanReader(wake, fill_step))
         self._is_stopped = False
 
     def stop(self, wake: Callable[[], object]) -> None:
@@ -63,7 +84,7 @@ class SpanCalls(Part):
 
         Then `collect(everything=True)` waits for none: it submits or counts all steps that were read.
         """
-        clear_wake(wake)
+        clear_reader(SpanReader(wake, fill_step))
         self._is_stopped = True
 
     def tick(self) -> None:

@@ -107,7 +107,7 @@ def _read_workflow(span: FinishedSpan, name: str, given: Any, returned: Any) -> 
     if answer is not None:
         step.answer, step.answer_found = unmasked(answer.text), True
         reading.calls_tools = answer.tool_calls > 0 and answer.text is None
-        step.documents = answer.documents
+        step.documents, step.previews = answer.documents, answer.previews
     step.documents = given_documents(given) or step.documents
     # In a batch of LangChain each request lies below the one before, whose context is still attached.
     reading.begins_call = (
@@ -217,6 +217,7 @@ def _read_vector_search(span: FinishedSpan) -> SpanReading | None:
         return None
     reading = _begin(span, "retrieve")
     reading.step.name = span.name
+    reading.is_cut = span.lost_events > 0
     documents: list[Document] = []
     for attributes in found:
         record = _passage(attributes)

@@ -29,7 +29,7 @@ from ragtrace.capture import (
     warn_not_found,
 )
 from ragtrace.capture.documents import add_documents
-from ragtrace.core.types import Document
+from ragtrace.core.types import Document, DocumentsInPart
 from ragtrace.system.faults import faults
 from tests.support.examples import examples
 from tests.support.ids import readable
@@ -406,6 +406,26 @@ def test_too_many_documents_are_cut_and_counted(caplog: pytest.LogCaptureFixture
     assert len(found) == 1_000
     assert faults.counts() == {"capture.documents.cut": 1}
     assert "1000 were kept" in caplog.text
+    assert isinstance(found, DocumentsInPart)
+    assert type(find_documents(["a"] * 1_000)) is tuple
+    by_id = {f"d-{number}": "a text" for number in range(1_001)}
+    found = find_documents(by_id)
+    assert found is not None
+    assert (len(found), type(found)) == (1_000, DocumentsInPart)
+    by_id.popitem()
+    assert type(find_documents(by_id)) is tuple
+
+
+def test_documents_beyond_the_limit_of_names_components_or_columns_are_marked() -> None:
+    """Search results of twenty names are read, and twenty components of a pipeline; of a row, 32 columns."""
+    for names, kind in ((20, tuple), (21, DocumentsInPart)):
+        hits = {str(each): {"hits": {"hits": [{"_source": {"text": f"{each} is read."}}]}} for each in range(names)}
+        assert type(find_documents({"hits": {"hits": [{"inner_hits": hits}]}})) is kind
+        found = find_documents({f"part {each}": {"documents": [{"content": "It is read."}]} for each in range(names)})
+        assert type(found) is kind
+    for columns, kind in ((32, tuple), (33, DocumentsInPart)):
+        row = [f"The text of a row, in column {at}." if at == 3 else at for at in range(columns)]
+        assert type(find_documents([tuple(row)] * 3)) is kind
 
 
 def test_documents_that_take_too_long_to_read_are_cut_and_counted(
@@ -432,6 +452,8 @@ def test_documents_of_a_stream_beyond_the_limit_are_counted(caplog: pytest.LogCa
     assert add_documents(documents, some[:5]) == documents
     assert faults.counts() == {"capture.documents.cut": 205}
     assert "first 1000 are kept" in caplog.text
+    assert isinstance(add_documents(documents, ()), DocumentsInPart)
+    assert type(add_documents(some, some[:5])) is tuple
 
 
 def test_exactly_the_limit_is_not_cut() -> None:

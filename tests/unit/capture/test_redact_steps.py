@@ -55,3 +55,26 @@ def test_a_step_with_short_ascii_texts_is_plain(texts: tuple[str, str], is_plain
     step = Step()
     step.query, step.answer = texts
     assert step.is_plain(10) is is_plain
+
+
+def test_previews_are_redacted_measured_and_cleared() -> None:
+    """They are contexts where nothing was retrieved."""
+    step, empty = generation(), Step()
+    step.prompt_documents, step.previews = None, (Document("Call 0123456 for the height\u2026"),)
+    empty.kind, empty.ended, empty.answer = "generate", True, "330 metres"
+    assert step.text_bytes() > empty.text_bytes()
+    assert not step.is_plain(1_000)
+    redact_step(step, Redact(patterns=[r"\d{7}"]))
+    assert step.previews == (Document("Call [redacted] for the height\u2026"),)
+    assert CallBuilder(step, [step]).build().contexts == step.previews
+    step.clear_texts()
+    assert step.previews is None
+
+
+def test_what_redaction_cuts_off_previews_is_counted() -> None:
+    """As of any other document."""
+    step = generation()
+    step.prompt_documents, step.previews = None, (Document("The tower is tall\u2026"),)
+    redact_step(step, Redact(max_chars=10))
+    assert step.previews == (Document("The tower ", cut_chars=8),)
+    assert step.cut_chars == 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import UserDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict
 
 import ragtrace
 from ragtrace.capture import find_tool_result
-from ragtrace.core.types import Document
-from ragtrace.span_reading.messages import result_documents
+from ragtrace.core.types import Document, DocumentsInPart
+from ragtrace.span_reading.messages import documents_of_results, result_documents
 from ragtrace.system.faults import faults
 from tests.support.examples import examples
 from tests.support.logged import logged
@@ -294,3 +294,33 @@ def test_no_number_of_a_result_is_lost(value: Any) -> None:
         return [as_json(part)] if isinstance(part, (int, float)) else [n for each in inner for n in numbers(each)]
 
     assert all(number in " ".join(found) for number in numbers(value))
+
+
+@pytest.mark.parametrize(
+    ("make", "kept"),
+    [
+        (lambda n: [{"text": f"Passage {each}."} for each in range(n)], 1_000),
+        (lambda n: {"results": [{"text": f"Passage {each}."} for each in range(n)]}, 1_000),
+        (lambda n: {"results": [f"Passage {each}." for each in range(n)], "found": n}, 1_001),
+        (lambda n: [{"type": "text", "text": f"Passage {each}."} for each in range(n)], 1_000),
+        (lambda n: {"content": [{"type": "text", "text": json.dumps([TOWER] * n)}]}, 1_000),
+        (lambda n: [{"text": TOWER, "height": each} for each in range(n)], 1),
+        (lambda n: list(range(n)), 1),
+    ],
+    ids=["passages", "wrapped", "with more", "parts", "part of JSON", "data", "numbers"],
+)
+def test_a_result_that_was_read_in_part_is_marked(make: Callable[[int], object], kept: int) -> None:
+    """Decorated and in a span; the same with no more items than are read is not marked."""
+    whole, cut = find_tool_result(make(900)), find_tool_result(make(1_200))
+    assert (type(whole), type(cut)) == (tuple, DocumentsInPart)
+    assert cut is not None
+    assert len(cut) == kept
+    assert type(documents_of_results([make(900), make(1_200)])) is DocumentsInPart
+    assert type(documents_of_results([make(900)])) is tuple
+
+
+def test_a_text_that_is_kept_whole_is_no_part() -> None:
+    """The JSON text of many rows of data is one document, to its end."""
+    text = json.dumps([ROW] * 3_000)
+    assert find_tool_result(text) == (Document(text),)
+    assert type(find_tool_result(text)) is tuple

@@ -348,6 +348,15 @@ def test_an_unknown_variable_of_ours_is_warned_of(
     ]
 
 
+def test_a_variable_that_only_workers_read_is_known(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is sent to a variable with a like name, which means something else."""
+    monkeypatch.setenv("RAGTRACE_FLEET_STORE", "redis://redis:6379/0")
+    watch()
+    assert logged(caplog) == []
+
+
 @pytest.mark.parametrize(
     ("keywords", "environ"),
     [({"enabled": False}, {}), ({}, {"OTEL_SDK_DISABLED": "true"}), ({}, {"RAGTRACE_ENABLED": "0"})],

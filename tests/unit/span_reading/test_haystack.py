@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragtrace.core import semconv
-from ragtrace.core.types import Document, Usage
+from ragtrace.core.types import Document, DocumentsInPart, Usage
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
 from ragtrace.span_reading.haystack import read
 from tests.support.finished_spans import finished_span, recorded
@@ -171,3 +171,13 @@ def test_any_attributes_are_read_without_an_error(name: str, kind: Any, attribut
     if found is not None:
         assert all(each is None or isinstance(each, str) for each in (found.step.query, found.step.answer))
         assert all(isinstance(document, Document) for document in found.step.documents or ())
+
+
+def test_more_documents_than_are_read_are_marked() -> None:
+    """A thousand are read."""
+    for count, kind in ((1_000, tuple), (1_001, DocumentsInPart)):
+        shown = {"documents": [{"content": f"Passage {each}."} for each in range(count)]}
+        reading = component("InMemoryBM25Retriever", json.dumps({"query": QUESTION}), json.dumps(shown))
+        assert reading is not None
+        assert reading.step.documents is not None
+        assert (len(reading.step.documents), type(reading.step.documents)) == (1_000, kind)

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from ragtrace.core import semconv
 from ragtrace.core.step import Message, Prompt, Step
-from ragtrace.core.types import Document, Timing, Usage
+from ragtrace.core.types import Document, DocumentsInPart, Timing, Usage
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
 from ragtrace.span_reading.otel_genai import read
 from ragtrace.telemetry.spans.writer import SpanWriter
@@ -149,6 +149,15 @@ def test_results_of_the_providers_own_search_are_documents() -> None:
     )
     assert found.step.prompt_documents == (Document(TOWER, "f1", 0.9),)
     assert (found.calls_tools, found.step.answer) == (False, TOWER)
+
+
+def test_more_documents_than_are_read_are_marked() -> None:
+    """A thousand are read."""
+    for count, kind in ((1_000, tuple), (1_001, DocumentsInPart)):
+        shown = json.dumps([{"content": f"Passage {each}."} for each in range(count)])
+        found = reading_of({semconv.OPERATION_NAME: "retrieval", semconv.RETRIEVAL_DOCUMENTS: shown}).step.documents
+        assert found is not None
+        assert (len(found), type(found)) == (1_000, kind)
 
 
 def test_of_several_choices_the_first_is_the_answer() -> None:

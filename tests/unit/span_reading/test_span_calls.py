@@ -20,9 +20,9 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 import ragtrace
 from ragtrace.core.errors import SettingsError
-from ragtrace.span_reading.intake import LostSpan, SpanIntake, clear_wake, set_wake
-from ragtrace.span_reading.span_calls import SpanCalls
+from ragtrace.span_reading.span_calls import SpanCalls, fill_step
 from ragtrace.system.faults import faults
+from ragtrace.telemetry.spans.intake import LostSpan, SpanIntake, SpanReader, clear_reader, set_reader
 from ragtrace.telemetry.spans.span_listener import SpanListener
 from ragtrace.testing import FakeJudge
 from tests.support.logged import logged
@@ -190,10 +190,10 @@ def test_each_configuration_starts_its_own_background(watched: Watched) -> None:
         def wake(name: str = name) -> None:
             started.append(name)
 
-        set_wake(wake)
+        set_reader(reader := SpanReader(wake, fill_step))
         watched.ask()
         watched.ask()
-        clear_wake(wake)
+        clear_reader(reader)
     assert started == ["first", "second"]
     assert watched.hold.intake is not None
     _taken(watched.hold.intake)  # no runtime has taken these spans: the next one would
@@ -207,10 +207,10 @@ def unread(watched: Watched) -> Generator[SpanIntake, None, None]:
     def wake() -> None:
         """Start nothing."""
 
-    set_wake(wake)
+    set_reader(reader := SpanReader(wake, fill_step))
     assert watched.hold.intake is not None
     yield watched.hold.intake
-    clear_wake(wake)
+    clear_reader(reader)
     _taken(watched.hold.intake)
     watched.hold.intake.take_dropped()
 

@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from ragtrace.core import semconv
 from ragtrace.core.step import Message, Prompt, Step, StepKind
 from ragtrace.core.types import Document, Usage
-from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
+from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
+from ragtrace.span_reading.otlp_protobuf import read_span as read_otlp_span
 from ragtrace.span_reading.traceloop import read
 from tests.unit.span_reading.recorded import RECORDED, recording, span
 
@@ -261,6 +266,28 @@ def test_a_search_in_chroma_has_its_documents() -> None:
     assert found is not None
     assert (found.step.kind, found.step.top_k) == ("retrieve", 2)
     assert found.step.documents == (Document("a", "1"), Document("b", "2"))
+
+
+@pytest.mark.parametrize(("results", "is_cut"), [(128, False), (129, True)])
+@pytest.mark.parametrize("through", ["processor", "otlp"])
+def test_results_beyond_the_limit_of_events_are_cut(through: str, results: int, is_cut: bool) -> None:
+    """The SDK keeps the last 128 events of a span, and says how many it has dropped; OTLP says so, too."""
+    kept = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    with provider.get_tracer("opentelemetry.instrumentation.chromadb").start_as_current_span("chroma.query") as made:
+        made.set_attribute("db.system", "chroma")
+        for number in range(results):
+            made.add_event("db.query.result", {"db.query.result.document": f"passage {number}"})
+    (ended,) = kept.get_finished_spans()
+    finished = from_sdk_span(ended)
+    if through == "otlp":
+        (sent,) = encode_spans([ended]).resource_spans[0].scope_spans[0].spans
+        finished = read_otlp_span(sent, "opentelemetry.instrumentation.chromadb")
+    assert finished is not None
+    found = read(finished)
+    assert found is not None
+    assert (len(found.step.documents or ()), found.is_cut) == (128, is_cut)
 
 
 def test_results_without_text_are_counted() -> None:
