@@ -50,7 +50,7 @@ The metric does not apply to the call (status `not_applicable`):
 | `contexts_missing` | no retrieval was captured: decorate what retrieves, or name them: `contexts=`, `sources=` |
 | `contexts_without_text` | spans of the retrieval have ids of documents and no texts: switch on capture of contents |
 | `contexts_ambiguous` | of generations under one span at the same time: which used which documents is not seen |
-| `texts_truncated` | texts of the call were cut before they reached its spans |
+| `texts_truncated` | texts were cut before the spans, or documents that may change the score were not read |
 | `no_contexts` | retrieval returned nothing, or blank texts only |
 | `abstained` | the answer declines to answer and states nothing checkable |
 | `no_claims`, `no_statements`, `no_sentences` | the answer has no checkable claim, statement or sentence |
@@ -75,7 +75,7 @@ The judge failed (status `judge_error`):
 
 | reason | meaning |
 |---|---|
-| `unavailable` | the judge cannot be reached or refuses requests (key, model, rate limit), or its circuit is open |
+| `unavailable` | the judge cannot be reached, refuses requests (key, model), was cancelled, or its circuit is open |
 | `timeout` | the judge did not answer before the call's deadline (`JudgeLimits(timeout=)`) |
 | `refused`, `content_filter` | the model refused to judge, or the server withheld the reply |
 | `unanswered` | a decision model gave no answer to a question |

@@ -24,7 +24,7 @@ from ragtrace.core.cost import Cost, measure_cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import BreakerState, Judge, Judgement, Plain, RagCall
 from ragtrace.core.unscored_reasons import JUDGE_ERROR
-from ragtrace.system.fair_semaphore import FairSemaphore, TimeLimitError, run_within
+from ragtrace.system.fair_semaphore import FairSemaphore, TimeLimitError, WorkCancelledError, run_within
 from ragtrace.system.faults import LEFT_OUT, faults
 from ragtrace.system.threads import BlockingCalls, NoThreadError
 
@@ -207,7 +207,7 @@ class JudgeClient:
             self._cache.put(key, judgement)
             return judgement
         except JudgeError as error:
-            outcome = None if error.reason == "timeout" else error
+            outcome = None if error.reason == "timeout" else _copy_of(error)  # whose traceback has this frame
             raise
         finally:
             self._in_flight.pop(key, None)
@@ -229,9 +229,7 @@ class JudgeClient:
             raise self._timeout_error("an identical call was still being judged at the deadline")
         outcome = leader.result()
         if isinstance(outcome, JudgeError):  # copied, as one exception object must not be raised in two tasks
-            copy = JudgeError(outcome.reason, outcome.detail, retryable=False)
-            copy.deferred = outcome.deferred
-            raise copy
+            raise _copy_of(outcome)
         return outcome
 
     # --- one call ----------------------------------------------------------------------------------------------------
@@ -254,9 +252,8 @@ class JudgeClient:
                 pause = retry_delay(min(tries, 3) if waits else tries, self._chance)
                 too_late = self._clock() + pause >= deadline or not self._gate.opens_before(deadline)
                 if not error.retryable or failed >= _MOST_TRIES or too_late or self._breaker.refuses:
-                    final = spent.set_on_error(error)
-                    final.deferred = error.retry_after is not None or (tries == 1 and error.deferred)
-                    raise final from error
+                    deferred = error.retry_after is not None or (tries == 1 and error.deferred)
+                    raise _deferred(spent.set_on_error(error), deferred) from error
             await self._sleep(pause)
 
     async def _attempt(self, call: RagCall, deadline: float) -> Judgement:
@@ -317,6 +314,10 @@ class JudgeClient:
                 hurried = left is not None and self._timeout is not None and left < self._timeout / 2
                 well = None if hurried else False
                 raise meter.total.set_on_error(self._timeout_error(f"no judgement: {error}")) from error
+            except WorkCancelledError as error:
+                well = False  # no second try: a judge that cancels tasks would do so again
+                why = JudgeError("unavailable", f"no judgement: {error}", retryable=False)
+                raise meter.total.set_on_error(why) from error
             except JudgeError as error:
                 if error.retry_after is None:
                     well = error.reason not in _FAILURES
@@ -373,9 +374,16 @@ class JudgeClient:
         return _deferred(JudgeError("unavailable", why, retryable=False))
 
 
-def _deferred(error: JudgeError) -> JudgeError:
-    """Return *error*, marked as a failure before the judge was asked about the call."""
-    error.deferred = True
+def _copy_of(error: JudgeError) -> JudgeError:
+    """Return a copy of *error*, without cost and traceback, for calls that are identical to the one that failed."""
+    copy = JudgeError(error.reason, error.detail, retryable=False)
+    copy.deferred = error.deferred
+    return copy
+
+
+def _deferred(error: JudgeError, deferred: bool = True) -> JudgeError:
+    """Return *error*, marked as a failure that says nothing about the call, or with *deferred* False as another."""
+    error.deferred = deferred
     return error
 
 

@@ -28,7 +28,7 @@ from ragtrace.core.types import (
 )
 from ragtrace.evaluation.earlier_turns import MOST_TURNS, with_earlier_turns
 from ragtrace.evaluation.judge_client import JudgeClient, is_cached
-from ragtrace.system.fair_semaphore import TimeLimitError, run_within
+from ragtrace.system.fair_semaphore import TimeLimitError, WorkCancelledError, run_within
 from ragtrace.system.faults import faults
 from ragtrace.system.threads import BlockingCalls, NoThreadError
 
@@ -39,6 +39,8 @@ TRUNCATED_ANSWER: Final = "truncated_answer_chars"
 """Attribute of a score: number of characters at the end of the answer that were not judged."""
 TRUNCATED_CHUNKS: Final = "truncated_chunks"
 """Attribute of a score: number of chunks of which the end was not judged."""
+_IN_PART: Final = "contexts_in_part"
+"""Attribute of a score: whether the retrieval returned more documents than were read."""
 _REASONING: Final = "reasoning_chars"
 """Attribute of a score: number of characters of reasoning before the answer that were not judged."""
 JUDGE_INPUT_TRUNCATED: Final = "judge_input_truncated"
@@ -48,10 +50,12 @@ _DEFECTS: Final[Mapping[str, str]] = {
     "the capture of contents in that instrumentation, or have ragtrace listen to the framework itself",
     "contexts_ambiguous": "several generations under the same span ran at the same time, and which of them used which "
     "documents cannot be seen in their prompts; give each request a span of its own",
-    _TRUNCATED: "texts of the call were cut before they reached its spans; raise the limit of the instrumentation, or "
-    "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+    _TRUNCATED: "texts of the call were cut before they reached its spans: raise the limit of the instrumentation, or "
+    "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT; or a retrieval returned more documents than ragtrace reads: return fewer, "
+    "or choose them with documents=; or what came with the answer are beginnings of documents: return them whole, or "
+    "decorate what retrieves",
 }
-"""Explanation of each defect that a call read from spans may have."""
+"""Explanation of each defect that a call may have."""
 
 
 class LabelFreeJudge:
@@ -140,6 +144,18 @@ class Evaluators(NamedTuple):
                 await evaluator.aclose()
 
 
+class _Failure(NamedTuple):
+    """What is kept of the `JudgeError` of a call.
+
+    Not the error itself: the frame that keeps an error is in the error's traceback, so that the texts of the call would
+    wait for the garbage collector.
+    """
+
+    reason: str
+    detail: str
+    deferred: bool
+
+
 async def evaluate(
     evaluator: Evaluator,
     call: RagCall,
@@ -164,7 +180,7 @@ async def evaluate(
     client = evaluator.judge_client
     if not client.computes:
         call = with_earlier_turns(call, evaluator.judge_turns)
-    failed: JudgeError | None = None
+    failed: _Failure | None = None
     # In a burst, calls wait here, before their time limit starts.
     async with nullcontext() if client.computes else client.admission_queue:
         if on_begin is not None:
@@ -175,7 +191,8 @@ async def evaluate(
             # limit, tries that the judge answers with a Retry-After do not count.
             judgement = await client.ask(call, bypass_cache=bypass_cache)
         except JudgeError as error:  # has the cost of the requests that were made, as a judgement has
-            judgement, failed = Cost.from_report(error).set_on_judgement(Judgement()), error
+            judgement = Cost.from_report(error).set_on_judgement(Judgement())
+            failed = _Failure(error.reason, error.detail, error.deferred)
         took = perf_counter() - started_at
         if not client.computes:
             # Computing scores blocks the event loop. In a burst, another call waits in `ask` for the slot of the judge
@@ -191,12 +208,14 @@ async def evaluate(
                 metric.name: await _compute_metric(evaluator, metric, call, judgement) for metric in evaluator.metrics
             }
         else:
-            why, detail = failed.reason, failed.detail
+            why, detail, _ = failed
             results = {metric.name: _unscored(evaluator, metric, why, detail) for metric in evaluator.metrics}
     if cut := _cuts(call):
         computed = {each.name for each in evaluator.metrics if not each.needs and getattr(each, "computes", False)}
         skipped = computed if client.computes else set[str]()  # latencies, say, which read no texts
         results = {name: result if name in skipped else _with_cuts(result, cut) for name, result in results.items()}
+    if call.contexts_in_part:
+        results = {each.name: _of_part(evaluator, each, results[each.name]) for each in evaluator.metrics}
     if call.defect:
         results = {name: _with_defect(result, call.defect) for name, result in results.items()}
     return Evaluation(
@@ -224,6 +243,7 @@ def _cuts(call: RagCall) -> Mapping[str, int]:
         _REASONING: call.reasoning_chars,
         TRUNCATED_ANSWER: call.answer_cut_chars,
         TRUNCATED_CHUNKS: sum(document.cut_chars > 0 for document in call.contexts or ()),
+        _IN_PART: call.contexts_in_part,
     }
     return {name: count for name, count in counts.items() if count}
 
@@ -236,6 +256,23 @@ def _with_cuts(result: Result, cut: Mapping[str, int]) -> Result:
     attributes: Mapping[str, Plain] = result.attributes
     own = {name: found for name in cut if isinstance(found := attributes.get(name), int)}
     return replace(result, attributes={**attributes, **{name: max(n, own.get(name, 0)) for name, n in cut.items()}})
+
+
+def _of_part(evaluator: Evaluator, metric: Metric, result: Result) -> Result:
+    """Return the *result* of a call whose contexts are a part of what was retrieved, or why there is none.
+
+    What was not read may support a statement, and may contradict it.
+    """
+    if not isinstance(result, Score):
+        return result
+    reads: frozenset[str] | None = getattr(metric, "reads", None)
+    if reads is None:  # a metric that does not say what it reads of the statements may read all of it
+        reads = frozenset({"support", "denial"} if "claims" in metric.needs else ())
+    of_support = "support" in reads or bool({"consistency", "citations"} & metric.needs)
+    is_best = result.value == metric.range[1 if metric.higher_is_better else 0]
+    if not of_support or (is_best and "denial" not in reads):
+        return result
+    return _unscored(evaluator, metric, _TRUNCATED, _DEFECTS[_TRUNCATED])
 
 
 def _with_defect(result: Result, defect: str) -> Result:
@@ -284,7 +321,7 @@ async def _compute_metric(evaluator: Evaluator, metric: Metric, call: RagCall, j
             return _validated_result(evaluator, metric, metric(call, judgement))
         work = evaluator.threads.run(metric, call, judgement)
         return _validated_result(evaluator, metric, await run_within(evaluator.timeout, work))
-    except (TimeLimitError, NoThreadError) as error:
+    except (TimeLimitError, WorkCancelledError, NoThreadError) as error:
         return _unscored(evaluator, metric, "metric_error", str(error))
     except Exception as error:
         faults.record(f"metric {metric.name}", error)

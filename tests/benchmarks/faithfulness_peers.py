@@ -1,7 +1,7 @@
 """Faithfulness by other libraries with a model of yours, on the labelled file that `ragtrace judges` reads.
 
     python -m tests.benchmarks.faithfulness_peers CALLS.jsonl --base-url URL --model MODEL \
-        [--ragas ENV/bin/python] [--phoenix ENV/bin/python] [--out DIR]
+        [--ragas ENV/bin/python] [--phoenix ENV/bin/python] [--seconds 900] [--out DIR]
 
 Each library has an environment of its own (`peers_faithfulness.txt`). The row of ragtrace's judges on the same calls is
 made by `ragtrace judges CALLS.jsonl --judge decision-logprobs:MODEL --base-url URL`. Raw results are kept: the same
@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("calls", type=Path)
     parser.add_argument("--base-url", required=True)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--seconds", type=float, default=900.0, help="time limit of a request, which is not sent again")
     parser.add_argument("--out", type=Path, default=Path("faithfulness_peers"), help="folder of the raw results")
     for name in ("ragas", "phoenix"):
         parser.add_argument(f"--{name}", metavar="PYTHON")
@@ -68,6 +69,7 @@ def main() -> None:
         if python := getattr(options, name):
             raw = options.out / f"{name}.jsonl"
             command = [python, str(SUBJECT), name, str(shown), str(raw), options.base_url, options.model]
+            command.append(str(options.seconds))
             if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
                 sys.exit(f"{name} failed")
             print(row(name, [json.loads(line) for line in raw.read_text().splitlines()], calls))

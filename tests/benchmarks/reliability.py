@@ -194,7 +194,7 @@ def scoring(folder: str) -> None:
     """A process that scores what is in the spool, until it is killed or nothing is left."""
     import ragtrace
     from ragtrace.core.types import Signals
-    from ragtrace.history.spool import Spool
+    from ragtrace.fleet.spool import Spool
     from tests.support.scored import EVERY
     from tests.support.watched import limited
 

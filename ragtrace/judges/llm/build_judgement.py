@@ -75,12 +75,12 @@ def _reasons(source: PromptInput, labels: Labels) -> dict[str, str]:
         single = {"answer_label": answer.answer_label, "answer_rating": answer.answer_rating}
         reasons |= {name: "too_many_unjudged" for name, value in single.items() if value is None}
     if "answer" in labels.failed:
-        reasons |= dict.fromkeys(OF_ANSWER, labels.failed["answer"].reason)
+        reasons |= dict.fromkeys(OF_ANSWER, labels.failed["answer"])
     if source.same_as is None:
         reasons |= dict.fromkeys(("chunks", "citations"), "contexts_missing")
     elif "chunks" in labels.failed:
         # The claims have labels of relevance; this is the reason why none has a label of support.
-        reasons |= dict.fromkeys(("chunks", "citations", "claims"), labels.failed["chunks"].reason)
+        reasons |= dict.fromkeys(("chunks", "citations", "claims"), labels.failed["chunks"])
     elif source.chunks and labels.verification.contradicted is None and labels.verification.grades is None:
         reasons["chunks"] = "unparsable"
     return reasons

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
@@ -266,10 +266,16 @@ async def run_concurrently(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     try:
         return await asyncio.gather(*tasks)
     except BaseException:
-        for task in tasks:
-            task.cancel()
+        _cancel_all(tasks)
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+    finally:
+        del tasks  # which have the error, whose traceback has this frame
+
+
+def _cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
 
 
 class _ProbeReply(NamedTuple):
@@ -301,7 +307,8 @@ class _ParsedReply(Generic[R]):
     defects: list[str]
     missing: list[str]
     """Top-level keys of the schema that the reply lacks."""
-    error: ReadingError | None = None
+    unread: str = ""
+    """Reason why the text cannot be read as a JSON object; empty: it can."""
 
     @property
     def breaks_schema(self) -> bool:
@@ -325,8 +332,10 @@ class _Exchange(Generic[R]):
         best = next((reply for reply in replies if not reply.defects), replies[0])
         if best.defects:
             best, level = await self._repair(best, level)
-        if best.labels is None or (self._required and best.missing == self._required):
-            raise best.error or JudgeError("unparsable", "; ".join(best.defects)[:200], retryable=False)
+        if best.labels is None:
+            raise ReadingError(best.unread, best.defects[0])
+        if self._required and best.missing == self._required:
+            raise JudgeError("unparsable", "; ".join(best.defects)[:200], retryable=False)
         good = tuple(one.labels for one in replies if one.labels is not None and not one.defects)
         return ModelReply(
             reply=best.labels,
@@ -353,16 +362,15 @@ class _Exchange(Generic[R]):
             rest = [self.complete(SCHEMA, samples=1) for _ in range(wanted - len(choices))]
             done = await asyncio.gather(*rest, return_exceptions=True)
             choices += [one[0].choices[0] for one in done if not isinstance(one, BaseException)]
-        whole = choices if len(choices) == 1 else [choice for choice in choices if choice.problem() is None]
+        whole = choices if len(choices) == 1 else [choice for choice in choices if not choice.problem()]
         return [self._read(choice) for choice in whole or choices[:1]]
 
     def _read(self, choice: Choice) -> _ParsedReply[R]:
-        if problem := choice.problem():
-            raise problem
+        choice.check()
         try:
             data = read_object(choice.text)
         except ReadingError as error:
-            return _ParsedReply(choice, None, [error.detail], self._required, error)
+            return _ParsedReply(choice, None, [error.detail], self._required, error.reason)
         labels = self._prompt.read(data)
         missing = [key for key in self._required if key not in data]
         return _ParsedReply(

@@ -38,15 +38,23 @@ class Choice:
     """Text of the model's refusal; "" if there is none."""
     tokens: tuple[TokenChoice, ...] | None
 
-    def problem(self) -> JudgeError | None:
-        """Return the error that makes this reply unusable ("refused", "content_filter" or "truncated"), or None."""
+    def problem(self) -> str:
+        """Return the reason why this reply is unusable: "refused", "content_filter" or "truncated"; empty: none."""
         if self.refusal or self.finish == "refusal":
-            return JudgeError("refused", self.refusal[:_SHOWN_CHARS], retryable=False)
+            return "refused"
         if self.finish == "content_filter":
-            return JudgeError("content_filter", "the server withheld the reply", retryable=False)
-        if self.finish in ("length", "max_tokens"):
-            return JudgeError("truncated", f"cut off after {len(self.text)} characters", retryable=False)
-        return None
+            return "content_filter"
+        return "truncated" if self.finish in ("length", "max_tokens") else ""
+
+    def check(self) -> None:
+        """Raise a `JudgeError` if this reply is unusable."""
+        if reason := self.problem():
+            details = {
+                "refused": self.refusal[:_SHOWN_CHARS],
+                "content_filter": "the server withheld the reply",
+                "truncated": f"cut off after {len(self.text)} characters",
+            }
+            raise JudgeError(reason, details[reason], retryable=False)
 
 
 @dataclass(frozen=True, slots=True)

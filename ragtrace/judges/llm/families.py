@@ -53,11 +53,14 @@ async def add_extra_labels(
         except JudgeError as error:
             extra.note_failure(error, family.fields & wanted)
 
-    await asyncio.gather(*map(find, families))
-    failed = all(family.fields & extra.errors.keys() for family in families)
-    if not begun and failed and not any(extra.labels.values()):
-        errors = list(extra.errors.values())
-        raise next((error for error in errors if error.retryable), errors[0])
+    try:
+        await asyncio.gather(*map(find, families))
+        failed = all(family.fields & extra.errors.keys() for family in families)
+        if not begun and failed and not any(extra.labels.values()):
+            # The first one that a retry may help, if there is any.
+            raise min(extra.errors.values(), key=lambda error: not error.retryable)
+    finally:
+        extra.errors.clear()  # the frames in their tracebacks have *extra*
     attributes = {**judgement.attributes, **extra.attributes}
     if "injection_suspected" in extra.input.attributes:
         attributes["injection_suspected"] = True

@@ -44,7 +44,7 @@ given to verify (`GivenStatements`), and `LabelCollector`: at once, in steps, an
         `test_one_sentence_and_several_chunks_have_a_second_plan`
     at once, a request that fails raises its error
         `test_a_failure_at_once_leaves_no_labels`
-    in steps, one that fails leaves the labels of the other step, with the error in `Labels.failed`
+    in steps, one that fails leaves the labels of the other step, with the reason in `Labels.failed`
         `test_a_failed_extraction_leaves_the_labels_of_the_chunks`
         `test_a_failed_verification_leaves_the_labels_of_the_answer`
     it is raised all the same if a retry may help, or each step that was asked for failed
@@ -134,8 +134,8 @@ class Labels:
     extraction: LabelReply = field(default_factory=LabelReply)
     """Labels of the answer, merged from all requests that showed a part of the answer."""
     verification: Verification = field(default_factory=Verification)
-    failed: dict[Step, JudgeError] = field(default_factory=dict[Step, JudgeError])
-    """Error of each step that failed for a reason that a retry does not change."""
+    failed: dict[Step, str] = field(default_factory=dict[Step, str])
+    """Reason for the failure of each step that failed for a reason that a retry does not change."""
     suspect: bool = False
     """Whether gold checks, which are statements with a known label, got wrong labels."""
 
@@ -371,27 +371,36 @@ class LabelCollector:
     async def _collect_in_steps(self) -> Labels:
         """Ask for the labels of the answer without a chunk, then for those of the chunks with its statements.
 
-        The labels of a step that fails are missing, with its error in `Labels.failed`. The error is raised if a retry
+        The labels of a step that fails are missing, with its reason in `Labels.failed`. The error is raised if a retry
         may help, and that of the last step if every step that was asked for has failed.
         """
         labels, asked = Labels("careful"), 0
-        if "answer" in self._plan.steps:
-            asked += 1
-            try:
-                labels.extraction = merge_extractions(await self._ask_about_sentences(self._extract))
-            except JudgeError as error:
-                _keep_or_raise(error, "answer", labels)
-        statements = _checkable_statements(labels.extraction) if "support" in self._plan.labels else []
-        # Where only statements are to be verified, the plan has a step that an answer without statements is not asked.
-        if "chunks" in self._plan.steps and (statements or not self._plan.only_statements):
-            asked += 1
-            try:
-                labels.verification = await self._verify_all(statements)
-            except JudgeError as error:
-                _keep_or_raise(error, "chunks", labels)
-        if labels.failed and len(labels.failed) == asked:
-            raise next(reversed(labels.failed.values()))
-        return labels
+        last: JudgeError | None = None
+        try:
+            if "answer" in self._plan.steps:
+                asked += 1
+                try:
+                    labels.extraction = merge_extractions(await self._ask_about_sentences(self._extract))
+                except JudgeError as error:
+                    if error.retryable:
+                        raise
+                    labels.failed["answer"], last = error.reason, error
+            statements = _checkable_statements(labels.extraction) if "support" in self._plan.labels else []
+            # Where only statements are to be verified, the plan has a step that an answer without statements is not
+            # asked.
+            if "chunks" in self._plan.steps and (statements or not self._plan.only_statements):
+                asked += 1
+                try:
+                    labels.verification = await self._verify_all(statements)
+                except JudgeError as error:
+                    if error.retryable:
+                        raise
+                    labels.failed["chunks"], last = error.reason, error
+            if last is not None and len(labels.failed) == asked:
+                raise last
+            return labels
+        finally:
+            del last  # its traceback has this frame
 
     async def _extract(self, sentences: Sequence[AnswerUnit]) -> LabelReply:
         """Ask the LLM, in one request, for the labels of *sentences* and their statements, without a chunk."""
@@ -500,13 +509,6 @@ class LabelCollector:
 
     def _new_gold_checks(self, chunks: Sequence[PromptChunk]) -> tuple[GoldCheck, ...]:
         return gold_checks(chunks, self._chance) if self._plan.with_gold_checks else ()
-
-
-def _keep_or_raise(error: JudgeError, step: Step, labels: Labels) -> None:
-    """Keep the error of a failed step in *labels*, or raise it if a retry may help."""
-    if error.retryable:
-        raise error
-    labels.failed[step] = error
 
 
 def _checkable_statements(extraction: LabelReply) -> list[AnswerStatement]:

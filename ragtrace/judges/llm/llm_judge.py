@@ -188,16 +188,19 @@ class LLMJudge:
             if error.retryable or needs <= FIELDS:
                 raise
             judgement, failed = Judgement(reasons=dict.fromkeys(FIELDS, error.reason), mode=self._mode), error
-        asked = session.cost.n_calls
-        if REFERENCE in needs:
-            judgement = await self._with_reference_contexts(call, judgement, session)
-        wanted = [metric for metric in self._metrics or () if metric.needs & EXTRA_FIELDS]
-        if wanted:
-            source = await self._prepare(call)
-            judgement = await add_extra_labels(session, source, call, judgement, wanted)
-        if failed is not None and session.cost.n_calls == asked:
-            raise failed  # no other request was made: the error says more than a reason for each label
-        return judgement
+        try:
+            asked = session.cost.n_calls
+            if REFERENCE in needs:
+                judgement = await self._with_reference_contexts(call, judgement, session)
+            wanted = [metric for metric in self._metrics or () if metric.needs & EXTRA_FIELDS]
+            if wanted:
+                source = await self._prepare(call)
+                judgement = await add_extra_labels(session, source, call, judgement, wanted)
+            if failed is not None and session.cost.n_calls == asked:
+                raise failed  # no other request was made: the error says more than a reason for each label
+            return judgement
+        finally:
+            del failed  # its traceback has this frame
 
     async def _prepare(self, call: RagCall) -> PromptInput:
         return await beside_loop(chars_of(call), partial(prepare_input, call, self._requests.max_chunk_chars))

@@ -131,18 +131,22 @@ async def find_ratings(extra: ExtraLabels) -> None:
     ]
     ratings: dict[str, Rating] = {}
     extra.labels["ratings"] = ratings
-    failures: list[JudgeError] = []
+    failed: JudgeError | None = None
+    outcome: Rating | BaseException | None = None
     outcomes = await asyncio.gather(*(_rate(extra, metric) for metric in metrics), return_exceptions=True)
-    for metric, outcome in zip(metrics, outcomes, strict=True):
-        if isinstance(outcome, Rating):
-            ratings[metric.name] = outcome
-        elif isinstance(outcome, JudgeError):
-            failures.append(outcome)
-            extra.reasons[f"ratings.{metric.name}"] = outcome.reason
-        else:
-            raise outcome
-    if failures and not ratings:
-        raise failures[0]
+    try:
+        for metric, outcome in zip(metrics, outcomes, strict=True):
+            if isinstance(outcome, Rating):
+                ratings[metric.name] = outcome
+            elif isinstance(outcome, JudgeError):
+                failed = failed or outcome
+                extra.reasons[f"ratings.{metric.name}"] = outcome.reason
+            else:
+                raise outcome
+        if failed is not None and not ratings:
+            raise failed
+    finally:
+        del failed, outcome, outcomes  # an error's traceback has this frame
 
 
 async def _rate(extra: ExtraLabels, metric: RatedMetric) -> Rating:

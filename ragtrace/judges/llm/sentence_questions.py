@@ -70,20 +70,23 @@ async def label_sentences(session: JudgeSession, source: PromptInput, *, max_cha
     statements = labels.extraction.statements or []
     verdicts: list[tuple[int, Verdict]] = []
     failed: JudgeError | None = None
-    for chunks in group_by_size(source.chunks, max_chars):
-        questions = await beside_loop(source.chars, partial(_Questions, source, chunks))
-        for index, statement in enumerate(statements):
-            if not statement.checkable:
-                continue
-            try:
-                verdict = await questions.ask(session, statement.text)
-            except JudgeError as error:
-                if error.retryable:
-                    raise
-                verdict, failed = UNJUDGED, error
-            verdicts.append((index, verdict))
-    if failed is not None and all(verdict.support is None for _, verdict in verdicts):
-        raise failed
+    try:
+        for chunks in group_by_size(source.chunks, max_chars):
+            questions = await beside_loop(source.chars, partial(_Questions, source, chunks))
+            for index, statement in enumerate(statements):
+                if not statement.checkable:
+                    continue
+                try:
+                    verdict = await questions.ask(session, statement.text)
+                except JudgeError as error:
+                    if error.retryable:
+                        raise
+                    verdict, failed = UNJUDGED, error
+                verdicts.append((index, verdict))
+        if failed is not None and all(verdict.support is None for _, verdict in verdicts):
+            raise failed
+    finally:
+        del failed  # its traceback has this frame
     labels.verification = merge_verifications([], verdicts)
     return labels
 

@@ -154,6 +154,8 @@ class ServerConnection:
                 was longer than any reply can be.
         """
         key = self._key or os.environ.get("OPENAI_API_KEY") or ""
+        outcome: bytes | Exception = b""
+        failure: JudgeError | None = None
         try:
             if not key and self.url == OPENAI and self._make is None:
                 todo = "set OPENAI_API_KEY, or pass api_key="
@@ -163,7 +165,10 @@ class ServerConnection:
             )  # before the timeout starts: the first call may import the openai package
             if self._make is None:
                 client.api_key = key or _NO_KEY  # as the environment has it by now
-            return await asyncio.wait_for(self._post(client, path, body), self.timeout)
+            outcome = await asyncio.wait_for(self._post_outcome(client, path, body), self.timeout)
+            if isinstance(outcome, bytes):
+                return outcome
+            raise outcome
         except asyncio.TimeoutError:
             raise JudgeError("timeout", f"no full answer from {self.server} within {self.timeout:g} s") from None
         except Exception as error:
@@ -176,6 +181,8 @@ class ServerConnection:
                     failure.detail = failure.detail.replace(secret, instead)
                     failure.args = (f"{failure.reason}: {failure.detail}",)
             raise failure from (error.__cause__ if failure is error else error)
+        finally:
+            del outcome, failure  # the error's traceback has this frame
 
     def _keys_of_clients(self) -> list[str]:
         return [
@@ -183,6 +190,17 @@ class ServerConnection:
             for found in self._clients.get().values()
             if isinstance(key := getattr(found.client, "api_key", ""), str)
         ]
+
+    async def _post_outcome(self, client: AsyncOpenAI, path: str, body: Mapping[str, object]) -> bytes | Exception:
+        """Post as `_post` does, and return what that raises.
+
+        Through `asyncio.wait_for` no error is raised: up to Python 3.11, its frame would keep the error, which has the
+        frame in its traceback, so that the texts of the request would wait for the garbage collector.
+        """
+        try:
+            return await self._post(client, path, body)
+        except Exception as error:
+            return error
 
     async def _post(self, client: AsyncOpenAI, path: str, body: Mapping[str, object]) -> bytes:
         import openai
@@ -202,8 +220,13 @@ class ServerConnection:
         except openai.APIStatusError as error:
             raise ServerError(error.status_code, error.response.headers, error.response.content) from None
         except openai.OpenAIError as error:
-            if isinstance(error.__cause__, JudgeError):
-                raise error.__cause__ from None
+            if isinstance(cause := error.__cause__, JudgeError):
+                # Of which *error* is the context now: were it also the cause of *error*, neither would ever be freed.
+                error.__cause__ = error.__context__ = None
+                try:
+                    raise cause from None
+                finally:
+                    del cause  # its traceback has this frame
             raise JudgeError("unavailable", f"{self.server}: {_reason_of(error)}") from error
         except Exception as error:
             raise JudgeError("unavailable", f"{self.server}: {str(error)[:_SHOWN_CHARS]}") from error

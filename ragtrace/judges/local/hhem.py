@@ -73,17 +73,13 @@ class HHEM:
             raise SettingsError(f"max_tokens must be positive, got {max_tokens!r}")
         self._model, self._device, self._label, self._local_only = str(model), device, label, local_only
         self._max_tokens = max_tokens
+        self.version = f"1:{Path(model).name}"  # of the splitting of texts, and the model
         self._loaded: _LoadedModel | None = None
         self._lock = PerProcess(threading.Lock)
 
     def __getstate__(self) -> dict[str, object]:
         """Return what a copy begins with: it loads the model itself."""
         return {**vars(self), "_loaded": None}
-
-    @property
-    def version(self) -> str:
-        """Version of this judge, made of the version of its text splitting and the model's name."""
-        return f"1:{Path(self._model).name}"
 
     def offers(self, metric: Metric) -> bool:
         """Return whether *metric* is computed from `consistency`, the only label that this judge gives."""
@@ -126,73 +122,60 @@ class HHEM:
 class _LoadedModel:
     """Loaded model with its tokenizer, ready to score pairs of texts."""
 
-    device: str
+    network: Any
     tokenizer: Callable[..., Any]
-    texts: Callable[[Sequence[Pair]], Sequence[list[str]]]
-    """Function that returns the arguments of the tokenizer for some pairs: one list of texts, or two."""
-    probabilities: Callable[[Any], Any]
-    """Function that returns the (n,) probabilities of support, given the tokenizer's output for n pairs."""
     max_tokens: int
+    column: int | None
+    """Index of the output that means consistent; None: the network has one output, whose sigmoid is the probability."""
+    prompt: tuple[str, str, str] | None = None
+    """Texts before, between and after the two texts of a pair; None: the tokenizer joins them."""
 
     def fits(self, premise: str, hypothesis: str) -> bool:
         """Return whether *premise* and *hypothesis* together are short enough for the model to read at once."""
-        tokens = self.tokenizer(*self.texts([(premise, hypothesis)]), verbose=False)["input_ids"][0]
-        return len(tokens) <= self.max_tokens
+        return len(self._tokens([(premise, hypothesis)])["input_ids"][0]) <= self.max_tokens
 
     def scores(self, pairs: Sequence[Pair]) -> list[float | str]:
         """Return for each pair of texts the probability that its premise supports its hypothesis."""
-        found: list[float | str] = []
+        torch, found = import_module("torch"), list[float | str]()
         for start in range(0, len(pairs), _BATCH):
-            texts = self.texts(pairs[start : start + _BATCH])
-            tokens = self.tokenizer(*texts, return_tensors="pt", padding=True, verbose=False).to(self.device)
-            values: list[float] = self.probabilities(tokens).tolist()
-            found += values
+            tokens = self._tokens(pairs[start : start + _BATCH], return_tensors="pt", padding=True)
+            with torch.inference_mode():
+                logits = self.network(**tokens.to(self.network.device)).logits.double()
+            if logits.ndim == 3:  # a token classifier, whose first token is the pair's
+                logits = logits[:, 0]
+            found += (logits[:, 0].sigmoid() if self.column is None else logits.softmax(-1)[:, self.column]).tolist()
         return found
+
+    def _tokens(self, pairs: Sequence[Pair], **options: object) -> Any:
+        if self.prompt is None:
+            return self.tokenizer(*map(list, zip(*pairs, strict=True)), verbose=False, **options)
+        before, between, after = self.prompt
+        texts = [before + premise + between + hypothesis + after for premise, hypothesis in pairs]
+        return self.tokenizer(texts, verbose=False, **options)
 
 
 def _load(name: str, device: str | None, max_tokens: int | None, label: str | int | None, local: bool) -> _LoadedModel:
     torch, transformers = import_module("torch"), import_module("transformers")
-    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     described: dict[str, Any] = transformers.PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
     if any(str(architecture).startswith("HHEMv2") for architecture in described.get("architectures") or ()):
-        # Token limit of a model with relative positions, which could read more, in a time that grows with the square.
-        return _load_t5_encoder(name, described, place, max_tokens or 2_048, local)
-    network = transformers.AutoModelForSequenceClassification.from_pretrained(name, local_files_only=local)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
-    column = _consistent_output(network.config, label)
-    network.to(place).eval()
-
-    def probabilities(inputs: Any) -> Any:
-        with torch.inference_mode():
-            logits = network(**inputs).logits.double()
-        return torch.sigmoid(logits[:, 0]) if column is None else torch.softmax(logits, dim=-1)[:, column]
-
-    def texts(pairs: Sequence[Pair]) -> Sequence[list[str]]:
-        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-
-    return _LoadedModel(place, tokenizer, texts, probabilities, max_tokens or _max_tokens(network.config, tokenizer))
-
-
-def _load_t5_encoder(name: str, described: Mapping[str, Any], place: str, max_tokens: int, local: bool) -> _LoadedModel:
-    """Load the model HHEM-2.1-Open, a T5 encoder whose first token is classified."""
-    torch, transformers = import_module("torch"), import_module("transformers")
-    foundation, prompt = described.get("foundation") or _FOUNDATION, _prompt_parts(described)
-    config = transformers.T5Config.from_pretrained(foundation, local_files_only=local)
-    config.num_labels = 2
-    network = transformers.T5ForTokenClassification(config)
-    _load_weights(network, name, local)
-    network.to(place).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(foundation, local_files_only=local)
-
-    def probabilities(inputs: Any) -> Any:
-        with torch.inference_mode():
-            logits = network(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
-        return torch.softmax(logits[:, 0, :].double(), dim=-1)[:, 1]
-
-    def texts(pairs: Sequence[Pair]) -> Sequence[list[str]]:
-        return ([prompt[0] + premise + prompt[1] + hypothesis + prompt[2] for premise, hypothesis in pairs],)
-
-    return _LoadedModel(place, tokenizer, texts, probabilities, max_tokens)
+        foundation, prompt = described.get("foundation") or _FOUNDATION, _prompt_parts(described)
+        config = transformers.T5Config.from_pretrained(foundation, local_files_only=local)
+        config.num_labels = 2
+        network = transformers.T5ForTokenClassification(config)
+        _load_weights(network, name, local)
+        inputs = ["input_ids", "attention_mask"]
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            foundation, local_files_only=local, model_input_names=inputs
+        )
+        # The model has relative positions and could read more tokens, in a time that grows with the square.
+        loaded = _LoadedModel(network, tokenizer, max_tokens or 2_048, 1, prompt)
+    else:
+        network = transformers.AutoModelForSequenceClassification.from_pretrained(name, local_files_only=local)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
+        limit, column = max_tokens or _max_tokens(network.config, tokenizer), _consistent_output(network.config, label)
+        loaded = _LoadedModel(network, tokenizer, limit, column)
+    network.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+    return loaded
 
 
 def _prompt_parts(described: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -100,12 +100,18 @@ def judge_consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], 
     # Windows leave room for the longest sentence, so that all sentences are compared with the same windows.
     parts = [answer[start:end] for start, end in sentences(answer)] or [answer]
     longest = max(parts, key=len)
-    try:
-        premises = join_into_windows(texts, lambda premise: all(fits(premise, part) for part in {longest, parts[0]}))
-    except ValueError:
-        detail = f"a sentence of {len(longest)} characters leaves no room for any context"
-        raise JudgeError("truncated", detail, retryable=False) from None
-    pairs = [(premise, part) for part in parts for premise in premises]
+    widest = {longest, parts[0]}
+    while True:
+        try:
+            premises = join_into_windows(texts, lambda premise: all(fits(premise, part) for part in widest))
+        except ValueError:
+            detail = f"a sentence of {len(longest)} characters leaves no room for any context"
+            raise JudgeError("truncated", detail, retryable=False) from None
+        pairs = [(premise, part) for part in parts for premise in premises]
+        too_wide = {part for premise, part in pairs if not fits(premise, part)}
+        if not too_wide:
+            break
+        widest.update(too_wide)  # a sentence with fewer characters may have more tokens
     values = [_number(value) for value in scores(pairs)]
     if len(values) != len(pairs):
         raise JudgeError(

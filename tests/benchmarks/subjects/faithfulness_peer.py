@@ -1,10 +1,11 @@
 """Scores calls for faithfulness by one library with a model behind any OpenAI-compatible server.
 
-    faithfulness_peer.py NAME CALLS.jsonl RAW.jsonl BASE_URL MODEL
+    faithfulness_peer.py NAME CALLS.jsonl RAW.jsonl BASE_URL MODEL SECONDS
 
-Each call is judged as the library's documentation has it, by its defaults, one call at a time and with a time limit of
-15 minutes a request. A line is added to RAW for each call, so that a run that was cut off goes on where it was. The
-file imports nothing of ragtrace, as the environments of the others do not have it.
+Each call is judged as the library's documentation has it, by its defaults, one call at a time and with a time limit for
+a request, of which none is sent again: a small model may repeat itself until its context is full. A line is added to
+RAW for each call, so that a run that was cut off goes on where it was. The file imports nothing of ragtrace, as the
+environments of the others do not have it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 Call = dict[str, Any]
-SECONDS = 900
 VERSIONS = {"ragas": ("ragas", "instructor", "openai"), "phoenix": ("arize-phoenix-evals", "openai")}
 
 
@@ -41,22 +41,22 @@ class Usage:
             self.output_tokens += usage.get("completion_tokens", 0)
 
     def note(self, response: Any) -> None:
-        """Hook of `httpx.Client`."""
+        """Hook of the client of openai's `OpenAI`."""
         response.read()
         self.add(response)
 
     async def anote(self, response: Any) -> None:
-        """Hook of `httpx.AsyncClient`."""
+        """Hook of the client of `AsyncOpenAI`."""
         await response.aread()
         self.add(response)
 
 
-def ragas(usage: Usage, url: str, model: str) -> Callable[[Call], float]:
+def ragas(usage: Usage, url: str, model: str, seconds: float) -> Callable[[Call], float]:
     """Ragas' metric of collections: statements from the answer, then a verdict on each of them."""
     os.environ["RAGAS_DO_NOT_TRACK"] = "true"
-    httpx, openai, llms = import_module("httpx"), import_module("openai"), import_module("ragas.llms")
-    http = httpx.AsyncClient(event_hooks={"response": [usage.anote]}, timeout=SECONDS)
-    client = openai.AsyncOpenAI(base_url=url, api_key="none", timeout=SECONDS, http_client=http)
+    openai, llms = import_module("openai"), import_module("ragas.llms")
+    http = openai.DefaultAsyncHttpxClient(event_hooks={"response": [usage.anote]}, timeout=seconds)
+    client = openai.AsyncOpenAI(base_url=url, api_key="none", timeout=seconds, max_retries=0, http_client=http)
     metric = import_module("ragas.metrics.collections").Faithfulness(llm=llms.llm_factory(model, client=client))
     loop = asyncio.new_event_loop()
 
@@ -67,13 +67,13 @@ def ragas(usage: Usage, url: str, model: str) -> Callable[[Call], float]:
     return score
 
 
-def phoenix(usage: Usage, url: str, model: str) -> Callable[[Call], float]:
+def phoenix(usage: Usage, url: str, model: str, seconds: float) -> Callable[[Call], float]:
     """Phoenix' evaluator: one label for the whole answer."""
-    httpx, evals = import_module("httpx"), import_module("phoenix.evals")
-    hooks = {"http_client": httpx.Client(event_hooks={"response": [usage.note]}, timeout=SECONDS)}
+    openai, evals = import_module("openai"), import_module("phoenix.evals")
+    http = openai.DefaultHttpxClient(event_hooks={"response": [usage.note]}, timeout=seconds)
     llm = evals.LLM(
-        provider="openai", client="openai", model=model, base_url=url, api_key="none", timeout=SECONDS,
-        sync_client_kwargs=hooks,
+        provider="openai", client="openai", model=model, base_url=url, api_key="none", timeout=seconds,
+        sync_client_kwargs={"http_client": http},
     )  # fmt: skip
     evaluator = import_module("phoenix.evals.metrics").FaithfulnessEvaluator(llm=llm)
 
@@ -85,10 +85,10 @@ def phoenix(usage: Usage, url: str, model: str) -> Callable[[Call], float]:
     return score
 
 
-def main(name: str, calls: Path, raw: Path, url: str, model: str) -> None:
+def main(name: str, calls: Path, raw: Path, url: str, model: str, seconds: float) -> None:
     """Judge the calls that *raw* has no line for."""
     usage = Usage()
-    score = {"ragas": ragas, "phoenix": phoenix}[name](usage, url, model)
+    score = {"ragas": ragas, "phoenix": phoenix}[name](usage, url, model, seconds)
     versions = " ".join(f"{each} {version(each)}" for each in VERSIONS[name])
     done = {json.loads(line)["line"] for line in raw.read_text().splitlines()} if raw.exists() else set[int]()
     for number, text in enumerate(calls.read_text().splitlines()):
@@ -110,4 +110,4 @@ def main(name: str, calls: Path, raw: Path, url: str, model: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], sys.argv[5])
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], sys.argv[5], float(sys.argv[6]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import random
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 
+import ragtrace
 from ragtrace.cli import main
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.labels import Claim, Support
@@ -36,6 +38,7 @@ from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, QueuedCall
 from ragtrace.labels.label_store import LabelStore
+from ragtrace.offline.backfill import backfill, select_calls
 from ragtrace.offline.progress import Progress
 from ragtrace.report.bridging import bridge
 from ragtrace.system.terminal import FAILURE, OK, USAGE
@@ -241,6 +244,36 @@ class Requesting(Verdicts):
         return replace(super().judge(call), n_calls=1)
 
 
+def test_scoring_the_history_is_no_bridge_to_another_served_model(history: Path, tmp_path: Path) -> None:
+    """Its calls are judged already by that judge, and a fit writes the entry of the model before."""
+    run("calibrate", "pick", history, "-n", 120, "--seed", 1)
+    label_picked(history, tmp_path / "labels.jsonl")
+    fill(history, served="decider-2", calls=1, begin=CALLS)
+    chosen = select_calls(str(history), 0.0, math.inf, None, NewModel(), [Badness()])
+    assert (chosen.to_judge, chosen.judged) == ((), CALLS + 1)
+    file = tmp_path / "calibration.json"
+    assert run("calibrate", "fit", history, "--evaluator", "decider@1", "--out", file) == OK
+    assert [entry.key.served_model for entry in read_calibrations(file)] == [MODEL]
+    found = bridge(history, Badness(), NewModel(), most=300).calibration
+    assert found is not None
+    assert found.key.served_model == "decider-2"
+
+
+def test_a_fit_takes_no_labels_from_another_judge_that_judges_live_calls(history: Path, tmp_path: Path) -> None:
+    """Scores of the stored calls are added to its own, and the picks do not stand for both; a bridge holds for it."""
+    run("calibrate", "pick", history, "-n", 120, "--seed", 1)
+    label_picked(history, tmp_path / "labels.jsonl")
+    fill(history, version="2", served="decider-2", calls=1, begin=CALLS)
+    judge = NewModel()
+    judge.version = "2"
+    chosen = select_calls(str(history), 0.0, math.inf, None, judge, [Badness()])
+    backfill(str(history), chosen, judge=judge, metrics=[Badness()], quiet=True)
+    assert run("calibrate", "fit", history, "--evaluator", "decider@2") == USAGE
+    found = bridge(history, Badness(), judge, evaluator="decider@1", most=300).calibration
+    assert found is not None
+    assert found.key.evaluator_version == "2"
+
+
 def test_a_bridge_says_how_far_the_judge_moved(history: Path, tmp_path: Path) -> None:
     """Within one point, from as many calls as the differences ask for; the labels calibrate the new model's scores."""
     run("calibrate", "pick", history, "-n", 200, "--seed", 1)
@@ -288,6 +321,27 @@ def test_a_bridge_counts_the_calls_that_the_judge_has_seen(history: Path) -> Non
     progress = Progress(lambda _, text: shown.append(text), None, every_s=0.0)
     bridge(history, Badness(), Unpriced(), most=300, progress=progress)
     assert shown[-1] == "300 calls, 300 requests"
+
+
+@pytest.mark.parametrize(("argument", "most"), [(None, 2), (3, 3)])
+def test_a_bridge_keeps_to_the_judges_own_concurrency(history: Path, argument: int | None, most: int) -> None:
+    """Unless it is given another."""
+
+    class OneByOne(NewModel):
+        limits = ragtrace.JudgeLimits(concurrency=2)
+        now = most = 0
+
+        async def judge(self, call: RagCall) -> Judgement:  # type: ignore[override]
+            self.now += 1
+            self.most = max(self.most, self.now)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            self.now -= 1
+            return super().judge(call)
+
+    judge = OneByOne()
+    bridge(history, Badness(), judge, most=300, concurrency=argument)
+    assert judge.most == most
 
 
 class Unpriced(NewModel):

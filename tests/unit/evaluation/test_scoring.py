@@ -81,7 +81,7 @@ def test_what_judging_cost_is_kept() -> None:
         (JudgeError("no such reason"), "unavailable", False),
         (TimeoutError(), "timeout", False),
         (asyncio.TimeoutError(), "timeout", False),
-        (asyncio.CancelledError(), "timeout", False),
+        (asyncio.CancelledError(), "unavailable", False),
         (RuntimeError("boom"), "unavailable", True),
         (RecursionError(), "unavailable", True),
         (SystemExit(3), "unavailable", True),
@@ -181,6 +181,22 @@ def test_our_own_cancellation_is_not_taken_for_the_judges() -> None:
     assert asyncio.run(main()) == (True, True)
 
 
+def test_a_judge_that_is_cancelled_is_not_said_to_be_late() -> None:
+    """A longer time limit would not help. It counts as a failure of the judge: in the end it is not asked."""
+
+    class Cancelled(FakeJudge):
+        async def judge(self, call: RagCall) -> Judgement:
+            await asyncio.sleep(0)
+            raise asyncio.CancelledError
+
+    evaluator = Evaluator(Cancelled(GOOD), LABELLED, 1.0)
+    evaluations = [asyncio.run(evaluate(evaluator, replace(CALL, query=f"{n}?"))) for n in range(12)]
+    assert {evaluation.error for evaluation in evaluations} == {"unavailable"}
+    details = [str(result.explanation) for result in evaluations[0].results.values() if isinstance(result, Unscored)]
+    assert "it was cancelled" in details[0]
+    assert evaluator.judge_client.state == "open"
+
+
 def test_a_metric_that_raises_leaves_the_others_alone() -> None:
     """It alone is unscored, with the type of the error, and counted."""
 
@@ -268,3 +284,27 @@ def test_every_field_of_a_result_is_kept(kind: type[Any]) -> None:
     evaluation = run(FakeJudge(Judgement()), Custom(lambda: result))
     expected = {**NAMED, "evaluator": f"{evaluation.evaluator}@{evaluation.version}"}
     assert evaluation.results["custom"] == replace(result, **expected)
+
+
+def test_what_retrieved_documents_that_were_not_read_may_change_has_no_score() -> None:
+    """They may support a statement that the others do not, and contradict one that the others support."""
+    part = replace(CALL, contexts_in_part=True)
+    metrics = registry.resolve(["faithfulness", "hallucination", "contradiction", "consistency", "answered"])
+
+    def judged(judgement: Judgement) -> dict[str, float | str]:
+        evaluator = Evaluator(FakeJudge(replace(judgement, consistency=0.5)), metrics, WAIT_S)
+        found = asyncio.run(evaluate(evaluator, part))
+        scores = [result for result in found.results.values() if isinstance(result, Score)]
+        assert scores
+        assert all(result.attributes["contexts_in_part"] is True for result in scores)
+        return values(found)
+
+    cut = "texts_truncated"
+    own = asyncio.run(evaluate(Evaluator(FakeJudge(GOOD), (Custom(lambda: Score(0.0)),), WAIT_S), part))
+    assert values(own) == {"custom": cut}  # which does not say what it reads of the statements
+    assert judged(HALF) == dict.fromkeys(("faithfulness", "hallucination", "contradiction", "consistency"), cut) | {
+        "answered": 1.0
+    }
+    assert judged(GOOD) == {
+        "faithfulness": 1.0, "hallucination": 0.0, "contradiction": cut, "consistency": cut, "answered": 1.0,
+    }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,7 @@ import ragtrace
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Document, Judge, Judgement, RagCall, Result, Score, Unscored
 from ragtrace.evaluation.judge_client import JudgeClient
-from ragtrace.judges.local.scorer import ScorerJudge, join_into_windows
+from ragtrace.judges.local.scorer import ScorerJudge, join_into_windows, judge_consistency
 from ragtrace.metrics import registry
 
 CALL = RagCall("q", (Document("The depot is in Ghent."), Document("The port is in Antwerp.")), "It is in Ghent.")
@@ -183,3 +183,22 @@ def test_a_scorer_serves_a_score_without_tracing() -> None:
     result = found["consistency"]
     assert isinstance(result, Score)
     assert (result.value, result.evaluator) == (1.0, "scorer@1")
+
+
+def test_no_pair_has_more_than_a_model_reads_whatever_is_counted() -> None:
+    """The longest sentence has few words: a model that counts words, or tokens, has windows for the others, too."""
+    chunk = " ".join(f"The {number} is a fact." for number in range(20))
+    answer = f"{'Zebra' * 12} ran. A of a of a of a of a is in it. It is so."
+    read: list[int] = []
+
+    def words(premise: str, hypothesis: str) -> int:
+        return len(premise.split()) + len(hypothesis.split())
+
+    def scores(pairs: Sequence[tuple[str, str]]) -> list[float]:
+        read.extend(words(*pair) for pair in pairs)
+        return [0.5] * len(pairs)
+
+    call = replace(CALL, contexts=(Document(chunk),), answer=answer)
+    found = judge_consistency(call, scores, lambda premise, hypothesis: words(premise, hypothesis) <= 24)
+    assert (found.consistency, found.attributes["sentences"]) == (0.5, 3)
+    assert max(read) <= 24

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable
 from contextlib import suppress
 from time import process_time, thread_time
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
 import ragtrace
 from ragtrace.judges.local.scorer import split_at_sentences
 from ragtrace.testing import DecisionServer
+from tests.support.backends import Answer, Backend
+from tests.support.measuring_loop import measuring_loop
 
 
 def test_windows_of_a_long_text_are_found_without_reading_them_again_for_each_sentence() -> None:
@@ -29,18 +32,32 @@ def test_windows_of_a_long_text_are_found_without_reading_them_again_for_each_se
     assert measured < 40 * len(text)
 
 
-class MeasuringLoop(asyncio.SelectorEventLoop):
-    """Event loop that knows the processor time of its longest step."""
+JUDGES: dict[str, Callable[[str], ragtrace.judges.Judge]] = {
+    "numbered": lambda url: ragtrace.DecisionJudge("m", base_url=url, api_key="k"),
+    "quoted": lambda url: ragtrace.DecisionJudge("m", base_url=url, api_key="k", questions="quoted"),
+    "logprobs": lambda url: ragtrace.DecisionJudge("m", base_url=url, api_key="k", protocol="logprobs"),
+    "sentences": lambda url: ragtrace.OpenAIJudge("m", base_url=url, api_key="k", mode="sentences"),
+}
 
-    longest = 0.0
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
-        def step() -> None:
-            began = thread_time()
-            callback(*args)
-            self.longest = max(self.longest, thread_time() - began)
+@pytest.mark.parametrize("kind", JUDGES)
+@pytest.mark.parametrize("metric", ["faithfulness", "hallucinated"])
+def test_no_judge_is_paid_for_an_answer_that_is_longer_than_it_reads(kind: str, metric: str) -> None:
+    """That the call cannot be scored is known before the first request."""
+    answer = " ".join(f"The tower number {number} stands in Paris." for number in range(2_000))
+    asked: list[object] = []
 
-        return super().call_soon(step, context=context)
+    def refuse(request: object) -> Answer:
+        asked.append(request)
+        return Answer(500)
+
+    with Backend(refuse) as server:
+        found = ragtrace.score(
+            query="Where is it?", contexts=[answer], answer=answer, judge=JUDGES[kind](server.url), metrics=[metric]
+        )[metric]
+    assert isinstance(found, ragtrace.Unscored)
+    assert found.reason == "truncated"
+    assert asked == []
 
 
 @pytest.mark.timing
@@ -95,12 +112,6 @@ def test_a_chat_judge_reads_an_answer_of_a_million_characters_beside_the_event_l
                     await judge.judge(ragtrace.RagCall(short, (ragtrace.Document(short),), answer))
             await judge.aclose()
 
-    loop = MeasuringLoop()
-    gc.disable()
-    try:
+    with measuring_loop() as loop:
         loop.run_until_complete(run())
-        loop.run_until_complete(loop.shutdown_default_executor())
-    finally:
-        gc.enable()
-        loop.close()
     assert loop.longest < 0.04
