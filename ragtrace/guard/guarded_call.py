@@ -124,10 +124,9 @@ class VerdictWait:
         self._lock = threading.RLock()  # re-entrant: a stream that is collected meanwhile asks for its check
         self._decided: Check | None = None
         self._notify: Callable[[], object] = lambda: None
-        self._task: asyncio.Task[Evaluation] | None = None
         self._evaluator: Evaluator | None = None
         self._is_building = self._is_handed_over = False
-        self._awaited: object = self
+        self._awaited: object = recorder
         """Object that stands for the call to come, for which a flush and a shutdown wait."""
         self._began = monotonic()
         self._deadline = self._began + seconds
@@ -276,7 +275,8 @@ class VerdictWait:
             self._decide(_OPEN)
             return None
         began = monotonic()
-        self._task = task = asyncio.ensure_future(evaluate(evaluator, call))
+        task = asyncio.ensure_future(evaluate(evaluator, call))
+        self._judging(task)
         try:
             await asyncio.wait({task}, timeout=self._seconds_left())
             circuit.record(ticket, began, in_time=task.done())
@@ -291,6 +291,9 @@ class VerdictWait:
         self._decide(self._runtime.guards.check(self._function, call, evaluation))
         return evaluation
 
+    def _judging(self, task: asyncio.Task[Evaluation]) -> None:
+        """Note that the judge is asked, in *task*."""
+
     def _decide(self, check: Check) -> None:
         """Set the verdict, unless there is one."""
         with self._lock:
@@ -303,6 +306,9 @@ class VerdictWait:
 class GuardOutcome:
     """Outcome of a guard for one call: verdict and action, which it counts and puts on the call's span.
 
+    The root step of the call keeps it. So it lets go of the recorder and of the check, which refer to that step, as
+    soon as the call has been handed over: else the texts of each guarded call would wait for the garbage collector.
+
     Args:
         function: the guarded function.
         runtime: the runtime.
@@ -310,7 +316,11 @@ class GuardOutcome:
     """
 
     def __init__(self, function: GuardedFunction, runtime: GuardRuntime, recorder: HeldRecorder) -> None:
-        self._function, self._runtime, self._recorder = function, runtime, recorder
+        self._function, self._runtime = function, runtime
+        self._recorder: HeldRecorder | None = recorder
+        """None: the call has ended."""
+        self._latest: VerdictWait | None = None
+        """Latest check, whose texts the worker may still be reading after the deadline; None: there is none now."""
         self.check = Check("error", reason=NOT_RUNNING)
         self.is_retry = False
         """Whether the answer is that of a second call, which is not retried."""
@@ -384,7 +394,8 @@ class GuardOutcome:
 
     def notice(self, waited: float) -> GuardNotice:
         """Return the notice of an answer that did not pass, and was held back for *waited* seconds."""
-        guard, context = self._function.guard, self._recorder.step.span_context
+        guard, recorder = self._function.guard, self._recorder
+        context = None if recorder is None else recorder.step.span_context
         return GuardNotice(
             self.check.verdict,
             guard.metric,
@@ -404,19 +415,19 @@ class GuardOutcome:
             action: what was done with the answer.
             waited: seconds for which the answer was held back; None: nobody waited to the end.
         """
+        recorder, latest = self._recorder, self._latest
+        self._recorder = self._latest = None
         self._action, self._reason, self.added_s = action, self._reason or self.check.reason, waited
         with guarded("guard"):
             self._runtime.guards.count(self._function, self.check.verdict, action, waited)
-        step = self._recorder.step
+        if recorder is None:
+            return
+        step = recorder.step
         with guarded("guard"):
-            if step.span is not None and (self._recorder.is_held or not step.ended):
+            if step.span is not None and (recorder.is_held or not step.ended):
                 step.span.set_attributes(self.attributes())
-        if self._recorder.is_held:
-            self.hand_over()
-
-    def hand_over(self) -> None:
-        """Hand the call over to be scored."""
-        self._recorder.hand_over()
+        if recorder.is_held:
+            (recorder if latest is None else latest).hand_over()
 
     # --- as the guard of the call's root step -------------------------------------------------------------------------
 
@@ -455,7 +466,6 @@ class AnswerCheck(VerdictWait):
         super().__init__(function, runtime, recorder, function.guard.budget_ms / 1000)
         self._outcome = AnswerOutcome(self, function, runtime, recorder)
         self._outcome.is_retry = is_retry
-        self.call: RagCall | None = None
         if recorder.is_root:
             recorder.step.guard = self._outcome
 
@@ -471,21 +481,6 @@ class AnswerCheck(VerdictWait):
         """
         return self._outcome.act(self.check, result, shape, self.waited)
 
-    @property
-    def has_evaluation(self) -> bool:
-        """Whether the judge has been asked, and has not failed by now."""
-        task = self._task
-        return task is not None and not (task.done() and (task.cancelled() or task.exception() is not None))
-
-    async def evaluation(self, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
-        """Return the evaluation that the check has begun, or what *evaluate* makes where the check made none."""
-        task = self._task
-        if task is not None:
-            await asyncio.wait({task})
-            if not task.cancelled() and task.exception() is None:
-                return task.result()
-        return await evaluate()
-
     def _unheld_reason(self) -> str:
         return self._recorder.unheld_reason()
 
@@ -497,9 +492,12 @@ class AnswerCheck(VerdictWait):
     async def _find_with(self, evaluator: Evaluator) -> None:
         builder = self._recorder.call_builder
         if builder is not None:
-            self.call = call = self._build(self._runtime.processor.build_guarded, builder)
+            self._outcome.call = call = self._build(self._runtime.processor.build_guarded, builder)
             if call is not None:
                 await self._evaluate(evaluator, call)
+
+    def _judging(self, task: asyncio.Task[Evaluation]) -> None:
+        self._outcome.task = task
 
 
 class AnswerOutcome(GuardOutcome):
@@ -516,25 +514,26 @@ class AnswerOutcome(GuardOutcome):
         self, answer_check: AnswerCheck, function: GuardedFunction, runtime: GuardRuntime, recorder: HeldRecorder
     ) -> None:
         super().__init__(function, runtime, recorder)
-        self._answer_check = answer_check
-
-    def hand_over(self) -> None:
-        """Hand the call over to be scored."""
-        self._answer_check.hand_over()
-
-    @property
-    def call(self) -> RagCall | None:
+        self._latest = answer_check
+        self.call: RagCall | None = None
         """Call that the check has built."""
-        return self._answer_check.call
+        self.task: asyncio.Task[Evaluation] | None = None
+        """Task in which the check has the judge asked; None: it does not."""
 
     @property
     def has_evaluation(self) -> bool:
-        """Whether the check has asked the judge."""
-        return self._answer_check.has_evaluation
+        """Whether the judge has been asked, and has not failed by now."""
+        task = self.task
+        return task is not None and not (task.done() and (task.cancelled() or task.exception() is not None))
 
     async def evaluation(self, call: RagCall, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
         """Return the evaluation that the check has begun, or what *evaluate* makes where the check made none."""
-        return await self._answer_check.evaluation(evaluate)
+        task = self.task
+        if task is not None:
+            await asyncio.wait({task})
+            if not task.cancelled() and task.exception() is None:
+                return task.result()
+        return await evaluate()
 
 
 class HeldRecorder(StepRecorder):
@@ -615,10 +614,11 @@ class ShadowCheck:
     """The judge is asked when the call's turn to be scored has come."""
     added_s: float | None = None
     """Seconds for which a guard would have held the answer back; None: it was not checked."""
-    _check: Check | None = None
 
     def __init__(self, function: GuardedFunction, guards: Guards) -> None:
         self._function, self._guards = function, guards
+        self._checks: list[Check] = []
+        """Checks in the order in which they were made. The first one counts."""
 
     @property
     def evaluator(self) -> str:
@@ -628,7 +628,7 @@ class ShadowCheck:
     @property
     def score(self) -> float | None:
         """Score by which the verdict was found."""
-        return None if self._check is None else self._check.score
+        return self._checks[0].score if self._checks else None
 
     async def evaluation(self, call: RagCall, evaluate: Callable[[], Awaitable[Evaluation]]) -> Evaluation:
         """Return what *evaluate* makes, and find the verdict that the guard would have had by its deadline."""
@@ -643,17 +643,18 @@ class ShadowCheck:
 
     def close(self, reason: str = "unscored") -> None:
         """Count the answer as not checked, for *reason*, unless it has a verdict."""
-        if self._check is None:
+        if not self._checks:
             self._count(Check("unscored", reason=reason or "unscored"), None)
 
     def attributes(self) -> Mapping[str, str | int]:
         """Return the verdict as attributes for a span or an event."""
-        check, guard = self._check or Check("unscored"), self._function.guard
+        check, guard = self._checks[0] if self._checks else Check("unscored"), self._function.guard
         return outcome_attributes(guard.metric, guard.action, check.verdict, "none", check.reason)
 
     def _count(self, check: Check, added: float | None) -> None:
         # Atomic: a shutdown may drop the call while the worker's thread finds the verdict.
-        if self.__dict__.setdefault("_check", check) is not check:
+        self._checks.append(check)
+        if self._checks[0] is not check:
             return
         self.added_s = added
         self._guards.count(self._function, check.verdict, "none", added)

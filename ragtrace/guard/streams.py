@@ -91,19 +91,10 @@ class SentenceOutcome(GuardOutcome):
     """Number of sentences that were to be checked."""
     unchecked = 0
     """Number of them that could not be checked."""
-    latest: SentenceCheck | None = None
-    """Check of the latest sentence, whose texts the worker may still be reading after the deadline."""
-
-    def hand_over(self) -> None:
-        """Hand the call over to be scored."""
-        if self.latest is None:
-            super().hand_over()
-        else:
-            self.latest.hand_over()
 
     def add_sentence(self, sentence: SentenceCheck) -> None:
         """Add the verdict on one more sentence."""
-        self.latest = sentence
+        self._latest = sentence
         self.sentences += 1
         self.unchecked += sentence.check.verdict not in CHECKED
         self.add(sentence.check)
@@ -183,6 +174,8 @@ class HeldStream:
         self.is_blocked = False
         """Whether a sentence has failed, so that no further piece may leave."""
         self._outcome: SentenceOutcome | None = None
+        self._latest: SentenceCheck | None = None
+        """Check of the latest sentence."""
         self._is_finished = self._counts_itself = False
         self._is_left = self._has_released = False
         self.has_passed = False
@@ -256,8 +249,8 @@ class HeldStream:
 
     def take_verdict(self, check: SentenceCheck) -> None:
         """Take up the verdict of a sentence's check."""
-        outcome = self._sentences()
-        outcome.add_sentence(check)
+        self._latest = check
+        self._sentences().add_sentence(check)
         self._spent += check.waited
         self._runtime.worker.pause_check(self._awaited, monotonic() + HAND_OVER_SECONDS)
         if blocks(self._guard, check.check.verdict):
@@ -394,8 +387,7 @@ class HeldStream:
         try:
             self.leave()
         finally:
-            latest = None if self._outcome is None else self._outcome.latest
-            if latest is None or not latest.is_being_handed_over:
+            if self._latest is None or not self._latest.is_being_handed_over:
                 self._runtime.worker.end_check(self._awaited)
 
     def __del__(self) -> None:

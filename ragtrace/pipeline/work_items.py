@@ -15,7 +15,7 @@ from ragtrace.pipeline.call_ends import ReasonIfAny
 if TYPE_CHECKING:
     from ragtrace.core.types import RagCall
     from ragtrace.core.unscored_call import UnscoredCall
-    from ragtrace.history.spool import ClaimedCall
+    from ragtrace.fleet.spool import ClaimedCall
 
 _ITEM_BYTES = 2_000
 """Memory of an item without texts: the step, the span, and a task that waits for the judge."""

@@ -52,7 +52,8 @@ runs `_end`, which cancels what is unfinished.
   `test_urgent_work_that_was_accepted_is_begun_and_told_of_the_end`.
 - Whatever is raised on it, the thread goes on: `test_a_failing_item_is_counted_and_the_next_is_handled`,
   `test_a_failing_tick_is_counted_and_ticks_again`, `test_a_task_that_a_judge_leaves_behind_cannot_end_the_background`,
-  `test_a_judge_that_cancels_all_tasks_does_not_end_the_background`.
+  `test_a_judge_that_cancels_all_tasks_does_not_end_the_background`, which loses no item either:
+  `test_a_task_that_is_cancelled_before_it_begins_loses_no_item`.
 - No thread of the application waits for a handler: `test_an_offer_does_not_wait_for_an_item_to_be_weighed`.
 - There is no thread before the first item: `test_nothing_is_started_before_the_first_offer`.
 
@@ -519,9 +520,26 @@ class Worker(Generic[T]):
         self._run_task(self._finish(entry, rest))
 
     def _run_task(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        """Run *work* in a task. If that is cancelled before it has begun, *work* is begun in another one.
+
+        A judge may cancel all tasks of the loop. Of one that has not begun, asyncio closes the coroutine without
+        running it: nobody would tell the outcome of the item, nor free its place.
+        """
+        has_begun = False
+
+        async def begin() -> None:
+            nonlocal has_begun
+            has_begun = True
+            await work
+
+        def end(task: asyncio.Task[None]) -> None:
+            self._tasks.pop(task)
+            if not has_begun:
+                self._run_task(work)
+
+        task = asyncio.get_running_loop().create_task(begin())
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(end)
 
     async def _finish(self, entry: Entry[T], rest: Awaitable[None]) -> None:
         try:

@@ -14,6 +14,10 @@ class TimeLimitError(Exception):
     """Raised when a coroutine was cancelled because it did not finish within its time limit."""
 
 
+class WorkCancelledError(Exception):
+    """Raised when a coroutine cancelled itself, or other code on its event loop cancelled it, within its time limit."""
+
+
 async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
     """Run the coroutine *work* and return its result, or cancel it with a `TimeLimitError` after *seconds*.
 
@@ -21,9 +25,9 @@ async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
     the event loop.
 
     Raises:
-        TimeLimitError: *work* was not done in time, or it cancelled itself. A cancellation of the caller passes
-            through, so the two can be told apart, which `asyncio.wait_for` cannot. Work that swallows its cancellation
-            is not waited for.
+        TimeLimitError: *work* was not done in time. Work that swallows its cancellation is not waited for.
+        WorkCancelledError: *work* was cancelled by someone else. A cancellation of the caller passes through, so the
+            two can be told apart, which `asyncio.wait_for` cannot.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -33,11 +37,14 @@ async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
         if late:
             task.cancel()
             task.add_done_callback(_retrieve_exception)
-    if late:
-        raise TimeLimitError(f"no result within {seconds} s")
-    if task.cancelled():
-        raise TimeLimitError("it was cancelled")
-    return task.result()
+    try:
+        if late:
+            raise TimeLimitError(f"no result within {seconds} s")
+        if task.cancelled():
+            raise WorkCancelledError("it was cancelled, by itself or by other code on its event loop")
+        return task.result()
+    finally:
+        del task  # which has the error, whose traceback has this frame
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:

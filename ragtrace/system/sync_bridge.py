@@ -22,7 +22,8 @@ def run_on_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run the coroutine function *work* on a thread and event loop of its own, and return its result.
 
     A notebook's thread has an event loop that is already running. If the caller is interrupted, the work is cancelled,
-    and waited for.
+    and waited for. Where no thread can be started, as in an exit handler since Python 3.12, the work runs on the
+    caller's.
     """
     outcome: Future[T] = Future()
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = []
@@ -43,7 +44,13 @@ def run_on_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     thread = background_thread(run, "ragtrace-score")
     try:
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            if _is_on_a_loop():  # which lets no other loop run on its thread
+                raise
+            run()
+            return outcome.result()
         _wait(outcome)
     except BaseException:
         if thread.ident is not None:  # the thread was started
@@ -55,6 +62,15 @@ def run_on_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         raise
     thread.join()
     return outcome.result()
+
+
+def _is_on_a_loop() -> bool:
+    """Return whether an event loop is running on the current thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _wait(outcome: Future[T]) -> None:

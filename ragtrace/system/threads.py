@@ -15,12 +15,20 @@ import contextvars
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Final, TypeVar, cast
+
+try:
+    from concurrent.futures import ThreadPoolExecutor
+except RuntimeError as late:
+    raise RuntimeError(
+        "ragtrace was not used before the interpreter began to exit, and cannot begin to work now: call "
+        "ragtrace.configure() earlier, or register this exit handler after `import concurrent.futures.thread`"
+    ) from late
 
 from ragtrace.system.fair_semaphore import FairSemaphore
 from ragtrace.system.faults import faults, guarded
@@ -132,12 +140,15 @@ class DaemonPool(ThreadPoolExecutor):
 def _run(function: Callable[[], Any], future: Future[Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
+    result: Any = None
     try:
         result = function()
     except BaseException as error:
         future.set_exception(error)
     else:
         future.set_result(result)
+    finally:
+        del future, result  # which have the error, whose traceback has this frame or those that it called
 
 
 _bounded_calls = PerProcess(lambda: DaemonPool(1_000, "ragtrace-bounded"))
@@ -267,8 +278,11 @@ class BlockingCalls:
                         "own",
                         self._owner,
                     )
-        if error is None:
-            return values[0]
-        if isinstance(error, Exception) and not isinstance(error, StopIteration):
-            raise error
-        raise RuntimeError(f"{type(error).__name__} was raised in a thread of {self._owner}") from error
+        try:
+            if error is None:
+                return values[0]
+            if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                raise error
+            raise RuntimeError(f"{type(error).__name__} was raised in a thread of {self._owner}") from error
+        finally:
+            del error, future  # the error's traceback has this frame

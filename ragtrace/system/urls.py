@@ -6,7 +6,7 @@ import re
 from base64 import b64encode
 from contextlib import suppress
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 _KNOWN_PATH: Final = re.compile(
     r"(?:/(?:api|public|openai|otlp|otel|opik|collector|private|traces|metrics|logs|v\d{1,2}(?:beta)?|\d{1,3}))*/{0,2}"
@@ -40,6 +40,16 @@ def displayed_url(url: str) -> str:
 def hide_secrets(text: str) -> str:
     """Return *text* with the user and password of every URL in it, and keys of model servers, replaced by `***`."""
     return _KEY.sub("***", _CREDENTIALS.sub("***@", text))
+
+
+def hide_path(text: str, url: str) -> str:
+    """Return *text*, the error of an HTTP library about *url*, with the path of *url* replaced if it may be secret."""
+    path = urlsplit(url).path
+    if _KNOWN_PATH.fullmatch(path):
+        return text
+    # Libraries escape other characters than the user may have.
+    spelled = (f"(?:{re.escape(char)}|(?i:{re.escape(quote(char, safe=''))}))" for char in unquote(path))
+    return re.sub("".join(spelled), "/...", text)
 
 
 def without_user(url: str) -> tuple[str, dict[str, str]]:

@@ -217,6 +217,15 @@ def test_the_partial_success_of_the_upstream_reaches_the_sender() -> None:
 # --- no acknowledgement without the upstream's ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("said", ["0", "-1", "soon", "Thu, 01 Jan 1970 00:00:00 GMT"])
+def test_what_is_no_hint_to_wait_is_not_passed_on(said: str) -> None:
+    """Senders would try at once, over and over; they are asked to wait as where the upstream says nothing."""
+    with raw_http_upstream() as upstream, running_gateway(upstream.environ) as running:
+        upstream.status, upstream.answer_headers = 503, {"Retry-After": said}
+        found = httpx.post(running.url, content=protobuf_request(), headers=PROTOBUF)
+    assert (found.status_code, found.headers["retry-after"]) == (503, "2")
+
+
 @pytest.mark.parametrize(("status", "seen"), [(400, 400), (413, 413), (401, 503), (404, 503), (429, 503), (500, 503)])
 def test_what_the_upstream_does_not_accept_is_not_acknowledged(status: int, seen: int) -> None:
     """A sender's fault is its own; everything else is to be tried again, when the upstream says so."""

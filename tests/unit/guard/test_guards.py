@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -23,6 +24,7 @@ from ragtrace.report.model import Period
 from ragtrace.report.wording import guard_sentence
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
+from ragtrace.types import GuardBlocked
 from ragtrace_exporters.console import console
 from tests.support.guards import BAD, guard, outcome, tally, watch
 from tests.support.watched import GOOD, WAIT_S, search
@@ -47,6 +49,7 @@ def limited(action: str = "replace", limit: float = 0.02, on_error: str = "open"
         action=action,
         fallback=fallback,
         on_error=on_error,  # type: ignore[arg-type]
+        budget_ms=WAIT_S * 1000,
     )
 
 
@@ -232,6 +235,42 @@ def test_a_bound_is_not_used_once_its_labels_are_those_of_another_model(
     said = [record.getMessage() for record in caplog.records if "takes its bound from labels" in record.getMessage()]
     assert len(said) == 1
     assert "served model model-2 instead of model-1" in said[0]
+
+
+@pytest.mark.parametrize("on_error", ["open", "closed"])
+@pytest.mark.parametrize("stream", ["sentence", "all"])
+def test_a_bound_that_is_lost_in_the_middle_of_a_stream_is_not_used_for_the_rest(
+    stream: str, on_error: str, tmp_path: Path
+) -> None:
+    """The sentences that another model has judged are unchecked, and so is the answer."""
+
+    class Renamed(RenamedJudge):
+        async def judge(self, call: RagCall) -> Judgement:
+            self.served = "model-2" if "Rome" in (call.answer or "") else "model-1"
+            return await super().judge(call)
+
+    limited_stream = ragtrace.Guard(
+        "faithfulness",
+        max_false_block=0.02,
+        action="raise",
+        stream=stream,  # type: ignore[arg-type]
+        on_error=on_error,  # type: ignore[arg-type]
+        budget_ms=WAIT_S * 1000,
+    )
+
+    @ragtrace.trace(name="guarded", guard=limited_stream)
+    def ask(question: str) -> Iterator[str]:
+        search(question)
+        yield from ("Paris is big. ", "Rome is old. ", "Bonn is small.")
+
+    watch(Renamed(GOOD), calibration=calibration(tmp_path / "calibration.json", 200, served_model="model-1"))
+    seen: list[str] = []
+    with pytest.raises(GuardBlocked, match="stale_calibration") if on_error == "closed" else nullcontext():
+        for piece in ask("Where is Paris?"):
+            seen.append(piece)  # noqa: PERF402 - what came before the exception counts
+    first = ["Paris is big. "] if stream == "sentence" else []
+    assert seen == (first if on_error == "closed" else ["Paris is big. ", "Rome is old. ", "Bonn is small."])
+    assert tally().verdicts == {"unscored": 1}
 
 
 def test_that_a_bound_is_not_used_is_told_on_every_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

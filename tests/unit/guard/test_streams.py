@@ -297,6 +297,8 @@ UNREAD: dict[str, tuple[Callable[[str], object], dict[str, Any]]] = {
     "answer= finds nothing": (Foreign, {"answer": lambda _: None}),
     "framed events": (lambda text: f"data: {text}\n\n".encode(), {}),
     "pieces without text": (lambda text: {"usage": len(text)}, {}),
+    "pairs of texts": (lambda text: ("a", text), {}),
+    "lists of texts": (lambda text: [text, text], {}),
 }
 
 
@@ -327,6 +329,28 @@ def test_a_closed_guard_lets_no_piece_leave_whose_text_is_not_found(kind: str, u
         asyncio.run(drain()) if kind == "async" else seen.extend(decorate(ask)("Where is Paris?"))
     assert seen == []
     assert (tally().verdicts, tally().actions) == ({"unscored": 1}, {"raised": 1})
+
+
+@pytest.mark.parametrize("unknown", [Foreign, lambda text: {"payload": text}, lambda text: ("a", text), bytearray])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_closed_guard_holds_a_piece_that_is_not_understood_among_others(
+    unknown: Callable[[Any], object], place: int
+) -> None:
+    """And those around it: the answer is not known any more. What had passed before has left."""
+    watch(ReadingJudge(GOOD))
+    pieces: list[object] = ["Paris is big. ", "Rome is old. "]
+    pieces.insert(place, unknown(b"On Mars." if unknown is bytearray else "On Mars."))
+
+    @ragtrace.trace(name="guarded", guard=guard("raise", stream="sentence", on_error="closed"))
+    def ask(question: str) -> Iterator[object]:
+        search(question)
+        yield from pieces
+
+    seen: list[object] = []
+    with pytest.raises(GuardBlocked, match="unscored"):
+        seen.extend(ask("Where is Paris?"))
+    assert seen == (["Paris is big. "] if place == 2 else [])
+    assert tally().verdicts == {"unscored": 1}
 
 
 @each_kind

@@ -458,6 +458,43 @@ def test_a_judge_that_cancels_all_tasks_does_not_end_the_background(make: Make, 
     assert closed.wait(WAIT_S)
 
 
+@pytest.mark.parametrize("urgent", [False, True])
+def test_a_task_that_is_cancelled_before_it_begins_loses_no_item(make: Make, *, urgent: bool) -> None:
+    """asyncio never runs such a coroutine, not even its `finally`: it is begun again."""
+    faults.clear()
+    seen: list[int] = []
+
+    def cancel_all() -> None:
+        for task in asyncio.all_tasks():
+            task.cancel()
+
+    async def handle(item: int) -> None:
+        asyncio.get_running_loop().call_soon(cancel_all)  # before the task in which the rest of this runs begins
+        await asyncio.sleep(0.001)
+        seen.append(item)
+
+    worker = make(handle)
+    for number in range(3):
+        if urgent:
+            done = threading.Event()
+
+            async def check(item: int = number, done: threading.Event = done) -> None:
+                seen.append(item)
+                worker.end_check(done)
+                done.set()
+
+            def begin(check: Callable[[], Coroutine[Any, Any, None]] = check) -> Coroutine[Any, Any, None]:
+                asyncio.get_running_loop().call_soon(cancel_all)
+                return check()
+
+            assert worker.run_soon(begin, done, monotonic() + WAIT_S)
+            assert done.wait(WAIT_S)
+        else:
+            worker.offer(number)
+            assert worker.wait_idle(WAIT_S)
+    assert seen == [0, 1, 2]
+
+
 def test_small_items_have_room_of_their_own(make: Make) -> None:
     """Spans to be written do not take the places of calls to be scored, and are bounded too."""
     worker = make(Hanging(), capacity=2)

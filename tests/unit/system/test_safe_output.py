@@ -325,6 +325,48 @@ def test_a_refused_endpoint_is_named_without_its_secrets(variable: str, url: str
     assert "QUITESECRET" not in str(raised.value)
 
 
+@pytest.mark.parametrize("url", ["http//ann:QUITESECRET@host", "collector/ann:QUITESECRET@host"])
+def test_a_refused_endpoint_of_grpc_is_named_without_its_secrets(url: str) -> None:
+    """It would repeat the address whenever it cannot find it."""
+    with pytest.raises(SettingsError, match=r"over gRPC must be an address or a URL, got '\.\.\.'") as raised:
+        otlp({"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+    assert "QUITESECRET" not in str(raised.value)
+
+
+PRESETS: dict[str, dict[str, str]] = {
+    "langfuse": {"LANGFUSE_HOST": "%", "LANGFUSE_PUBLIC_KEY": "k", "LANGFUSE_SECRET_KEY": "k"},
+    "phoenix": {"PHOENIX_COLLECTOR_ENDPOINT": "%"},
+    "mlflow": {"MLFLOW_TRACKING_URI": "%", "MLFLOW_EXPERIMENT_ID": "1"},
+    "otlp": {"OTEL_EXPORTER_OTLP_ENDPOINT": "%"},
+    "opik": {"OPIK_URL_OVERRIDE": "%", "OPIK_API_KEY": "k"},
+    "datadog": {"DD_SITE": "%", "DD_API_KEY": "k"},
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    "url", ["http://ann:QUITESECRET@127.0.0.1:9", "http//ann:QUITESECRET@host", "http://127.0.0.1:9/QUITESECRET"]
+)
+def test_the_secrets_in_the_address_of_a_backend_are_shown_nowhere(
+    url: str, preset: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither where it is refused, nor by log and doctor while it does not answer."""
+    for name, value in PRESETS[preset].items():
+        monkeypatch.setenv(name, value.replace("%", url))
+    try:
+        ragtrace.configure(exporter=preset)
+    except SettingsError as error:
+        shown = str(error)
+    else:
+        ask("where?")
+        ragtrace.flush(0.5)
+        shown = str(ragtrace.doctor(timeout=1.0))
+        ragtrace.shutdown(0.1)
+        assert "http://127.0.0.1:9" in shown
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("ragtrace")]
+    assert "QUITESECRET" not in shown + " ".join(ours)
+
+
 @pytest.mark.parametrize("url", ["ftp://ann:QUITESECRET@host/x", "https://ann:QUITESECRET@ho st/x", "ann:QUITESECRET"])
 def test_a_refused_address_of_a_notifier_is_named_without_its_secrets(url: str) -> None:
     """Users write passwords into the addresses of webhooks."""

@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from ragtrace.system.urls import displayed_url, hide_secrets, without_user
+from ragtrace.system.urls import displayed_url, hide_path, hide_secrets, without_user
 
 PASSWORD = "QUITESECRET"
 
@@ -51,6 +51,29 @@ def test_a_url_is_shown_without_user_password_query_and_unknown_paths(url: str, 
 def test_a_text_of_somebody_else_is_shown_without_passwords_and_keys(text: str, shown: str) -> None:
     """Of any URL in it."""
     assert hide_secrets(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://host/QUITESECRET/v1/traces", "Max retries exceeded with url: /... (refused)"),
+        ("http://host/v1/traces", "Max retries exceeded with url: /v1/traces (refused)"),
+        ("http://host", "Max retries exceeded with url:  (refused)"),
+    ],
+)
+def test_the_error_of_an_http_library_is_shown_without_a_path_that_may_be_secret(url: str, shown: str) -> None:
+    """Paths of APIs stay."""
+    path = url.removeprefix("http://host")
+    assert hide_path(f"Max retries exceeded with url: {path} (refused)", url) == shown
+
+
+@pytest.mark.parametrize("written", ["/v1/QUITE SECRET+ü/x", "/v1/QUITE%20SECRET+%C3%BC/x", "/v1/QUITE%20SECRET+ü/x"])
+@pytest.mark.parametrize(
+    "named", ["/v1/QUITE SECRET+ü/x", "/v1/QUITE%20SECRET%2B%C3%BC/x", "/v1/QUITE%20SECRET+%C3%BC/x"]
+)
+def test_a_path_is_hidden_however_it_is_spelled(written: str, named: str) -> None:
+    """Libraries name the path with other characters escaped than the user has written."""
+    assert "SECRET" not in hide_path(f"failed: {named}", f"https://host{written}")
 
 
 @pytest.mark.parametrize(
