@@ -14,6 +14,7 @@ from typing import Any
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.score_sink import Refusal, ScoreRecord
+from ragtrace.system.urls import displayed_url
 from ragtrace_exporters.preset import Backend, Environ, client, preset, required, text
 from ragtrace_exporters.score_api import JsonClient, ScoreApi, all_of
 
@@ -24,7 +25,8 @@ def datadog(environ: Environ) -> Backend:
     key = required(environ, "datadog", "DD_API_KEY", advice="copy it from the settings of the organization")
     site = text(environ, "DD_SITE") or "datadoghq.com"
     if not re.fullmatch(r"[a-z0-9.-]+", site):
-        raise SettingsError(f"DD_SITE must be the name of a site, got {site!r}; write datadoghq.eu, for example")
+        shown = displayed_url(site) if "@" in site or "//" in site else site  # an address, which may hold secrets
+        raise SettingsError(f"DD_SITE must be the name of a site, got {shown!r}; write datadoghq.eu, for example")
     api = client(environ, f"https://api.{site}", {"dd-api-key": key})
     scores = DatadogScores(api, text(environ, "DD_LLMOBS_ML_APP"))
     return Backend(f"https://otlp.{site}", {"dd-api-key": key, "dd-otlp-source": "llmobs"}, scores=scores)

@@ -18,30 +18,28 @@ from __future__ import annotations
 import gzip
 import logging
 import random
-import re
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import StatusCode
 
 from ragtrace.core.endpoints import Endpoint, Rejected
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.text import encodable
 from ragtrace.system import preload
 from ragtrace.system.faults import log_safely, printable
 from ragtrace.system.installation import installed_version
 from ragtrace.system.retry_after import seconds_until_retry
-from ragtrace.system.urls import displayed_url
+from ragtrace.system.urls import displayed_url, hide_path
+from ragtrace_exporters.encodable_spans import encodable_span
 from ragtrace_exporters.partial_success import NONE, rejected_of_http
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.util.types import Attributes
     from requests import Response
 
 _PASSING: Final = frozenset({429, 502, 503, 504})
@@ -67,7 +65,6 @@ _REMOTE_PARENT: Final = Struct("<I").pack(0x300)
 _SCALARS: Final = frozenset({str, bool, int, float})
 _MOST_KNOWN: Final = 2_000
 _SHORT_CHARS: Final = 40
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _keys: dict[str, bytes] = {}
 _known: dict[tuple[str, object, type], bytes] = {}
 """Whole attributes that may come again: names of models, of operations, flags."""
@@ -212,7 +209,7 @@ class HttpSpanExporter(SpanExporter):
             except RequestException as error:
                 if error.response is not None:  # it redirects: asking again changes nothing
                     return error.response, str(error)
-                why = f"{type(error).__name__}: {error}"
+                why = f"{type(error).__name__}: {hide_path(str(error), self._request.url or '')}"
                 continue
             return answer, f"status {answer.status_code} {answer.reason}"
         return None, why
@@ -275,52 +272,8 @@ def _span(span: ReadableSpan) -> bytes:
     try:
         return _plain_span(span)
     except (_UnusualError, UnicodeEncodeError):
-        # Of a text that is no UTF-8, OpenTelemetry's encoder loses the attribute, or the whole batch.
-        span = _encodable(span) if any(map(_SURROGATE.search, _texts(span))) else span
-        encoded: bytes = _by_sdk(span).scope_spans[0].spans[0].SerializePartialToString()
+        encoded: bytes = _by_sdk(encodable_span(span)).scope_spans[0].spans[0].SerializePartialToString()
         return encoded
-
-
-def _texts(span: ReadableSpan) -> Iterator[str]:
-    parts: list[Any] = [span, *span.events, *span.links]
-    yield from (span.name, span.status.description or "", *(event.name for event in span.events))
-    for part in parts:
-        attributes: Mapping[str, Any] = part.attributes or {}
-        for key, value in attributes.items():
-            yield key
-            values: Sequence[Any] = cast("Any", value) if isinstance(value, (tuple, list)) else (value,)
-            yield from (each for each in values if isinstance(each, str))
-
-
-def _encodable(span: ReadableSpan) -> ReadableSpan:
-    """Return a copy of *span* whose texts can all be encoded as UTF-8."""
-    from opentelemetry.sdk.trace import Event, ReadableSpan
-    from opentelemetry.trace import Link, Status
-
-    return ReadableSpan(
-        encodable(span.name),
-        span.get_span_context(),
-        span.parent,
-        span.resource,
-        _encodable_values(span.attributes),
-        [Event(encodable(event.name), _encodable_values(event.attributes), event.timestamp) for event in span.events],
-        [Link(link.context, _encodable_values(link.attributes)) for link in span.links],
-        span.kind,
-        status=Status(span.status.status_code, encodable(span.status.description or "") or None),
-        start_time=span.start_time,
-        end_time=span.end_time,
-        instrumentation_scope=span.instrumentation_scope,
-    )
-
-
-def _encodable_values(attributes: Attributes) -> dict[str, Any]:
-    return {encodable(key): _encodable_value(value) for key, value in (attributes or {}).items()}
-
-
-def _encodable_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return encodable(value)
-    return [_encodable_value(each) for each in cast("Any", value)] if isinstance(value, (tuple, list)) else value
 
 
 def _plain_span(span: ReadableSpan) -> bytes:

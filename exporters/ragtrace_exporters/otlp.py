@@ -22,6 +22,7 @@ from ragtrace.core.types import Signals
 from ragtrace.system import preload
 from ragtrace.system.faults import faults
 from ragtrace.system.urls import displayed_url, without_user
+from ragtrace_exporters.encodable_spans import encodable_span
 from ragtrace_exporters.partial_success import NONE, rejected_of_http, rejected_of_message
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ def _endpoint(environ: Mapping[str, str], signal: Signal) -> Endpoint | None:
         url = url if f"_{signal.upper()}_" in variable else f"{url.rstrip('/')}/v1/{signal}"
     headers = _headers(environ, signal)
     url, authorization = without_user(url)
+    if protocol == "grpc" and "@" in url:  # a password where none can be, which gRPC would repeat in its errors
+        raise SettingsError(
+            f"an OTLP endpoint over gRPC must be an address or a URL, got {displayed_url(url)!r} (from {variable}); "
+            "write for instance collector:4317 or http://localhost:4317"
+        )
     if authorization:  # in place of another, as HTTP clients do it
         headers = {name: value for name, value in headers.items() if name.lower() != "authorization"} | {
             name.lower(): value for name, value in authorization.items()
@@ -137,14 +143,19 @@ def _exporter(environ: Mapping[str, str], endpoint: Endpoint) -> Any:
 def _over_grpc(signal: Signal, exporter: Any, arguments: Mapping[str, Any]) -> _Watched:
     """Create OpenTelemetry's *exporter* over gRPC so that the backend's responses are read.
 
-    It throws them away, and has no public way to them: its stub, which it makes anew after an outage, is wrapped.
+    It throws them away, and has no public way to them: its stub, which it makes anew after an outage, is wrapped. Spans
+    are made encodable before it encodes them.
     """
 
     def initialize(self: Any) -> None:
         exporter._initialize_channel_and_stub(self)
         self._client = _WatchedStub(self._client, lambda response: watched.add(rejected_of_message(signal, response)))
 
-    made = type(exporter.__name__, (exporter,), {"_initialize_channel_and_stub": initialize})
+    def export(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        batch = [encodable_span(span) for span in batch] if signal == "traces" else batch
+        return exporter.export(self, batch, *args, **kwargs)
+
+    made = type(exporter.__name__, (exporter,), {"_initialize_channel_and_stub": initialize, "export": export})
     watched = _Watched(signal, made(**arguments))
     return watched
 

@@ -17,7 +17,7 @@ from ragtrace.system import preload
 from ragtrace.system.forks import PerProcess
 from ragtrace.system.replies import says_no
 from ragtrace.system.retry_after import seconds_until_retry
-from ragtrace.system.urls import hide_secrets
+from ragtrace.system.urls import displayed_url, hide_path, hide_secrets
 
 if TYPE_CHECKING:
     from requests import Session
@@ -103,8 +103,8 @@ class JsonClient:
         return Refusal("too_large" if reply.status == 413 else "refused", detail=detail)
 
     def shown(self, reply: Reply) -> str:
-        """Return *reply* as text for the log, without the secrets that request headers contain."""
-        text = hide_secrets(" ".join(reply.text.split()))
+        """Return *reply* as text for the log, without the secrets that the address and request headers contain."""
+        text = hide_path(hide_secrets(" ".join(reply.text.split())), self.base)
         for value in self.headers.values():
             for secret in value.split():
                 if len(secret) >= _SHORTEST_SECRET:
@@ -132,8 +132,8 @@ class ScoreApi:
 
     @property
     def where(self) -> str:
-        """Base URL of the backend's API."""
-        return self._client.base
+        """Base URL of the backend's API, without what may be secret in it."""
+        return displayed_url(self._client.base)
 
     def probe(self, timeout: float) -> Refusal | None:
         """Check whether the API accepts the key. Return None if it does, or else the reason. Safe from any thread."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -98,8 +100,6 @@ def all_arrived(backend: Receiver, calls: int, caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_name_that_is_no_utf8_loses_nothing(way: str, backend: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     """Neither its span nor the others of the batch, and it is exported with replacement characters."""
-    if way == "attributes" and isinstance(backend, GrpcReceiver):
-        pytest.skip("attributes that the application sets itself are encoded by OpenTelemetry's exporter there")
     with caplog.at_level(logging.WARNING):
         ragtrace.configure(service="s", exporter="otlp", capture_content="SPAN_AND_EVENT")
         ask("where?")
@@ -139,6 +139,26 @@ def test_texts_of_scores_lose_nothing(backend: Receiver, caplog: pytest.LogCaptu
         ragtrace.configure(service="s", exporter="otlp", judge=judge, metrics=["consistency", own])
         ask("where?")
         all_arrived(backend, 1, caplog)
+
+
+@pytest.mark.parametrize("field", ["name", "comment", "correction", "user", "id"])
+def test_feedback_loses_nothing(
+    field: str, backend: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a user of the application wrote comes from anywhere."""
+    given: Any = {field: BAD}
+    with caplog.at_level(logging.WARNING):
+        ragtrace.configure(service="s", exporter="otlp", store=tmp_path / "history.db")
+
+        @ragtrace.trace(name="rated")
+        def rated(question: str) -> str:
+            assert ragtrace.feedback(True, **given)
+            return answered(question)
+
+        rated("where?")
+        all_arrived(backend, 1, caplog)
+    assert [log for log in backend.logs if "user_feedback" in repr(log) or SHOWN in repr(log)]
+    assert "ragtrace.eval.score" in backend.latest_metrics()
 
 
 def test_the_name_of_a_judge_is_checked_at_start_up() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -88,6 +89,7 @@ def test_a_body_that_is_no_response_says_nothing(
     body: bytes, as_json: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The status has said that all was accepted."""
+    others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
     faults.clear()
     with HttpReceiver() as receiver:
         receiver.answers_json, receiver.body = as_json, body
@@ -98,4 +100,6 @@ def test_a_body_that_is_no_response_says_nothing(
         assert ragtrace.flush(WAIT_S)
         assert ragtrace.shutdown(WAIT_S)
     assert not ragtrace.stats().faults
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    # Exporters of a test before may still be trying to reach a server that is not there.
+    ours = [record for record in caplog.records if record.thread not in others]
+    assert not [record for record in ours if record.levelno >= logging.WARNING]
