@@ -1,5 +1,5 @@
 # Everything works on a fresh machine with Python >= 3.10, git and make: each target sets up .venv itself.
-#   make demo | demo-backends | demo-fleet | test | unit | check | newest | bench | lint | types | format | clean
+#   make demo | demo-backends | demo-fleet | test | unit | check | newest | bench | size | lint | types | format | clean
 #   make test ARGS="tests/unit/metrics -x"      make demo ARGS="--questions 40"
 
 SHELL := /bin/sh
@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python; do \
 PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check --retries 10 --timeout 60
 INSTALL := $(PIP) install -qq
 
-.PHONY: help demo demo-backends demo-fleet test parallel unit models check lint types format newest bench clean setup
+.PHONY: help demo demo-backends demo-fleet test parallel unit models check lint types format newest bench size clean setup
 .DEFAULT_GOAL := help
 
 help:
@@ -121,6 +121,10 @@ newest: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@for script in tests/benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Lines of the core and of each slice.
+size: $(VENV)/.dev
+	@$(BIN)/python -m tests.support.size
 
 clean:
 	rm -rf $(VENV) .cache build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -27,7 +27,7 @@ FRAMEWORK_FILES: Final = frozenset(
     f"tests/unit/{name}.py"
     for name in (
         *("capture/test_capture_real_objects", "capture/test_providers", "recording/test_prompts"),
-        *(f"recording/frameworks/test_{framework}" for framework in ("haystack", "langchain", "llama_index")),
+        *(f"span_reading/frameworks/test_{framework}" for framework in ("haystack", "langchain", "llama_index")),
         *("recording/test_late_streams", "recording/test_returned_streams"),
     )
 )

@@ -691,9 +691,8 @@ def format_period(start: float, end: float) -> str:
 
 
 def damaged_sentence(calls: int) -> str:
-    """Return what it means that the stored texts of some calls are damaged."""
-    which = "1 call are damaged: it is" if calls == 1 else f"{calls:,} calls are damaged: they are"
-    return f"The stored texts of {which} left out wherever texts are read."
+    """Return what it means that the history has damaged data of some calls."""
+    return f"Parts of {calls:,} stored call{'s' * (calls != 1)} are damaged: they are left out."
 
 
 def subject_line(report: Report) -> str:

@@ -9,8 +9,11 @@ calls through it, and `may_leave` (`ragtrace/core/contents.py`) decides what it 
 from __future__ import annotations
 
 import ast
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import pytest
@@ -23,10 +26,23 @@ ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("ragtrace", "ragtrace_pytest", "exporters/ragtrace_exporters")
 LIBRARIES: Final = {
     "network": tuple(
-        "requests urllib.request http.client smtplib aiohttp httpx openai redis aio_pika grpc socket".split()
+        "urllib.request http.client http.server smtplib ftplib poplib imaplib nntplib telnetlib xmlrpc socket "
+        "socketserver multiprocessing subprocess pty syslog".split()
     ),
-    "file": ("sqlite3",),
+    "file": ("sqlite3", "dbm", "shelve", "mmap", "tempfile"),
 }
+"""Modules of the standard library that let something out."""
+METHODS: Final = {
+    "network": {"open_connection", "create_connection", "create_datagram_endpoint", "popen", "posix_spawn"},
+    "file": {"write_text", "write_bytes", "write_atomically", "SQLiteFile", "writev", "pwrite", "sendfile"},
+}
+"""Functions and methods that let something out, wherever they come from."""
+FUNCTIONS: Final = {"os.write": "file", "os.system": "network", "print": "terminal", "logging.getLogger": "log"}
+INERT: Final = frozenset(
+    "ragtrace ragtrace_exporters ragtrace_pytest google haystack jinja2 langchain_core llama_index "
+    "llama_index_instrumentation numpy opentelemetry pydantic pytest rich tomli typing_extensions wrapt".split()
+)
+"""Third-party packages that let nothing out, or whose ways out are named in `effects`; every other counts as one."""
 SPAN_METHODS: Final = frozenset({"set_attribute", "set_attributes", "add_event", "set_status"})
 SEAMS: Final = {"Part", "ScoreApi", "SpanExporter", "HttpNotifier"}
 """Base classes of what is told of calls, scores or notifications."""
@@ -68,22 +84,22 @@ OUTPUTS: Final = {
         ),
         "score APIs",
     ),
-    **dict.fromkeys((f"ragtrace/diagnosis/{name}.py" for name in ("probes", "telemetry_probes")), "doctor"),
+    "ragtrace/diagnosis/probes.py": "doctor",
     "ragtrace/cli/doctor_command.py": "doctor",
     "ragtrace/pipeline/health.py": "doctor",
-    "ragtrace/history/spool.py": "spool",
+    "ragtrace/fleet/spool.py": "spool",
     **dict.fromkeys((f"ragtrace/fleet/{name}.py" for name in ("publisher", "rabbitmq", "redis_streams")), "fleet"),
     **dict.fromkeys(
         (
             f"ragtrace/history/{name}.py"
-            for name in ("history", "packed_blocks", "row_reading", "schema", "stored_json", "writing")
+            for name in ("history", "intact_rows", "packed_blocks", "row_reading", "schema", "stored_json", "writing")
         ),
         "history",
     ),
     "ragtrace/labels/label_store.py": "history",
-    "ragtrace/labels/canary_store.py": "history",
-    "ragtrace/web/rendering.py": "pages",
-    "ragtrace/web/server.py": "pages",
+    **dict.fromkeys(
+        (f"ragtrace/web/{name}.py" for name in ("history_pages", "labelling", "rendering", "security", "site")), "pages"
+    ),
     **dict.fromkeys(
         (
             f"ragtrace/cli/{name}_command.py" for name in ("calibrate", "dataset", "labels", "report")
@@ -99,8 +115,9 @@ OUTPUTS: Final = {
             "ragtrace/cli/worker_command.py", "ragtrace/core/settings.py", "ragtrace/estimates/baseline.py",
             "ragtrace/estimates/calibration.py", "ragtrace/estimates/moments.py", "ragtrace/fleet/broker.py",
             "ragtrace/fleet/budget.py", "ragtrace/fleet/claims.py", "ragtrace/fleet/fleet_metrics.py",
-            "ragtrace/fleet/tls.py", "ragtrace/judges/decision/decision_judge.py", "ragtrace/judges/llm/chat.py",
-            "ragtrace/labels/canary_judging.py", "ragtrace/labels/served_models.py", "ragtrace/offline/progress.py",
+            "ragtrace/gateway/tls.py", "ragtrace/judges/decision/decision_judge.py", "ragtrace/judges/llm/chat.py",
+            "ragtrace/diagnosis/telemetry_probes.py", "ragtrace/labels/canary_judging.py",
+            "ragtrace/labels/canary_store.py", "ragtrace/labels/served_models.py", "ragtrace/offline/progress.py",
             "ragtrace/runtime/runtime.py", "ragtrace/span_reading/span_calls.py", "ragtrace/telemetry/spans/hold.py",
         ),
         NOTHING,
@@ -115,9 +132,10 @@ OUTPUTS: Final = {
     ),
     **dict.fromkeys(
         (
-            "ragtrace/gateway/grpc_server.py", "ragtrace/gateway/serving.py", "ragtrace/gateway/upstream.py",
+            "exporters/ragtrace_exporters/prometheus_page.py", "ragtrace/gateway/grpc_server.py",
+            "ragtrace/gateway/http_server.py", "ragtrace/gateway/serving.py", "ragtrace/gateway/upstream.py",
             "ragtrace/system/atomic_file.py", "ragtrace/system/sqlite_files.py", "ragtrace/system/terminal.py",
-            "ragtrace/telemetry/export/telemetry.py",
+            "ragtrace/telemetry/export/telemetry.py", "ragtrace/web/server.py",
         ),
         THROUGH,
     ),
@@ -139,6 +157,7 @@ ELSEWHERE: Final = {
     "commands": OF_THE_CALL | {"zqlabel7", "zqcomment7", "zqcorrection7"},
 }
 """What each output has where texts may leave: that it has all of it shows that the marked calls reach it."""
+SPANS: Final = ("spans", "spans by OTLP", "spool", "fleet")
 CAPTURES: Final = ("NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT")
 REDACTIONS: Final = {
     "patterns": ragtrace.Redact([marked.CONTENT.pattern]),
@@ -156,7 +175,8 @@ def effects(tree: ast.Module) -> Iterator[str]:
             yield from _of_call(node)
         elif isinstance(node, ast.ClassDef):
             bases = {ast.unparse(base).partition("[")[0] for base in node.bases}
-            methods = {each.name: each.args.args for each in node.body if isinstance(each, ast.FunctionDef)}
+            functions = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+            methods = {each.name: each.args.args for each in functions}
             given = {name: [argument.arg for argument in arguments] for name, arguments in methods.items()}
             sees_calls = any(given.get(name) == wanted for name, wanted in SIGNATURES.items())
             if "Protocol" not in bases and (bases & SEAMS or sees_calls):
@@ -169,6 +189,9 @@ def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     for kind, libraries in LIBRARIES.items():
         if any(f"{name}.".startswith(f"{library}.") for name in names for library in libraries):
             yield kind
+    for name in {name.partition(".")[0] for name in names}:
+        if name not in sys.stdlib_module_names and name not in INERT:
+            yield f"library {name}"
 
 
 def _of_call(node: ast.Call) -> Iterator[str]:
@@ -181,14 +204,15 @@ def _of_call(node: ast.Call) -> Iterator[str]:
         yield "span"
     if method.startswith(("create_counter", "create_histogram", "create_gauge", "create_observable", "create_up_down")):
         yield "metric"
-    if called == "print" or called.startswith(("sys.stdout.write", "sys.stderr.write", "console.print")):
+    if called.startswith(("sys.stdout.write", "sys.stderr.write", "console.print")):
         yield "terminal"
-    if called == "logging.getLogger":
-        yield "log"
+    if called in FUNCTIONS:
+        yield FUNCTIONS[called]
+    yield from (kind for kind, methods in METHODS.items() if method in methods)
     writes = method == "open" and any(
         mode and set(mode) <= set("rwaxbt+") and set(mode) & set("wax+") for mode in constants
     )
-    if writes or method in ("write_text", "write_bytes", "write_atomically", "SQLiteFile"):
+    if writes:
         yield "file"
 
 
@@ -207,6 +231,54 @@ def test_every_output_is_listed() -> None:
     found = found_outputs()
     assert {path: kinds for path, kinds in found.items() if path not in OUTPUTS} == {}
     assert OUTPUTS.keys() - found.keys() == set()
+
+
+WAYS_OUT: Final = """
+import asyncio, os
+import boto3
+from kafka import KafkaProducer
+import subprocess
+
+class Notifier:
+    async def send(self, notice, timeout): ...
+
+async def leak(text):
+    os.write(1, text)
+    await asyncio.open_connection("host", 1)
+"""
+
+
+def test_ways_out_of_all_kinds_are_found() -> None:
+    """Of libraries that nobody has named here, of the operating system, and of asynchronous functions."""
+    found = sorted(effects(ast.parse(WAYS_OUT)))
+    assert found == ["class Notifier", "file", "library boto3", "library kafka", "network", "network"]
+
+
+def test_the_marked_calls_reach_every_listed_output(tmp_path: Path) -> None:
+    """A file that is listed and that nothing of a call ever enters would be no output, or one that nobody checks."""
+    entered: set[str] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        del event, argument
+        if frame.f_code.co_name not in ("<module>", "__init__"):
+            entered.add(frame.f_code.co_filename)
+
+    for part in ("run", "hand over", "to RabbitMQ"):
+        (tmp_path / part).mkdir()
+    threading.settrace(note)
+    try:
+        marked.run(tmp_path / "run", "SPAN_AND_EVENT", None, watch=lambda: sys.settrace(note))
+        for part, broker in (("hand over", marked.REDIS), ("to RabbitMQ", marked.RABBITMQ)):
+            sys.settrace(note)
+            marked.hand_over(tmp_path / part, "SPAN_AND_EVENT", None, broker)
+    finally:
+        threading.settrace(None)  # type: ignore[arg-type]
+        sys.settrace(None)
+    paths = {str((ROOT / path).resolve()): path for path, kind in OUTPUTS.items() if kind in (*ELSEWHERE, *SPANS)}
+    assert (
+        sorted(path for file, path in paths.items() if file not in {str(Path(each).resolve()) for each in entered})
+        == []
+    )
 
 
 def test_every_score_api_gets_marked_scores() -> None:

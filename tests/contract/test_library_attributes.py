@@ -121,7 +121,7 @@ def _logger() -> Any:
 
 _POOL: Final = urllib3.HTTPConnectionPool("127.0.0.1")
 _AGENTS: Final = "tests/integration/test_library_attributes.py::test_the_agents_sdk_has_them"
-_LLAMA_INDEX: Final = "tests/unit/recording/frameworks/test_llama_index.py::"
+_LLAMA_INDEX: Final = "tests/unit/span_reading/frameworks/test_llama_index.py::"
 _PASSED: Final = "tests/contract/test_passed_tests.py::test_workers_report_to_one_record"
 _HHEM: Final = "tests/unit/judges/test_hhem.py::"
 FOUND: Final[dict[Site, Callable[[], Any] | str]] = {
@@ -149,41 +149,41 @@ FOUND: Final[dict[Site, Callable[[], Any] | str]] = {
     ): f"{_HHEM}test_long_texts_are_embedded_in_pieces",
     Site("ragtrace_pytest/__init__.py", "config . 'workerinput'"): _PASSED,
     Site("recording/drivers.py", "future . '_exception'"): _failed_future,
-    Site("recording/frameworks/haystack.py", "message . 'tool_call_results'"): _of(
+    Site("span_reading/frameworks/haystack.py", "message . 'tool_call_results'"): _of(
         "haystack.dataclasses", _tool_message
     ),
-    Site("recording/frameworks/haystack.py", "result . 'result'"): _of(
+    Site("span_reading/frameworks/haystack.py", "result . 'result'"): _of(
         "haystack.dataclasses", lambda module: _tool_message(module).tool_call_results[0]
     ),
-    Site("recording/frameworks/langchain.py", "callbacks . 'parent_run_id'"): _of(
+    Site("span_reading/frameworks/langchain.py", "callbacks . 'parent_run_id'"): _of(
         "langchain_core.runnables", _callbacks_of_run
     ),
-    Site("recording/frameworks/langchain.py", "output . 'content'"): _of(
+    Site("span_reading/frameworks/langchain.py", "output . 'content'"): _of(
         "langchain_core.messages", lambda module: module.ToolMessage("330 metres", tool_call_id="1")
     ),
     Site(
-        "recording/frameworks/llama_index.py", "instance . '_memory'"
+        "span_reading/frameworks/llama_index.py", "instance . '_memory'"
     ): f"{_LLAMA_INDEX}test_a_chat_engine_is_one_call_for_each_message",
-    Site("recording/frameworks/llama_index.py", "memory . name"): _of(
+    Site("span_reading/frameworks/llama_index.py", "memory . name"): _of(
         "llama_index.core.memory",
         lambda module: Named(module.ChatMemoryBuffer.from_defaults(chat_store_key="visit"), "chat_store_key"),
     ),
-    Site("recording/frameworks/openai_agents.py", "data . 'model'"): _AGENTS,
+    Site("span_reading/frameworks/openai_agents.py", "data . 'model'"): _AGENTS,
     Site(
-        "recording/frameworks/openai_agents.py",
+        "span_reading/frameworks/openai_agents.py",
         "getattr(self.__wrapped__, '_multi_processor', None) . '_processors'",
     ): _AGENTS,
-    Site("recording/frameworks/openai_agents.py", "self.__wrapped__ . '_multi_processor'"): _AGENTS,
-    Site("recording/frameworks/openai_agents.py", "trace . 'group_id'"): _AGENTS,
-    Site("recording/frameworks/openai_agents.py", "trace . 'metadata'"): _AGENTS,
-    Site("recording/frameworks/openai_agents.py", "trace . 'name'"): _AGENTS,
+    Site("span_reading/frameworks/openai_agents.py", "self.__wrapped__ . '_multi_processor'"): _AGENTS,
+    Site("span_reading/frameworks/openai_agents.py", "trace . 'group_id'"): _AGENTS,
+    Site("span_reading/frameworks/openai_agents.py", "trace . 'metadata'"): _AGENTS,
+    Site("span_reading/frameworks/openai_agents.py", "trace . 'name'"): _AGENTS,
     Site("recording/invocation.py", "iterator . 'close'"): _one_piece,
     Site("recording/invocation.py", "iterator . 'send'"): _one_piece,
     Site("runtime/configure.py", "provider or get_tracer_provider() . 'resource'"): _tracer_provider,
     Site("runtime/configure.py", "resource . 'attributes'"): lambda: _tracer_provider().resource,
     Site("runtime/configure.py", "value . f'get_{what}'"): lambda: Named(_tracer_provider(), "get_tracer"),
-    Site("span_reading/finished_span.py", "inner . 'max_value_len'"): _attributes_behind_proxy,
-    Site("span_reading/intake.py", "attributes . 'copy'"): lambda: _span().attributes,
+    Site("core/limited_json.py", "inner . 'max_value_len'"): _attributes_behind_proxy,
+    Site("telemetry/spans/intake.py", "attributes . 'copy'"): lambda: _span().attributes,
     Site("system/forks.py", "weakref.finalize . '_registry'"): _finalizers,
     Site("system/terminal.py", "stream . 'reconfigure'"): lambda: io.TextIOWrapper(io.BytesIO()),
     Site("telemetry/export/providers.py", "exporter . 'export'"): InMemorySpanExporter,

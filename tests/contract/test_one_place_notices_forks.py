@@ -13,7 +13,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 PLACES: Final = {
     "ragtrace/system/forks.py": {"getpid", "register_at_fork"},
-    "ragtrace/history/spool.py": {"getpid"},  # part of the name under which a process claims calls
+    "ragtrace/fleet/spool.py": {"getpid"},  # part of the name under which a process claims calls
     "ragtrace/diagnosis/examination.py": {"getpid"},  # shown to the user
     "ragtrace/runtime/current_runtime.py": {"_leave_parents"},  # sets the parent's runtime and its own lock aside
     "ragtrace/pipeline/worker.py": {"forget_queued"},  # lets the parent's items go, whose memory a child would keep

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -14,12 +15,15 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from ragtrace.cli import main
 from ragtrace.core.types import Document
 from ragtrace.history.schema import history_file
+from ragtrace.labels.label_store import Label, LabelStore, LabelValue
 from ragtrace.report.analysis import build_report
 from ragtrace.report.html_page import render_html
 from ragtrace.report.model import Period
-from tests.integration.test_review_browser import served
+from ragtrace.system.terminal import OK
+from tests.integration.test_review_browser import METRIC, served
 from tests.support import hostile
 from tests.support.browser import chromium
 from tests.support.decisions import stored_decisions
@@ -43,6 +47,8 @@ VIEWS = (
     "/calls?since=all&ticked=1,2",
     "/calls?since=soon",
     "/label/reviewer",
+    "/calls/999999?since=all",
+    "/no-such-page",
 )
 
 
@@ -89,6 +95,33 @@ def crowded(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """A history without a call."""
+    path = tmp_path / "empty.db"
+    history_file(str(path)).create()
+    return path
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    """A history of 80 calls, all labelled by Ada, and half by Ben, who disagrees about some."""
+    path, rng, now = tmp_path / "labelled.db", Random(8), time.time()
+    history_file(str(path)).create()
+    kind = Simulated(bad=0.4, probability=1.0)
+    calls = [made(now - 8_000 + 100 * number, kind, rng) for number in range(80)]
+    fill(path, calls)
+    assert main(["calibrate", "pick", str(path), "-n", "80", "--metric", METRIC, "--seed", "1"]) == OK
+    with closing(LabelStore(str(path))) as store:
+        calls_by_age = [identity for _, identity in sorted(store.identities().items())]
+        for number, identity in enumerate(calls_by_age):
+            label: LabelValue = "bad" if number % 3 == 0 else "good"
+            other: LabelValue = "good" if label == "bad" and number % 10 == 0 else label
+            given = [Label(identity, METRIC, "ada", label, at=now), Label(identity, METRIC, "ben", other, at=now)]
+            store.add(given[: 1 + number % 2])
+    return path
+
+
 def open_page(
     browser: Browser, address: str, scheme: Literal["light", "dark"] = "light", *, for_axe: bool = False
 ) -> Page:
@@ -102,7 +135,7 @@ def open_page(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("kind", ["history", "decided", "crowded"])
+@pytest.mark.parametrize("kind", ["history", "decided", "crowded", "empty", "labelled"])
 def test_no_view_keeps_anybody_out(
     browser: Browser, request: pytest.FixtureRequest, kind: str, scheme: Literal["light", "dark"]
 ) -> None:
@@ -114,6 +147,10 @@ def test_no_view_keeps_anybody_out(
         for view in VIEWS:
             page.goto(f"{base}{view}")
             keeps_nobody_out(page, view)
+        page.context.clear_cookies()  # as in a browser that was not led here by the printed address
+        page.goto(base)
+        expect(page.locator("main")).to_contain_text("Open the address that ragtrace has printed")
+        keeps_nobody_out(page, "no session")
     now = time.time()
     report = path.with_suffix(".html")
     report.write_text(render_html(build_report(str(path), Period(now - 90_000, now))), encoding="utf-8")

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import ragtrace
 
 RUNS_ON_IMPORT = {"ragtrace.__main__"}
-NEEDS_A_FRAMEWORK = "ragtrace.recording.frameworks."
+NEEDS_A_FRAMEWORK = "ragtrace.span_reading.frameworks."
 """Prefix of modules that import the framework whose calls they record, which is not installed here."""
 
 

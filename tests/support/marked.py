@@ -14,6 +14,7 @@ from typing import Final
 import openai
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
@@ -23,7 +24,7 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.score_sink import ScoreRecord, ScoreSink
 from ragtrace.core.types import Signals
 from ragtrace.fleet.call_message import CallMessage, write_message
-from ragtrace.history.spool import Spool
+from ragtrace.fleet.spool import Spool
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from ragtrace_exporters.console import call_text, event_text, metrics_text, span_text
@@ -32,9 +33,11 @@ from ragtrace_exporters.http_spans import encode
 from ragtrace_exporters.langfuse import LangfuseScores
 from ragtrace_exporters.mlflow import MlflowScores
 from ragtrace_exporters.opik import OpikScores
+from ragtrace_exporters.otlp import otlp
 from ragtrace_exporters.phoenix import PhoenixScores
 from ragtrace_exporters.score_api import JsonClient
 from tests.support.backends import Answer, Backend, Request
+from tests.support.otlp import GrpcReceiver, HttpReceiver
 from tests.support.posting import ScriptedSink
 from tests.support.watched import WAIT_S
 from tests.unit.web.test_labelling import client
@@ -56,6 +59,8 @@ CLAIMS: Final = (
 TOLD: Final = ragtrace.Judgement(
     claims=CLAIMS, answer_label="answered", consistency=0.25, attributes={"note": "about zqnote7"}
 )
+REDIS: Final = "redis://ann:hushfleet8@127.0.0.1:9/0"
+RABBITMQ: Final = "amqp://ann:hushfleet8@127.0.0.1:9/"
 _RAISED: Final = {name: f"cannot go on with zq{name}7" for name in ("metric", "failure", "redaction")}
 """Messages of exceptions, which are no part of the lines that raise them, as tracebacks show those."""
 _CALLS: Final = 60
@@ -139,8 +144,13 @@ def _quoting(request: Request) -> Answer:
     return Answer(400, {"error": {"message": f"{said} is no valid request"}})
 
 
-def run(folder: Path, capture: str, redact: ragtrace.Redact | None) -> dict[str, str]:
-    """Make marked calls with all settings that show texts, and return what each output got, as text."""
+def run(
+    folder: Path, capture: str, redact: ragtrace.Redact | None, watch: Callable[[], object] = lambda: None
+) -> dict[str, str]:
+    """Make marked calls with all settings that show texts, and return what each output got, as text.
+
+    *watch* is called before each part: a trace function of the interpreter does not survive every call.
+    """
     found: dict[str, str] = {}
     faults.clear()  # else the first failure of a kind is not logged
     with _logged() as lines, Backend(_quoting) as judge_server, Backend() as receiver:
@@ -169,26 +179,56 @@ def run(folder: Path, capture: str, redact: ragtrace.Redact | None) -> dict[str,
         call = None
         for number in range(_CALLS):
             _, call = ask(f"where is zqquery7 {number}")
+        watch()
+        _ask_guarded("where is zqquery7, guarded")
         with suppress(ValueError):
             ask("fail zqquery7")
+        watch()
         ragtrace.feedback(False, call=call, comment="it says zqcomment7", correction="it is zqcorrection7")
         ragtrace.flush(WAIT_S)
         found["doctor"] = f"{(diagnosis := ragtrace.doctor(timeout=2.0))} {json.dumps(diagnosis.as_dict())}"
+        found["doctor"] += _printed([["doctor", "--app", "json", "--timeout", "2"]])
         found["stats"] = repr(ragtrace.stats())
         ragtrace.shutdown(WAIT_S)
         data = reader.get_metrics_data()
         found["metrics"] = (data.to_json() if data is not None else "") + (metrics_text(data) if data else "")
         found["spans"] = "".join(span.to_json() for span in spans.get_finished_spans())
-        found["spans by OTLP"] = encode(spans.get_finished_spans()).decode("utf-8", "replace")
+        watch()
+        found["spans by OTLP"] = _exported(spans.get_finished_spans())
         shown = [text(span) for span in spans.get_finished_spans() for text in (call_text, span_text)]
         found["console"] = "".join(shown)
         found["events"] = "".join(map(event_text, logs.get_finished_logs()))
         found["events"] += str([dict(record.log_record.attributes or {}) for record in logs.get_finished_logs()])
         found["notices"] = "".join(f"{notice.text} {notice.as_dict()}" for notice in notices)
         found["notices by HTTP"] = "".join(str(request.body) for request in receiver.requests)
+        watch()
         found["score APIs"] = _posted(sink.taken)
+        watch()
         found |= _of_history(folder / "history.db", folder)
     found["log"] = "\n".join(lines)
+    return found
+
+
+def _ask_guarded(question: str) -> None:
+    """Make the same call with a guard, which a fleet could not have: further attributes tell of it."""
+
+    @ragtrace.trace(name="guarded guide", guard=ragtrace.Guard("consistency", below=0.1))
+    def guarded(question: str) -> str:
+        return generate(question, search(question))
+
+    guarded(question)
+
+
+def _exported(spans: Sequence[ReadableSpan]) -> str:
+    """Return what a backend gets of *spans* over HTTP and over gRPC, and the encoded request."""
+    found = encode(spans).decode("utf-8", "replace")
+    for kind in (HttpReceiver, GrpcReceiver):
+        with kind() as receiver:
+            exporter = otlp(receiver.environ).spans
+            assert exporter is not None
+            exporter.export(spans)
+            exporter.shutdown()
+            found += repr(receiver.spans)
     return found
 
 
@@ -211,30 +251,37 @@ def _of_history(path: Path, folder: Path) -> dict[str, str]:
         "/cases?all=yes", "/dataset?all=yes", "/label", "/label/next", "/label/disagreements", "/label/calibration",
     )  # fmt: skip
     found["pages"] = "".join(browser.get(page).text for page in pages)
-    printed = io.StringIO()
-    commands = (
-        ["report", str(path), "--out", str(folder / "report.html")],
-        *(["report", str(path), "--format", form] for form in ("terminal", "markdown", "json")),
-        ["dataset", str(path), "--out", str(folder / "cases.jsonl")],
-        ["calibrate", "pick", str(path), "--metric", "consistency", "-n", "5"],
-        ["labels", "export", str(path), "--out", str(folder / "labels.jsonl")],
+    printed = _printed(
+        [
+            ["report", str(path), "--out", str(folder / "report.html")],
+            *(["report", str(path), "--format", form] for form in ("terminal", "markdown", "json")),
+            ["dataset", str(path), "--out", str(folder / "cases.jsonl")],
+            ["calibrate", "pick", str(path), "--metric", "consistency", "-n", "5"],
+            ["labels", "export", str(path), "--out", str(folder / "labels.jsonl")],
+        ]
     )
-    with redirect_stdout(printed), redirect_stderr(printed):
-        for command in commands:
-            main(command)
     written = [file.read_text("utf-8") for file in folder.iterdir() if file.suffix in (".html", ".jsonl")]
-    found["commands"] = "".join((printed.getvalue(), *written))
+    found["commands"] = "".join((printed, *written))
     return found
 
 
-def hand_over(folder: Path, capture: str, redact: ragtrace.Redact | None) -> dict[str, str]:
-    """Leave a marked call to a fleet whose broker is away, and return what spool and message hold, as text."""
+def _printed(commands: Sequence[Sequence[str]]) -> str:
+    """Return what *commands* print."""
+    printed = io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(printed):
+        for command in commands:
+            main(list(command))
+    return printed.getvalue()
+
+
+def hand_over(folder: Path, capture: str, redact: ragtrace.Redact | None, broker: str = REDIS) -> dict[str, str]:
+    """Leave a marked call to a fleet whose *broker* is away, and return what spool and message hold, as text."""
     with _logged() as lines:
         spans = InMemorySpanExporter()
         ragtrace.configure(
             exporter=Signals(spans=spans, immediate=True),
             screen=None,
-            fleet="redis://ann:hushfleet8@127.0.0.1:9/0",
+            fleet=broker,
             sampling=ragtrace.Sampling(rate=1.0),
             limits=ragtrace.Limits(spool=folder / "spool.db"),
             capture_content=capture,

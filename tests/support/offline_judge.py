@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Claim, Support
+from ragtrace.core.options import JudgeLimits
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from tests.support.http_judge import HttpJudge
 
@@ -56,3 +58,18 @@ class MortalJudge(WordyJudge):
 
 
 NOT_A_JUDGE = object()
+
+
+class PatientJudge(WordyJudge):
+    """Judge that never answers, and gives itself a tenth of a second for a call."""
+
+    id, limits = "patient", JudgeLimits(timeout=0.1)
+
+    async def judge(self, call: RagCall) -> Judgement:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def patient() -> PatientJudge:
+    """As `--judge module:object` makes it."""
+    return PatientJudge()
