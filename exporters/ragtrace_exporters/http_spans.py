@@ -40,7 +40,7 @@ from ragtrace_exporters.partial_success import NONE, rejected_of_http
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-    from requests import Response
+    from requests import PreparedRequest, Response
 
 _PASSING: Final = frozenset({429, 502, 503, 504})
 """Statuses after which OTLP/HTTP asks clients to try again."""
@@ -71,11 +71,23 @@ _known: dict[tuple[str, object, type], bytes] = {}
 
 
 def new_session() -> Any:
-    """Return a requests session that follows no redirects, so that spans and keys reach only the configured server."""
+    """Return a requests session that sends spans and keys to the configured server alone.
+
+    It follows no redirects, and its errors, which OpenTelemetry's exporters log, name no token in the server's path.
+    """
     import requests
 
     class DirectSession(requests.Session):
         """HTTP session that raises `requests.TooManyRedirects` instead of following a redirect."""
+
+        def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
+            """Send *request*, and raise the errors of requests without a path that may be secret."""
+            try:
+                return super().send(request, **kwargs)
+            except requests.RequestException as error:
+                error.args = (hide_path(str(error), request.url or ""),)
+                # The error it came from names the path, too.
+                raise error from None
 
         def get_redirect_target(self, resp: Response) -> str | None:
             """Return None for a response that does not redirect, and raise an error for one that does."""
@@ -209,7 +221,7 @@ class HttpSpanExporter(SpanExporter):
             except RequestException as error:
                 if error.response is not None:  # it redirects: asking again changes nothing
                     return error.response, str(error)
-                why = f"{type(error).__name__}: {hide_path(str(error), self._request.url or '')}"
+                why = f"{type(error).__name__}: {error}"
                 continue
             return answer, f"status {answer.status_code} {answer.reason}"
         return None, why

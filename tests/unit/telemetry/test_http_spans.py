@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 from time import monotonic
 
 import pytest
+import requests
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
-from ragtrace_exporters.http_spans import HttpSpanExporter
+from ragtrace_exporters.http_spans import HttpSpanExporter, new_session
 from ragtrace_exporters.otlp import otlp
 from tests.support.otlp import HttpReceiver
 
@@ -92,6 +94,16 @@ def test_an_exporter_outlives_a_connection_that_went_stale(export: Export) -> No
             pass
         assert export(exporter) is SUCCESS
         assert len(receiver.spans) == 2
+
+
+def test_the_errors_of_a_session_name_no_token_in_a_path() -> None:
+    """OpenTelemetry's exporters of metrics and events log them, some with the traceback."""
+    url = "http://127.0.0.1:9/hushed/v1/metrics"
+    with pytest.raises(requests.ConnectionError) as raised:
+        new_session().post(url, data=b"")
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "Max retries exceeded with url: /..." in shown
+    assert "hushed/" not in shown.replace(f'"{url}"', "the URL in the source of this test")
 
 
 def test_the_name_otlp_stands_for_it() -> None:
