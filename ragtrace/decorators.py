@@ -320,7 +320,7 @@ def _guarded(guard: Guard, spec: StepSpec, function: Any) -> Callable[..., Any]:
     driver = GuardDriver(guard, spec, function)
     runtime = current_runtime.installed or current_runtime.current()
     if runtime is not None:
-        runtime.check_guard(driver.function)
+        driver.check(runtime)
     register(driver)
 
     def observed(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from uuid import uuid4
 
 from ragtrace.alerts.alert import Alert
@@ -22,14 +22,15 @@ from ragtrace.alerts.notifiers.notifier import (
     have_same_receiver,
 )
 from ragtrace.alerts.score_gaps import ScoreGaps
+from ragtrace.core import semconv
 from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.ledger import DeliveryCounts
+from ragtrace.core.part import ObservableMetric, Part, Point
 from ragtrace.core.score_sink import Refusal
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score
 from ragtrace.estimates import Adjustment, BaselineKey, Calibrations, Distribution, MetricAssignment
 from ragtrace.system.faults import FAILURES, faults
-from ragtrace.system.part import Part
 from ragtrace.telemetry.export.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -166,6 +167,8 @@ class Alerting(Part):
         UnknownMetricError: no evaluator gives the metric of an alert on a scale from 0 to 1.
         SettingsError: two alerts have one name.
     """
+
+    sees_early_scores: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -414,6 +417,17 @@ class Alerting(Part):
         with self._lock:
             seen = [(key, evaluator.states(now)) for key, evaluator in self._evaluators.items()]
         return [StateRow(*key, state, state in on) for key, on in seen for state in STATES]
+
+    def observations(self) -> Iterator[ObservableMetric]:
+        """Return the metric of the alerts' states."""
+        about = "Alert: 1 for the state it is in, and for a spike that is not over while there is no data"
+        yield ObservableMetric(semconv.METRIC_ALERT_STATE, "gauge", "{state}", about, self._points)
+
+    def _points(self) -> Iterator[Point]:
+        for row in self.states():
+            group = {semconv.WORKFLOW_NAME: row.workflow, semconv.REQUEST_MODEL: row.model}
+            grouped = {key: value for key, value in group.items() if value is not None}
+            yield int(row.on), {semconv.ALERT_NAME: row.alert, semconv.ALERT_STATE: row.state, **grouped}
 
     def delivery_counts(self) -> Mapping[str, DeliveryCounts]:
         """Return for each notifier how many notifications were queued, delivered and lost, and how many are waiting."""

@@ -8,8 +8,9 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from time import time
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
+from ragtrace.alerts import Alerting
 from ragtrace.alerts.sensitivity import SLOW_REASON, Sensitivity
 from ragtrace.core.endpoints import Page
 from ragtrace.core.errors import SettingsError
@@ -29,20 +30,18 @@ from ragtrace.diagnosis.report import (
     State,
 )
 from ragtrace.diagnosis.telemetry_probes import metrics_page, probe_endpoints, probe_page
+from ragtrace.estimates import BaselineKey, BaselineLearner
 from ragtrace.evaluation.sampling import Sampling
 from ragtrace.evaluation.scoring import Evaluator, LabelFreeJudge
-from ragtrace.guard.guards import guarded_functions
+from ragtrace.guard.guards import guarded_functions, guards_of
+from ragtrace.labels.canary_judging import CanaryJudging
+from ragtrace.labels.served_models import ServedModels
 from ragtrace.pipeline.health import EvaluatorFailures
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.faults import faults
 from ragtrace.system.installation import installed_version
 from ragtrace.telemetry.spans.hold import held_span_count, hold_processors
-
-if TYPE_CHECKING:
-    from ragtrace.alerts import Alerting
-    from ragtrace.estimates import BaselineKey, BaselineLearner
-    from ragtrace.labels.canary_judging import CanaryJudging
 
 _IN_CODE: Final = (
     "judges, alerts and a backend's own API for scores are configured in code, or with the exporter: --app MODULE, or "
@@ -116,7 +115,9 @@ def diagnose_environment(environ: Mapping[str, str], *, timeout: float = _SECOND
 
 def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool, gold_calls: bool) -> Diagnosis:
     gold = tuple(map(judge_gold_calls, gold_judges(runtime) if gold_calls else ()))
-    stats, alerting = replace(runtime.stats(), faults=faults.counts_since_configure()), runtime.alerts
+    stats = replace(runtime.stats(), faults=faults.counts_since_configure())
+    alerting, canaries = runtime.parts.find(Alerting), runtime.parts.find(CanaryJudging)
+    learner = runtime.parts.get(BaselineLearner)
     exporter, origins = runtime.settings.exporter, runtime.settings.origins
     # The environment describes neither an exporter given in code nor the application's own providers.
     by_name = runtime.telemetry.owned and origins.get("exporter object") is None
@@ -139,13 +140,13 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool, gold_cal
         settings=(*_live_settings(runtime, alerting), *_page_settings(page)),
         evaluators=evaluators,
         alerts=_alerts(alerting),
-        baselines=_baselines(runtime.learner, alerting),
-        canaries=_canaries(runtime.canaries),
+        baselines=_baselines(learner, alerting),
+        canaries=_canaries(canaries),
         gold=gold,
         checks=checks,
         notes=(
             *_notes(runtime),
-            *_slow_alert_notes(runtime.learner, alerting),
+            *_slow_alert_notes(learner, alerting),
             *probes.notes,
             *(each.note for each in gold if each.note),
         ),
@@ -155,7 +156,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool, gold_cal
             *(problem for each in gold for problem in each.problems()),
             *_failing_evaluator_problems(evaluators),
             *_late_score_problems(runtime),
-            *_drift_problems(runtime.canaries),
+            *_drift_problems(canaries),
             *runtime.calibrations.stale(),
             *_refused_alert_problems(alerting),
             *(_shadow_problems(runtime) if probe else ()),
@@ -189,7 +190,7 @@ def gold_judges(runtime: Runtime) -> list[Judge]:
 
 def _shadow_problems(runtime: Runtime) -> Iterator[str]:
     """Yield what is to be said of guards whose labels do not hold, or of which the history has no shadow verdict."""
-    yield from filter(None, map(runtime.guards.stale, guarded_functions()))
+    yield from filter(None, map(guards_of(runtime).stale, guarded_functions()))
     if runtime.settings.store and guarded_functions():
         from ragtrace.guard.shadow_reports import missing_shadow_reports
 
@@ -265,13 +266,13 @@ def _page_settings(page: Page | None) -> tuple[Setting, ...]:
 
 def _evaluators(runtime: Runtime) -> tuple[EvaluatorStatus, ...]:
     roles = zip(("stopwatch", "screen", "judge"), runtime.evaluators, strict=True)
-    failures = runtime.health.failures
+    failures, served = runtime.health.failures, runtime.parts.find(ServedModels)
     return tuple(
         _evaluator(
             role,
             evaluator,
             failures.get(evaluator.id) or EvaluatorFailures(),
-            runtime.served_models.of(evaluator.identity),
+            () if served is None else served.of(evaluator.identity),
         )
         for role, evaluator in roles
         if evaluator is not None

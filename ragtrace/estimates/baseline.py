@@ -26,13 +26,13 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.part import Part
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.estimates.adjustment import ADJUSTED_CALLS, Adjustment, CallTraits
 from ragtrace.estimates.distribution import Distribution
 from ragtrace.estimates.moments import MetricAssignment
 from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.faults import faults, log_safely
-from ragtrace.system.part import Part
 from ragtrace.system.threads import run_bounded, run_in_background
 
 CALLS: Final = 500

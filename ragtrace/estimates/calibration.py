@@ -27,12 +27,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, cast
+from typing import Any, ClassVar, Final, Generic, NamedTuple, cast
 
+from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.part import ObservableMetric, Part, Point
 from ragtrace.core.text import OwnText
 from ragtrace.core.types import (
     CALIBRATED,
@@ -498,13 +500,15 @@ def find_calibration(
     return (of_metric[0], of_metric[0].key.differences(key)) if of_metric else None
 
 
-class Calibrations:
+class Calibrations(Part):
     """Calibrations of a process's evaluators, and for each whether it holds for the present evaluator. Thread-safe.
 
     Args:
         entries: the calibrations in the calibration file.
         keys: metric and evaluator of each estimated metric, by name of the metric.
     """
+
+    sees_early_scores: ClassVar[bool] = True  # alerts do, which ask what is noted here
 
     def __init__(self, entries: Sequence[JudgeCalibration] = (), keys: Mapping[str, CalibrationKey] | None = None):
         self._entries, self._keys = tuple(entries), dict(keys or {})
@@ -569,9 +573,27 @@ class Calibrations:
         """Return whether the scores of *metric* by *evaluator* were raw probabilities, whose mean is not a rate."""
         return (metric, evaluator) in self._raw
 
-    def raw(self) -> list[tuple[str, str]]:
-        """Return metric and evaluator of all scores that were raw probabilities, for export."""
-        return sorted(self._raw.copy())
+    def observations(self) -> Iterator[ObservableMetric]:
+        """Return the metrics of raw probabilities and, if there is a calibration, of what is corrected by it."""
+        s = semconv
+        if self:
+            about = "Sums over labelled calls, by which rates are corrected"
+            yield ObservableMetric(s.METRIC_LABEL_MOMENT, "gauge", "{call}", about, self._label_sums)
+            about = "Calibration of a metric: 1 where it holds for the evaluator"
+            yield ObservableMetric(s.METRIC_CALIBRATION_HOLDS, "gauge", "{state}", about, self._validity)
+        about = "1 for scores that are raw probabilities of a decision model: their mean is not a rate"
+        yield ObservableMetric(s.METRIC_RAW_PROBABILITY, "gauge", "{state}", about, self._raw_series)
+
+    def _label_sums(self) -> Iterator[Point]:
+        for entry, holds in self.rows():
+            for name in LABEL_SUMS if holds else ():
+                yield entry.sums[name], {**_series(entry.key.metric, entry.key.evaluator), semconv.MOMENT: name}
+
+    def _validity(self) -> Iterator[Point]:
+        return ((int(holds), _series(entry.key.metric, entry.key.evaluator)) for entry, holds in self.rows())
+
+    def _raw_series(self) -> Iterator[Point]:
+        return ((1, _series(*each)) for each in sorted(self._raw.copy()))
 
     def find(self, metric: str) -> tuple[JudgeCalibration, str] | None:
         """Return the calibration of *metric*, with a text about what makes it stale ("" if nothing does), or None."""
@@ -608,3 +630,8 @@ class Calibrations:
     def _warn_if_stale(self, metric: str) -> None:
         if said := self._said_of_stale(metric):
             faults.log_once(said, "%s", said)
+
+
+def _series(metric: str, evaluator: str) -> dict[str, str]:
+    """Return the attributes of a data point about the scores of a metric by an evaluator."""
+    return {semconv.EVALUATION_NAME: metric, semconv.EVALUATOR_ID: evaluator}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import add, attrgetter
 from time import monotonic
 from typing import Final, NamedTuple, Protocol
 
+from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.part import ObservableMetric, Part, Point
 from ragtrace.core.types import Evaluation, Metric, RagCall, SamplingDecision, Score
 from ragtrace.system.faults import faults
 
@@ -254,7 +256,7 @@ def _zeros() -> array[float]:
     return array("d", bytes(8 * len(NAMES)))
 
 
-class RunningMoments:
+class RunningMoments(Part):
     """Observer of finished calls that keeps the sums of scores from which this process estimates means.
 
     ragtrace's background thread adds the calls, the metric reader's thread reads `totals`, and any thread may ask for a
@@ -345,6 +347,17 @@ class RunningMoments:
             sums = self._sums.get(series)
             total = Moments() if sums is None else Moments(*sums.total())
             return total.f / total.n if total.n else 0.0
+
+    def observations(self) -> Iterator[ObservableMetric]:
+        """Return the metric of the sums: all moments, zeros too, as a query that multiplies two of them needs both."""
+        about = "Sums from which rates and intervals are estimated"
+        yield ObservableMetric(semconv.METRIC_MOMENT, "counter", "1", about, self._points)
+
+    def _points(self) -> Iterator[Point]:
+        for (metric, evaluator, workflow), sums in self.totals().items():
+            of = {semconv.EVALUATION_NAME: metric, semconv.WORKFLOW_NAME: workflow, semconv.EVALUATOR_ID: evaluator}
+            for name, value in zip(NAMES, sums.values(), strict=True):
+                yield value, {**of, semconv.MOMENT: name}
 
     def totals(self) -> dict[tuple[str, str, str], Moments]:
         """Return the sums of scores since the start by metric, evaluator and workflow, all read at one moment.

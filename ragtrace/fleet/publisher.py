@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
+from ragtrace.core.part import Part
 from ragtrace.estimates.moments import MOST_SERIES, OTHER
 from ragtrace.fleet.broker import Broker
 from ragtrace.fleet.call_message import MessageError, write_message
 from ragtrace.fleet.queue_watch import QueueWatch
 from ragtrace.system.faults import faults
-from ragtrace.system.part import Part
 
 if TYPE_CHECKING:
     from ragtrace.evaluation.sampling import QueueLoad

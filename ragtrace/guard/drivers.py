@@ -9,18 +9,21 @@ import typing
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.capture.fields import shape_of
 from ragtrace.core.errors import SettingsError
 from ragtrace.guard.guarded_call import RETRY, AnswerCheck, GuardRuntime, HeldRecorder, ShadowCheck, ShadowRuntime
-from ragtrace.guard.guards import GuardedFunction
+from ragtrace.guard.guards import GuardedFunction, find_bound, find_evaluator, guards_of
 from ragtrace.guard.held_objects import held_stream
 from ragtrace.guard.settings import Guard
 from ragtrace.guard.streams import HeldStream
 from ragtrace.recording.drivers import called_function, driver_of, is_awaitable_generator
 from ragtrace.recording.recorder import StepRecorder, StepSpec
 from ragtrace.system.faults import faults
+
+if TYPE_CHECKING:
+    from ragtrace.runtime.runtime import Runtime
 
 _COROUTINE: Any = types.CoroutineType
 _TEXTS: Final = (str, object, Any)
@@ -57,6 +60,21 @@ class GuardDriver:
         self._is_coroutine = inspect.iscoroutinefunction(inner)
         self.run = self._run_shadow if guard.action == "shadow" else self._run_held
 
+    def check(self, runtime: Runtime) -> None:
+        """Check that the guard, of a function that was decorated after `configure`, can work.
+
+        Raises:
+            SettingsError: the guard's metric or judge is not configured, a fleet judges the calls, or there are too few
+                labels for `max_false_block`.
+        """
+        from ragtrace.guard.shadow_reports import warn_without_shadow_report
+
+        find_evaluator(self.function, runtime.evaluators, fleet=runtime.publisher is not None)
+        warn_without_shadow_report(self.function, runtime.evaluators, runtime.settings.store)
+        bound = find_bound(self.function, runtime.calibrations)
+        if bound is not None:
+            bound.apply()
+
     def _run_shadow(
         self, runtime: GuardRuntime, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: bool
     ) -> Any:
@@ -64,7 +82,7 @@ class GuardDriver:
         if shadow is None or shadow.runtime is not runtime:  # `configure` was called, or the process forked
             shadow = self._shadow = ShadowRuntime(runtime)
         recorder = StepRecorder(shadow, self._spec, args, kwargs, bound)
-        recorder.step.guard = ShadowCheck(self.function, runtime.guards)
+        recorder.step.guard = ShadowCheck(self.function, guards_of(runtime))
         return self._run(recorder, wrapped, args, kwargs)
 
     def _run_held(

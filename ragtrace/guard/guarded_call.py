@@ -34,7 +34,7 @@ from ragtrace.core.step import CHECKED, CallBuilder, Step
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.guard.decision import blocks
-from ragtrace.guard.guards import GuardedFunction, Guards
+from ragtrace.guard.guards import GuardedFunction, Guards, HasParts, guards_of
 from ragtrace.guard.outcomes import Action, Check, GuardBlocked, GuardNotice, outcome_attributes
 from ragtrace.recording.recorder import RecordingRuntime, StepRecorder
 from ragtrace.system.faults import faults, guarded
@@ -77,11 +77,9 @@ class UrgentWorker(Protocol):
         ...
 
 
-class GuardRuntime(RecordingRuntime, Protocol):
+class GuardRuntime(RecordingRuntime, HasParts, Protocol):
     """Runtime in which guarded functions are recorded and their answers checked."""
 
-    @property
-    def guards(self) -> Guards: ...
     @property
     def worker(self) -> UrgentWorker: ...
     @property
@@ -194,9 +192,9 @@ class VerdictWait:
                 unchecked = Check("error" if unheld == "internal" else "unscored", reason=unheld)
                 self._decide(unchecked if unheld else _LATE)
                 return False
-            self._evaluator = evaluator = self._runtime.guards.evaluator_of(self._function)
+            self._evaluator = evaluator = guards_of(self._runtime).evaluator_of(self._function)
             waits_s = evaluator.judge_client.status.waits_s
-            if self._runtime.guards.circuit_of(evaluator).state == "open" or waits_s > self._seconds_left():
+            if guards_of(self._runtime).circuit_of(evaluator).state == "open" or waits_s > self._seconds_left():
                 self._decide(_OPEN)
             elif self._runtime.worker.run_soon(self._find, self._awaited, self._deadline + HAND_OVER_SECONDS):
                 return True
@@ -269,7 +267,7 @@ class VerdictWait:
 
     async def _evaluate(self, evaluator: Evaluator, call: RagCall) -> Evaluation | None:
         """Have *call* evaluated, decide, and return the evaluation, or None if there is none."""
-        circuit = self._runtime.guards.circuit_of(evaluator)
+        circuit = guards_of(self._runtime).circuit_of(evaluator)
         ticket = circuit.admit()
         if ticket is None:
             self._decide(_OPEN)
@@ -288,7 +286,7 @@ class VerdictWait:
         if task.cancelled():
             return None
         evaluation = task.result()
-        self._decide(self._runtime.guards.check(self._function, call, evaluation))
+        self._decide(guards_of(self._runtime).check(self._function, call, evaluation))
         return evaluation
 
     def _judging(self, task: asyncio.Task[Evaluation]) -> None:
@@ -419,7 +417,7 @@ class GuardOutcome:
         self._recorder = self._latest = None
         self._action, self._reason, self.added_s = action, self._reason or self.check.reason, waited
         with guarded("guard"):
-            self._runtime.guards.count(self._function, self.check.verdict, action, waited)
+            guards_of(self._runtime).count(self._function, self.check.verdict, action, waited)
         if recorder is None:
             return
         step = recorder.step
@@ -434,7 +432,7 @@ class GuardOutcome:
     @property
     def evaluator(self) -> str:
         """Id of the evaluator whose score the guard reads; empty: none was found."""
-        return self._runtime.guards.evaluator_id_of(self._function)
+        return guards_of(self._runtime).evaluator_id_of(self._function)
 
     @property
     def score(self) -> float | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from weakref import WeakSet
 
+from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.ledger import GuardRow, GuardTally
+from ragtrace.core.part import ObservableMetric, Part, Point
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.estimates.calibration import STALE, Calibrations
 from ragtrace.estimates.false_blocks import NO_LABELS
@@ -20,6 +21,9 @@ from ragtrace.guard.outcomes import Action, Check, GuardCounts, Verdict
 from ragtrace.guard.settings import Guard
 from ragtrace.system.faults import faults
 from ragtrace.system.forks import PerProcess
+
+if TYPE_CHECKING:
+    from ragtrace.pipeline.parts import Parts
 
 
 class GuardedFunction:
@@ -182,7 +186,7 @@ def find_bound(function: GuardedFunction, calibrations: Calibrations) -> Labelle
     return LabelledBound(guard, found, entry.higher_is_better)
 
 
-class Guards:
+class Guards(Part):
     """Guards of one runtime: their evaluators and circuit breakers, and the counts of all answers that they have seen.
 
     Args:
@@ -259,10 +263,29 @@ class Guards:
         if added_s is not None:
             self._record_added(added_s, function.workflow, guard.metric, guard.action)
 
-    def rows(self) -> list[GuardRow]:
-        """Return the counts of all answers so far as rows."""
-        return self._counts.get().rows()
-
-    def tallies(self) -> Mapping[str, GuardTally]:
+    def stats(self) -> Mapping[str, Mapping[str, object]]:
         """Return the counts of all answers so far, by workflow."""
-        return self._counts.get().tallies()
+        return {"guards": self._counts.get().tallies()}
+
+    def observations(self) -> Iterator[ObservableMetric]:
+        """Return the metric of the answers that guards have seen."""
+        about = "Answers that a guard has seen, by verdict and action"
+        yield ObservableMetric(semconv.METRIC_GUARD_RESULTS, "counter", "{call}", about, self._points)
+
+    def _points(self) -> Iterator[Point]:
+        for row in self._counts.get().rows():
+            of = {semconv.WORKFLOW_NAME: row.workflow, semconv.EVALUATION_NAME: row.metric}
+            done = {semconv.GUARD_VERDICT: row.verdict, semconv.GUARD_ACTION: row.action}
+            yield row.calls, {**of, semconv.GUARD_MODE: row.mode, **done}
+
+
+class HasParts(Protocol):
+    """Runtime with parts."""
+
+    @property
+    def parts(self) -> Parts: ...
+
+
+def guards_of(runtime: HasParts) -> Guards:
+    """Return the guards of *runtime*."""
+    return runtime.parts.get(Guards)

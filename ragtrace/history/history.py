@@ -12,10 +12,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, time
-from typing import Final
+from typing import ClassVar, Final
 
 from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.feedback import Feedback
+from ragtrace.core.part import Part
 from ragtrace.core.score_sink import Refusal
 from ragtrace.core.step import GuardVerdict
 from ragtrace.core.types import Evaluation, RagCall
@@ -23,7 +24,6 @@ from ragtrace.history.schema import history_file, prepare
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, Queued, QueuedCall, QueuedVerdict
 from ragtrace.system.faults import faults
-from ragtrace.system.part import Part
 from ragtrace.system.sqlite_files import SQLiteFileError
 from ragtrace.telemetry.export.outbox import Outbox
 
@@ -57,6 +57,7 @@ class HistoryRecorder(Part):
 
     what = "calls"
     batch_size = 500
+    sees_early_scores: ClassVar[bool] = True
 
     def __init__(
         self,

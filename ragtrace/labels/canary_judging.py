@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ragtrace.alerts.canary_drift import CANARY_LABELS, CanaryLabel
 from ragtrace.core import semconv
 from ragtrace.core.cost import Cost
+from ragtrace.core.part import ObservableMetric, Part, Point
 from ragtrace.core.types import Evaluation, Score
 from ragtrace.evaluation.scoring import evaluate
 from ragtrace.labels.canary_set import CanarySet
 from ragtrace.system.faults import faults, guarded
-from ragtrace.system.part import Part
 from ragtrace.system.threads import BlockingCalls
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 BAD: Final = 0.5
 """Lowest badness of a score, from 0 to 1, at which the judge's verdict on a canary counts as bad."""
-Attributes = dict[str, str]
-Value = tuple[float, Attributes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,39 +229,51 @@ class CanaryJudging(Part):
         """Number of postponed canaries by reason: `busy`, `unavailable` or `budget`."""
         return {each.reason: n for each, n in self._counts.copy().items() if each.outcome == "postponed"}
 
-    def values(self, metric: str) -> Iterator[Value]:
-        """Yield the values of an OpenTelemetry metric about canaries, each with its attributes.
+    def observations(self) -> Iterator[ObservableMetric]:
+        """Return the metrics of the canaries: outcomes, agreement with the labels, drift, and what judging cost."""
+        s = semconv
+        yield ObservableMetric(
+            s.METRIC_CANARY_JUDGEMENTS, "counter", "{judgement}", "Canaries, by outcome", self._judgements
+        )
+        about = "Share of the latest canary judgements that agree with the label"
+        yield ObservableMetric(s.METRIC_CANARY_AGREEMENT, "gauge", "{share}", about, self._agreement)
+        about = "1 while the judge agrees with labels less than before"
+        yield ObservableMetric(s.METRIC_CANARY_DRIFT, "gauge", "{state}", about, self._drift)
+        about = "Tokens used by judges for canaries"
+        yield ObservableMetric(s.METRIC_CANARY_TOKENS, "counter", "{token}", about, self._tokens)
+        about = "Money spent on judging canaries"
+        yield ObservableMetric(
+            s.METRIC_CANARY_COST, "counter", "USD", about, lambda: [(self._cost.cost_usd or 0.0, self._of_judge)]
+        )
 
-        Args:
-            metric: name of the metric.
-        """
-        of_judge = {semconv.EVALUATOR_ID: self._judge.id}
-        if metric == semconv.METRIC_CANARY_JUDGEMENTS:
-            for each, number in self._counts.copy().items():
-                named = {
-                    semconv.EVALUATION_NAME: each.metric,
-                    semconv.CANARY_LABEL: each.label,
-                    semconv.OUTCOME: each.outcome,
-                    semconv.REASON: each.reason,
-                }
-                yield number, {**of_judge, **{key: value for key, value in named.items() if value}}
-        elif metric == semconv.METRIC_CANARY_COST:
-            yield self._cost.cost_usd or 0.0, of_judge
-        elif metric == semconv.METRIC_CANARY_TOKENS:
-            yield self._cost.input_tokens, {**of_judge, semconv.TOKEN_TYPE: semconv.TOKEN_INPUT}
-            yield self._cost.output_tokens, {**of_judge, semconv.TOKEN_TYPE: semconv.TOKEN_OUTPUT}
-        else:
-            yield from self._agreement_values(metric, of_judge)
+    @property
+    def _of_judge(self) -> dict[str, str]:
+        return {semconv.EVALUATOR_ID: self._judge.id}
 
-    def _agreement_values(self, metric: str, of_judge: Attributes) -> Iterator[Value]:
+    def _judgements(self) -> Iterator[Point]:
+        for each, number in self._counts.copy().items():
+            named = {
+                semconv.EVALUATION_NAME: each.metric,
+                semconv.CANARY_LABEL: each.label,
+                semconv.OUTCOME: each.outcome,
+                semconv.REASON: each.reason,
+            }
+            yield number, {**self._of_judge, **{key: value for key, value in named.items() if value}}
+
+    def _agreement(self) -> Iterator[Point]:
         for each in self.agreements():
-            of = {**of_judge, semconv.EVALUATION_NAME: each.metric}
-            if metric == semconv.METRIC_CANARY_DRIFT:
-                yield float(each.fallen is not None), of
-                continue
             for label, agreement in each.agreement.items():
                 if agreement is not None:
-                    yield agreement, {**of, semconv.CANARY_LABEL: label}
+                    of = {semconv.EVALUATION_NAME: each.metric, semconv.CANARY_LABEL: label}
+                    yield agreement, {**self._of_judge, **of}
+
+    def _drift(self) -> Iterator[Point]:
+        for each in self.agreements():
+            yield float(each.fallen is not None), {**self._of_judge, semconv.EVALUATION_NAME: each.metric}
+
+    def _tokens(self) -> Iterator[Point]:
+        yield self._cost.input_tokens, {**self._of_judge, semconv.TOKEN_TYPE: semconv.TOKEN_INPUT}
+        yield self._cost.output_tokens, {**self._of_judge, semconv.TOKEN_TYPE: semconv.TOKEN_OUTPUT}
 
 
 class _Update(NamedTuple):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import time_ns
 from typing import TYPE_CHECKING
 
 from opentelemetry._logs import SeverityNumber
 
 from ragtrace.core import semconv
+from ragtrace.core.part import ObservableMetric, Part, Point
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.system.faults import guarded, log_safely
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
 
-class ServedModels:
+class ServedModels(Part):
     """Observer of evaluations that records which models answer the judges' requests.
 
     A server may send requests to several configurations of a model by turns: a change is a model or fingerprint that
@@ -86,6 +87,14 @@ class ServedModels:
         Each is the model's name, with its fingerprint behind it where the server sends one.
         """
         return tuple(self._known.get(evaluator, {}).copy())
+
+    def observations(self) -> Iterator[ObservableMetric]:
+        """Return the metric of the changes: how often a new model has answered in place of an earlier one."""
+        about = "Times that another model answered a judge than before"
+        yield ObservableMetric(semconv.METRIC_MODEL_CHANGES, "counter", "{change}", about, self._points)
+
+    def _points(self) -> Iterator[Point]:
+        return ((count, {semconv.EVALUATOR_ID: evaluator}) for evaluator, count in self.changes().items())
 
     def changes(self) -> Mapping[str, int]:
         """Return for each judge id how often a new model has answered in place of an earlier one."""

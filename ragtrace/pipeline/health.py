@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final
 
+from ragtrace.core.part import Part
 from ragtrace.core.types import Evaluation, RagCall, Score, Unscored
 from ragtrace.evaluation.scoring import LabelFreeJudge
 from ragtrace.system.faults import faults, log_safely, printable
@@ -255,7 +256,7 @@ class EvaluatorFailures:
     logged: bool = False
 
 
-class HealthMonitor:
+class HealthMonitor(Part):
     """Health checks on finished RAG calls, which warn of missing contexts, missing answers and failing evaluators.
 
     Args:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar, cast
 
+from ragtrace.core.part import ObservableMetric, Part
+from ragtrace.core.types import Observer
 from ragtrace.pipeline.shutdown import ShutdownBudget
 from ragtrace.system.faults import FAILURES, faults, guarded
-from ragtrace.system.part import Part
+
+P = TypeVar("P", bound=Part)
 
 
 class Parts:
@@ -18,6 +22,40 @@ class Parts:
 
     def __init__(self, parts: Iterable[Part]) -> None:
         self._parts = tuple(parts)
+        self._by_type = {type(part): part for part in self._parts}
+
+    def find(self, kind: type[P]) -> P | None:
+        """Return the part of the class *kind*, or None if there is none; of several, the last."""
+        return cast("P | None", self._by_type.get(cast("Any", kind)))
+
+    def get(self, kind: type[P]) -> P:
+        """Return the part of the class *kind*, which every runtime has that `configure` makes.
+
+        Raises:
+            LookupError: this one has none.
+        """
+        found = self.find(kind)
+        if found is None:
+            raise LookupError(f"this runtime has no {kind.__name__}")
+        return found
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Observers of calls among the parts. What delivers last sees a call first: an alert is about a stored call."""
+        return [cast("Observer", part) for part in reversed(self._parts) if callable(part)]
+
+    def observations(self) -> Iterator[ObservableMetric]:
+        """Yield the metrics of all parts."""
+        for part in self._parts:
+            yield from part.observations()
+
+    def stats(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return what the parts tell `ragtrace.stats()`, by field; those that tell of the same field are joined."""
+        found: dict[str, dict[str, Any]] = {}
+        for part in self._parts:
+            for name, values in part.stats().items():
+                found.setdefault(name, {}).update(values)
+        return found
 
     def tick(self) -> None:
         """Have every part do its periodic work."""

@@ -487,11 +487,17 @@ def _build(configuration: _Configuration) -> _Built:
             guard_counts=PerProcess(GuardCounts),
         )
         runtime = factory.build()
+        discard = partial(_discard, runtime, discard)
         runtime.open_instruments()
     except BaseException:
         discard()
         raise
     return _Built(factory, runtime, connect, discard)
+
+
+def _discard(runtime: Runtime, discard_telemetry: Callable[[], None]) -> None:
+    runtime.close_instruments()
+    discard_telemetry()
 
 
 def _preload(settings: Settings, evaluators: Evaluators) -> None:

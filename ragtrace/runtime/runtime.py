@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.capture.redact import Redact
 from ragtrace.core.contents import may_leave
-from ragtrace.core.ledger import FLEET, DeliveryCounts, Ledger, Stats
+from ragtrace.core.ledger import FLEET, Ledger, Stats
+from ragtrace.core.part import Part
 from ragtrace.core.settings import Settings
 from ragtrace.core.step import CallBuilder, OrphanRetrievals, Step
-from ragtrace.estimates import BaselineLearner, Calibrations, MetricAssignment, RunningMoments
+from ragtrace.estimates import Calibrations, MetricAssignment, RunningMoments
 from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.sampling import JudgementCosts, Sampler, Sampling
 from ragtrace.evaluation.scoring import Evaluators
-from ragtrace.guard.guards import GuardedFunction, Guards, find_bound, find_evaluator
-from ragtrace.guard.outcomes import GuardCounts
-from ragtrace.labels.served_models import ServedModels
 from ragtrace.pipeline.call_ends import SPOOLED, EndReason
 from ragtrace.pipeline.call_outcomes import CallOutcomes
 from ragtrace.pipeline.call_preparation import CallPreparation, conversations_for
@@ -42,12 +39,12 @@ from ragtrace.pipeline.shutdown import (
     reserved_after_scoring,
 )
 from ragtrace.pipeline.spooling import Spooling
+from ragtrace.pipeline.unqueued_steps import DeferredSteps, DroppedSpans, OrphanLimit
 from ragtrace.pipeline.work_items import CallItem, Job, SpanItem, StepItem
+from ragtrace.runtime.engine_metrics import EngineMetrics
 from ragtrace.span_reading.span_calls import SpanCalls
 from ragtrace.system import collection, exits, forks
 from ragtrace.system.faults import Messages, faults, guarded
-from ragtrace.system.forks import PerProcess
-from ragtrace.system.part import Part
 from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.telemetry.scores.feedback_sender import FeedbackSender
@@ -56,7 +53,6 @@ from ragtrace.telemetry.scores.score_sender import ScoreSender
 from ragtrace.telemetry.spans.hold import (
     ExpiredHolds,
     clear_before_flush,
-    held_span_count,
     hold_processors,
     release_unscored,
     set_before_flush,
@@ -64,136 +60,12 @@ from ragtrace.telemetry.spans.hold import (
 from ragtrace.telemetry.spans.writer import SpanWriter
 
 if TYPE_CHECKING:
-    from ragtrace.alerts import Alerting
     from ragtrace.fleet.publisher import FleetPublisher
     from ragtrace.fleet.spool import Spool
-    from ragtrace.labels.canary_judging import CanaryJudging
-    from ragtrace.labels.canary_set import CanarySet
 
 
 _SETTLE_SECONDS: Final = 0.25
 """Longest time for which a shutdown waits for a thread that has counted a call as offered, but not as refused yet."""
-_MOST_DEFERRED_STEPS: Final = 8
-"""Most deferred steps of a call: more would make its work item take the worker too long."""
-
-
-class DeferredSteps(Part):
-    """Store of finished steps that wait for the end of their RAG call, so that the call is queued as one item.
-
-    Queueing was measured to be a good part of what a short step costs. Deferred steps are in no queue: before the queue
-    is drained, `queue_all` must be called. Safe from any thread.
-
-    Args:
-        queue: queues a step of a call.
-    """
-
-    def __init__(self, queue: Callable[[CallBuilder, Step], None]) -> None:
-        self._queue, self._closed = queue, False
-        self._calls: set[CallBuilder] = set()
-        self._swept = False
-
-    def defer(self, builder: CallBuilder, step: Step) -> bool:
-        """Store a finished step until its RAG call ends. Return False if the caller must queue the step now."""
-        if not self._swept or len(builder.steps) > _MOST_DEFERRED_STEPS:  # no worker collects them yet, or too many
-            return False
-        step.joined = [None]
-        self._calls.add(builder)
-        # Checked last: a thread that has closed this store, or ended the root, may have missed or claimed the step.
-        return not ((builder.root.ended or self._closed) and step.detach())
-
-    def root_ended(self, builder: CallBuilder) -> None:
-        """Remove the deferred steps of a RAG call whose root step has ended, because they are queued together with the
-        call.
-
-        Args:
-            builder: the call.
-        """
-        self._calls.discard(builder)
-
-    def tick(self) -> None:
-        """Queue all deferred steps."""
-        self.queue_all()
-
-    def queue_all(self) -> None:
-        """Remove all deferred steps from the store and queue them."""
-        self._swept = True
-        claimed: list[tuple[CallBuilder, Step]] = []
-        for builder in list(self._calls):
-            self._calls.discard(builder)  # before its steps are claimed: a step deferred later adds the call again
-            claimed += [(builder, step) for step in list(builder.steps) if step.detach()]
-        for builder, step in claimed:
-            self._queue(builder, step)
-
-    def queue_last(self) -> None:
-        """Queue all deferred steps, and let every later step be queued at once."""
-        self._closed = True
-        self.queue_all()
-
-
-class DroppedSpans(Part):
-    """Counter of the spans that were dropped because the worker's queue was full.
-
-    A request thread only appends to a queue, without a lock. What is in it is counted later, by the worker's tick, by a
-    flush, and by each thread that reads the losses.
-    """
-
-    def __init__(self) -> None:
-        self._uncounted: deque[None] = deque()
-        """One entry for each dropped span that is not counted yet."""
-        self._lock = threading.RLock()  # re-entrant: a signal handler may read the losses while this thread counts
-        self._counted = 0
-
-    def tick(self) -> None:
-        """Count the new dropped spans."""
-        self.count()
-
-    def drop(self, step: Step) -> None:
-        """Count the span of *step* as dropped, and release the step's context."""
-        self._uncounted.append(None)
-        step.release_context()
-
-    def drop_call(self, builder: CallBuilder) -> None:
-        """Count the root span of a RAG call and the spans of its deferred steps as dropped."""
-        for step in builder.steps:
-            # Spans from which a call was assembled are written by their own provider, and so not lost.
-            if not step.written and (step is builder.root or step.detach()):
-                self.drop(step)
-            step.clear_texts()
-        builder.close()
-
-    def count(self) -> int:
-        """Return the number of spans dropped so far. New ones are counted as faults, and the first is logged."""
-        new = 0
-        with self._lock:  # else one of two threads that count at a time would replace the sum of the other
-            with suppress(IndexError):
-                while True:
-                    self._uncounted.pop()
-                    new += 1
-            self._counted += new
-        if new:
-            faults.warn_once(
-                "lost spans: queue full",
-                "spans could not be queued and were lost; every further loss is counted in ragtrace.stats().faults. "
-                "Raise Limits(capacity=) or Limits(queue_bytes=)",
-                count=new,
-            )
-        return self._counted
-
-
-class OrphanLimit(Part):
-    """Limit on the memory of retrievals that wait for a generation.
-
-    Args:
-        orphans: the retrievals.
-        most_bytes: memory of their texts.
-    """
-
-    def __init__(self, orphans: OrphanRetrievals, most_bytes: int) -> None:
-        self._orphans, self._most_bytes = orphans, most_bytes
-
-    def tick(self) -> None:
-        """Remove the oldest retrievals beyond the limit."""
-        self._orphans.trim(self._most_bytes)
 
 
 class Runtime:
@@ -203,10 +75,12 @@ class Runtime:
     item. A forked child has a runtime of its own, and leaves its parent's alone.
 
     Args:
+        features: makes the parts of the features that are configured, beside the runtime's own, in their order.
+        spool: keeps calls that were not scored when the process ended; None: there is no spool.
+        publisher: puts sampled calls into the queue of a fleet, in place of a judge; None: there is no fleet.
         wake: starts the worker of the runtime that is current in the process by then; called at the first span of
             another instrumentation.
         costs: mean cost of a judgement, which a forked child takes over.
-        guard_counts: counts of the answers that guards have seen in each process.
     """
 
     def __init__(
@@ -217,35 +91,70 @@ class Runtime:
         *,
         sampling: Sampling,
         redact: Redact,
+        calibrations: Calibrations,
+        features: Callable[[Runtime], Iterable[Part]] = lambda _: (),
         spool: Spool | None = None,
-        alerts: Alerting | None = None,
-        learner: BaselineLearner | None = None,
-        canaries: Sequence[CanarySet] = (),
-        calibrations: Calibrations | None = None,
         publisher: FleetPublisher | None = None,
         wake: Callable[[], object],
         costs: JudgementCosts | None = None,
-        guard_counts: PerProcess[GuardCounts] | None = None,
     ) -> None:
-        self.publisher, self._process = publisher, forks.process
-        self.settings, self.telemetry = settings, telemetry
+        self.settings, self.telemetry, self.evaluators, self.sampling = settings, telemetry, evaluators, sampling
+        self.calibrations, self.publisher, self._redact, self._wake = calibrations, publisher, redact, wake
+        self._process = forks.process
         self.messages = Messages(redact.message, not may_leave(settings.capture_content, "elsewhere"))
-        self.sampling, self._sampler = sampling, Sampler(sampling, monotonic, costs)
-        self.outcomes, self.health = RecentOutcomes(), HealthMonitor()
+        self.ledger, self.outcomes, self.health = Ledger(), RecentOutcomes(), HealthMonitor()
+        self.sampler = Sampler(sampling, monotonic, costs)
+        self.moments = RunningMoments(MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
+        self.orphans, self._dropped = OrphanRetrievals(), DroppedSpans()
         self.spooling = None if spool is None else Spooling(spool, telemetry)
-        self.evaluators = evaluators
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
         fleet = () if publisher is None else (FLEET,)
         self._evaluator_ids = (*(evaluator.id for evaluator in self._evaluators), *fleet)
-        self.ledger, self.learner, self.alerts = Ledger(), learner or BaselineLearner(), alerts
-        self.calibrations = Calibrations() if calibrations is None else calibrations
-        self.moments = RunningMoments(MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
-        self.served_models = ServedModels(telemetry.logger)
-        self.canaries = None if alerts is None or not canaries else self._canary_judging(canaries, alerts)
-        self.orphans = OrphanRetrievals()
-        self.guards = Guards(evaluators, self.calibrations, self._record_guard, guard_counts)
-        self._deferred_steps, self._dropped = DeferredSteps(self._queue_step), DroppedSpans()
-        self.writer = SpanWriter(
+        self._deferred_steps = DeferredSteps(self._queue_step)
+        self.writer = self._new_writer()
+        self._span_calls, self._instruments = self._new_span_calls(), self._new_instruments()
+        self.feedback = self._new_feedback_sender()
+        self.parts = Parts(self._in_order(features(self)))
+        score_sender = self._new_score_sender()
+        self.judge_waits = score_sender.judge_waits
+        self.processor = self._new_processor(score_sender)
+        self.worker = self.processor.worker
+        self._items = self.worker.queue  # asked directly, as a request waits for each call of a function
+        self._drain = ShutdownTask(self._shut_down, self.worker)
+
+    # --- what it consists of -----------------------------------------------------------------------------------------
+
+    def _in_order(self, features: Iterable[Part]) -> Iterator[Part]:
+        """Yield the parts: what one hands over is delivered by a later one, and what is last sees a call first."""
+        telemetry = self.telemetry
+        yield EngineMetrics(self.ledger, lambda: self.worker.size, self.judge_statuses, self._losses)
+        yield self.health
+        yield from (self._dropped, self._deferred_steps, self._span_calls, ExpiredHolds())
+        yield OrphanLimit(self.orphans, self.settings.queue_bytes // 8)
+        yield from () if self.publisher is None else (self.publisher,)
+        yield from features
+        yield from (self.calibrations, self.moments, self.feedback)
+        yield from (*telemetry.histories, *telemetry.posters, telemetry)
+
+    def _new_span_calls(self) -> SpanCalls:
+        return SpanCalls(
+            self.call_ended,
+            release_unscored,
+            lambda: self.worker.throttle.yield_interpreter(),
+            most_bytes=self.settings.queue_bytes // 4,
+        )
+
+    def _new_instruments(self) -> Instruments:
+        return Instruments(
+            self.telemetry.find_meter,
+            lambda: self.parts.observations(),
+            observed=self.telemetry.observed,
+            genai_metrics=self.settings.genai_metrics,
+        )
+
+    def _new_writer(self) -> SpanWriter:
+        telemetry, settings = self.telemetry, self.settings
+        return SpanWriter(
             telemetry.tracer,
             telemetry.logger,
             telemetry.fast,
@@ -253,95 +162,56 @@ class Runtime:
             capture=settings.capture_content,
             drops_children=telemetry.drops_children,
         )
-        self._instruments = Instruments(
-            telemetry.find_meter,
-            observed=telemetry.observed,
-            rows=self.ledger.rows,
-            moments=self.moments.totals,
-            calibrations=self.calibrations.rows if self.calibrations else None,
-            raw=self.calibrations.raw,
-            queued=lambda: self.worker.size,
-            held=held_span_count,
-            posted=self._posted,
-            alerts=None if alerts is None else alerts.states,
-            genai_metrics=settings.genai_metrics,
-            faults=faults.counts,
-            lost=lambda: count_losses(telemetry, self._dropped.count()),
-            canaries=None if self.canaries is None else self.canaries.values,
-            guards=self.guards.rows,
-            model_changes=self.served_models.changes,
-            states=lambda: {evaluator: status.state for evaluator, status in self.judge_statuses().items()},
-        )
-        learning = (self.learner, self.health, self.served_models)
-        # Before the alerts, which ask which calibrations hold.
-        noting = (self.calibrations,) if self.calibrations else ()
-        alerting = noting if alerts is None else (*noting, alerts)
-        score_sender = ScoreSender(
-            telemetry.tracer if telemetry.carriers else None,
-            telemetry.logger,
-            self._instruments,
-            evidence=settings.evidence,
-            texts=may_leave(settings.capture_content, "spans"),
-            hides_contents=not may_leave(settings.capture_content, "elsewhere"),
-            observers=(self.moments, *telemetry.posters, *telemetry.histories, *alerting, *learning),
-            early=(*telemetry.histories, *alerting),
-            guard_observers=[history.add_guard_verdict for history in telemetry.histories],
-            owned=telemetry.owned,
-        )
-        self.judge_waits = score_sender.judge_waits
-        self.feedback = FeedbackSender(
+
+    def _new_feedback_sender(self) -> FeedbackSender:
+        telemetry = self.telemetry
+        return FeedbackSender(
             telemetry.logger,
             self._instruments,
             telemetry.posters,
             telemetry.histories,
-            redact,
-            texts=may_leave(settings.capture_content, "elsewhere"),
+            self._redact,
+            texts=may_leave(self.settings.capture_content, "elsewhere"),
         )
-        self._span_calls = SpanCalls(
-            self.call_ended,
-            release_unscored,
-            lambda: self.worker.throttle.yield_interpreter(),
-            most_bytes=settings.queue_bytes // 4,
+
+    def _new_score_sender(self) -> ScoreSender:
+        telemetry, capture = self.telemetry, self.settings.capture_content
+        return ScoreSender(
+            telemetry.tracer if telemetry.carriers else None,
+            telemetry.logger,
+            self._instruments,
+            evidence=self.settings.evidence,
+            texts=may_leave(capture, "spans"),
+            hides_contents=not may_leave(capture, "elsewhere"),
+            observers=self.parts.observers,
+            guard_observers=[history.add_guard_verdict for history in telemetry.histories],
+            owned=telemetry.owned,
         )
-        optional = (publisher, self.canaries, alerts)
-        self.parts = Parts(
-            [
-                self._dropped,
-                self._deferred_steps,
-                self._span_calls,
-                ExpiredHolds(),
-                OrphanLimit(self.orphans, settings.queue_bytes // 8),
-                *(part for part in optional if part is not None),
-                self.learner,
-                self.feedback,
-                *telemetry.histories,
-                *telemetry.posters,
-                telemetry,
-            ]
-        )
+
+    def _new_processor(self, score_sender: ScoreSender) -> CallProcessor:
+        settings, publisher = self.settings, self.publisher
         fleet_turns = 0 if publisher is None else publisher.judge_turns
-        self.processor = CallProcessor(
+        processor = CallProcessor(
             parts=self.parts,
-            outputs=Outputs(telemetry, self.writer, self._instruments, score_sender),
-            evaluators=evaluators,
-            sampler=self._sampler,
+            outputs=Outputs(self.telemetry, self.writer, self._instruments, score_sender),
+            evaluators=self.evaluators,
+            sampler=self.sampler,
             preparation=CallPreparation(
-                redact,
-                conversations_for(evaluators, fleet_turns=fleet_turns),
-                score_head_dropped=sampling.score_head_dropped,
+                self._redact,
+                conversations_for(self.evaluators, fleet_turns=fleet_turns),
+                score_head_dropped=self.sampling.score_head_dropped,
             ),
-            outcomes=CallOutcomes(self.ledger, self.outcomes, redact, self.calibrations),
+            outcomes=CallOutcomes(self.ledger, self.outcomes, self._redact, self.calibrations),
             capacity=settings.capacity,
             most_bytes=settings.queue_bytes * 3 // 4,
             spooling=self.spooling,
             publisher=publisher,
         )
-        self.worker = self.processor.worker
-        self._items = self.worker.queue  # asked directly, as a request waits for each call of a function
         if publisher is not None:
-            self._sampler.queue_load = publisher.load
-        self._drain = ShutdownTask(self._shut_down, self.worker)
-        self._wake = wake
+            self.sampler.queue_load = publisher.load
+        return processor
+
+    # --- its place in the process ------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Take over the hooks of the process: spans of other instrumentations, flushes of spans, and the exit.
@@ -368,29 +238,6 @@ class Runtime:
         ):
             with guarded("start of a runtime"):
                 give_back()
-
-    def _canary_judging(self, canaries: Sequence[CanarySet], alerts: Alerting) -> CanaryJudging | None:
-        judge, settings = self.evaluators.judge, self.settings
-        if judge is None:
-            return None
-        from ragtrace.labels.canary_judging import CanaryJudging
-
-        store = None
-        if settings.store:
-            from ragtrace.labels.canary_store import CanaryStore
-
-            store = CanaryStore(settings.store)
-        return CanaryJudging(
-            canaries,
-            judge,
-            self._sampler,
-            alerts,
-            self.served_models,
-            interval=settings.canary_interval * (self.sampling.replicas or 1),
-            places=settings.judge_concurrency,
-            store=store,
-            is_open=lambda: not self.worker.closed,
-        )
 
     # --- on the request thread ---------------------------------------------------------------------------------------
 
@@ -437,22 +284,8 @@ class Runtime:
         if is_call:
             self.ledger.count_not_evaluated(self._evaluator_ids, step.workflow)
 
-    def check_guard(self, function: GuardedFunction) -> None:
-        """Check that the guard of *function*, which was decorated after `configure`, can work.
-
-        Raises:
-            SettingsError: the guard's metric or judge is not configured, a fleet judges the calls, or there are too few
-                labels for `max_false_block`.
-        """
-        from ragtrace.guard.shadow_reports import warn_without_shadow_report
-
-        find_evaluator(function, self.evaluators, fleet=self.publisher is not None)
-        warn_without_shadow_report(function, self.evaluators, self.settings.store)
-        bound = find_bound(function, self.calibrations)
-        if bound is not None:
-            bound.apply()
-
-    def _record_guard(self, seconds: float, workflow: str, metric: str, mode: str) -> None:
+    def record_guard(self, seconds: float, workflow: str, metric: str, mode: str) -> None:
+        """Record for how many *seconds* the guard of a workflow held an answer back, in this process."""
         if self._process is forks.process:  # else a call ends in a forked child that began before the fork
             self._instruments.record_guard(seconds, workflow, metric, mode)
 
@@ -494,10 +327,11 @@ class Runtime:
     def stats(self) -> Stats:
         """Return the counts of all RAG calls so far by outcome and evaluator, and of ragtrace's internal faults."""
         self._dropped.count()
-        return replace(self.ledger.stats(faults.counts()), sinks=self._posted(), guards=self.guards.tallies())
+        told: Any = self.parts.stats()
+        return replace(self.ledger.stats(faults.counts()), **told)
 
-    def _posted(self) -> dict[str, DeliveryCounts]:
-        return {poster.outbox.name: poster.outbox.counts() for poster in self.telemetry.posters}
+    def _losses(self) -> Mapping[tuple[str, str], int]:
+        return count_losses(self.telemetry, self._dropped.count())
 
     def judge_statuses(self) -> dict[str, JudgeStatus]:
         """Return the status (circuit breaker, queue, counters) of each judge with a server or model, by evaluator
@@ -579,6 +413,7 @@ class Runtime:
         try:
             return self._end(budget)
         finally:
+            self.close_instruments()
             faults.forget_messages_of(self.messages)
 
     def _end(self, budget: ShutdownBudget) -> bool:
@@ -624,6 +459,11 @@ class Runtime:
     def open_instruments(self) -> None:
         """Create the metric instruments now instead of at the first record."""
         self._instruments.open()
+
+    def close_instruments(self) -> None:
+        """Keep the final counts for a meter provider that outlives this runtime. Never raises."""
+        with guarded("final counts"):
+            self._instruments.close()
 
     def _at_exit(self) -> None:
         if self._process is forks.process:  # else a forked child ends, which has not used its parent's runtime

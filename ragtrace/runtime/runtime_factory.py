@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ragtrace.capture.redact import Redact
 from ragtrace.core.contents import may_leave
+from ragtrace.core.part import Part
 from ragtrace.core.settings import Settings
 from ragtrace.estimates import BaselineLearner, Calibrations, MetricAssignment, MetricBaseline
 from ragtrace.evaluation.sampling import JudgementCosts, Sampling
 from ragtrace.evaluation.scoring import Evaluator, Evaluators
+from ragtrace.guard.guards import Guards
 from ragtrace.guard.outcomes import GuardCounts
+from ragtrace.labels.served_models import ServedModels
 from ragtrace.metrics.support import consistency, suspicious, suspicious_against
 from ragtrace.runtime.current_runtime import wake
 from ragtrace.runtime.runtime import Runtime
@@ -20,10 +24,11 @@ from ragtrace.system.forks import PerProcess
 from ragtrace.telemetry.export.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from ragtrace.alerts import Alert
+    from ragtrace.alerts import Alert, Alerting
     from ragtrace.fleet.publisher import FleetPublisher
     from ragtrace.history.history import HistoryRecorder
     from ragtrace.history.source import CallOrigin
+    from ragtrace.labels.canary_judging import CanaryJudging
     from ragtrace.labels.canary_set import CanarySet
 
 
@@ -66,7 +71,8 @@ class RuntimeFactory:
         if parents is not None:
             parents.worker.forget_queued()
         settings = self.settings
-        learner = (self.learner if parents is None else parents.learner).begin_anew()
+        known = None if parents is None else parents.parts.find(BaselineLearner)
+        learner = (known or self.learner).begin_anew()
         evaluators = Evaluators(*[None if each is None else _begin_anew(each, learner) for each in self.evaluators])
         assignment = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
         learner.set_assignment(assignment, self.release)
@@ -81,40 +87,72 @@ class RuntimeFactory:
 
             origin = CallOrigin.from_evaluators(evaluators, service=self.service, release=self.release)
             telemetry.histories.append(_history_recorder(settings, origin))
-        spool = alerting = None
+        spool = None
         if settings.spool:
             from ragtrace.fleet.spool import Spool
 
             spool = Spool(settings.spool)
-        if self.alerts or self.canaries:
-            from ragtrace.alerts import Alerting
-
-            alerting = Alerting(
-                self.alerts,
-                assignment,
-                settings,
-                telemetry.logger,
-                baseline=learner.find,
-                adjustment=learner.find_adjustment,
-                calibrations=self.calibrations,
-                release=self.release,
-                stores=[history.add_alert for history in telemetry.histories],
-            )
         return Runtime(
             settings,
             telemetry,
             evaluators,
             sampling=self.sampling,
             redact=self.redact,
-            spool=spool,
-            alerts=alerting,
-            learner=learner,
-            canaries=self.canaries,
             calibrations=self.calibrations,
+            features=partial(self._features, learner=learner),
+            spool=spool,
             publisher=_publisher(settings) if settings.fleet else None,
             wake=partial(wake),  # another object for each runtime, by which span queues tell them apart
             costs=self.costs,
-            guard_counts=self.guard_counts,
+        )
+
+    def _features(self, runtime: Runtime, learner: BaselineLearner) -> Iterator[Part]:
+        """Yield the parts of the features of a runtime. Alerts see a call before the baselines learn from it."""
+        served = ServedModels(runtime.telemetry.logger)
+        yield served
+        yield Guards(runtime.evaluators, self.calibrations, runtime.record_guard, self.guard_counts)
+        alerting = self._alerting(runtime, learner) if self.alerts or self.canaries else None
+        if alerting is not None and self.canaries and runtime.evaluators.judge is not None:
+            yield self._canary_judging(runtime, runtime.evaluators.judge, alerting, served)
+        yield learner
+        if alerting is not None:
+            yield alerting
+
+    def _alerting(self, runtime: Runtime, learner: BaselineLearner) -> Alerting:
+        from ragtrace.alerts import Alerting
+
+        return Alerting(
+            self.alerts,
+            runtime.moments.assignment,
+            self.settings,
+            runtime.telemetry.logger,
+            baseline=learner.find,
+            adjustment=learner.find_adjustment,
+            calibrations=self.calibrations,
+            release=self.release,
+            stores=[history.add_alert for history in runtime.telemetry.histories],
+        )
+
+    def _canary_judging(
+        self, runtime: Runtime, judge: Evaluator, alerting: Alerting, served: ServedModels
+    ) -> CanaryJudging:
+        from ragtrace.labels.canary_judging import CanaryJudging
+
+        settings, store = self.settings, None
+        if settings.store:
+            from ragtrace.labels.canary_store import CanaryStore
+
+            store = CanaryStore(settings.store)
+        return CanaryJudging(
+            self.canaries,
+            judge,
+            runtime.sampler,
+            alerting,
+            served,
+            interval=settings.canary_interval * (self.sampling.replicas or 1),
+            places=settings.judge_concurrency,
+            store=store,
+            is_open=lambda: not runtime.worker.closed,
         )
 
 

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from ragtrace.core.part import Part
 from ragtrace.core.step import CallBuilder
 from ragtrace.system.faults import faults
-from ragtrace.system.part import Part
 from ragtrace.telemetry.spans.intake import SpanReader, clear_reader, intakes, set_reader
 
 if TYPE_CHECKING:

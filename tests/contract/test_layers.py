@@ -62,7 +62,7 @@ STILL_NAMED: Final[Mapping[str, frozenset[str]]] = {
         "runtime/auto_configure.py": "span_reading",
         "runtime/configure.py": "alerts fleet guard labels",
         "runtime/evaluator_selection.py": "alerts guard",
-        "runtime/runtime.py": "alerts fleet guard labels span_reading",
+        "runtime/runtime.py": "fleet span_reading",
         "runtime/runtime_factory.py": "alerts fleet guard history labels",
         "types.py": "diagnosis guard offline report",
     }.items()

@@ -118,7 +118,7 @@ def test_an_answer_without_consistency_is_not_compared() -> None:
     assert attributes[f"{SUSPICIOUS}.reason"] == attributes["ragtrace.eval.consistency.reason"] == "abstained"
     runtime = current()
     assert runtime is not None
-    assert runtime.learner.missing(KEY) == 500
+    assert runtime.parts.get(BaselineLearner).missing(KEY) == 500
 
 
 def test_any_screen_that_gives_consistency_gives_suspicious() -> None:
@@ -354,7 +354,7 @@ def test_a_forked_child_learns_its_own_calls_and_none_of_its_parents(path: str) 
     assert ragtrace.flush(10)
     runtime = current()
     assert runtime is not None
-    learn(runtime.learner, [0.2] * 5)  # not in the file yet
+    learn(runtime.parts.get(BaselineLearner), [0.2] * 5)  # not in the file yet
     child = os.fork()
     if not child:
         status = 1

@@ -15,7 +15,7 @@ from opentelemetry.context import get_current
 
 import ragtrace
 from ragtrace.core.step import CallBuilder, Step
-from ragtrace.runtime.runtime import DeferredSteps
+from ragtrace.pipeline.unqueued_steps import DeferredSteps
 from ragtrace.system import collection
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured

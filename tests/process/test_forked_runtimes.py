@@ -39,6 +39,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this
 HEADER: Final = """
 import faulthandler, gc, json, os, signal, sys, threading, weakref
 import ragtrace
+from ragtrace.alerts import Alerting
 from ragtrace.runtime import current_runtime
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.locks import hold_all, own_locks, release_all
@@ -77,7 +78,7 @@ def told(program: str, *args: str) -> list[Any]:
 BOOKS: Final = """
 def state():
     runtime, stats = current_runtime.current(), ragtrace.stats()
-    alerts = [row.state for row in runtime.alerts.states() if row.on]
+    alerts = [row.state for row in runtime.parts.get(Alerting).states() if row.on]
     [judge] = runtime.judge_statuses().values()
     return {"offered": stats.offered, "scored": stats.scored, "estimated": ragtrace.estimate("hallucinated").n,
             "alerts": alerts, "outcomes": len(runtime.outcomes.last()), "asked": judge.asked,

@@ -29,6 +29,7 @@ from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.forks import PerProcess
 from ragtrace.system.installation import EXPORTERS, find_exporter, installed_exporters, installed_version
 from ragtrace.system.threads import run_bounded
+from ragtrace.telemetry.export.observed_metrics import ObservedMetrics, observed_metrics_of
 from ragtrace.telemetry.export.own_meters import COLLECT_MS, OwnMeters, SharedMeters, with_new_identity
 from ragtrace.telemetry.export.telemetry import (
     EVENTS,
@@ -189,6 +190,7 @@ def build_telemetry(
             shutdowns=[own.shutdown for own in (own_tracers, own_loggers, own_meters) if own is not None],
             exporters=exporters,
             own_meters=own_meters,
+            observed=ObservedMetrics() if meters is own_meters else observed_metrics_of(meters),
             resource=current,
             score_sink=signals.scores,
             service=str(resource.attributes.get(semconv.SERVICE_NAME, "")),

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
+from ragtrace.core import semconv
 from ragtrace.core.feedback import HUMAN, Feedback
 from ragtrace.core.ledger import HEAD_DROPPED
+from ragtrace.core.part import ObservableMetric, Part, Point
 from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.system.faults import FAILURES, faults
-from ragtrace.system.part import Part
 from ragtrace.telemetry.export.outbox import Outbox
 from ragtrace.telemetry.scores.score_sender import ANNOTATORS, prevailing_results
 
@@ -75,6 +76,19 @@ class ScorePoster(Part):
                 continue
             size = _RECORD_BYTES + 2 * len(record.explanation or "")
             self.outbox.offer(record, size=size, key=record.id, delay=self._delay)
+
+    def stats(self) -> Mapping[str, Mapping[str, object]]:
+        """Return the counts of the scores, by name of the sink."""
+        return {"sinks": {self.outbox.name: self.outbox.counts()}}
+
+    def observations(self) -> Iterator[ObservableMetric]:
+        """Return the metric of the scores that were posted, or were not."""
+        about = "Scores for a backend's own API, by outcome"
+        yield ObservableMetric(semconv.METRIC_POSTED, "counter", "{score}", about, self._points)
+
+    def _points(self) -> Iterator[Point]:
+        for outcome, reason, count in self.outbox.counts().rows():
+            yield count, {semconv.SINK: self.outbox.name, semconv.OUTCOME: outcome, semconv.REASON: reason}
 
     def flush(self, timeout: float) -> bool:
         """Post all queued scores within *timeout* seconds, and return whether none was lost."""

@@ -10,28 +10,29 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core.endpoints import Rejected
+from ragtrace.core.part import Part
 from ragtrace.core.types import Observer, RagCall
 from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.forks import PerProcess
-from ragtrace.system.part import Part
 from ragtrace.system.threads import run_all_bounded
+from ragtrace.telemetry.export.observed_metrics import ObservedMetrics
 from ragtrace.telemetry.spans.hold import without_releasing_held
 from ragtrace.telemetry.spans.intake import span_bytes
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
     from opentelemetry.context import Context
-    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+    from opentelemetry.metrics import Meter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import Span
     from opentelemetry.trace import Tracer
@@ -351,10 +352,6 @@ class BoundedProcessor(SpanProcessor):
         return self._inner.force_flush(timeout_millis) is not False
 
 
-ObservedCallback: TypeAlias = "Callable[[CallbackOptions], Iterable[Observation]]"
-"""Callback of an observable instrument of OpenTelemetry."""
-
-
 class ScoreStore(Observer, Part, Protocol):
     """Store of scored calls, such as the history file, that is flushed and closed along with the telemetry."""
 
@@ -396,8 +393,8 @@ class Telemetry(Part):
     """Batching exporters of ragtrace's own providers, by signal: `SPANS` and `EVENTS`."""
     own_meters: OwnMeters | None = None
     """Meter provider of ragtrace; None if metrics go to the user's provider, or nowhere."""
-    observed: dict[str, ObservedCallback] = field(default_factory=dict[str, "ObservedCallback"])
-    """Callbacks of the observable instruments, by name, which the instruments of a later runtime replace."""
+    observed: ObservedMetrics = field(default_factory=ObservedMetrics)
+    """Observable metrics of the meter provider."""
     resource: Callable[[], Resource] | None = None
     """Function that returns the resource of ragtrace's own providers, which the SDK may renew after a fork; None if
     there are no such providers."""

@@ -12,9 +12,9 @@ from opentelemetry.trace import NonRecordingSpan, set_span_in_context
 
 from ragtrace.core import semconv
 from ragtrace.core.feedback import HUMAN, Feedback
+from ragtrace.core.part import Part
 from ragtrace.core.score_sink import Refusal
 from ragtrace.system.faults import faults, guarded
-from ragtrace.system.part import Part
 from ragtrace.telemetry.export.outbox import Outbox
 from ragtrace.telemetry.scores.event import EXPLANATION_CHARS, accepts_events
 

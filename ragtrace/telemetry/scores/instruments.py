@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
-from opentelemetry.metrics import CallbackOptions, NoOpMeter, Observation
+from opentelemetry.metrics import NoOpMeter
 
 from ragtrace.core import semconv
 from ragtrace.core.feedback import HUMAN, Feedback
-from ragtrace.core.ledger import DeliveryCounts, GuardRow, LedgerRow
+from ragtrace.core.part import ObservableMetric
 from ragtrace.core.settings import GenAIMetrics
 from ragtrace.core.step import NO_USAGE, Step, StepKind
-from ragtrace.core.types import BREAKER_STATES, BreakerState, Evaluation, RagCall, Score
+from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.dialects.otel_genai import OPERATIONS, provider_of
-from ragtrace.estimates import LABEL_SUMS, NAMES, JudgeCalibration, Moments
-from ragtrace.system.forks import Home
+from ragtrace.telemetry.export.observed_metrics import ObservedMetrics
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.metrics import Counter, Histogram, Meter
-
-    from ragtrace.telemetry.export.telemetry import ObservedCallback
 
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 """Histogram bounds, in seconds, that the GenAI conventions recommend for durations."""
@@ -31,82 +27,30 @@ _WORKFLOW_SECONDS = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 """Histogram bounds, in seconds, for the duration of a workflow, as in opentelemetry-util-genai 1.3b0."""
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 """Histogram bounds that the GenAI conventions recommend for token counts."""
-Read = TypeVar("Read")
-Observations = Iterable[Observation]
-
-
-class AlertRow(Protocol):
-    """Data point of the alert-state gauge: whether an alert is in a given state, for all calls, a workflow or a
-    model.
-    """
-
-    @property
-    def alert(self) -> str: ...
-    @property
-    def workflow(self) -> str | None: ...
-    @property
-    def model(self) -> str | None: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def on(self) -> bool: ...
 
 
 class Instruments:
     """All metric instruments of ragtrace, which may be used from any thread.
 
-    What the arguments return is observed when metrics are collected: nothing is counted on the application's time, and
-    all outcomes of one collection are of one moment.
-
     Args:
         meter: returns the meter that makes the instruments.
-        observed: callbacks of observable instruments by name, kept with the meter. A later meter provider has others;
-            in the same one, the SDK takes no other callback for an instrument that it has.
-        rows: returns the counts of calls offered to evaluators, by outcome.
-        moments: returns the sums for estimates, by metric, evaluator and workflow.
-        calibrations: returns the calibration of each calibrated metric, and whether it holds; None: there are none.
-        raw: returns metric and evaluator of scores that are raw probabilities of a decision model.
-        queued: returns the number of calls that wait to be scored.
-        held: returns the number of spans that wait for their scores.
-        posted: returns the counts of each score sink, by name.
-        states: returns the circuit breaker's state of each judge that has one, by evaluator id.
-        faults: returns the number of ragtrace's own failures, by place.
-        lost: returns the number of lost telemetry items, by signal and reason.
-        alerts: returns every alert in every state; None: there are no alerts.
-        canaries: returns the values of a metric about canaries, with their attributes; None: there are no canaries.
-        guards: returns the counts of answers that guards have seen.
-        model_changes: returns how often another model answered a judge than before, by evaluator id.
+        observations: returns the metrics of all parts of the runtime, which are read when metrics are collected: all
+            values of one metric are then of one moment.
+        observed: takes these metrics, together with those of other runtimes in the same meter provider.
         genai_metrics: version of the GenAI conventions from which the metrics of inferences take their names.
     """
 
     def __init__(
         self,
         meter: Callable[[], Meter],
+        observations: Callable[[], Iterable[ObservableMetric]],
         *,
-        observed: dict[str, ObservedCallback] | None = None,
-        rows: Callable[[], list[LedgerRow]],
-        moments: Callable[[], Mapping[tuple[str, str, str], Moments]],
-        calibrations: Callable[[], Iterable[tuple[JudgeCalibration, bool]]] | None = None,
-        raw: Callable[[], Iterable[tuple[str, str]]] = tuple,
-        queued: Callable[[], int],
-        held: Callable[[], int],
-        posted: Callable[[], Mapping[str, DeliveryCounts]],
-        states: Callable[[], Mapping[str, BreakerState]],
-        faults: Callable[[], Mapping[str, int]] = dict,
-        lost: Callable[[], Mapping[tuple[str, str], int]] = dict,
-        alerts: Callable[[], Iterable[AlertRow]] | None = None,
-        canaries: Callable[[str], Iterable[tuple[float, Mapping[str, str]]]] | None = None,
-        guards: Callable[[], Iterable[GuardRow]] = tuple,
-        model_changes: Callable[[], Mapping[str, int]] = dict,
+        observed: ObservedMetrics | None = None,
         genai_metrics: GenAIMetrics = "released",
     ) -> None:
-        self._rows, self._moments, self._queued, self._held, self._states = rows, moments, queued, held, states
-        self._posted, self._alerts, self._faults, self._lost = posted, alerts, faults, lost
-        self._canaries, self._model_changes, self._guards = canaries, model_changes, guards
-        self._calibrations, self._raw = calibrations, raw
+        self._observations, self._find_meter = observations, meter
         self._released, self._latest = genai_metrics != "latest", genai_metrics != "released"
-        self._observed = {} if observed is None else observed
-        self._home, self._find_meter = Home(), meter
+        self._observed = ObservedMetrics() if observed is None else observed
         self._opening, self._is_open = threading.RLock(), False  # re-entrant, for finalizers that record
 
     def open(self) -> None:
@@ -162,72 +106,11 @@ class Instruments:
             "trace": [workflow], "retrieve": [operation], "generate": inference, "tool": [operation]
         }  # fmt: skip
 
-        # No gauge has the unit 1, to which some translations to Prometheus's names append `_ratio`, and others nothing.
-        def counter(
-            name: str, observations: Callable[[Read], Observations], read: Callable[[], Read], unit: str, about: str
-        ) -> None:
-            meter.create_observable_counter(name, self._observe(name, observations, read), unit, about)
+        self._observed.add(self, self._observations(), meter)
 
-        def gauge(
-            name: str, observations: Callable[[Read], Observations], read: Callable[[], Read], unit: str, about: str
-        ) -> None:
-            meter.create_observable_gauge(name, self._observe(name, observations, read), unit, about)
-
-        counter(s.METRIC_CALLS, _calls, self._rows, "{call}", "Calls offered to evaluators, by outcome")
-        about = "Answers that a guard has seen, by verdict and action"
-        counter(s.METRIC_GUARD_RESULTS, _guarded, self._guards, "{call}", about)
-        about = "Sums from which rates and intervals are estimated"
-        counter(s.METRIC_MOMENT, _sums, self._moments, "1", about)
-        if self._calibrations is not None:
-            about = "Sums over labelled calls, by which rates are corrected"
-            gauge(s.METRIC_LABEL_MOMENT, _label_sums, self._calibrations, "{call}", about)
-            about = "Calibration of a metric: 1 where it holds for the evaluator"
-            gauge(s.METRIC_CALIBRATION_HOLDS, _calibrations, self._calibrations, "{state}", about)
-        about = "1 for scores that are raw probabilities of a decision model: their mean is not a rate"
-        gauge(s.METRIC_RAW_PROBABILITY, _raw_probabilities, self._raw, "{state}", about)
-        gauge(s.METRIC_QUEUE_SIZE, _single, self._queued, "{call}", "Calls waiting to be scored")
-        gauge(s.METRIC_HELD_SIZE, _single, self._held, "{span}", "Spans held for their scores")
-        about = "Scores for a backend's own API, by outcome"
-        counter(s.METRIC_POSTED, _scores, self._posted, "{score}", about)
-        about = "Circuit breaker of a judge: 1 for the state it is in"
-        gauge(s.METRIC_JUDGE_STATE, _breakers, self._states, "{state}", about)
-        counter(s.METRIC_FAULTS, _failures, self._faults, "{fault}", "Failures of ragtrace itself, by kind")
-        counter(s.METRIC_LOST, _losses, self._lost, "{item}", "Spans, events and kept calls that were lost")
-        about = "Times that another model answered a judge than before"
-        counter(s.METRIC_MODEL_CHANGES, _changes, self._model_changes, "{change}", about)
-        if self._canaries is not None:
-            for make, name, unit, about in (
-                (counter, s.METRIC_CANARY_JUDGEMENTS, "{judgement}", "Canaries, by outcome"),
-                (
-                    gauge,
-                    s.METRIC_CANARY_AGREEMENT,
-                    "{share}",
-                    "Share of the latest canary judgements that agree with the label",
-                ),
-                (
-                    gauge,
-                    s.METRIC_CANARY_DRIFT,
-                    "{state}",
-                    "1 while the judge agrees with labels less than before",
-                ),
-                (counter, s.METRIC_CANARY_TOKENS, "{token}", "Tokens used by judges for canaries"),
-                (counter, s.METRIC_CANARY_COST, "USD", "Money spent on judging canaries"),
-            ):
-                make(name, _of_canaries, partial(self._canaries, name), unit, about)
-        if self._alerts is not None:
-            about = "Alert: 1 for the state it is in, and for a spike that is not over while there is no data"
-            gauge(s.METRIC_ALERT_STATE, _alert_states, self._alerts, "{state}", about)
-
-    def _observe(
-        self, name: str, observations: Callable[[Read], Observations], read: Callable[[], Read]
-    ) -> Sequence[ObservedCallback]:
-        def callback(_: CallbackOptions) -> Observations:
-            # A forked child whose own instruments are not open yet has its parent's counts.
-            return observations(read()) if self._home.is_here() else ()
-
-        observed = self._observed
-        observed[name] = callback
-        return [lambda options: observed[name](options)]
+    def close(self) -> None:
+        """Keep the final values of the observable counters, for a meter provider that outlives the runtime."""
+        self._observed.end(self)
 
     def record_evaluation(self, evaluation: Evaluation, call: RagCall, context: Context) -> None:
         """Record the scores of *evaluation*, with the scored span as exemplar, and the cost of judging."""
@@ -323,85 +206,3 @@ def _operation_attributes(step: Step) -> dict[str, str]:
         semconv.TOOL_NAME: step.name if step.kind == "tool" else None,
     }
     return {key: value for key, value in optional.items() if value}
-
-
-# --- observations of the observable instruments ----------------------------------------------------------------------
-
-
-def _single(value: int) -> Observations:
-    yield Observation(value)
-
-
-def _calls(rows: Iterable[LedgerRow]) -> Observations:
-    for row in rows:
-        of = {semconv.EVALUATOR_ID: row.evaluator, semconv.WORKFLOW_NAME: row.workflow, semconv.OUTCOME: row.outcome}
-        yield Observation(row.calls, {**of, semconv.REASON: row.reason} if row.reason else of)
-
-
-def _sums(moments: Mapping[tuple[str, str, str], Moments]) -> Observations:
-    for (metric, evaluator, workflow), sums in moments.items():
-        of = {semconv.EVALUATION_NAME: metric, semconv.WORKFLOW_NAME: workflow, semconv.EVALUATOR_ID: evaluator}
-        # All moments, zeros too: a query that multiplies two of them needs both.
-        for name, value in zip(NAMES, sums.values(), strict=True):
-            yield Observation(value, {**of, semconv.MOMENT: name})
-
-
-def _label_sums(calibrations: Iterable[tuple[JudgeCalibration, bool]]) -> Observations:
-    for entry, holds in calibrations:
-        of = {semconv.EVALUATION_NAME: entry.key.metric, semconv.EVALUATOR_ID: entry.key.evaluator}
-        for name in LABEL_SUMS if holds else ():
-            yield Observation(entry.sums[name], {**of, semconv.MOMENT: name})
-
-
-def _calibrations(calibrations: Iterable[tuple[JudgeCalibration, bool]]) -> Observations:
-    for entry, holds in calibrations:
-        of = {semconv.EVALUATION_NAME: entry.key.metric, semconv.EVALUATOR_ID: entry.key.evaluator}
-        yield Observation(int(holds), of)
-
-
-def _raw_probabilities(raw: Iterable[tuple[str, str]]) -> Observations:
-    for metric, evaluator in raw:
-        yield Observation(1, {semconv.EVALUATION_NAME: metric, semconv.EVALUATOR_ID: evaluator})
-
-
-def _scores(sinks: Mapping[str, DeliveryCounts]) -> Observations:
-    for sink, posted in sinks.items():
-        for outcome, reason, count in posted.rows():
-            yield Observation(count, {semconv.SINK: sink, semconv.OUTCOME: outcome, semconv.REASON: reason})
-
-
-def _failures(counts: Mapping[str, int]) -> Observations:
-    return [Observation(count, {semconv.FAULT_KIND: kind}) for kind, count in counts.items()]
-
-
-def _losses(counts: Mapping[tuple[str, str], int]) -> Observations:
-    for (signal, reason), count in counts.items():
-        yield Observation(count, {semconv.SIGNAL: signal, semconv.REASON: reason})
-
-
-def _breakers(states: Mapping[str, BreakerState]) -> Observations:
-    for evaluator, now in states.items():
-        for state in BREAKER_STATES:
-            of = {semconv.EVALUATOR_ID: evaluator, semconv.JUDGE_STATE: state}
-            yield Observation(int(state == now), of)
-
-
-def _changes(counts: Mapping[str, int]) -> Observations:
-    return [Observation(count, {semconv.EVALUATOR_ID: evaluator}) for evaluator, count in counts.items()]
-
-
-def _guarded(rows: Iterable[GuardRow]) -> Observations:
-    for row in rows:
-        of = {semconv.WORKFLOW_NAME: row.workflow, semconv.EVALUATION_NAME: row.metric, semconv.GUARD_MODE: row.mode}
-        yield Observation(row.calls, {**of, semconv.GUARD_VERDICT: row.verdict, semconv.GUARD_ACTION: row.action})
-
-
-def _of_canaries(values: Iterable[tuple[float, Mapping[str, str]]]) -> Observations:
-    return [Observation(value, attributes) for value, attributes in values]
-
-
-def _alert_states(rows: Iterable[AlertRow]) -> Observations:
-    for row in rows:
-        group = {semconv.WORKFLOW_NAME: row.workflow, semconv.REQUEST_MODEL: row.model}
-        grouped = {key: value for key, value in group.items() if value is not None}
-        yield Observation(int(row.on), {semconv.ALERT_NAME: row.alert, semconv.ALERT_STATE: row.state, **grouped})

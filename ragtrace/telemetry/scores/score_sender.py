@@ -77,8 +77,8 @@ class ScoreSender:
         evidence: whether unsupported claims are quoted on spans.
         texts: whether texts of calls may be shown with their spans.
         hides_contents: whether no text of a call may leave the process.
-        observers: observers of scored calls.
-        early: those of *observers* that see a call twice: with the cheap evaluator's scores, and later the judge's.
+        observers: observers of scored calls. Those with `Part.sees_early_scores` see a call twice: with the cheap
+            evaluators' scores, and later the judge's.
         guard_observers: called with the verdicts of guards, after the observers have seen the call.
         owned: whether the tracer provider is ragtrace's own.
     """
@@ -93,14 +93,13 @@ class ScoreSender:
         texts: bool = False,
         hides_contents: bool = False,
         observers: Sequence[Observer] = (),
-        early: Sequence[Observer] = (),
         guard_observers: Sequence[GuardObserver] = (),
         owned: bool = False,
     ) -> None:
         self._carriers, self._logger, self._instruments, self._evidence = carriers, logger, instruments, evidence
         self._owned, self._texts, self._hides_contents = owned, texts, hides_contents
         self._observers, self._guard_observers = tuple(observers), tuple(guard_observers)
-        self._early = frozenset(map(id, early))
+        self._early = frozenset(id(each) for each in observers if getattr(each, "sees_early_scores", False))
         self.judge_waits: deque[ScoreWait] = deque(maxlen=_MOST_WAITS)
         """How long the latest calls that the judge scored waited for their scores."""
 

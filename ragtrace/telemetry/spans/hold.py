@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,10 +20,10 @@ from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core import semconv
+from ragtrace.core.part import ObservableMetric, Part
 from ragtrace.core.types import JudgedTexts
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import PerProcess
-from ragtrace.system.part import Part
 from ragtrace.telemetry.spans.fast import bounded_list
 from ragtrace.telemetry.spans.intake import SpanIntake, span_bytes
 from ragtrace.telemetry.spans.span_providers import sees_ends_only
@@ -272,6 +272,11 @@ class HoldProcessor(SpanProcessor):
 
 class ExpiredHolds(Part):
     """Part of a runtime that exports the spans which were kept back for too long."""
+
+    def observations(self) -> Iterator[ObservableMetric]:
+        """Return the metric of the spans that are kept back."""
+        about = "Spans held for their scores"
+        yield ObservableMetric(semconv.METRIC_HELD_SIZE, "gauge", "{span}", about, lambda: [(held_span_count(), {})])
 
     def tick(self) -> None:
         """Export them, with the status `late`."""

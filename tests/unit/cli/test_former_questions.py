@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 import ragtrace
+from ragtrace.alerts import Alerting
 from ragtrace.estimates import read_calibrations
 from ragtrace.judges import DecisionJudge
 from ragtrace.report.analysis import build_report
@@ -96,8 +97,8 @@ def test_a_process_uses_no_curve_of_other_questions(
     runtime = current()
     assert runtime is not None
     assert runtime.calibrations.current("hallucinated") is None
-    assert runtime.alerts is not None
-    assert [row.state for row in runtime.alerts.states() if row.on and row.alert == "rate"] == ["no_calibration"]
+    rows = runtime.parts.get(Alerting).states()
+    assert [row.state for row in rows if row.on and row.alert == "rate"] == ["no_calibration"]
     (point,) = captured.metrics()["ragtrace.eval.calibration_holds"].data_points
     assert point.value == 0
     assert any(f"the calibration of hallucinated is stale ({CHANGED})" in each for each in ragtrace.doctor().problems)

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from ragtrace.core.part import Part
 from ragtrace.pipeline.parts import Parts
 from ragtrace.pipeline.shutdown import ShutdownBudget
 from ragtrace.system.faults import faults
-from ragtrace.system.part import Part
 
 
 @pytest.fixture(autouse=True)

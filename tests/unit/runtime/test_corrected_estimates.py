@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import ragtrace
+from ragtrace.alerts import Alerting
 from ragtrace.core.types import Judgement
 from ragtrace.estimates import CalibrationKey, JudgeCalibration, write_calibration
 from ragtrace.estimates.calibration import label_sums
@@ -165,8 +166,7 @@ def test_verdicts_that_the_judges_errors_explain_raise_no_alert(file: Path) -> N
     run([judgement for _ in range(40) for judgement in script(1, 9)], file, alerts=alerts)
     runtime = current()
     assert runtime is not None
-    assert runtime.alerts is not None
-    on = {row.alert: row.state for row in runtime.alerts.states() if row.on}
+    on = {row.alert: row.state for row in runtime.parts.get(Alerting).states() if row.on}
     assert on == {"hallucinated above 0.05 (corrected)": "ok", "hallucinated above 0.05": "spiking"}
 
 

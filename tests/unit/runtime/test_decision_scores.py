@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import ragtrace
+from ragtrace.alerts import Alerting
 from ragtrace.core.types import CALIBRATION, JUDGE_MODEL, UNCALIBRATED, Judgement, RagCall, Result, Score
 from ragtrace.estimates import CalibrationKey, JudgeCalibration, write_calibration
 from ragtrace.estimates.calibration import label_sums
@@ -115,8 +116,7 @@ def test_what_a_score_says_of_its_calibration(file: Path) -> None:
 def states(name: str) -> list[str]:
     runtime = current()
     assert runtime is not None
-    assert runtime.alerts is not None
-    return [row.state for row in runtime.alerts.states() if row.on and row.alert == name]
+    return [row.state for row in runtime.parts.get(Alerting).states() if row.on and row.alert == name]
 
 
 @pytest.mark.parametrize(("labels", "state"), [(0, "no_calibration"), (300, "no_calibration"), (600, "ok")])

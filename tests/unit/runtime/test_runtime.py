@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ragtrace.core.step import Step
-from ragtrace.runtime.runtime import DroppedSpans
+from ragtrace.pipeline.unqueued_steps import DroppedSpans
 from ragtrace.system.faults import faults
 
 WAIT_S: Final = 240.0

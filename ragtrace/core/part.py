@@ -1,0 +1,63 @@
+"""Contract of everything that lives in a runtime: its life cycle, and the metrics that it has values of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, TypeAlias
+
+Point: TypeAlias = "tuple[float, Mapping[str, str]]"
+"""Value of a metric, with its attributes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservableMetric:
+    """Metric that is read when metrics are collected, so that nothing is counted on the application's time."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    unit: str
+    """Unit as UCUM has it. A gauge's is not 1, to which some translations to Prometheus's names append `_ratio`."""
+    about: str
+    read: Callable[[], Iterable[Point]]
+    """Returns the values of one moment. Where several parts have a metric of the same name, those of all are read."""
+    is_of_process: bool = False
+    """Whether the values are those of the whole process, whatever configurations of ragtrace it has had."""
+
+
+class Part(Protocol):
+    """Long-lived component of a runtime: the history, the alerts, the baseline learner, and so on.
+
+    A runtime drives all of its parts in the same way and in one order. A part does nothing in the methods that it does
+    not have. One that can be called is an `Observer`, too.
+    """
+
+    sees_early_scores: ClassVar[bool] = False
+    """Whether this part, as an observer, sees a call twice: with the cheap evaluators' scores, later the judge's."""
+
+    def stats(self) -> Mapping[str, Mapping[str, object]]:
+        """Return what `ragtrace.stats()` shows of this part, by field of `Stats`."""
+        return {}
+
+    def observations(self) -> Iterable[ObservableMetric]:
+        """Return the metrics of this part; asked once, when the metric instruments are created."""
+        return ()
+
+    def tick(self) -> None:
+        """Do periodic work, on the worker's thread, about four times a second."""
+        return
+
+    def flush(self, timeout: float) -> bool:
+        """Deliver everything that was handed over before within *timeout* seconds, and return whether that succeeded.
+
+        False as well if something was lost since the last flush.
+        """
+        return True
+
+    def close(self, timeout: float) -> bool:
+        """Deliver what is left within *timeout* seconds and stop; return whether nothing was lost."""
+        return True
+
+    async def aclose(self) -> None:
+        """Close what belongs to the worker's event loop, as one of the last coroutines there."""
+        return
