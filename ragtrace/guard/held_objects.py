@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 from ragtrace.capture.fields import holds_stream, static_attribute, unwrap_proxies
 from ragtrace.guard.streams import HeldStream, hold, hold_async
+from ragtrace.recording.invocation import Invocation
 from ragtrace.recording.proxies import ObservedAsyncStream, ObservedEitherStream, ObservedStream, Proxy
 
 _WITHOUT_WORDS: Final = frozenset(
@@ -229,8 +230,11 @@ def _pieces_of(stream: Any) -> Generator[Any, Any, Any]:
         return (yield from pieces)
     except GeneratorExit:
         close: Any = getattr(stream, "close", None)
-        if callable(close):
-            close()
+        try:
+            if callable(close):
+                close()
+        finally:
+            _end_recording(stream)
         raise
 
 
@@ -241,10 +245,19 @@ async def _async_pieces_of(stream: Any) -> AsyncGenerator[Any, Any]:
             yield piece
     except GeneratorExit:
         close: Any = getattr(stream, "aclose", None) or getattr(stream, "close", None)
-        closing = close() if callable(close) else None
-        if inspect.isawaitable(closing):
-            await closing
+        try:
+            closing = close() if callable(close) else None
+            if inspect.isawaitable(closing):
+                await closing
+        finally:
+            _end_recording(stream)
         raise
+
+
+def _end_recording(stream: Any) -> None:
+    """End the call of a recorded stream that nobody reads any more: not every iterator has a method to close it."""
+    call: Invocation = stream._self_call
+    call.abandoned()
 
 
 _HELD: Final[Mapping[type[Any], Callable[[Any, HeldStream], Any]]] = {

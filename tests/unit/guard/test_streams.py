@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import sqlite3
@@ -401,6 +402,43 @@ def test_what_comes_after_the_most_that_is_kept_of_a_stream_is_checked() -> None
     with pytest.raises(GuardBlocked) as blocked:
         list(ask("Where is Paris?"))
     assert blocked.value.notice.verdict == "fail"
+
+
+class AsyncLines:
+    """An asynchronous iterator without a method to close it."""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self._pieces = iter(pieces)
+
+    def __aiter__(self) -> AsyncLines:
+        return self
+
+    async def __anext__(self) -> str:
+        for piece in self._pieces:
+            return piece
+        raise StopAsyncIteration
+
+
+@each_kind
+@pytest.mark.parametrize("action", ["raise", "replace"])
+def test_a_blocked_stream_ends_its_call_though_it_cannot_be_closed(kind: str, action: str) -> None:
+    """Nobody reads it any more: a shutdown waits for its call no longer than for any other."""
+    captured = watch(ReadingJudge(GOOD))
+
+    @ragtrace.trace(name="guarded", guard=guard(action, stream="sentence"))
+    def ask(question: str) -> Iterator[str] | AsyncLines:
+        search(question)
+        return map(str, PIECES) if kind == "sync" else AsyncLines(PIECES)
+
+    async def drain(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    stream: Any = ask("Where is Paris?")  # which is kept, as an application does that logs what it has raised
+    with contextlib.suppress(GuardBlocked):
+        list(stream) if kind == "sync" else asyncio.run(drain(stream))
+    assert ragtrace.shutdown(WAIT_S)
+    assert [span.name for span in captured.roots()] == ["invoke_workflow guarded"]
 
 
 def plays() -> dict[str, Callable[[Reader], None]]:
