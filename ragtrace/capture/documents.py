@@ -497,8 +497,9 @@ class _Search:
         beside = [each for each in columns if [text_of(value) or "" for value in each] != text]
         ids = next(filter(_are_ids, beside), ())
         real = [list(map(number_of, each)) for each in numbers if not any(type(value) is int for value in each)]
-        # Growing numbers are distances.
-        scores = [each for each in real if each == sorted(each, key=lambda value: -(value or 0.0))]
+        # Growing numbers are distances. Of one row, and of equal numbers, nothing shows which they are.
+        falling = [each for each in real if each == sorted(each, key=lambda value: -(value or 0.0))]
+        scores = [each for each in falling if each[0] != each[-1]]
         start = len(self.found)
         self.found += map(document, text)
         self._attach(list(ids), list[object](scores[0]) if len(scores) == 1 else None, start)

@@ -216,8 +216,8 @@ def _examine(cls: type[Any]) -> Shape:
     if kind == "object":
         computed, is_foreign = _computed_fields(cls)
         is_passage = type_name_of(cls).endswith(_PASSAGE_NAMES)
-        slot, config = static_attribute(cls, "__pydantic_extra__"), getter(static_attribute(cls, "model_config"))
-        allows_extras = config is not None and config("extra") == "allow"
+        slot, config = static_attribute(cls, "__pydantic_extra__"), static_attribute(cls, "model_config")
+        allows_extras = type(config) is dict and _dict_getter(config)("extra") == "allow"
         has_extras = has_dict and allows_extras and _is_plain_descriptor(slot)
         extras = slot if has_extras else None
         is_plain = has_dict and not computed and not _overrides_attributes(cls) and extras is None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import importlib.util
+import sys
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from ragtrace.capture import find_answer, find_documents, find_query, find_tool_result
+from ragtrace.capture import fields, find_answer, find_documents, find_query, find_tool_result
 from ragtrace.capture.arguments import find_prompt
 from ragtrace.core.types import Document
 from ragtrace.span_reading.messages import result_documents
@@ -127,3 +129,26 @@ def test_items_of_the_responses_api_do_not_hide_the_prompt(kind: str) -> None:
 def test_an_item_of_an_unknown_type_is_no_message() -> None:
     """A list of other records may be anything."""
     assert find_prompt([ASKED, {"type": "something", "id": "r"}]) is None
+
+
+def test_to_examine_a_class_examines_no_other() -> None:
+    """The first call of a process waits for its own classes alone: with a module that has examined none yet."""
+    spec = importlib.util.spec_from_file_location("fresh_fields", fields.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = fresh  # its dataclasses look there
+    spec.loader.exec_module(fresh)
+    examined: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "_examine":
+            examined.append(frame.f_locals["cls"].__name__)
+
+    sys.setprofile(note)
+    try:
+        fresh.shape_of(type("Fresh", (), {}))
+    finally:
+        sys.setprofile(None)
+        del sys.modules[spec.name]
+    assert examined == ["Fresh"]

@@ -257,6 +257,7 @@ OTHER = "It opened in 1889."
         ([(7, LONG), (8, OTHER)], ["7", "8"], [None, None]),
         ([(LONG, 8), (OTHER, 7)], [None, None], [8.0, 7.0]),  # a pair of text and number, whatever the number is
         ([("d-1", LONG, 0.4), ("d-2", OTHER, 0.9)], ["d-1", "d-2"], [None, None]),  # distances, as pgvector has them
+        ([("d-1", LONG, 0.4), ("d-2", OTHER, 0.4)], ["d-1", "d-2"], [None, None]),  # which nobody can tell
         ([("d-1", LONG, Decimal("sNaN")), ("d-2", OTHER, Decimal("NaN"))], ["d-1", "d-2"], [None, None]),
         ([(7, LONG, {"page": 3}, [0.1, 0.2]), (8, OTHER, None, None)], ["7", "8"], [None, None]),
         ([("d-1", "Eiffel Tower", LONG), ("d-2", "Opening", OTHER)], ["d-1", "d-2"], [None, None]),
@@ -318,7 +319,7 @@ def test_no_text_of_a_row_is_lost_or_invented(said: list[str], first: object, la
 
 def test_a_single_row_and_a_row_without_a_text() -> None:
     """As `fetchone` gives it; an empty text is no passage."""
-    assert find_documents((3, LONG, 0.5)) == (Document(LONG, "3", 0.5),)
+    assert find_documents((3, LONG, 0.5)) == (Document(LONG, "3"),)  # 0.5 may be a distance
     assert texts([("d-1", LONG, 0.5), ("d-2", None, 0.4)]) == [LONG]
     assert texts([(f"d-{at}", LONG, 0.5) for at in range(1_100)]) == [LONG] * 1_000
 
