@@ -72,7 +72,7 @@ demo: $(VENV)/.runtime
 	@$(BIN)/ragtrace demo $(ARGS)
 
 demo-backends: $(VENV)/.backends
-	@$(BIN)/ragtrace demo --backends $(ARGS)
+	@$(BIN)/python examples/demo_backends.py $(ARGS)
 
 demo-fleet: $(VENV)/.fleet
 	@$(BIN)/python examples/fleet_demo.py $(ARGS)

@@ -116,14 +116,27 @@ def _render(report: Report, options: argparse.Namespace) -> str:
         from ragtrace.report.model import to_json
 
         return to_json(report)
-    if form == "markdown" or not has_rich():
+    if form == "markdown":
+        from ragtrace.report.markdown import render_markdown
+
+        return render_markdown(report)
+    return for_terminal(report, is_seen=options.out is None)
+
+
+def for_terminal(report: Report, *, is_seen: bool = True) -> str:
+    """Render the report as standard output can show it, or as Markdown where the library rich is not installed.
+
+    Args:
+        is_seen: whether it is for standard output; False: for a file.
+    """
+    if not has_rich():
         from ragtrace.report.markdown import render_markdown
 
         return render_markdown(report)
     from ragtrace.report.console import render_terminal
 
-    seen = options.out is None and sys.stdout.isatty()
-    ascii_only = options.out is None and not (sys.stdout.encoding or "").lower().startswith("utf")
+    seen = is_seen and sys.stdout.isatty()
+    ascii_only = is_seen and not (sys.stdout.encoding or "").lower().startswith("utf")
     width = shutil.get_terminal_size((100, 40)).columns if seen else 100
     colour = seen and not os.environ.get("NO_COLOR")
     return render_terminal(report, width=width, colour=colour, plain=ascii_only)

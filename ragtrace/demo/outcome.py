@@ -1,93 +1,20 @@
-"""Outcome of a demo run as plain data, from which the demo's report and JSON object are created."""
+"""Outcome of a demo run: the report on its history, and beside it the truth, which the demo alone knows."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import pairwise
-from statistics import fmean
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from ragtrace.core import semconv
 from ragtrace.demo.library import SOURCE
-from ragtrace.demo.regression import Invention
+from ragtrace.demo.regression import SHARE, Invention
+from ragtrace.report.model import Report, WorstAnswer, to_json
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Statement in an answer that the judge found unsupported, with the unsupported words."""
-
-    text: str
-    unsupported: tuple[tuple[int, int], ...]
-    """Offsets into the answer of the words that no passage supports, or of the whole statement if none stands out."""
-    support: float | None
-    """Degree of support by the passages, in [0, 1]; None: the judge gives no degree."""
-    quote: str
-    """Words of the closest passage; "" if there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The judge's verdict on one answer (scores and unsupported statements), as read from the root span."""
-
-    faithfulness: float | None = None
-    flagged: bool = False
-    """Whether the answer is hallucinated: at least one statement has no support."""
-    reason: str | None = "no_span"
-    """Reason why the call is unscored ("no_span": the SDK exported no root span); None if the call is scored."""
-    evaluator: str = ""
-    findings: tuple[Finding, ...] = ()
-    raw_score: float | None = None
-    """Score of `hallucinated` as a decision model gave it, whose mean is no rate; None: the judge is another one."""
-
-
-@dataclass(frozen=True, slots=True)
-class DemoCall:
-    """One call of the demo's application: question, answer, any invented words, and the judge's verdict."""
-
-    question: str
-    answer: str
-    invention: Invention | None
-    released: bool
-    """Whether the simulated release gave the answer, rather than the model before the release."""
-    trace_id: int = field(default=0, compare=False)
-    verdict: Verdict = Verdict()
-
-    @property
-    def located(self) -> bool:
-        """Whether the judge marked at least one of the words that the simulated release invented."""
-        marked = [span for finding in self.verdict.findings for span in finding.unsupported]
-        made = self.invention
-        return made is not None and any(start < made.end and made.start < end for start, end in marked)
-
-
-@dataclass(frozen=True, slots=True)
-class HalfCounts:
-    """Counts over the demo's calls before, or after, the simulated release, such as scored and flagged calls."""
-
-    calls: int
-    scored: int
-    faithfulness: float | None
-    flagged: int
-    hallucination_rate: float | None
-    raw_score: float | None
-    """Mean score of a decision model, which is no rate; None: the judge is another one."""
-    invented: int
-    caught: int
-    located: int
-    healthy: int
-    wrongly_flagged: int
-    unscored: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """Endpoint that the demo's spans were sent to, if any, with the numbers of accepted and refused spans."""
-
-    endpoint: str | None
-    spans: int = 0
-    failed: int = 0
+WORST = 2
+"""Number of the worst answers that are shown."""
+_WIDEST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,139 +27,133 @@ class Alarm:
     raised_after: int | None = None
     """Number of calls from the simulated release to the one whose score raised the alert; 0 or less: a false alarm
     before the release; None: not raised."""
-    text: str = ""
-    """Text of the notification; empty: none was sent."""
 
-
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """Backend server started for the demo by `--backends`, or the problem that kept it from running."""
-
-    name: str
-    url: str | None
-    """URL while the demo stays up; None: the server does not run."""
-    problem: str = ""
-    """Reason why the server does not run, and what to do; empty: no problem."""
+    def __str__(self) -> str:
+        rule = f"{self.rule}, at most one false alarm in {self.mean_calls:,} scored calls in the mean"
+        if self.raised_after is None:
+            return f"not raised ({rule})"
+        soon = f"{self.raised_after:,} calls after the release"
+        return f"raised {soon if self.raised_after > 0 else 'FALSELY, before the release'} ({rule})"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of a demo run: the calls with their scores, the alerts and ragtrace's statistics."""
+    """Outcome of a demo run: the report on its calls, what was invented in them, the alerts and ragtrace's counts."""
 
-    passages: int
+    report: Report
+    """Report on the calls of the run, with all answers that look bad at all, the worst first."""
     seed: int
-    share: float
-    """Share of the answers that the simulated release is asked to alter, in [0, 1]."""
-    calls: Sequence[DemoCall]
-    stats: Mapping[str, object]
-    destination: Destination
+    passages: int
+    inventions: Mapping[str, Invention]
+    """What the simulated release invented, by the trace id of the call."""
+    alarms: Sequence[Alarm]
+    stats: Mapping[str, Any]
+    """Counts of `ragtrace.stats()`."""
+    endpoint: str | None
+    """Address to which spans were sent; None: nowhere."""
     seconds: float
-    alarms: Sequence[Alarm] = ()
-    backends: Sequence[Backend] = ()
 
     @property
-    def halves(self) -> tuple[HalfCounts, HalfCounts]:
-        """Counts over the demo's calls before the simulated release, and over the calls after the release."""
-        before, after = ([call for call in self.calls if call.released is released] for released in (False, True))
-        return count_calls(before), count_calls(after)
+    def flagged(self) -> list[WorstAnswer]:
+        """Answers that the judge calls hallucinated: with an unsupported statement, or a probability over a half."""
+        return [answer for answer in self.report.problems if not answer.is_raw or answer.score > 0.5]
 
     @property
-    def evaluator(self) -> str:
-        """Identity of the judge (id@version), as found on the spans."""
-        return next((call.verdict.evaluator for call in self.calls if call.verdict.evaluator), "none")
+    def caught(self) -> list[WorstAnswer]:
+        """Those of the flagged answers in which something was invented."""
+        return [answer for answer in self.flagged if answer.trace_id in self.inventions]
 
-    def worst(self, count: int) -> list[DemoCall]:
-        """Return up to *count* calls flagged as hallucinated, lowest faithfulness first."""
-        flagged = [call for call in self.calls if call.verdict.flagged and call.verdict.findings]
-        flagged.sort(key=lambda call: not any(finding.quote for finding in call.verdict.findings))
-        return sorted(flagged, key=lambda call: call.verdict.faithfulness or 0.0)[:count]
+    @property
+    def located(self) -> int:
+        """Number of the caught answers in which any of the invented words are marked."""
+        made = ((self.inventions[answer.trace_id], answer.marks) for answer in self.caught)
+        return sum(any(start < each.end and each.start < end for start, end in marks) for each, marks in made)
 
-    def timeline(self, columns: int) -> list[float | None]:
-        """Return the hallucination rate in each of *columns* equal parts of the run, with None for an unscored part."""
-        edges = [round(column * len(self.calls) / columns) for column in range(columns + 1)]
-        return [count_calls(self.calls[start:end]).hallucination_rate for start, end in pairwise(edges)]
+    def shown_report(self) -> Report:
+        """Return the part of the report that the demo shows: rate, what changed and, beside a chunk, the worst answers.
 
-
-def count_calls(calls: Sequence[DemoCall]) -> HalfCounts:
-    """Count how many of the demo's *calls* were scored, flagged as hallucinated, altered by the release, and so on."""
-    scored = [call for call in calls if call.verdict.reason is None]
-    scores = [call.verdict.faithfulness for call in scored if call.verdict.faithfulness is not None]
-    flagged = [call for call in scored if call.verdict.flagged]
-    caught = [call for call in flagged if call.invention]
-    raw = [call.verdict.raw_score for call in scored if call.verdict.raw_score is not None]
-    return HalfCounts(
-        calls=len(calls),
-        scored=len(scored),
-        faithfulness=fmean(scores) if scores else None,
-        flagged=len(flagged),
-        hallucination_rate=len(flagged) / len(scored) if scored and not raw else None,
-        raw_score=fmean(raw) if raw else None,
-        invented=sum(call.invention is not None for call in calls),
-        caught=len(caught),
-        located=sum(call.located for call in caught),
-        healthy=sum(call.invention is None for call in scored),
-        wrongly_flagged=len(flagged) - len(caught),
-        unscored=dict(Counter(call.verdict.reason for call in calls if call.verdict.reason is not None)),
-    )
-
-
-def read_verdict(attributes: Mapping[str, object]) -> Verdict:
-    """Read the judge's verdict on one call from the attributes of the call's root span."""
-
-    def number(value: object) -> float | None:
-        return float(value) if isinstance(value, (int, float)) else None
-
-    def finding(item: Mapping[str, object]) -> Finding:
-        spans = item.get("unsupported") or [(item["start"], item["end"])]
-        return Finding(
-            text=str(item["text"]),
-            unsupported=tuple((int(start), int(end)) for start, end in spans),  # type: ignore[attr-defined]
-            support=number(item.get("score")),
-            quote=str(item.get("quote") or ""),
+        Alerts and unscored calls are in the conclusion.
+        """
+        item, worst = self.report.headline, self.report.problems[:WORST]
+        if item is not None:
+            item = replace(item, by_workflow=(), by_model=())
+        return replace(
+            self.report,
+            headline=item,
+            measured=(item,) if item is not None and item.is_raw else (),  # whose spread shows what no rate does
+            problems=tuple(replace(each, passages=each.passages and each.passages[:1]) for each in worst),
+            latest=None,
+            grouping=None,
+            spent=(),
+            alerts=(),
+            notes=(),
         )
 
-    hallucinated = number(attributes.get(semconv.eval_score("hallucinated")))
-    status = attributes.get(semconv.EVAL_STATUS, "no_span")
-    return Verdict(
-        faithfulness=number(attributes.get(semconv.eval_score("faithfulness"))),
-        flagged=hallucinated is not None and hallucinated > 0.5,  # a judge of words says 0 or 1
-        reason=str(attributes.get(semconv.eval_reason("hallucinated"), status)) if hallucinated is None else None,
-        evaluator=str(attributes.get(semconv.EVAL_EVALUATOR, "")),
-        findings=tuple(map(finding, json.loads(str(attributes.get(semconv.EVAL_UNSUPPORTED, "[]"))))),
-        raw_score=hallucinated if semconv.eval_calibration("hallucinated") in attributes else None,
-    )
+    def introduction(self) -> str:
+        """Return the text above the report."""
+        judge = "compares words, which is fit here: the answers quote their passages (extractive=True)"
+        if self.report.headline is not None and self.report.headline.is_raw:
+            judge = "is a decision model, here one that answers by a rule and errs now and then"
+        return _filled(
+            f"A RAG application over {self.passages:,} passages of {SOURCE} answered {self.report.calls:,} questions,"
+            f" and ragtrace scored each call in the background. The judge {judge}. Half-way a new model was released."
+            f" This regression is SIMULATED: it invents details in about {SHARE:.0%} of its answers. From `ragtrace"
+            " report`:"
+        )
+
+    def conclusion(self) -> str:
+        """Return the text below the report: the truth, the alerts, and what became of the calls and spans."""
+        lines = (f"{head:<9}{text}" for head, text in self._conclusion())
+        return "\n".join(_filled(line, " " * 9) for line in lines)
+
+    def _conclusion(self) -> Iterator[tuple[str, str]]:
+        altered, caught = len(self.inventions), len(self.caught)
+        yield (
+            "truth",
+            f"The release invented something in {altered:,} answers. The judge flagged {caught:,} of them"
+            f"{f' ({caught / altered:.0%})' if altered else ''}, and marked the invented words in {self.located:,}. Of"
+            f" the {self.report.calls - altered:,} other answers it flagged {len(self.flagged) - caught:,}.",
+        )
+        for number, answer in enumerate(self.report.problems[:WORST], start=1):
+            made = self.inventions.get(answer.trace_id)
+            instead = f" instead of {made.instead_of!r}" if made and made.instead_of else ""
+            yield "", f"Invented in worst answer {number}: {f'{made.text!r}{instead}' if made else 'nothing'}"
+        yield from (("alert", str(alarm)) for alarm in self.alarms)
+        for name, tally in self.stats["evaluators"].items():
+            yield "calls", f"{name}: {_counts(tally)}"
+        if self.stats["faults"]:
+            yield "failed", f"in ragtrace itself: {_counts(self.stats['faults'])}"
+        nowhere = "nowhere: set OTEL_EXPORTER_OTLP_ENDPOINT to send them to a backend"
+        yield "spans", f"to {self.endpoint}" if self.endpoint else nowhere
+        yield "more", "`ragtrace demo --store demo.db` keeps the calls for `ragtrace report` and `ragtrace open`"
+        yield "took", f"{self.seconds:.1f} s"
+
+    def as_json(self) -> dict[str, object]:
+        """Build the JSON object that `ragtrace demo --json` prints, whose keys docs/command-line.md describes."""
+        return {
+            "documents": {"source": SOURCE, "passages": self.passages},
+            "seed": self.seed,
+            "questions": self.report.calls,
+            "simulated_regression": {
+                "share": SHARE,
+                "inventions": {trace_id: asdict(each) for trace_id, each in self.inventions.items()},
+                "caught": len(self.caught),
+                "located": self.located,
+                "wrongly_flagged": len(self.flagged) - len(self.caught),
+            },
+            "alerts": [asdict(alarm) for alarm in self.alarms],
+            "stats": self.stats,
+            "sent_to": {"endpoint": self.endpoint},
+            "seconds": round(self.seconds, 2),
+            "report": json.loads(to_json(replace(self.report, problems=self.report.problems[:WORST]))),
+        }
 
 
-def as_json(outcome: Outcome, worst: int) -> dict[str, object]:
-    """Build the JSON object that `ragtrace demo --json` prints, whose keys docs/command-line.md describes.
+def _filled(line: str, indent: str = "") -> str:
+    return textwrap.fill(line, _WIDEST, subsequent_indent=indent)
 
-    Args:
-        worst: how many of the worst answers it holds.
-    """
-    return {
-        "documents": {"source": SOURCE, "passages": outcome.passages},
-        "judge": outcome.evaluator,
-        "seed": outcome.seed,
-        "questions": len(outcome.calls),
-        "simulated_regression": {
-            "share": outcome.share,
-            "inventions": dict(Counter(call.invention.kind for call in outcome.calls if call.invention)),
-        },
-        "before": asdict(outcome.halves[0]),
-        "after": asdict(outcome.halves[1]),
-        "alerts": [asdict(alarm) for alarm in outcome.alarms],
-        "worst": [
-            {
-                "question": call.question,
-                "answer": call.answer,
-                "faithfulness": call.verdict.faithfulness,
-                "unsupported": [asdict(finding) for finding in call.verdict.findings],
-                "invented": [asdict(call.invention)] if call.invention else [],
-            }
-            for call in outcome.worst(worst)
-        ],
-        "stats": outcome.stats,
-        "sent_to": asdict(outcome.destination),
-        "seconds": round(outcome.seconds, 2),
-        **({"backends": [asdict(backend) for backend in outcome.backends]} if outcome.backends else {}),
-    }
+
+def _counts(counts: Mapping[str, int | Mapping[str, int]]) -> str:
+    """Format counts by name, such as "offered 400, scored 395, failed (timeout 5)"; those of 0 are left out."""
+    shown = ((name.replace("_", " "), count) for name, count in counts.items() if count)
+    return ", ".join(f"{name} {f'{n:,}' if isinstance(n, int) else f'({_counts(n)})'}" for name, n in shown)

@@ -1,4 +1,4 @@
-"""Draws docs/demo.svg: the report of `ragtrace demo` as a picture, of a run with the default options.
+"""Draws docs/demo.svg: what `ragtrace demo` prints as a picture, of a run with the default options.
 
 Run at the top of the sources: python -m tests.benchmarks.demo_picture docs/demo.svg
 """
@@ -12,19 +12,23 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
+from rich.text import Text
 
 from ragtrace.demo.demo_run import Options, run
 from ragtrace.demo.outcome import Outcome
-from ragtrace.demo.outcome_report import WIDEST, print_to
+from ragtrace.report.console import render_terminal
 
 FONT: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
+WIDTH: Final = 100
 
 
 def svg(outcome: Outcome) -> str:
-    """Return the report as an SVG that loads nothing: rich's own names a font on a server."""
-    console = Console(record=True, width=WIDEST, file=StringIO(), force_terminal=True, color_system="truecolor")
+    """Return what is printed as an SVG that loads nothing: rich's own names a font on a server."""
+    console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True, color_system="truecolor")
     console.print("$ ragtrace demo\n", style="bold", highlight=False)
-    print_to(console, outcome, picture=True)
+    report = render_terminal(outcome.shown_report(), width=WIDTH, colour=True)
+    for part in (f"{outcome.introduction()}\n", report, outcome.conclusion()):
+        console.print(Text.from_ansi(part))
     text = re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="ragtrace demo"), flags=re.DOTALL)
     return text.replace("font-family: Fira Code, monospace", f"font-family: {FONT}")
 

@@ -125,7 +125,7 @@ OUTPUTS: Final = {
     **dict.fromkeys(
         (
             "ragtrace/cli/demo_command.py", "ragtrace/cli/judges_command.py", "ragtrace/cli/score_command.py",
-            "ragtrace/demo/backends.py", "ragtrace/demo/demo_run.py", "ragtrace/demo/outcome_report.py",
+            "ragtrace/demo/demo_run.py",
             "ragtrace/offline/case_run.py", "ragtrace/offline/journal.py", "ragtrace/offline/score_file.py",
         ),
         BY_HAND,

@@ -47,7 +47,7 @@ def test_every_backend_shows_the_demo_and_is_stopped_with_it(tmp_path: Path) -> 
     require("prometheus-alertmanager")
     environ = {**os.environ, "TMPDIR": str(tmp_path), "RAGTRACE_SERVICES_DIR": str(folder())}
     process = subprocess.Popen(
-        [sys.executable, "-m", "ragtrace", "demo", "--backends", "--json"],
+        [sys.executable, "examples/demo_backends.py", "--json"],
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -78,7 +78,7 @@ def test_every_help_leads_to_its_section(name: str) -> None:
 def test_the_page_tells_the_keys_of_the_demo() -> None:
     """Whoever reads the JSON object needs no source code."""
     section = PAGE.partition("\n## ragtrace demo\n")[2].partition("\n## ")[0]
-    for part in ("wrongly_flagged", "simulated_regression", "OTEL_EXPORTER_OTLP_ENDPOINT"):
+    for part in ("wrongly_flagged", "simulated_regression", "report", "OTEL_EXPORTER_OTLP_ENDPOINT"):
         assert part in section
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import os
 import re
+import time
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ragtrace.demo.demo_run import Options, run
+from ragtrace.cli.demo_command import as_text
+from ragtrace.demo.demo_run import RELEASE_NAME, Options, run
 from ragtrace.demo.generator import NOT_FOUND, ExtractiveModel, sentences, split_into_words, third_person
 from ragtrace.demo.library import (
     PASSAGE_CHARS,
@@ -21,21 +24,11 @@ from ragtrace.demo.library import (
     standard_library,
 )
 from ragtrace.demo.library_questions import WRITTEN, library_questions
-from ragtrace.demo.outcome import (
-    Alarm,
-    DemoCall,
-    Destination,
-    Finding,
-    Outcome,
-    Verdict,
-    as_json,
-    count_calls,
-    read_verdict,
-)
-from ragtrace.demo.outcome_report import ReportLine, mark_unsupported, report_as_text
+from ragtrace.demo.outcome import Alarm, Outcome
 from ragtrace.demo.regression import Invention, Release
 from ragtrace.demo.search import K1, B, Index, tokens
-from ragtrace.report.wording import merge_ranges
+from ragtrace.report.analysis import build_report
+from ragtrace.report.model import Period, WorstAnswer
 from tests.benchmarks.demo_picture import svg
 
 if TYPE_CHECKING:
@@ -62,21 +55,12 @@ def passage(body: str, name: str = "thing") -> Passage:
     return Passage(name, Entry(name, "function", "thing", body), body)
 
 
-def call(
-    answer: str, *, released: bool = False, flagged: bool = False, invented: bool = False, reason: str | None = None
-) -> DemoCall:
-    """A call with a verdict; an invention and a finding are both the first five characters."""
-    made = Invention("detail", answer[:5], 0, 5, "") if invented else None
-    found = (Finding(answer, ((0, 5),), 0.1, "closest"),) if flagged else ()
-    faithfulness = None if reason else 0.5 if flagged else 1.0
-    return DemoCall("Why?", answer, made, released, 1, Verdict(faithfulness, flagged, reason, "judge@1", found))
-
-
-def outcome(*calls: DemoCall) -> Outcome:
-    """A finished run of *calls*."""
-    accounts = {"offered": len(calls), "scored": len(calls), "failed": {}, "pending": 0}
-    stats: dict[str, object] = {"evaluators": {"judge": accounts}, "faults": {}}
-    return Outcome(3, 7, 0.35, calls, stats, Destination(None), 1.0)
+def answer(trace_id: str, *marks: tuple[int, int], score: float = 0.5, is_raw: bool = False) -> WorstAnswer:
+    """A bad answer of a report, with *marks* on its unsupported words."""
+    metric = "hallucinated" if is_raw else "faithfulness"
+    return WorstAnswer(
+        0.0, metric, score, "judge@1", "", "", "", trace_id, "Why?", "a" * 50, marks, (), "", 1, True, is_raw=is_raw
+    )
 
 
 # --- documents ------------------------------------------------------------------------------------------------------
@@ -264,103 +248,21 @@ def test_the_release_keeps_its_share(library: Documents) -> None:
     assert chosen == [again.chooses() for _ in range(100)]
 
 
-# --- results --------------------------------------------------------------------------------------------------------
-
-
-def test_halves_are_counted() -> None:
-    """Caught, missed, wrongly flagged and unscored calls each go into their own number."""
-    calls = [
-        call("healthy"),
-        call("wrongly", flagged=True),
-        call("invented and seen", flagged=True, invented=True),
-        call("invented and missed", invented=True),
-        call("abstained", reason="abstained"),
-    ]
-    half = count_calls(calls)
-    assert (half.calls, half.scored, half.flagged, half.invented) == (5, 4, 2, 2)
-    assert (half.caught, half.located, half.wrongly_flagged, dict(half.unscored)) == (1, 1, 1, {"abstained": 1})
-    assert half.healthy == 2
-    assert half.hallucination_rate == 0.5
-    assert half.faithfulness == 0.75
-
-
-def test_nothing_scored_is_no_number() -> None:
-    """A half without a score has no mean and no rate, not 0."""
-    half = count_calls([call("x", reason="timeout")])
-    assert half.faithfulness is None
-    assert half.hallucination_rate is None
-
-
-def test_a_missing_root_span_is_unscored() -> None:
-    """No attributes means that the span never came, and that is said."""
-    assert read_verdict({}).reason == "no_span"
-
-
-def test_marks_are_cut_with_the_answer() -> None:
-    """A long answer is shown around its first mark, and the marks move along."""
-    long = call("a" * 900 + " wrong " + "b" * 300)
-    finding = Finding("", ((901, 906),), None, "")
-    parts = mark_unsupported(replace(long, verdict=Verdict(0.0, True, None, "", (finding,))))
-    assert [text for text, style in parts if style] == ["wrong"]
-    assert len(ReportLine(parts).text()) < 500
-
-
-def test_overlapping_marks_are_joined() -> None:
-    """Brackets never nest, and never reach beyond the answer."""
-    ranges = merge_ranges([(5, 90), (0, 2), (1, 4), (7, 7)], 8)
-    assert ranges == [(0, 4), (5, 8)]
-    finding = Finding("", ((5, 90), (0, 2), (1, 4), (7, 7)), None, "")
-    parts = mark_unsupported(replace(call("abcdefgh"), verdict=Verdict(0.0, True, None, "", (finding,))))
-    assert ReportLine(parts).text() == "[[abcd]]e[[fgh]]"
-
-
-def test_the_plain_report_says_all() -> None:
-    """Rates, the marked answer, the closest passage, the truth, the accounts and where the spans went."""
-    text = report_as_text(outcome(call("fine"), call("wrong it is", released=True, flagged=True, invented=True)))
-    for part in (
-        "SIMULATED",
-        "1 of 1 (100%)",
-        "[[wrong]]",
-        "closest",
-        "invented  'wrong'",
-        "offered 2 = scored 2",
-        "nowhere",
-    ):
-        assert part in text
-
-
-def test_the_report_says_what_its_judge_can_be_believed() -> None:
-    """A judge that compares words is fit for answers that quote."""
-    assert "the answers quote their passages (extractive=True)" in " ".join(report_as_text(outcome()).split())
-
-
-@pytest.mark.parametrize(
-    ("raised_after", "says"),
-    [(75, "raised 75 calls after the release ("), (None, "not raised ("), (0, "raised FALSELY, before the release (")],
-)
-def test_the_report_says_when_the_alert_was_raised(raised_after: int | None, says: str) -> None:
-    """Whatever came of it, with the rule that was stated beforehand."""
-    text = report_as_text(
-        replace(outcome(call("fine")), alarms=(Alarm("hallucinated above 0.05", 10_000, raised_after),))
-    )
-    assert f"alert    {says}" in text
-    stated = "hallucinated above 0.05, at most one false alarm in 10,000 scored calls in the mean"
-    assert stated in " ".join(text.split())
-
-
-def test_the_picture_loads_nothing() -> None:
-    """The SVG in the documentation has no font or image from a server."""
-    text = svg(outcome(call("fine"), call("wrong it is", released=True, flagged=True, invented=True)))
-    assert "<svg" in text
-    assert "url(http" not in text
-    assert "@font-face" not in text
-
-
 # --- a whole run ----------------------------------------------------------------------------------------------------
 
 
 def silent(stage: str, done: int, total: int) -> None:
     """Progress that is not shown."""
+
+
+def text_of(outcome: Outcome) -> str:
+    """What the demo prints, without line breaks."""
+    return " ".join(as_text(outcome).split())
+
+
+def verdicts(outcome: Outcome) -> list[tuple[object, ...]]:
+    """What the judge says of the bad answers, in no order."""
+    return sorted((each.query, each.answer, each.marks, each.score) for each in outcome.report.problems)
 
 
 @pytest.fixture(scope="module")
@@ -372,91 +274,178 @@ def finished() -> Outcome:
         return run(Options(questions=60, seed=7), silent)
 
 
+@pytest.fixture(scope="module")
+def whole() -> Outcome:
+    """One run with the default options."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name in [name for name in os.environ if name.startswith(("OTEL_", "RAGTRACE_"))]:
+            environment.delenv(name)
+        return run(Options(), silent)
+
+
 def test_every_call_is_accounted_for(finished: Outcome) -> None:
     """Scored and unscored add up to the calls asked, and the judge's books balance."""
-    before, after = finished.halves
-    assert (before.calls, after.calls) == (30, 30)
-    for half in finished.halves:
-        assert half.scored + sum(half.unscored.values()) == half.calls
-    accounts = finished.stats["evaluators"]
-    assert isinstance(accounts, dict)
-    assert accounts["embedded"]["offered"] == 60
-    assert accounts["embedded"]["pending"] == 0
+    item = finished.report.headline
+    assert item is not None
+    assert finished.report.calls == 60
+    assert item.judged + sum(item.unscored.values()) == 60
+    assert set(item.unscored) <= {"abstained", "no_claims"}
+    assert finished.stats["evaluators"]["embedded"]["offered"] == 60
+    assert finished.stats["evaluators"]["embedded"]["pending"] == 0
 
 
-def test_the_simulated_regression_shows(finished: Outcome) -> None:
-    """Nothing is invented before the release; after it the hallucination rate is several times higher."""
-    before, after = finished.halves
-    assert before.invented == 0
-    assert after.invented > 5
-    assert before.hallucination_rate is not None
-    assert after.hallucination_rate is not None
-    assert after.hallucination_rate > 0.1 + before.hallucination_rate
+def test_the_simulated_regression_shows(whole: Outcome) -> None:
+    """Nothing is wrong before the release; after it, the report says that the rate went up, and in which model."""
+    comparison = whole.report.compared(whole.report.headline)
+    assert comparison is not None
+    assert comparison.change is not None
+    assert comparison.before.value == 0.0
+    assert comparison.change.direction == "worse"
+    assert comparison.change.value > 0.2
+    text = text_of(whole)
+    assert "Hallucination rate went up by" in text
+    assert f"All of the change comes from model {RELEASE_NAME}" in text
 
 
-def test_the_simulated_regression_raises_both_alerts() -> None:
-    """After the release, not before; the number of calls is the call's own place in the run; the log stays quiet."""
-    result = run(Options(questions=400, seed=7), silent)
-    assert [alarm.rule for alarm in result.alarms] == ["hallucinated above 0.05", "consistency below baseline"]
-    for alarm in result.alarms:
+def test_most_inventions_are_caught(whole: Outcome) -> None:
+    """With invented words marked, and no other answer flagged: the demo knows the truth about each."""
+    assert 60 <= len(whole.inventions) <= 70
+    assert len(whole.caught) == len(whole.flagged) == whole.located > 0.7 * len(whole.inventions)
+
+
+def test_caught_located_and_wrongly_flagged_are_told_apart(finished: Outcome) -> None:
+    """Each answer goes into its own number; marks that only touch the invented words do not locate them."""
+    made = {name: Invention("detail", "aaaaa", 10, 15, "") for name in ("seen", "beside", "missed")}
+    problems = (answer("seen", (0, 3), (14, 20)), answer("beside", (0, 10), (15, 20)), answer("healthy", (0, 5)))
+    outcome = replace(finished, inventions=made, report=replace(finished.report, problems=problems))
+    assert [each.trace_id for each in outcome.caught] == ["seen", "beside"]
+    assert (outcome.located, len(outcome.flagged)) == (1, 3)
+    text = text_of(outcome)
+    assert (
+        "invented something in 3 answers. The judge flagged 2 of them (67%), and marked the invented words in 1."
+        in text
+    )
+    assert "Of the 57 other answers it flagged 1." in text
+    assert "Invented in worst answer 1: 'aaaaa'" in text
+
+
+def test_a_probability_flags_from_one_half_on(finished: Outcome) -> None:
+    """A decision model scores every answer; few of these are flagged."""
+    problems = tuple(answer("x", score=score, is_raw=True) for score in (0.9, 0.51, 0.5, 0.1))
+    outcome = replace(finished, report=replace(finished.report, problems=problems))
+    assert [each.score for each in outcome.flagged] == [0.9, 0.51]
+
+
+def test_the_text_says_all(finished: Outcome) -> None:
+    """What is simulated, how far its judge can be believed, the marked words, the accounts, where spans went."""
+    text = text_of(finished)
+    for part in (
+        "SIMULATED",
+        "the answers quote their passages (extractive=True)",
+        "[[",
+        "chunk 1 (does not support the marked words)",
+        "Invented in worst answer 2:",
+        "embedded: offered 60, scored 60",
+        "nowhere: set OTEL_EXPORTER_OTLP_ENDPOINT",
+    ):
+        assert part in text
+
+
+def test_failures_of_ragtrace_itself_are_said(finished: Outcome) -> None:
+    """Such as spans that were lost."""
+    outcome = replace(finished, stats={**finished.stats, "faults": {"lost spans: queue full": 3}})
+    assert "failed in ragtrace itself: lost spans: queue full 3" in text_of(outcome)
+
+
+@pytest.mark.parametrize(
+    ("raised_after", "says"),
+    [(75, "raised 75 calls after the release ("), (None, "not raised ("), (0, "raised FALSELY, before the release (")],
+)
+def test_the_text_says_when_the_alert_was_raised(finished: Outcome, raised_after: int | None, says: str) -> None:
+    """Whatever came of it, with the rule that was stated beforehand."""
+    alarm = Alarm("hallucinated above 0.05", 10_000, raised_after)
+    stated = "hallucinated above 0.05, at most one false alarm in 10,000 scored calls in the mean)"
+    assert f"alert {says}{stated}" in text_of(replace(finished, alarms=[alarm]))
+
+
+def test_the_picture_loads_nothing(finished: Outcome) -> None:
+    """The SVG in the documentation has no font or image from a server."""
+    text = svg(finished)
+    assert "<svg" in text
+    assert "url(http" not in text
+    assert "@font-face" not in text
+
+
+def test_the_simulated_regression_raises_both_alerts(whole: Outcome) -> None:
+    """After the release, not before; the number of calls is the call's own place in the run."""
+    assert [alarm.rule for alarm in whole.alarms] == ["hallucinated above 0.05", "consistency below baseline"]
+    for alarm in whole.alarms:
         assert alarm.raised_after is not None
         assert 5 <= alarm.raised_after <= 200
-        assert "ragtrace-demo" in alarm.text
-    assert as_json(result, worst=0)["alerts"] == [asdict(alarm) for alarm in result.alarms]
-
-
-def test_every_root_span_has_its_scores(finished: Outcome) -> None:
-    """No call is without a span, and an unscored one has a reason of the metrics'."""
-    reasons = {call.verdict.reason for call in finished.calls}
-    assert reasons <= {None, "abstained", "no_claims"}
-
-
-def test_offsets_of_the_evidence_fit_the_answer(finished: Outcome) -> None:
-    """Every finding of a flagged call quotes the answer at its place."""
-    flagged = [call for call in finished.calls if call.verdict.flagged]
-    for item in flagged:
-        for finding in item.verdict.findings:
-            assert finding.text[:20] in item.answer
-            assert all(0 <= start < end <= len(item.answer) for start, end in finding.unsupported)
+    assert {alert.name for alert in whole.report.alerts} == {alarm.rule for alarm in whole.alarms}
+    assert whole.as_json()["alerts"] == [asdict(alarm) for alarm in whole.alarms]
 
 
 def test_the_json_object_adds_up(finished: Outcome) -> None:
-    """What was invented in the calls is what the object counts."""
-    found = as_json(finished, worst=3)
-    regression = found["simulated_regression"]
+    """What was invented in the calls is what the object has; its report is that of `ragtrace report`."""
+    found = finished.as_json()
+    regression, report = found["simulated_regression"], found["report"]
     assert isinstance(regression, dict)
-    assert sum(regression["inventions"].values()) == sum(item.invention is not None for item in finished.calls)
-    assert found["questions"] == 60
+    assert isinstance(report, dict)
+    assert regression["inventions"] == {key: asdict(made) for key, made in finished.inventions.items()}
+    assert regression["caught"] == len(finished.caught)
+    assert found["questions"] == report["calls"] == 60
+    assert report["version"] == 1
+    assert {each["trace_id"] for each in report["problems"]} <= {each.trace_id for each in finished.report.problems}
 
 
 def test_two_runs_are_the_same() -> None:
     """Questions, answers, inventions and verdicts depend on the seed alone."""
-    first, second = (run(Options(questions=12, seed=7), silent) for _ in range(2))
-    assert first.calls == second.calls
-    assert any(call.invention for call in first.calls)
+    first, second = (run(Options(questions=40, seed=7), silent) for _ in range(2))
+    assert list(first.inventions.values()) == list(second.inventions.values()) != []
+    assert verdicts(first) == verdicts(second) != []
+
+
+def test_a_history_of_earlier_runs_is_added_to(tmp_path: Path) -> None:
+    """Each run reports on its own calls."""
+    store = tmp_path / "calls.db"
+    for _ in range(2):
+        assert run(Options(questions=8, store=store), silent).report.calls == 8
+    assert build_report(str(store), Period(0.0, time.time())).calls == 16
 
 
 def test_everything_goes_to_a_backend_too(http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an endpoint set, the demo reads the same spans that the backend gets, and says how many it took."""
+    """With an endpoint set, the backend gets the spans, and the demo says where they went."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", http_receiver.endpoint)
     result = run(Options(questions=4), silent)
-    assert result.destination == Destination(http_receiver.endpoint, spans=12)
+    assert len(http_receiver.spans) == 12
+    assert result.as_json()["sent_to"] == {"endpoint": http_receiver.endpoint}
+    assert f"spans to {http_receiver.endpoint}" in text_of(result)
+
+
+def test_what_the_backend_does_not_take_is_said(http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps nobody from the report, and the text counts what was lost."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", http_receiver.endpoint)
+    http_receiver.answer_with(400, times=1_000)
+    result = run(Options(questions=4), silent)
+    assert result.report.calls == 4
+    assert "lost spans: export failed 12" in text_of(result)
 
 
 def test_a_decision_model_judges_the_demo() -> None:
     """It finds most inventions, errs now and then, and no rate is made of its scores; the run ends with its server."""
-    found = run(Options(questions=160, decisions=True), lambda stage, done, total: None)
-    before, after = found.halves
-    assert found.evaluator.startswith("decision@decision-rule/openai/")
-    assert (before.hallucination_rate, after.hallucination_rate) == (None, None)
-    assert before.raw_score is not None
-    assert after.raw_score is not None
-    assert before.raw_score + 0.1 < after.raw_score
-    assert after.caught > after.invented / 2
-    assert before.wrongly_flagged < before.healthy / 10
-    text = " ".join(report_as_text(found, picture=True).split())
+    found = run(Options(questions=160, decisions=True), silent)
+    item = found.report.headline
+    assert item is not None
+    assert item.evaluator.startswith("decision@decision-rule/openai/")
+    assert item.is_raw
+    assert item.box is not None
+    assert item.box_before is not None
+    assert item.box_before.mean + 0.1 < item.box.mean
+    assert len(found.caught) > len(found.inventions) / 2
+    assert len(found.flagged) - len(found.caught) < 15
+    text = text_of(found)
+    assert "is a decision model, here one that answers by a rule" in text
     assert "uncalibrated: not a rate" in text
-    assert "Hallucination rate" not in text
-    assert "hallucination rate over the run" not in text
-    assert f"Hallucinated score, mean (no rate) {before.raw_score:.3f} {after.raw_score:.3f}" in text
-    assert as_json(found, 3)["before"] == asdict(before)
+    assert "Hallucination rate went" not in text
+    assert "How the scores are spread" in text

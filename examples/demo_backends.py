@@ -1,7 +1,14 @@
-"""Start and stop of the backend servers that the demo can run: Phoenix, Prometheus and Alertmanager."""
+"""The demo beside backends: Phoenix, Prometheus and Alertmanager, where installed, are started for it and stay up.
+
+    python examples/demo_backends.py [--questions 400] [--seed 7] [--json]
+
+Phoenix gets the spans with their scores as annotations, Prometheus the metrics with the rules of ragtrace's kit, and
+Alertmanager the alerts. What is not installed is named, with how to install it. Ctrl-C stops and deletes everything.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -9,10 +16,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from http.client import HTTPException
@@ -21,8 +29,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ragtrace.alerts import Alertmanager
+from ragtrace.cli.demo_command import as_text, count_on_stderr, no_progress
+from ragtrace.core.errors import RagtraceError
 from ragtrace.demo.demo_run import SERVICE, Destinations, Options, Progress, from_environment, running_demo
-from ragtrace.demo.outcome import Backend, Outcome
+from ragtrace.demo.outcome import Outcome
 
 _START_S = 300.0
 """Seconds that a server may take to start. Phoenix takes 11 s on an idle machine, for a new database, and over 90 s on
@@ -160,18 +170,18 @@ class Backends:
         notify = (Alertmanager(self.alertmanager.url),) if self.alertmanager.url else ()
         return Destinations(signals, endpoint, notify)
 
-    def wait_until_stopped(self, say: Callable[[str], None]) -> None:
+    def wait_until_stopped(self) -> None:
         """Block until Ctrl-C, SIGTERM or SIGHUP, or until all backend servers have ended."""
         running = [server for server in self.servers if server.url]
         try:
             if running:
-                say("staying up until Ctrl-C")
+                print("staying up until Ctrl-C", file=sys.stderr, flush=True)
             while running:
                 for server in [each for each in running if each.wait_for_end(_POLL_S)]:
                     running.remove(server)
-                    say(f"{server.name} has ended; its log: {server.log}")
+                    print(f"{server.name} has ended; its log: {server.log}", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
-            say("stopping the backends")
+            print("stopping the backends", file=sys.stderr, flush=True)
 
 
 def _phoenix(folder: Path, port: int, grpc_port: int) -> Server:
@@ -253,9 +263,7 @@ def running_backends(options: Options, progress: Progress) -> Generator[tuple[Ou
                 progress("Starting backends", number, len(backends.servers))
                 server.await_ready()
             failed = any(server.log.exists() and not server.url for server in backends.servers)
-            outcome = stack.enter_context(running_demo(options, progress, backends.destinations()))()
-            listed = [Backend(server.name, server.url, server.problem) for server in backends.servers]
-            yield replace(outcome, backends=listed), backends
+            yield stack.enter_context(running_demo(options, progress, backends.destinations())), backends
             failed = failed or any(server.url and server.wait_for_end() for server in backends.servers)
     finally:
         if not failed:
@@ -279,3 +287,34 @@ def _config_flag(folder: Path, config: Mapping[str, object]) -> str:
     path = folder / "config.yml"
     path.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
     return f"--config.file={path}"
+
+
+def main() -> int:
+    """Run the demo beside the backends until they are stopped, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--questions", type=int, default=400, help="number of questions (default 400)")
+    parser.add_argument("--seed", type=int, default=7, help="choice of questions (default 7)")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object: that of `ragtrace demo`, and `backends`"
+    )
+    given = parser.parse_args()
+    progress = no_progress if given.json else count_on_stderr
+    try:
+        with running_backends(Options(given.questions, given.seed), progress) as (outcome, backends):
+            listed = [{"name": each.name, "url": each.url, "problem": each.problem} for each in backends.servers]
+            if given.json:
+                print(json.dumps({**outcome.as_json(), "backends": listed}), flush=True)
+            else:
+                urls = (f"backend  {each['name']}: {each['url'] or each['problem']}\n" for each in listed)
+                print(as_text(outcome), *urls, sep="", end="", flush=True)
+            backends.wait_until_stopped()
+    except RagtraceError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
