@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.cli.command_options import add_command, add_json_option, positive_seconds, whole_number
+from ragtrace.cli.results import text_table, write_result
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 if TYPE_CHECKING:
-    from ragtrace.estimates import Interval
     from ragtrace.offline.judge_comparison import Comparison, Contestant
+    from ragtrace.offline.labelled_calls import LabelledFile
 
 _JUDGES: Final = """\
 Measures how well judges separate bad from good calls of a labelled file, and
@@ -76,15 +76,12 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print_error(f"what was judged is kept in {folder}: the same command goes on from there")
         raise
-    if options.json:
-        sys.stdout.write(f"{json.dumps(_record(found, len(read.calls), read.undecided, folder))}\n")
-    else:
-        bad = sum(each.bad for each in read.calls)
-        sys.stdout.write(
-            f"{len(read.calls):,} labelled calls, {bad:,} of them bad ({read.undecided:,} without a clear label are "
-            f"left out)\n\n" + "\n".join(_lines(found)) + f"\n\nraw results: {folder}\n"
-        )
-    return OK if any(row.quality for row in found.rows) else FAILURE
+    record = {
+        "calls": len(read.calls), "undecided": read.undecided, "results": found.rows, "costs_a_call": found.costs,
+        "raw": str(folder),
+    }  # fmt: skip
+    write_result(record, _lines(found, read, folder), as_json=options.json)
+    return OK if any(row.scored for row in found.rows) else FAILURE
 
 
 def _say(message: str) -> None:
@@ -113,54 +110,31 @@ def _contestant(text: str, options: argparse.Namespace) -> Contestant:
     )
 
 
-def _record(found: Comparison, calls: int, undecided: int, folder: Path) -> dict[str, Any]:
-    """Return the comparison as values for JSON: intervals as value, low and high."""
-    rows = [
-        {
-            "judge": each.judge, "metric": each.metric, "unscored": each.unscored,
-            "scored": 0 if each.quality is None else each.quality.n,
-            "bad": 0 if each.quality is None else each.quality.bad,
-            **{name: _values(getattr(each.quality, name, None)) for name in ("auroc", "average_precision", "best_f1")},
-            "below_best": _values(each.below_best),
-        }
-        for each in found.rows
-    ]  # fmt: skip
-    costs = [asdict(each) for each in found.costs]
-    return {"calls": calls, "undecided": undecided, "results": rows, "costs_a_call": costs, "raw": str(folder)}
-
-
-def _values(interval: Interval | None) -> dict[str, float] | None:
-    return None if interval is None else interval._asdict()
-
-
-def _lines(found: Comparison) -> list[str]:
-    rows: list[tuple[str, ...]] = [
-        ("judge", "metric", "scored", "AUROC", "area under PR", "best F1", "AUROC below the best row's")
-    ]
-    for row in found.rows:
-        known = row.quality
-        figures = [None] * 3 if known is None else [known.auroc, known.average_precision, known.best_f1]
-        cells = ("-" if one is None else str(one) for one in (*figures, row.below_best))
-        rows.append((row.judge, row.metric, "0" if known is None else f"{known.n:,}", *cells))
-    lines = _table(rows)
+def _lines(found: Comparison, read: LabelledFile, folder: Path) -> Iterator[str]:
+    bad = sum(each.bad for each in read.calls)
+    yield (
+        f"{len(read.calls):,} labelled calls, {bad:,} of them bad ({read.undecided:,} without a clear label are left "
+        "out)\n"
+    )
+    yield from text_table(
+        [
+            ("judge", "metric", "scored", "AUROC", "area under PR", "best F1", "AUROC below the best row's"),
+            *((row.judge, row.metric, f"{row.scored:,}", *(str(figure or "-") for figure in (
+                row.auroc, row.average_precision, row.best_f1, row.below_best))) for row in found.rows),
+        ]
+    )  # fmt: skip
     for row in found.rows:
         if row.unscored:
-            total = sum(row.unscored.values())
             reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(row.unscored.items()))
-            lines.append(f"{row.judge}, {row.metric}: {total:,} calls have no score: {reasons}")
-    costs = [
-        (
-            one.judge, f"{one.requests:.1f}", f"{one.input_tokens:,.0f}", f"{one.output_tokens:,.0f}",
-            f"{one.seconds:.2f}", "not known" if one.usd is None else f"{one.usd:.6f}", one.evaluator,
-            ", ".join(one.served_models) or "-",
-        )
-        for one in found.costs
-    ]  # fmt: skip
-    head = ("judge, means of a call", "requests", "tokens in", "tokens out", "seconds", "USD", "evaluator", "served by")
-    return [*lines, "", *_table([head, *costs])]
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Return the rows as lines of text, in columns as wide as their widest cell."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+            yield f"{row.judge}, {row.metric}: {sum(row.unscored.values()):,} calls have no score: {reasons}"
+    yield ""
+    yield from text_table(
+        [
+            ("judge, means of a call", "requests", "tokens in", "tokens out", "seconds", "USD", "evaluator",
+             "served by"),
+            *((one.judge, f"{one.requests:.1f}", f"{one.input_tokens:,.0f}", f"{one.output_tokens:,.0f}",
+               f"{one.seconds:.2f}", "not known" if one.usd is None else f"{one.usd:.6f}", one.evaluator,
+               ", ".join(one.served_models) or "-") for one in found.costs),
+        ]
+    )  # fmt: skip
+    yield f"\nraw results: {folder}"

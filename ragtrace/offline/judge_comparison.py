@@ -9,26 +9,27 @@ import asyncio
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import Evaluation, Judge, Metric, Score
+from ragtrace.core.types import Judge, Metric
 from ragtrace.estimates.agreement import Interval
-from ragtrace.estimates.discrimination import Discrimination, auroc_difference, discrimination
+from ragtrace.estimates.discrimination import auroc_difference, discrimination
 from ragtrace.evaluation.judge_client import fingerprint
 from ragtrace.offline.journal import Journal
 from ragtrace.offline.labelled_calls import LabelledFileCall
 from ragtrace.offline.offline_evaluator import RETRYABLE, OfflineEvaluator, Timeout
-from ragtrace.offline.progress import Progress, show_progress
+from ragtrace.offline.progress import show_progress
+from ragtrace.offline.score_rows import ScoreRow, score_row
 from ragtrace.system.sync_bridge import suppress_instrumentation
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,13 @@ class MetricResult:
     metric: str
     unscored: Mapping[str, int]
     """Number of calls without a score, by reason."""
-    quality: Discrimination | None
-    """Quality on the calls that this judge scored; None: there is none."""
+    scored: int
+    bad: int
+    """Number of the scored calls that are labelled bad."""
+    auroc: Interval | None
+    """With the other figures, on the calls that this judge scored; None: it scored none, or labels are of one kind."""
+    average_precision: Interval | None
+    best_f1: Interval | None
     below_best: Interval | None
     """AUROC of the best row less this one's, on the calls that both scored; None: this is the best row, both have no
     call in common, or labels are of one kind."""
@@ -120,49 +126,39 @@ def measure_judges(
     if len({each.name for each in contestants}) < len(contestants):
         raise SettingsError("two judges are the same; name each of them once")
     folder.mkdir(parents=True, exist_ok=True)
-    judged: list[dict[int, dict[str, Any]]] = []
+    judged: list[dict[int, ScoreRow]] = []
     for each in contestants:
         header = {
             "format": _FORMAT, "judge": each.name, "evaluator": each.evaluator, "server": each.server,
             "metrics": [f"{metric.name}@{metric.version}" for metric in each.metrics],
         }  # fmt: skip
         with Journal(folder / _file_name(header), header, restart=restart) as journal, suppress_instrumentation():
-            keys = [fingerprint(call.call, each.evaluator) for call in calls]
-            todo = [at for at, key in enumerate(keys) if not journal.has_line(at, key)]
-            say(f"{each.name}: {len(todo):,} calls to judge, {len(calls) - len(todo):,} are judged already")
-            with show_progress(len(todo), quiet=quiet) as progress:
-
-                def keep(
-                    at: int,
-                    found: Evaluation,
-                    keys: Sequence[bytes] = keys,
-                    journal: Journal = journal,
-                    progress: Progress = progress,
-                ) -> None:
-                    journal.add(keys[at], _row(at, found, calls[at]), again=found.error in RETRYABLE)
-                    progress.add(Cost.from_report(found))
-
-                made = OfflineEvaluator(each.judge, each.metrics, timeout=each.timeout, concurrency=each.concurrency)
-                asyncio.run(_judge_all(made, calls, todo, keep))
+            asyncio.run(_judge_all(each, calls, journal, quiet, say))
             judged.append({row["line"]: dict(row) for row in journal.rows()})
     return Comparison(
         _metric_results(contestants, calls, judged),
-        tuple(_cost(each, rows) for each, rows in zip(contestants, judged, strict=True)),
+        tuple(_cost(each, rows.values()) for each, rows in zip(contestants, judged, strict=True)),
     )
 
 
 async def _judge_all(
-    made: OfflineEvaluator,
-    calls: Sequence[LabelledFileCall],
-    todo: Sequence[int],
-    keep: Callable[[int, Evaluation], None],
+    each: Contestant, calls: Sequence[LabelledFileCall], journal: Journal, quiet: bool, say: Callable[[str], None]
 ) -> None:
+    keys = [fingerprint(call.call, each.evaluator) for call in calls]
+    todo = [at for at, key in enumerate(keys) if not journal.has_line(at, key)]
+    say(f"{each.name}: {len(todo):,} calls to judge, {len(calls) - len(todo):,} are judged already")
+    made = OfflineEvaluator(each.judge, each.metrics, timeout=each.timeout, concurrency=each.concurrency)
     async with aclosing(made) as evaluator:
+        with show_progress(len(todo), quiet=quiet) as progress:
 
-        async def judge(at: int) -> None:
-            keep(at, await evaluator.evaluate_with_retries(calls[at].call))
+            async def judge(at: int) -> None:
+                found = await evaluator.evaluate_with_retries(calls[at].call)
+                took = {"seconds": found.duration_s, "served_model": found.served_model}
+                row = {**score_row(at, None, found), "bad": calls[at].bad, **took}
+                journal.add(keys[at], row, again=found.error in RETRYABLE)
+                progress.add(Cost.from_report(found))
 
-        await evaluator.for_each(todo, judge)
+            await evaluator.for_each(todo, judge)
 
 
 def _file_name(header: Mapping[str, Any]) -> str:
@@ -171,68 +167,47 @@ def _file_name(header: Mapping[str, Any]) -> str:
     return f"{readable}-{hashlib.blake2b(repr(header).encode(), digest_size=4).hexdigest()}.jsonl"
 
 
-def _row(at: int, found: Evaluation, call: LabelledFileCall) -> dict[str, Any]:
-    results = {
-        name: {"score": result.value, "higher_is_better": result.higher_is_better}
-        if isinstance(result, Score) else {"unscored": result.reason, "explanation": result.explanation}
-        for name, result in found.results.items()
-    }  # fmt: skip
-    return {
-        "line": at, "bad": call.bad, "results": results, "requests": found.n_calls,
-        "input_tokens": found.input_tokens, "output_tokens": found.output_tokens,
-        # A judge that sends no requests costs nothing.
-        "usd": found.cost_usd if found.n_calls else found.cost_usd or 0.0,
-        "seconds": found.duration_s, "served_model": found.served_model,
-    }  # fmt: skip
-
-
 def _metric_results(
     contestants: Sequence[Contestant], calls: Sequence[LabelledFileCall], judged: Sequence[Mapping[int, Any]]
 ) -> tuple[MetricResult, ...]:
     groups = [call.question or ("", at) for at, call in enumerate(calls)]
-    found: list[tuple[str, str, dict[int, float], Counter[str], Discrimination | None]] = []
+    results: list[tuple[MetricResult, dict[int, float]]] = []
     for each, rows in zip(contestants, judged, strict=True):
         for metric in each.metrics:
-            results = {at: row["results"][metric.name] for at, row in rows.items()}
-            badness = {at: _badness(one) for at, one in results.items() if "score" in one}
-            known = sorted(badness)
-            quality = (
-                discrimination([calls[at].bad for at in known], [badness[at] for at in known],
-                               [groups[at] for at in known])
-                if known else None
-            )  # fmt: skip
-            unscored = Counter(str(one["unscored"]) for one in results.values() if "unscored" in one)
-            found.append((each.name, metric.name, badness, unscored, quality))
-    found.sort(key=lambda one: -(one[4].auroc.value if one[4] is not None and one[4].auroc else -1.0))
+            of_metric = {at: row["results"][metric.name] for at, row in rows.items()}
+            badness = {at: _badness(one["score"], metric) for at, one in sorted(of_metric.items()) if "score" in one}
+            bad, of_questions = [calls[at].bad for at in badness], [groups[at] for at in badness]
+            quality = discrimination(bad, list(badness.values()), of_questions) if badness else None
+            unscored = Counter(str(one["reason"]) for one in of_metric.values() if "score" not in one)
+            figures = (quality.auroc, quality.average_precision, quality.best_f1) if quality else (None, None, None)
+            result = MetricResult(each.name, metric.name, dict(unscored), len(badness), sum(bad), *figures, None)
+            results.append((result, badness))
+    results.sort(key=lambda one: -(one[0].auroc.value if one[0].auroc else -1.0))
+    best = results[0][1]
 
     def below_best(badness: Mapping[int, float]) -> Interval | None:
-        best = found[0][2]
         both = sorted(best.keys() & badness.keys())
         if badness is best or not both:
             return None
-        return auroc_difference(
-            [calls[at].bad for at in both], [best[at] for at in both], [badness[at] for at in both],
-            [groups[at] for at in both],
-        )  # fmt: skip
+        bad, of_questions = [calls[at].bad for at in both], [groups[at] for at in both]
+        return auroc_difference(bad, [best[at] for at in both], [badness[at] for at in both], of_questions)
 
-    return tuple(
-        MetricResult(judge, metric, dict(unscored), quality, below_best(badness))
-        for judge, metric, badness, unscored, quality in found
-    )
+    return tuple(replace(result, below_best=below_best(badness)) for result, badness in results)
 
 
-def _badness(result: Mapping[str, Any]) -> float:
-    value = min(1.0, max(0.0, float(result["score"])))
-    return 1.0 - value if result["higher_is_better"] else value
+def _badness(score: float, metric: Metric) -> float:
+    value = min(1.0, max(0.0, score))
+    return 1.0 - value if metric.higher_is_better else value
 
 
-def _cost(each: Contestant, rows: Mapping[int, Mapping[str, Any]]) -> JudgeCost:
+def _cost(each: Contestant, rows: Collection[ScoreRow]) -> JudgeCost:
     def mean(name: str) -> float:
-        return fmean(row[name] for row in rows.values())
+        return fmean(row[name] for row in rows)
 
-    known = all(row["usd"] is not None for row in rows.values())
-    models = {str(row["served_model"]) for row in rows.values() if row["served_model"]}
+    # A judge that sends no requests costs nothing.
+    usd = [row["cost_usd"] if row["n_calls"] else row["cost_usd"] or 0.0 for row in rows]
+    models = {str(row["served_model"]) for row in rows if row["served_model"]}
     return JudgeCost(
-        each.name, each.evaluator, tuple(sorted(models)), mean("requests"), mean("input_tokens"),
-        mean("output_tokens"), mean("seconds"), mean("usd") if known else None,
+        each.name, each.evaluator, tuple(sorted(models)), mean("n_calls"), mean("input_tokens"),
+        mean("output_tokens"), mean("seconds"), None if None in usd else fmean(usd),
     )  # fmt: skip

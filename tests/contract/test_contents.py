@@ -134,6 +134,7 @@ OUTPUTS: Final = {
         (
             "exporters/ragtrace_exporters/prometheus_page.py", "ragtrace/gateway/grpc_server.py",
             "ragtrace/gateway/http_server.py", "ragtrace/gateway/serving.py", "ragtrace/gateway/upstream.py",
+            "ragtrace/cli/results.py",
             "ragtrace/system/atomic_file.py", "ragtrace/system/sqlite_files.py", "ragtrace/system/terminal.py",
             "ragtrace/telemetry/export/telemetry.py", "ragtrace/web/server.py",
         ),

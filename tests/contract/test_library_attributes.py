@@ -212,8 +212,8 @@ OWN_NAMES: Final = frozenset({
 OURS: Final = frozenset(
     {
         Site("cli/calibrate_command.py", "value . '_asdict'"),  # of a named tuple
+        Site("cli/results.py", "value . '_asdict'"),
         Site("cli/doctor_command.py", "module . attribute"),  # which the user names on the command line
-        Site("cli/judges_command.py", "each.quality . name"),
         Site("demo/library.py", "module . attribute"),
         Site("diagnosis/examination.py", "sink . 'where'"),
         Site("diagnosis/probes.py", "notifier . 'url'"),

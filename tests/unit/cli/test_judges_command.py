@@ -121,8 +121,8 @@ def test_labels_of_one_kind_rank_no_judge(tmp_path: Path) -> None:
     contestants = [Contestant(each.id, each, (Badness(),)) for each in (good_judge(), weak_judge())]
     found = measure_judges(contestants, calls, tmp_path, quiet=True)
     for row in found.rows:
-        assert row.quality is not None
-        assert (row.quality.auroc, row.quality.average_precision, row.quality.best_f1) == (None, None, None)
+        assert row.scored == row.bad == len(calls)
+        assert (row.auroc, row.average_precision, row.best_f1) == (None, None, None)
         assert row.below_best is None
 
 
