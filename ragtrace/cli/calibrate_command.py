@@ -12,11 +12,12 @@ from time import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ragtrace.cli.command_options import add_command, add_json_option, report_failure, whole_number
+from ragtrace.cli.results import plain, text_table, write_result
 from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 if TYPE_CHECKING:
-    from ragtrace.estimates import Agreement, Estimate
+    from ragtrace.estimates import Estimate
     from ragtrace.estimates.score_curve import ScoreCalibration, ScoreCurve
     from ragtrace.report.bridging import Bridge
     from ragtrace.report.calibration import Calibration, JudgedCalls
@@ -112,18 +113,16 @@ def _pick(options: argparse.Namespace) -> int:
             return FAILURE
         store.replace_picks(options.metric, picks, time())
     known = {"metric": options.metric, "evaluator": calls.series.evaluator, "judged": int(calls.judged.sum())}
-    if options.json:
-        sys.stdout.write(f"{json.dumps({**known, 'picked': len(picks), 'without_texts': without_texts})}\n")
-    else:
-        sys.stdout.write(
-            f"picked {len(picks)} of {known['judged']:,} calls that {known['evaluator']} judged for {options.metric}; "
-            f"next: ragtrace review {options.history}\n"
+    lines = [
+        f"picked {len(picks)} of {known['judged']:,} calls that {known['evaluator']} judged for {options.metric}; "
+        f"next: ragtrace review {options.history}"
+    ]
+    if without_texts:
+        lines.append(
+            f"{without_texts} of them have no stored texts (NO_CONTENT): label them only if you can read them "
+            "elsewhere, such as in their traces"
         )
-        if without_texts:
-            sys.stdout.write(
-                f"{without_texts} of them have no stored texts (NO_CONTENT): label them only if you can read them "
-                "elsewhere, such as in their traces\n"
-            )
+    write_result({**known, "picked": len(picks), "without_texts": without_texts}, lines, as_json=options.json)
     return OK
 
 
@@ -165,10 +164,7 @@ def _bridge(options: argparse.Namespace) -> int:
     except JudgeError as error:
         print_error(f"the judge failed: {error}")
         return FAILURE
-    if options.json:
-        sys.stdout.write(f"{json.dumps(_bridge_record(found))}\n")
-    else:
-        sys.stdout.write("\n".join(_bridge_lines(found)) + "\n")
+    write_result(_bridge_record(found), _bridge_lines(found), as_json=options.json)
     if found.offset is None:
         return FAILURE
     if options.out is not None:
@@ -181,13 +177,9 @@ def _bridge(options: argparse.Namespace) -> int:
 
 
 def _bridge_record(found: Bridge) -> dict[str, Any]:
-    record = asdict(found)
-    record["offset"] = None if found.offset is None else found.offset._asdict()
-    record["calibration"] = None if found.calibration is None else found.calibration.key._asdict()
-    record["scores"] = None
-    if found.calibration is not None and found.calibration.scores is not None:
-        record["scores"] = _scores_record(found.calibration.scores)
-    return record
+    made = found.calibration
+    scores = None if made is None or made.scores is None else _scores_record(made.scores)
+    return {**plain(found), "calibration": None if made is None else made.key, "scores": scores}
 
 
 def _bridge_lines(found: Bridge) -> list[str]:
@@ -307,14 +299,12 @@ def _guard(options: argparse.Namespace) -> int:
         return USAGE
     found = guard_curve(options.history, options.metric, options.evaluator)
     threshold = None if found.stale else found.labels.threshold(limit)
-    if options.json:
-        sys.stdout.write(f"{json.dumps(_guard_record(found, limit, threshold))}\n")
-    else:
-        sys.stdout.write("\n".join(_guard_lines(found, limit, threshold)) + "\n")
+    write_result(_guard_record(found, limit, threshold), _guard_lines(found, limit, threshold), as_json=options.json)
     return FAILURE if threshold is None else OK
 
 
 def _guard_record(found: GuardCurve, limit: float, threshold: float | None) -> dict[str, Any]:
+    from ragtrace.estimates import Interval
     from ragtrace.estimates.false_blocks import THRESHOLDS
 
     side, rows = "below" if found.higher_is_better else "above", list[dict[str, Any]]()
@@ -326,7 +316,7 @@ def _guard_record(found: GuardCurve, limit: float, threshold: float | None) -> d
                 "blocked": blocked,
                 "good_blocked": found.labels.share(each),
                 "good_blocked_at_most": found.labels.bound(each),
-                "bad_blocked": None if recall is None else dict(zip(("value", "low", "high"), recall, strict=True)),
+                "bad_blocked": None if recall is None else Interval(*recall),
             }
         )
     names = ("metric", "evaluator", "judged", "labelled_good", "labelled_bad", "stale")
@@ -388,10 +378,7 @@ def _fit(options: argparse.Namespace) -> int:
         evaluator=options.evaluator,
         most_false_alarms=options.most_false_alarms,
     )
-    if options.json:
-        sys.stdout.write(f"{json.dumps(_record(found))}\n")
-    else:
-        sys.stdout.write("\n".join(_lines(found)) + "\n")
+    write_result(_record(found), _lines(found), as_json=options.json)
     if not found.labelled:
         print_error(
             f"no picked call is labelled yet; `ragtrace review {options.history}` shows them on a page to label, and "
@@ -412,24 +399,29 @@ def _fit(options: argparse.Namespace) -> int:
 def _record(found: Calibration) -> dict[str, Any]:
     from ragtrace.labels.label_store import call_of_identity
 
-    record = asdict(found)
-    del record["points"], record["unsure_points"]
-    record |= {"key": found.key._asdict(), "threshold": None, "score_threshold": found.score_threshold}
-    if found.threshold is not None:
-        record["threshold"] = {"badness": found.threshold.value, "error": _agreement_record(found.threshold.error)}
-    for name in ("judge", "labels", "corrected"):
-        record[name] = _rate_record(getattr(found, name))
-    record["by_reviewer"] = {name: _rate_record(rate) for name, rate in found.by_reviewer.items()}
-    record |= {"alpha": found.alpha, "doubt": found.between_reviewers.doubt}
+    record: dict[str, Any] = {
+        **plain(found),
+        "threshold": found.threshold and {"badness": found.threshold.value, "error": found.threshold.error},
+        "score_threshold": found.score_threshold,
+        **{name: _rate_record(getattr(found, name)) for name in ("judge", "labels", "corrected")},
+        "by_reviewer": {name: _rate_record(rate) for name, rate in found.by_reviewer.items()},
+        "alpha": found.alpha,
+        "doubt": found.between_reviewers.doubt,
+        "labels_needed": found.labels_needed,
+        "scores": None if found.scores is None else _scores_record(found.scores),
+        "disagreements": [
+            {
+                "call": call_of_identity(each.identity),
+                "badness": each.badness,
+                "label": each.label,
+                "weight": each.weight,
+            }
+            for each in found.disagreements
+        ],
+    }
+    for name in ("points", "unsure_points"):
+        del record[name]
     del record["between_reviewers"]["reviewers"]
-    if found.agreement is not None:
-        record["agreement"] = _agreement_record(found.agreement)
-    record["labels_needed"] = found.labels_needed
-    record["scores"] = None if found.scores is None else _scores_record(found.scores)
-    record["diagram"] = [bar._asdict() for bar in found.diagram]
-    for each, shown in zip(found.disagreements, record["disagreements"], strict=True):
-        shown["call"] = call_of_identity(each.identity)
-        del shown["identity"]
     return record
 
 
@@ -447,14 +439,9 @@ def _rate_record(rate: Estimate) -> dict[str, float | None]:
     return {"value": rate.value, "low": rate.low, "high": rate.high}
 
 
-def _agreement_record(agreement: Agreement) -> dict[str, Any]:
-    named = asdict(agreement)
-    return {name: value._asdict() if hasattr(value, "_asdict") else value for name, value in named.items()}
-
-
 def _lines(found: Calibration) -> list[str]:
-    from ragtrace.core.text import format_plainly
     from ragtrace.labels.label_store import call_of_identity
+    from ragtrace.report.calibration_page import calibration_figures
     from ragtrace.system.faults import printable
 
     unsure = f", {found.unsure} unsure" if found.unsure else ""
@@ -476,12 +463,6 @@ def _lines(found: Calibration) -> list[str]:
         f"  by the labels alone        {_rate(found.labels, none_bad=found.labelled if _none_bad(found) else 0)}",
         f"  corrected by the labels    {_corrected_rate(found)}",
     ]
-    if found.scores is not None:
-        lines += _scores_lines(found.scores)
-        lines += [
-            f"  probability {bar.probability:.3f}: {bar.share:.1%} [{bar.low:.1%}, {bar.high:.1%}] bad of {bar.labels}"
-            for bar in found.diagram
-        ]
     lines += [f"  by the labels of {printable(name)} alone: {_rate(rate)}" for name, rate in found.by_reviewer.items()]
     if found.between_reviewers.doubt:
         lines.append(f"  {found.between_reviewers.doubt}")
@@ -495,31 +476,15 @@ def _lines(found: Calibration) -> list[str]:
     if found.elsewhere:
         lines.append(f"  {found.elsewhere} labels count nowhere: their call was not picked, or its scores are deleted")
     if found.agreement is not None:
-        each = found.agreement
-        lines += [
-            f"agreement of judge and labels in {each.n} calls"
-            + (f", without {found.divided} on which reviewers are divided" if found.divided else ""),
-            f"  the same           {each.agree}; the best constant verdict: {each.constant:.3f}",
-            f"  Cohen's kappa      {each.kappa or 'unknown: all the same'}",
-            f"  sensitivity        {each.sensitivity or 'unknown: no call is labelled bad'}",
-            f"  specificity        {each.specificity or 'unknown: no call is labelled good'}",
-        ]
-    if found.threshold is not None and found.score_threshold is not None:
-        error, score = found.threshold.error, format_plainly(found.score_threshold, 3)
-        side = "at most" if found.higher_is_better else "at least"
-        lines += [
-            f"threshold that the labels recommend: bad with a score of {side} {score}",
-            f"  sensitivity        {error.sensitivity}, on questions that did not choose it (cross-fitted)",
-            f"  specificity        {error.specificity}",
-        ]
-    if len(found.reviewers) > 1:
-        between = found.between_reviewers
-        alpha = "unknown: all labels are the same" if found.alpha is None else f"{round(found.alpha, 3) + 0.0:.3f}"
-        if between.compared:
-            lines.append(
-                f"  between reviewers  Krippendorff's alpha {alpha}; they differ in {between.differing} of "
-                f"{between.compared} calls"
-            )
+        without = f", without {found.divided} on which reviewers are divided" if found.divided else ""
+        lines.append(f"judge and labels in {found.agreement.n} calls{without}")
+    if found.labelled:
+        figures = [(name, f"{value}: {told}") for name, value, told in calibration_figures(found)]
+        lines += [f"  {line}" for line in text_table(figures)]
+    lines += [
+        f"  probability {bar.probability:.3f}: {bar.share:.1%} [{bar.low:.1%}, {bar.high:.1%}] bad of {bar.labels}"
+        for bar in found.diagram
+    ]
     if found.disagreements:
         lines.append(f"judge and label differ in {len(found.disagreements)} calls; the worst come first:")
         for differing in found.disagreements:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from ragtrace.core.text import format_plainly
 from ragtrace.estimates import Interval, agreement, missing_estimate
 from ragtrace.estimates.calibration import TOO_FEW_LABELS
 from ragtrace.labels.label_store import call_of_identity
@@ -81,7 +82,7 @@ def calibration_values(found: Calibration) -> dict[str, Any]:
     return {
         "found": found,
         "too_few": too_few,
-        "figures": list(_figures(found)),
+        "figures": list(calibration_figures(found)),
         "plots": [plot for plot in plots if plot[2]] if found.labelled else [],
         "wording": wording,
         "call_of_identity": call_of_identity,
@@ -95,8 +96,8 @@ def calibration_values(found: Calibration) -> dict[str, Any]:
     }
 
 
-def _figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
-    """Yield the key figures at the top of the calibration page, each with name, value and 95 % interval."""
+def calibration_figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
+    """Yield the key figures of a calibration, each with name, value, and 95 % interval or what it means."""
     known = found.agreement
     if known is not None:
         yield _figure(
@@ -106,21 +107,31 @@ def _figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
         yield _figure("Cohen's kappa", known.kappa, share=False)
         yield _figure("Sensitivity", known.sensitivity)
         yield _figure("Specificity", known.specificity)
-    yield from _calibration_figures(found)
+    yield from _score_figures(found)
+    between = found.between_reviewers
     if found.alpha is not None:
-        yield "Krippendorff's alpha", f"{found.alpha:.2f}", "between reviewers"
+        told = f"between reviewers, who differ in {between.differing} of {between.compared} calls"
+        yield "Krippendorff's alpha", f"{found.alpha:.2f}", told
+    elif between.compared:
+        yield "Krippendorff's alpha", "unknown", f"all labels of {between.compared} calls with several are the same"
     if found.threshold is not None:
         side = "at most" if found.higher_is_better else "at least"
-        sensitivity, specificity = found.threshold.error.sensitivity, found.threshold.error.specificity
-        error = f"sensitivity {_percent(sensitivity)}, specificity {_percent(specificity)}, cross-fitted"
-        yield "Recommended threshold", f"{side} {found.score_threshold:.2f} is bad", error
+        error = found.threshold.error
+        figures = (_figure("sensitivity", error.sensitivity), _figure("specificity", error.specificity))
+        of_others = ", ".join(f"{name} {value} ({interval})" for name, value, interval in figures)
+        score = format_plainly(found.score_threshold or 0.0, 3)
+        told = f"{of_others}, on questions that did not choose it (cross-fitted)"
+        yield "Recommended threshold", f"a score of {side} {score} is bad", told
 
 
-def _calibration_figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
+def _score_figures(found: Calibration) -> Iterator[tuple[str, str, str]]:
     """Yield what the labels say about a decision model's probabilities; nothing of another judge."""
     if found.scores is not None:
-        lacking = found.scores.lacking
-        told = f"not a rate: {lacking}" if lacking else found.scores.promise
+        lacking, labels = (
+            found.scores.lacking,
+            f"{found.scores.labels:,} labels ({found.scores.rarer:,} of the rarer kind)",
+        )
+        told = f"not a rate: {lacking}" if lacking else f"by {labels}; {found.scores.promise}"
         yield "Scores", "uncalibrated" if lacking else "calibrated", told
     if found.effective_labels is not None:
         yield (
@@ -135,10 +146,6 @@ def _figure(name: str, interval: Interval | None, *, share: bool = True) -> tupl
         return name, "unknown", "the labels are of one kind"
     form = ".1%" if share else ".2f"
     return name, f"{interval.value:{form}}", f"{interval.low:{form}} to {interval.high:{form}}"
-
-
-def _percent(interval: Interval | None) -> str:
-    return "unknown" if interval is None else f"{interval.value:.1%}"
 
 
 def _labels_by_score(found: Calibration) -> Iterator[Row]:

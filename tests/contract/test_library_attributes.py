@@ -211,8 +211,7 @@ OWN_NAMES: Final = frozenset({
 """Attributes of ragtrace's own, on objects of users or of ours, that no other library has."""
 OURS: Final = frozenset(
     {
-        Site("cli/calibrate_command.py", "value . '_asdict'"),  # of a named tuple
-        Site("cli/results.py", "value . '_asdict'"),
+        Site("cli/results.py", "value . '_asdict'"),  # of a named tuple
         Site("cli/doctor_command.py", "module . attribute"),  # which the user names on the command line
         Site("demo/library.py", "module . attribute"),
         Site("diagnosis/examination.py", "sink . 'where'"),

@@ -27,6 +27,7 @@ from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, QueuedCall
 from ragtrace.labels.label_store import LabelStore, call_of_identity, labels_in, picks_in
 from ragtrace.report.calibration import calibrate, judged_calls, pick_calls
+from ragtrace.report.calibration_page import calibration_figures
 from ragtrace.system.terminal import FAILURE, OK, USAGE
 from tests.support.history import GIB, call_of
 
@@ -139,6 +140,22 @@ def test_a_fit_recommends_a_threshold_and_writes_a_calibration_file(
     corrected = entry.correct(calibrate(history).judge)
     assert corrected.value == pytest.approx(found["corrected"]["value"], abs=0.02)
     assert "(cross-fitted)" in "".join(text_of_fit(history, capsys))
+
+
+def test_the_text_of_a_fit_has_the_figures_of_its_page(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each by its name, with its interval or what it means; the threshold's error has intervals, too."""
+    run("calibrate", "pick", history, "-n", 150, "--seed", 1)
+    label_all(history, tmp_path / "labels.jsonl")
+    figures = list(calibration_figures(calibrate(history)))
+    assert [name for name, _, _ in figures] == [
+        "Agreement", "Best constant verdict", "Cohen's kappa", "Sensitivity", "Specificity", "Recommended threshold",
+    ]  # fmt: skip
+    text = text_of_fit(history, capsys)
+    for name, value, told in figures:
+        assert any(line.split() == f"{name} {value}: {told}".split() for line in text.splitlines())
+    assert re.search(r"sensitivity [\d.]+% \([\d.]+% to [\d.]+%\)", text)
 
 
 def text_of_fit(history: Path, capsys: pytest.CaptureFixture[str], *more: object) -> str:

@@ -148,7 +148,7 @@ def test_few_labels_correct_nothing(fitted: Callable[..., tuple[int, dict[str, A
     _, record, text = fitted(60, labelled=42)
     assert record["corrected"]["value"] is None
     assert "too few labels (42 of 50: 8 more are needed)" in text
-    assert "uncalibrated: not a rate (42 of 100 labels" in text
+    assert "uncalibrated: not a rate: 42 of 100 labels" in text
 
 
 def test_another_served_model_makes_the_labels_stale(
