@@ -70,6 +70,7 @@ _dict_items: Any = vars(dict)["items"]
 _dict_iter: Any = vars(dict)["__iter__"]
 _list_iter: Any = vars(list)["__iter__"]
 _tuple_iter: Any = vars(tuple)["__iter__"]
+_STREAMING_RESPONSES: Final = frozenset({"StreamingResponse", "EventSourceResponse", "StreamingHttpResponse"})
 _of_class: Any = {name: type.__dict__[name].__get__ for name in ("__mro__", "__dict__", "__flags__", "__module__")}
 """Readers of the attributes of a class that a metaclass cannot intercept."""
 
@@ -732,6 +733,11 @@ def unreadable_class(value: object) -> str | None:
     return None
 
 
+def _is_streaming_response(value: object) -> bool:
+    """Return whether *value* is an HTTP response of Starlette, FastAPI, sse-starlette or Django that streams."""
+    return any(type_name_of(each) in _STREAMING_RESPONSES for each in _of_class["__mro__"](type(value)))
+
+
 def warn_unread(name: str) -> None:
     """Count an object of the unknown class *name* as not read, and log a warning the first time.
 
@@ -773,8 +779,18 @@ def warn_not_found(
 ) -> None:
     """Log, once per function, that no query, documents or answer were found in *value*. Never raises.
 
-    The log line names the argument of the decorator that would locate them.
+    The log line names the argument of the decorator that would locate them, or the function to decorate instead.
     """
+    if what == "answer" and _is_streaming_response(value):
+        faults.warn_once(
+            f"capture.{what}:{function_name}",
+            "ragtrace found no %s in the %s of %s: it is sent after the function has returned. Decorate the generator "
+            "whose pieces it sends, in place of this function",
+            what,
+            describe(value),
+            function_name,
+        )
+        return
     if (name := unreadable_class(value)) is not None:
         warn_unread(name)
     faults.warn_once(

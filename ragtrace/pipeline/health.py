@@ -159,7 +159,8 @@ NO_DOCUMENTS: Final = (
 )
 NO_ANSWERS: Final = (
     "no answer was found in the first %d calls of workflow %s, so that nothing has a score (answer_not_captured): say "
-    "where it is in what the function returns: @ragtrace.trace(answer=lambda result: result.text)"
+    "where it is in what the function returns: @ragtrace.trace(answer=lambda result: result.text); if that is a "
+    "response that streams, decorate the generator whose pieces it sends instead"
 )
 _ADVICE: Final[Sequence[tuple[str, str, str]]] = (
     # pattern in what was seen, name of the cause, what to do

@@ -929,6 +929,31 @@ def test_not_understood_names_types_and_the_argument(caplog: pytest.LogCaptureFi
     assert "secret" not in caplog.text
 
 
+class StreamingResponse:
+    """A response of a web framework: its text is made when it is sent."""
+
+    @property
+    def body_iterator(self) -> None:
+        """Run code of the application."""
+        raise AssertionError("it was read")
+
+
+class ChatResponse(StreamingResponse):
+    """One of the application's own."""
+
+
+@pytest.mark.parametrize("response", [StreamingResponse(), ChatResponse()], ids=lambda each: type(each).__name__)
+def test_a_response_that_streams_is_told_with_what_to_decorate(
+    response: StreamingResponse, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No argument could find its text: there is none yet when the handler returns."""
+    warn_not_found("answer", "handler", response)
+    [record] = caplog.records
+    assert f"found no answer in the {type(response).__name__} of handler" in record.message
+    assert "Decorate the generator whose pieces it sends" in record.message
+    assert "answer=" not in record.message
+
+
 def test_not_understood_is_said_once_for_a_function(caplog: pytest.LogCaptureFixture) -> None:
     """And counted every time."""
     for name in ("ask", "ask", "search"):
