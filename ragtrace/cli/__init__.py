@@ -14,6 +14,7 @@ from ragtrace.cli import (
     calibrate_command,
     dataset_command,
     demo_command,
+    docs_command,
     doctor_command,
     exporters_command,
     fleet_command,
@@ -56,6 +57,7 @@ _COMMANDS = (
     dataset_command,
     doctor_command,
     exporters_command,
+    docs_command,
 )
 """Subcommands of `ragtrace`, in the order of the help text."""
 

@@ -29,12 +29,22 @@ _BUILT_IN: Final[Mapping[str, str]] = {
 
 def installed_version(name: str = DISTRIBUTION) -> str:
     """Return the version of the installed distribution *name*, or "unknown" if its metadata are missing."""
+    return next(_metadata(name, "Version: "), UNKNOWN)
+
+
+def documentation_url() -> str | None:
+    """Return the address of the documentation that the metadata of the installed ragtrace name, or None."""
+    return next(_metadata(DISTRIBUTION, "Project-URL: Documentation, "), None)
+
+
+def _metadata(name: str, field: str) -> Iterator[str]:
+    """Yield the values of the metadata of the distribution *name* on the lines that begin with *field*."""
     # `importlib.metadata.version` would parse the whole README, as if it were an e-mail.
     try:
-        lines = (distribution(name).read_text("METADATA") or "").splitlines()
+        lines = (distribution(name).read_text("METADATA") or "").partition("\n\n")[0].splitlines()
     except PackageNotFoundError:
-        return UNKNOWN
-    return next((line.removeprefix("Version: ") for line in lines if line.startswith("Version: ")), UNKNOWN)
+        return
+    yield from (line.removeprefix(field) for line in lines if line.startswith(field))
 
 
 def built_in_exporters() -> list[EntryPoint]:

@@ -110,9 +110,10 @@ OUTPUTS: Final = {
     # --- what has no text of a call -----------------------------------------------------------------------------------
     **dict.fromkeys(
         (
-            "ragtrace/cli/baseline_command.py", "ragtrace/cli/exporters_command.py", "ragtrace/cli/fleet_command.py",
-            "ragtrace/cli/open_command.py", "ragtrace/cli/run_command.py", "ragtrace/cli/serve_command.py",
-            "ragtrace/cli/worker_command.py", "ragtrace/core/settings.py", "ragtrace/estimates/baseline.py",
+            "ragtrace/cli/baseline_command.py", "ragtrace/cli/docs_command.py", "ragtrace/cli/exporters_command.py",
+            "ragtrace/cli/fleet_command.py", "ragtrace/cli/open_command.py", "ragtrace/cli/run_command.py",
+            "ragtrace/cli/serve_command.py", "ragtrace/cli/worker_command.py", "ragtrace/core/settings.py",
+            "ragtrace/estimates/baseline.py",
             "ragtrace/estimates/calibration.py", "ragtrace/estimates/moments.py", "ragtrace/fleet/broker.py",
             "ragtrace/fleet/budget.py", "ragtrace/fleet/claims.py", "ragtrace/fleet/fleet_metrics.py",
             "ragtrace/gateway/tls.py", "ragtrace/judges/decision/decision_judge.py", "ragtrace/judges/llm/chat.py",

@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).parents[2]
 README: Final = ROOT / "README.md"
 BENCHMARKS: Final = ROOT / "tests" / "benchmarks" / "README.md"
 CONTRIBUTING: Final = ROOT / "CONTRIBUTING.md"
+SECURITY: Final = ROOT / "SECURITY.md"
 GUIDES: Final = tuple(sorted((ROOT / "docs").glob("*.md")))
 README_LINES: Final = 180
 """A landing page is read to its end."""
@@ -28,7 +29,7 @@ def _anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("document", [README, *GUIDES], ids=lambda page: page.name)
+@pytest.mark.parametrize("document", [README, SECURITY, *GUIDES], ids=lambda page: page.name)
 def test_every_link_into_the_repository_leads_somewhere(document: Path) -> None:
     """Files that are linked exist, and so do the headings in them."""
     wrong: list[str] = []
@@ -39,7 +40,9 @@ def test_every_link_into_the_repository_leads_somewhere(document: Path) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("document", [README, *GUIDES, BENCHMARKS], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "document", [README, SECURITY, *GUIDES, BENCHMARKS], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_every_file_of_the_repository_that_is_named_exists(document: Path) -> None:
     """A path that begins with a folder of the repository leads to a file, also where it is no link."""
     named = re.findall(
