@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ragtrace.system.installation import built_in_exporters
+from ragtrace.system.installation import DISTRIBUTION, built_in_exporters
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -82,6 +82,22 @@ def test_every_imported_distribution_is_declared() -> None:
     }
     assert len(files) > 100
     assert not undeclared, "\n".join(sorted(undeclared))
+
+
+def test_the_name_is_ours() -> None:
+    """And not `ragtrace`, which is another project's on the package index."""
+    assert _project()["name"] == DISTRIBUTION == "ragtrace-otel"
+
+
+def test_the_classifiers_name_the_pythons_that_the_wheel_is_tried_on() -> None:
+    """From the lowest that is required on, and those of `.ci/run`."""
+    project = _project()
+    pattern = r"Programming Language :: Python :: (3\.\d+)"
+    named = [match[1] for match in map(re.compile(pattern).fullmatch, project["classifiers"]) if match]
+    tried = re.search(r"WHEEL_PYTHONS=\(([\d. ]+)\)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
+    assert tried is not None
+    assert named == tried[1].split()
+    assert project["requires-python"] == f">={named[0]}"
 
 
 def _names(requirements: list[str]) -> set[str]:
