@@ -1,6 +1,7 @@
 """Smoke test of an installed wheel, without pytest and without this checkout: `python -I wheel.py`.
 
-Exits 0 and prints one line if the wheel imports completely, traces and scores a call, and runs its demo.
+Exits 0 and prints one line if the wheel imports completely, traces and scores a call, runs its demo, and has its text
+for agents.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def main() -> None:
     modules = import_everything()
     score = score_one_call()
     calls = run_the_demo()
+    assert _run("docs", "--for-agents").startswith("# ragtrace\n")
     print(f"Python {platform.python_version()}: {modules} modules, consistency {score:.2f}, demo of {calls} calls: ok")
 
 
