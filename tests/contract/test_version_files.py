@@ -32,7 +32,6 @@ from tests.support.version_files import (
     WORKFLOW,
     answer_of,
     current_version,
-    promised_names,
 )
 
 REMOVED: Final[frozenset[str]] = frozenset()
@@ -59,6 +58,14 @@ def expected(folder: Path) -> dict[str, Any]:
 def history(folder: Path, tmp_path: Path) -> Path:
     """The history of that version, as a file of SQLite."""
     return _database(folder / "history.sql", tmp_path / "history.db")
+
+
+@pytest.fixture(scope="module")
+def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files as the script writes them now."""
+    path = tmp_path_factory.mktemp("version")
+    version_files.write_files(path)
+    return path
 
 
 def _database(script: Path, path: Path) -> Path:
@@ -204,10 +211,9 @@ def test_cases_are_scored(
     assert found["calls"] == expected["cases"] == expected["bad"]
 
 
-def test_the_names_of_earlier_versions_are_there(folder: Path) -> None:
-    """Public names, their arguments, variables, attributes, metrics, reasons, exporters, commands and options."""
-    promised: dict[str, list[str]] = json.loads((folder / "names.json").read_text(encoding="utf-8"))
-    there = promised_names()
+def test_the_names_of_earlier_versions_are_there(folder: Path, rewritten: Path) -> None:
+    """Public names, their arguments, variables, attributes, metrics, reasons, exporters, commands, options and keys."""
+    promised, there = (json.loads((path / "names.json").read_text(encoding="utf-8")) for path in (folder, rewritten))
     assert promised.keys() == there.keys()
     assert all(len(names) > 10 for names in promised.values())
     gone = {name for kind, names in promised.items() for name in names if name not in there[kind]}
@@ -218,14 +224,6 @@ def test_what_is_removed_is_in_the_changelog() -> None:
     """By its name."""
     text = (version_files.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert [name for name in REMOVED if name not in text] == []
-
-
-@pytest.fixture(scope="module")
-def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files as the script writes them now."""
-    path = tmp_path_factory.mktemp("version")
-    version_files.write_files(path)
-    return path
 
 
 def test_the_script_writes_the_files_that_are_kept(rewritten: Path) -> None:

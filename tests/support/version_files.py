@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import io
 import json
 import re
 import shutil
@@ -19,7 +20,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,12 +92,16 @@ def write_files(folder: Path) -> None:
         _command("calibrate", "fit", history, "--metric", "hallucinated", "--out", folder / "calibration.json")
         _command("dataset", history, "--where", "hallucinated = 1", "--out", folder / "cases.jsonl")
         _score(folder)
+        keys = sorted(_json_keys(history, folder))
         _dump(history, folder / "history.sql")
         _fill_spool(Path(scratch) / "spool.db", folder / "spool.sql")
     (folder / "fleet_message.json").write_text(
         write_message(CallMessage.of(UnscoredCall(UNSCORED, (), "response-1", 0.25))) + "\n", encoding="utf-8"
     )
-    for name, content in {"expected.json": _expected(ids, folder), "names.json": promised_names()}.items():
+    for name, content in {
+        "expected.json": _expected(ids, folder),
+        "names.json": {**promised_names(), "json_keys": keys},
+    }.items():
         (folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
@@ -183,6 +188,28 @@ def _score(folder: Path) -> None:
     recorded = folder / "calls.jsonl"
     recorded.write_text("".join(f"{json.dumps(call)}\n" for call in calls), encoding="utf-8")
     _command("score", recorded, "--out", folder / "scores.jsonl")
+
+
+def _json_keys(history: Path, folder: Path) -> Iterator[str]:
+    """Yield the keys of the JSON objects that commands print, and those of the objects in them."""
+    for command in (
+        ("report", history, "--format", "json"),
+        ("baseline", "show", folder / "baseline.json", "--json"),
+        ("calibrate", "fit", history, "--metric", "hallucinated", "--json"),
+        ("calibrate", "guard", history, "--metric", "hallucinated", "--json"),
+        ("dataset", history, "--where", "hallucinated = 1", "--out", folder / "cases.jsonl", "--json"),
+        ("score", folder / "calls.jsonl", "--json"),
+        ("exporters", "list", "--json"),
+        ("doctor", "--json"),
+    ):
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            command_line([str(each) for each in command])  # the doctor finds that nothing is sent anywhere
+        name = "ragtrace " + " ".join(each for each in command[:2] if isinstance(each, str) and each[0] != "-")
+        for key, value in json.loads(printed.getvalue()).items():
+            yield f"{name}: {key}"
+            items = value if isinstance(value, list) else [value]
+            yield from sorted({f"{name}: {key}.{each}" for item in items if isinstance(item, dict) for each in item})
 
 
 def _fill_spool(path: Path, out: Path) -> None:
