@@ -215,11 +215,20 @@ def test_the_names_of_earlier_versions_are_there(folder: Path, rewritten: Path) 
     """Public names, their arguments, variables, attributes, metrics, reasons, exporters, commands, options and keys."""
     promised, there = (json.loads((path / "names.json").read_text(encoding="utf-8")) for path in (folder, rewritten))
     assert promised.keys() == there.keys()
-    assert all(len(names) > 10 for names in promised.values())
+    assert all(len(names) > 5 for names in promised.values())
     gone = {name for kind, names in promised.items() for name in names if name not in there[kind]}
     assert gone - REMOVED == set(), (
         "keep them, or say so in the changelog and in REMOVED; before that version is released, write its files anew"
     )
+
+
+def test_who_implements_a_protocol_need_not_add_to_it(folder: Path, rewritten: Path) -> None:
+    """A member that is new must be optional, and so be looked for elsewhere: a judge of an earlier version lacks it."""
+    promised, there = (
+        json.loads((path / "names.json").read_text(encoding="utf-8"))["protocols"] for path in (folder, rewritten)
+    )
+    assert "Judge.judge" in promised
+    assert [name for name in there if name not in promised] == []
 
 
 def test_what_is_removed_is_in_the_changelog() -> None:

@@ -27,6 +27,7 @@ from typing import Any, Final
 from opentelemetry.trace import SpanContext, TraceFlags
 
 import ragtrace
+from ragtrace.alerts import Notifier
 from ragtrace.cli import command_line_parser
 from ragtrace.cli import main as command_line
 from ragtrace.core import semconv
@@ -112,6 +113,12 @@ def promised_names() -> dict[str, list[str]]:
     return {
         "names": sorted(public),
         "arguments": sorted(f"{name}({each}=)" for name, value in public.items() for each in _arguments(value)),
+        "protocols": sorted(
+            f"{kind.__name__}.{member}"
+            for kind in (ragtrace.judges.Judge, ragtrace.metrics.Metric, Notifier)
+            for member in {*vars(kind), *kind.__annotations__}
+            if not member.startswith("_")
+        ),
         "variables": sorted({variable for setting in SETTINGS for variable in setting.all_variables}),
         "attributes": sorted({value for value in vars(semconv).values() if str(value).startswith("ragtrace.")}),
         "metrics": sorted(ragtrace.metrics.registry.names()),
