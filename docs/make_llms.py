@@ -26,7 +26,8 @@ one is installed: uninstall it.
 """
 _ALONE: Final = """\
 This text is complete for adding ragtrace to an application: how to install it, the ten lines, the decisions, then the
-reference. The pages that it is made of, and further ones, are in the folder `docs/` of the source.
+reference. If `ragtrace docs --for-agents` has printed it, ragtrace is installed, in the version that the text is about.
+The pages that it is made of, and further ones, are in the folder `docs/` of the source.
 """
 
 
@@ -43,7 +44,7 @@ class Part(NamedTuple):
 
 
 PARTS: Final = (
-    Part("README.md", "Install"),
+    Part("README.md", "Install", until="`make demo`"),
     Part("README.md", "Use", "The ten lines"),
     Part("docs/for-agents.md"),
     Part("docs/decorators.md", "What the decorators find without arguments"),
