@@ -28,6 +28,17 @@ class CallBlock:
     """Context manager whose block is traced and scored as one RAG call, like a decorated function.
 
     Use with `with` or `async with`. An exception in the block is recorded and goes on.
+
+    Examples:
+        >>> captured = ragtrace.testing.Captured()
+        >>> ragtrace.configure(exporter=captured.signals)
+        >>> with ragtrace.call("Where is the tower?", name="support") as call:
+        ...     call.retrieved([{"id": "tower.md", "text": "The tower is in Paris."}])
+        ...     call.answered(["In ", "Paris."], reduce="".join)
+        >>> ragtrace.flush()
+        True
+        >>> captured.root().name
+        'invoke_workflow support'
     """
 
     def __init__(self, name: str, arguments: dict[str, str | None], reference: str | None) -> None:
@@ -112,10 +123,14 @@ def call(
 
     For code that no decorator fits.
 
-    Example:
-        with ragtrace.call(question, name="support") as call:
-            call.retrieved(docs)
-            call.answered(text)
+    Examples:
+        >>> ragtrace.configure(exporter="console")
+        >>> with ragtrace.call("Where is the tower?", name="support") as call:
+        ...     call.retrieved(["The tower is in Paris."])
+        ...     call.answered("In Paris.")
+        >>> ragtrace.flush()
+        16:08:09 support: ok consistency=1 answered=1 query=...
+        True
 
     Args:
         query: what was asked.
@@ -137,17 +152,19 @@ def usage(*, input_tokens: int | None = None, output_tokens: int | None = None, 
     yields text while it reads a model's stream, say. Called again, the counts are added up. Outside a call it does
     nothing and says so once in the log. Never raises.
 
-    Example:
-        @ragtrace.generate
-        def answer(question: str, docs: list[str]) -> Iterator[str]:
-            for chunk in client.chat.completions.create(..., stream=True, stream_options={"include_usage": True}):
-                if chunk.usage:
-                    ragtrace.usage(
-                        input_tokens=chunk.usage.prompt_tokens,
-                        output_tokens=chunk.usage.completion_tokens,
-                        model=chunk.model,
-                    )
-                yield from (choice.delta.content or "" for choice in chunk.choices)
+    Examples:
+        >>> @ragtrace.generate
+        ... def answer(question: str, docs: list[str]):
+        ...     yield from ("In ", "Paris.")  # what a model's stream gives
+        ...     ragtrace.usage(input_tokens=24, output_tokens=3, model="my-model")  # what its last chunk says
+        >>> captured = ragtrace.testing.Captured()
+        >>> ragtrace.configure(exporter=captured.signals)
+        >>> "".join(answer("Where is the tower?", ["The tower is in Paris."]))
+        'In Paris.'
+        >>> ragtrace.flush()
+        True
+        >>> captured.root().attributes["gen_ai.usage.output_tokens"]
+        3
 
     Args:
         input_tokens: tokens that the model read.
@@ -183,11 +200,22 @@ def reference(text: str) -> None:
     To be called anywhere below a `@trace`, or in a `@generate` without one; the last text given counts. Outside a call
     it does nothing and says so once in the log. Never raises.
 
-    Example:
-        @ragtrace.trace
-        def ask(question: str) -> str:
-            ragtrace.reference(golden_answers[question])
-            ...
+    Examples:
+        >>> @ragtrace.trace
+        ... def ask(question: str) -> str:
+        ...     ragtrace.reference("The tower is in Paris.")  # the right answer, where it is known
+        ...     return "In Paris."
+        >>> judge = ragtrace.testing.FakeJudge(ragtrace.Judgement(answer_label="answered"))
+        >>> ragtrace.configure(exporter="none", screen=judge)
+        >>> ask("Where is the tower?")
+        'In Paris.'
+        >>> ragtrace.flush()
+        True
+        >>> judge.calls[0].reference
+        'The tower is in Paris.'
+
+    Args:
+        text: the right answer.
     """
     with guarded("reference"):
         if current() is None or is_recording_suppressed():

@@ -57,6 +57,24 @@ def trace(
 
     The finished call is scored.
 
+    Examples:
+        >>> @ragtrace.retrieve
+        ... def search(query: str) -> list[str]:
+        ...     return ["The tower is in Paris."]
+        >>> @ragtrace.trace
+        ... def ask(question: str) -> str:
+        ...     return f"As I read, {search(question)[0]}"
+        >>> captured = ragtrace.testing.Captured()
+        >>> ragtrace.configure(exporter=captured.signals)
+        >>> ask("Where is the tower?")
+        'As I read, The tower is in Paris.'
+        >>> ragtrace.flush()
+        True
+        >>> [span.name for span in captured.spans]
+        ['retrieval', 'invoke_workflow ask']
+        >>> captured.root().attributes["ragtrace.eval.status"]
+        'ok'
+
     Args:
         function: any function: plain, coroutine, generator, async generator, method.
         name: the workflow's name, of low cardinality; default: the function's qualified name.
@@ -124,6 +142,19 @@ def retrieve(
 ) -> Any:
     """Record each call of the decorated function as a retrieval of the documents that it returns.
 
+    Examples:
+        >>> @ragtrace.retrieve(source="handbook")
+        ... def search(query: str, k: int = 3) -> list[dict[str, str]]:
+        ...     return [{"id": "tower.md", "text": "The tower is in Paris."}][:k]
+        >>> captured = ragtrace.testing.Captured()
+        >>> ragtrace.configure(exporter=captured.signals)
+        >>> search("tower")
+        [{'id': 'tower.md', 'text': 'The tower is in Paris.'}]
+        >>> ragtrace.flush()
+        True
+        >>> captured.spans[0].attributes["gen_ai.data_source.id"]
+        'handbook'
+
     Args:
         function: any function that returns (or yields) documents: texts, dicts, (document, score) tuples, or the
             documents of LangChain, LlamaIndex, Haystack and their like.
@@ -162,6 +193,22 @@ def tool(
     """Record the result of the decorated function, an agent's tool, as evidence for the agent's answer.
 
     A tool that retrieves documents by a decorated function counts once, with these documents.
+
+    Examples:
+        >>> @ragtrace.tool
+        ... def opening_hours(place: str) -> str:
+        ...     return f"{place}: 9 to 18 h"
+        >>> @ragtrace.trace
+        ... def ask(question: str) -> str:
+        ...     return "It is open from 9 to 18 h." if opening_hours("Tower") else ""
+        >>> captured = ragtrace.testing.Captured()
+        >>> ragtrace.configure(exporter=captured.signals)
+        >>> ask("When is the tower open?")
+        'It is open from 9 to 18 h.'
+        >>> ragtrace.flush()
+        True
+        >>> captured.root().attributes["ragtrace.context_source"]
+        'tool'
 
     Args:
         function: any function that returns a text, documents, a result of MCP, a number, or a dict or list of plain
@@ -215,6 +262,19 @@ def generate(
     """Record the answer that the decorated function generates.
 
     Without a `@trace` around it, it is a scored call of its own.
+
+    Examples:
+        >>> @ragtrace.generate(model="my-model")
+        ... def answer(question: str, docs: list[str]):
+        ...     yield from ("In ", "Paris.")  # streams are recorded as they are read
+        >>> captured = ragtrace.testing.Captured()
+        >>> ragtrace.configure(exporter=captured.signals)
+        >>> "".join(answer("Where is the tower?", ["The tower is in Paris."]))
+        'In Paris.'
+        >>> ragtrace.flush()
+        True
+        >>> captured.root().attributes["ragtrace.eval.consistency.score"]
+        1.0
 
     Args:
         function: any function that returns or streams an answer: texts, dicts, or the objects of OpenAI, LangChain,

@@ -22,7 +22,27 @@ def carry(function: Callable[P, R]) -> Callable[P, R]:
     and OpenTelemetry's threading instrumentation carry the context themselves. The result may be called several times,
     and by several threads at once.
 
-    Example: `pool.map(ragtrace.carry(search), queries)`
+    Examples:
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> @ragtrace.retrieve
+        ... def search(query: str) -> list[str]:
+        ...     return [f"The {query} is in Paris."]
+        >>> @ragtrace.trace
+        ... def ask(question: str) -> str:
+        ...     with ThreadPoolExecutor() as pool:
+        ...         found = pool.map(ragtrace.carry(search), ["tower", "museum"])
+        ...     return " ".join(text for texts in found for text in texts)
+        >>> captured = ragtrace.testing.Captured()
+        >>> ragtrace.configure(exporter=captured.signals)
+        >>> ask("What is in Paris?")
+        'The tower is in Paris. The museum is in Paris.'
+        >>> ragtrace.flush()
+        True
+        >>> [span.name for span in captured.spans]
+        ['retrieval', 'retrieval', 'invoke_workflow ask']
+
+    Args:
+        function: plain function that another thread is to call.
     """
     context = recording_context()
 

@@ -50,6 +50,12 @@ class Alert:
     alerts about whether answers rest on the contexts: the second one for the same calls and notifiers goes to the log
     alone.
 
+    Examples:
+        >>> alert = ragtrace.Alert("consistency", below="baseline", notify=print)  # or one of ragtrace.alerts
+        >>> ragtrace.configure(exporter="none", alerts=[alert], baseline="baseline.json")
+        >>> ragtrace.doctor(probe=False).alerts[0].states
+        ('no_data',)
+
     Args:
         metric: name of a metric with range [0, 1] that the judge or the screen computes; of both, the judge's scores
             are used.

@@ -37,6 +37,17 @@ class Redacted(NamedTuple):
 class Redact:
     """Redaction rules: what is removed from every query, context, answer and reference of a call.
 
+    Examples:
+        >>> judge = ragtrace.testing.FakeJudge(ragtrace.Judgement(answer_label="answered"))  # or yours
+        >>> redact = ragtrace.Redact([r"[a-z.]+@[a-z.]+", r"[0-9]{16}"])
+        >>> ragtrace.configure(exporter="none", screen=judge, redact=redact)
+        >>> with ragtrace.call("My address is ada@example.org.") as call:
+        ...     call.answered("Thank you.")
+        >>> ragtrace.flush()
+        True
+        >>> judge.calls[0].query
+        'My address is [redacted]'
+
     Args:
         patterns: regular expressions; whatever one matches is replaced. All of them see the original text, and matches
             that touch are replaced together.

@@ -6,15 +6,39 @@ from collections.abc import Sequence
 
 
 class RagtraceError(Exception):
-    """Base class of the errors that ragtrace raises."""
+    """Base class of the errors that ragtrace raises.
+
+    Examples:
+        >>> try:
+        ...     ragtrace.configure(exporter="no-such-backend")
+        ... except ragtrace.RagtraceError as error:
+        ...     print(type(error).__name__)
+        SettingsError
+    """
 
 
 class SettingsError(RagtraceError, ValueError):
-    """Raised for a wrong setting; the message says what was wrong, where it came from and what to write instead."""
+    """Raised for a wrong setting; the message says what was wrong, where it came from and what to write instead.
+
+    Examples:
+        >>> try:
+        ...     ragtrace.Sampling(rate=50)
+        ... except ragtrace.SettingsError as error:
+        ...     print(error)
+        rate must be between 0 and 1, got 50 (from rate=); for 50% write 0.5
+    """
 
 
 class UnknownMetricError(SettingsError):
-    """Raised for an unknown name of a metric; the message lists similar names and all known ones."""
+    """Raised for an unknown name of a metric; the message lists similar names and all known ones.
+
+    Examples:
+        >>> try:
+        ...     ragtrace.score(answer="In Paris.", metrics=["faithfullness"])
+        ... except ragtrace.metrics.UnknownMetricError as error:
+        ...     print(error)
+        no metric named 'faithfullness'; did you mean 'faithfulness'? known: hallucinated, faithfulness, ...
+    """
 
 
 class JudgeError(RagtraceError):
@@ -22,6 +46,12 @@ class JudgeError(RagtraceError):
 
     The reasons are the `judge_error` reasons in `ragtrace.core.unscored_reasons`. Any other reason counts as
     "unavailable".
+
+    Examples:
+        >>> failure = ragtrace.judges.JudgeError("unavailable", "the model is being loaded")
+        >>> judge = ragtrace.testing.FakeJudge(failure)
+        >>> ragtrace.score(contexts=["The tower is in Paris."], answer="In Paris.", judge=judge)["faithfulness"]
+        Unscored('unavailable', metric='faithfulness')
 
     Args:
         reason: "unavailable", "timeout", "refused" ...

@@ -26,7 +26,14 @@ RatingMethod: TypeAlias = Literal["logprobs", "samples", "single"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Claim made in the answer, and whether the retrieved chunks support it."""
+    """Claim made in the answer, and whether the retrieved chunks support it.
+
+    Examples:
+        >>> scores = ragtrace.score(contexts=["The tower is 330 m tall."], answer="The tower is 200 m tall.")
+        >>> [claim] = scores["consistency"].claims
+        >>> claim.text, [claim.text[start:end] for start, end in claim.unsupported]
+        ('The tower is 200 m tall.', ['200'])
+    """
 
     text: str
     start: int

@@ -37,7 +37,18 @@ class LedgerRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts of the calls offered to one evaluator, by outcome: scored, failed, dropped and so on."""
+    """Counts of the calls offered to one evaluator, by outcome: scored, failed, dropped and so on.
+
+    Examples:
+        >>> ragtrace.configure(exporter="none")
+        >>> with ragtrace.call("Where is the tower?") as call:
+        ...     call.answered("In Paris.")
+        >>> ragtrace.flush()
+        True
+        >>> tally = ragtrace.stats().evaluators["embedded"]
+        >>> tally.offered, tally.settled, tally.pending
+        (1, 1, 0)
+    """
 
     offered: int = 0
     sampled_out: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -100,7 +111,23 @@ class GuardRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GuardTally:
-    """Counts of the answers that a guard has seen, by verdict and by action."""
+    """Counts of the answers that a guard has seen, by verdict and by action.
+
+    Examples:
+        >>> @ragtrace.retrieve
+        ... def search(question: str) -> list[str]:
+        ...     return ["The tower is in Paris."]
+        >>> @ragtrace.trace(guard=ragtrace.Guard("consistency", below=0.5, budget_ms=5000))  # in the shadow
+        ... def ask(question: str) -> str:
+        ...     return "The bridge is in Berlin." if search(question) else ""
+        >>> ragtrace.configure(exporter="none")
+        >>> ask("Where is the tower?")
+        'The bridge is in Berlin.'
+        >>> ragtrace.flush()
+        True
+        >>> ragtrace.stats().guards["ask"].verdicts
+        {'fail': 1}
+    """
 
     calls: int = 0
     """Number of answers; the sum of `verdicts`, and of `actions`."""
@@ -118,7 +145,19 @@ class GuardTally:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Snapshot of the counts of all calls so far, by evaluator and outcome, and of ragtrace's own failures."""
+    """Snapshot of the counts of all calls so far, by evaluator and outcome, and of ragtrace's own failures.
+
+    Examples:
+        >>> ragtrace.configure(exporter="none")
+        >>> with ragtrace.call("Where is the tower?") as call:
+        ...     call.retrieved(["The tower is in Paris."])
+        ...     call.answered("In Paris.")
+        >>> ragtrace.flush()
+        True
+        >>> stats = ragtrace.stats()
+        >>> stats.offered, stats.scored, list(stats.evaluators)
+        (1, 1, ['embedded'])
+    """
 
     evaluators: Mapping[str, Tally]
     """Counts of calls, by evaluator id."""

@@ -64,7 +64,11 @@ def _option(cls: C) -> C:
 @_option
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of what ragtrace keeps in memory, of how long it waits, and of how much text it reads."""
+    """Limits of what ragtrace keeps in memory, of how long it waits, and of how much text it reads.
+
+    Examples:
+        >>> ragtrace.configure(exporter="none", limits=ragtrace.Limits(hold_seconds=5, spool="unscored.db"))
+    """
 
     capacity: int | None = None
     """Finished calls that may wait to be scored, and as many more that may wait for the judge; what exceeds it is
@@ -88,7 +92,12 @@ class Limits:
 @_option
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryOptions:
-    """Options for OpenTelemetry: providers of your own, the attributes on spans, and where to look at a trace."""
+    """Options for OpenTelemetry: providers of your own, the attributes on spans, and where to look at a trace.
+
+    Examples:
+        >>> telemetry = ragtrace.TelemetryOptions(evidence=True, dialects=["otel", "openinference"])
+        >>> ragtrace.configure(exporter="none", telemetry=telemetry)
+    """
 
     tracer_provider: TracerProvider | None = None
     """Your own provider; wrap its exporting processor in `HoldProcessor` to get scores on spans."""
@@ -112,7 +121,11 @@ class TelemetryOptions:
 @_option
 @dataclass(frozen=True, slots=True)
 class History:
-    """History of all calls with their scores in one file, for `ragtrace report`."""
+    """History of all calls with their scores in one file, for `ragtrace report`.
+
+    Examples:
+        >>> ragtrace.configure(exporter="none", store=ragtrace.History("calls.db", days=90))
+    """
 
     path: str | os.PathLike[str] | None = None
     """File on a local disk (an SQLite database; several processes may share it)."""
@@ -126,7 +139,11 @@ class History:
 @_option
 @dataclass(frozen=True, slots=True)
 class BaselineLearning:
-    """How the baseline of the application's scores is learned, and the file that keeps it."""
+    """How the baseline of the application's scores is learned, and the file that keeps it.
+
+    Examples:
+        >>> ragtrace.configure(exporter="none", baseline=ragtrace.BaselineLearning("baseline.json", calls=1000))
+    """
 
     path: str | os.PathLike[str] | None = None
     """File that keeps the baseline (JSON; several processes may share it, and learn together)."""
@@ -141,6 +158,13 @@ class Canaries:
 
     They are judged at random times and within the judge's budget. With a history, what was seen is kept there for later
     processes.
+
+    Examples:
+        >>> canaries = ragtrace.Canaries("canaries.jsonl", interval=600)  # written by `ragtrace labels export`
+        >>> judge = ragtrace.testing.FakeJudge(ragtrace.Judgement(claims=(), answer_label="declined"))  # or yours
+        >>> ragtrace.configure(exporter="none", judge=judge, metrics=["hallucination"], alerts=[canaries])
+        >>> [each.metric for each in ragtrace.doctor(probe=False).canaries.agreements]
+        ['hallucination']
     """
 
     path: str | os.PathLike[str] | None = None
@@ -157,6 +181,10 @@ class JudgeLimits:
 
     A judge has them as its attribute `limits`: `OpenAIJudge(..., limits=JudgeLimits(timeout=10))`, or an attribute of a
     class of your own.
+
+    Examples:
+        >>> limits = ragtrace.JudgeLimits(timeout=10, concurrency=32)
+        >>> judge = ragtrace.OpenAIJudge("gpt-4o-mini", api_key="...", limits=limits)
     """
 
     timeout: float | None = None

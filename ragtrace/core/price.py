@@ -22,6 +22,10 @@ _MOST_TOKENS: Final = 10**9
 class Price:
     """Price of a model in US dollars per million tokens.
 
+    Examples:
+        >>> price = ragtrace.judges.Price(input=0.20, output=0.80, cached_input=0.05)
+        >>> judge = ragtrace.OpenAIJudge("my-deployment", api_key="...", price=price)
+
     Args:
         input: price of tokens that the model reads.
         output: price of tokens that the model writes; 0 for embeddings.

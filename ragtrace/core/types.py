@@ -57,7 +57,13 @@ def _no_attributes() -> dict[str, Plain]:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Retrieved passage, as it was given to the model."""
+    """Retrieved passage, as it was given to the model.
+
+    Examples:
+        >>> tower = ragtrace.Document("The tower is in Paris.", id="tower.md", score=0.83)
+        >>> ragtrace.score(contexts=[tower], answer="In Paris.")["consistency"]
+        Score(1, metric='consistency')
+    """
 
     text: str
     id: str | None = None
@@ -82,7 +88,14 @@ def documents_from(documents: Iterable[Document], *read: tuple[Document, ...]) -
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a model's answer as the provider reported them, each None if it was not reported."""
+    """Token counts of a model's answer as the provider reported them, each None if it was not reported.
+
+    Examples:
+        >>> usage = ragtrace.types.Usage(input_tokens=240, output_tokens=12)
+        >>> call = ragtrace.RagCall("Where is the tower?", (), "In Paris.", usage=usage)
+        >>> call.usage.output_tokens
+        12
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -108,6 +121,12 @@ class RagCall:
     """Finished RAG call: query, retrieved contexts and answer.
 
     `contexts` is None when retrieval was not captured and () when it returned nothing: the two differ in every metric.
+
+    Examples:
+        >>> tower = ragtrace.Document("The tower is in Paris.")
+        >>> calls = [ragtrace.RagCall("Where is it?", (tower,), answer) for answer in ("In Paris.", "In Berlin.")]
+        >>> ragtrace.evaluate(calls, metrics=["consistency"])
+        <Evaluations of 2 calls: consistency 0.5431 (2 scored)>
     """
 
     query: str | None
@@ -178,6 +197,12 @@ class Judgement:
     Metrics turn them into numbers; a judge computes no scores. A field that is None was not judged; `reasons` may say
     why, keyed by field name, with a reason of `ragtrace.core.unscored_reasons` ("abstained", ...). `reasons[""]` holds
     for the whole judgement.
+
+    Examples:
+        >>> claim = ragtrace.Claim("In Paris.", start=0, end=9, support="supported")
+        >>> judge = ragtrace.testing.FakeJudge(ragtrace.Judgement(claims=(claim,), answer_label="answered"))
+        >>> ragtrace.score(contexts=["The tower is in Paris."], answer="In Paris.", judge=judge)["faithfulness"]
+        Score(1, metric='faithfulness', label='pass')
     """
 
     claims: tuple[Claim, ...] | None = None
@@ -269,7 +294,14 @@ class Results(dict[str, "Result"]):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Score:
-    """Score of one call by one metric: a finite number."""
+    """Score of one call by one metric: a finite number.
+
+    Examples:
+        >>> tower = ["The tower is in Paris."]
+        >>> score = ragtrace.score(query="Where is the tower?", contexts=tower, answer="In Paris.")["consistency"]
+        >>> score.value, score.evaluator
+        (1.0, 'embedded@3')
+    """
 
     value: float
     metric: str = ""
@@ -301,7 +333,13 @@ class Score:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Unscored:
-    """Reason why a metric has no score for one call, given in place of a default such as 0 or NaN."""
+    """Reason why a metric has no score for one call, given in place of a default such as 0 or NaN.
+
+    Examples:
+        >>> unscored = ragtrace.score(contexts=[], answer="In Paris.")["consistency"]
+        >>> unscored.reason
+        'no_contexts'
+    """
 
     reason: str
     metric: str = ""
@@ -404,6 +442,17 @@ class Metric(Protocol):
 
     It is called in threads, several at a time, and may wait. A metric that only computes may have an attribute
     `computes = True`: it is called directly, and all others wait until it returns.
+
+    Examples:
+        >>> class AnswerWords:
+        ...     name, version, needs = "answer_words", "1", frozenset()
+        ...     higher_is_better, range = True, (0.0, float("inf"))
+        ...     def __call__(self, call, judgement):
+        ...         if not call.answer:
+        ...             return ragtrace.Unscored("empty_answer")
+        ...         return ragtrace.Score(len(call.answer.split()))
+        >>> ragtrace.score(answer="The tower is in Paris.", metrics=[AnswerWords()])["answer_words"]
+        Score(5, metric='answer_words')
     """
 
     @property
@@ -430,6 +479,19 @@ class Judge(Protocol):
     called in threads, several at a time. Identical calls (query, contexts, answer, reference) are judged once. A judge
     that only computes, without waiting for anything, may have an attribute `computes = True`: it is called directly,
     without deadline, cache or threads. Any other may have an attribute `limits`, a `ragtrace.JudgeLimits`.
+
+    Examples:
+        >>> class Quoting:
+        ...     id, version, type = "quoting", "1", "deterministic"
+        ...     def offers(self, metric):
+        ...         return metric.name == "consistency"
+        ...     def judge(self, call):
+        ...         if not call.contexts:
+        ...             return ragtrace.Judgement(reasons={"consistency": "no_contexts"})
+        ...         found = any(call.answer in each.text for each in call.contexts)
+        ...         return ragtrace.Judgement(consistency=float(found))
+        >>> ragtrace.score(contexts=["The tower is in Paris."], answer="in Paris", judge=Quoting())["consistency"]
+        Score(1, metric='consistency')
     """
 
     @property
@@ -496,6 +558,17 @@ class Signals:
     """Exporters of spans, metrics, logs and scores to one backend.
 
     An entry point of the group `ragtrace.exporters` returns them.
+
+    Examples:
+        >>> from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+        >>> spans = InMemorySpanExporter()
+        >>> ragtrace.configure(exporter=ragtrace.types.Signals(spans=spans, immediate=True))
+        >>> with ragtrace.call("Where is the tower?", name="support") as call:
+        ...     call.answered("In Paris.")
+        >>> ragtrace.flush()
+        True
+        >>> [span.name for span in spans.get_finished_spans()]
+        ['invoke_workflow support']
     """
 
     spans: SpanExporter | None = None

@@ -64,6 +64,13 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True, gold_calls: bool = 
     It may be called at any time, from any thread: `print(ragtrace.doctor())`. For a live process, for instance:
     `signal.signal(signal.SIGUSR1, lambda *_: print(ragtrace.doctor(probe=False), file=sys.stderr))`.
 
+    Examples:
+        >>> ragtrace.configure(service="support-bot", exporter="none")
+        >>> print(ragtrace.doctor(probe=False))
+        ragtrace 0.1.0, Python ...: running in this process
+        ...
+        Nothing is wrong as far as can be seen, ...
+
     Args:
         timeout: seconds within which endpoints and judges must answer.
         probe: whether to ask them at all; without, nothing is sent and nothing waited for.

@@ -127,6 +127,12 @@ class Diagnosis:
 
     `str()` gives a report in plain text. The diagnosis holds no secrets: of headers only the names, of URLs neither
     user nor query.
+
+    Examples:
+        >>> ragtrace.configure(exporter="none")
+        >>> diagnosis = ragtrace.doctor(probe=False)  # printed, a report
+        >>> diagnosis.state, diagnosis.problems, [each.id for each in diagnosis.evaluators]
+        ('running', (), ['embedded'])
     """
 
     state: State

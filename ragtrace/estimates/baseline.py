@@ -176,6 +176,13 @@ class Baseline:
 
     `configure(baseline=PATH)` learns it from the first 500 calls of each workflow and keeps it in that file;
     `ragtrace baseline` learns one from a history. A distribution never changes once it was learned.
+
+    Examples:
+        >>> healthy = [0.9, 0.8, 1.0, 0.7, 0.9] * 100  # scores of an application that worked well
+        >>> baseline = ragtrace.types.Baseline.of(healthy, evaluator="embedded@1", workflow="ask")
+        >>> ragtrace.configure(exporter="none", baseline=baseline)
+        >>> baseline.find("ask", "consistency", "embedded@1").n
+        500
     """
 
     distributions: Mapping[BaselineKey, Distribution] = field(default_factory=_no_entries)

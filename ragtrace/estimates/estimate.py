@@ -23,6 +23,12 @@ class Estimate:
     """Estimate of a mean score with its 95 % interval.
 
     The scores are in [0, 1]. Value and interval are None if there is no estimate, mostly as no call was judged.
+
+    Examples:
+        >>> ragtrace.configure(exporter="none")
+        >>> estimate = ragtrace.estimate("consistency")
+        >>> estimate.value, estimate.n, estimate.reason
+        (None, 0, 'nothing_judged')
     """
 
     value: float | None

@@ -78,6 +78,13 @@ class Sampling:
     time leaves over is kept up to s, not longer. Calls of an `always` rule keep 1 until they alone take more than nine
     tenths of the budget; 4 s are kept for them, and the bound grows by s * (4 + ln(1 + 1.3 d / s)), d being their own.
 
+    Examples:
+        >>> sampling = ragtrace.Sampling(
+        ...     rate=0.05, always=["error", lambda call: call.workflow == "checkout"], usd_per_day=5
+        ... )
+        >>> judge = ragtrace.OpenAIJudge("gpt-4o-mini", api_key="...")
+        >>> ragtrace.configure(exporter="none", judge=judge, sampling=sampling)
+
     Args:
         rate: probability for an ordinary call, in [0, 1].
         suspicious_rate: probability for a call that the screen's metric `suspicious` marks: one whose consistency is

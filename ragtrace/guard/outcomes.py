@@ -29,7 +29,22 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GuardNotice:
-    """Notice of an answer that a guard did not let pass, for the application."""
+    """Notice of an answer that a guard did not let pass, for the application.
+
+    Examples:
+        >>> def sorry(notice: ragtrace.types.GuardNotice) -> str:
+        ...     return f"I am not sure ({notice.metric}: {notice.verdict})."
+        >>> guard = ragtrace.Guard("consistency", below=0.5, budget_ms=5000, action="replace", fallback=sorry)
+        >>> @ragtrace.retrieve
+        ... def search(question: str) -> list[str]:
+        ...     return ["The tower is in Paris."]
+        >>> @ragtrace.trace(guard=guard)
+        ... def ask(question: str) -> str:
+        ...     return "The bridge is in Berlin." if search(question) else ""
+        >>> ragtrace.configure(exporter="none")
+        >>> ask("Where is the tower?")
+        'I am not sure (consistency: fail).'
+    """
 
     verdict: Verdict
     """`fail`, or why the answer was not checked: timeout, unscored, circuit_open, error."""
@@ -51,6 +66,20 @@ class GuardNotice:
 
 class GuardBlocked(RagtraceError):  # noqa: N818 - it reports what the application asked for, and no error of ragtrace
     """Raised by a guarded function, where its guard has `action="raise"`, in place of an answer that failed.
+
+    Examples:
+        >>> @ragtrace.retrieve
+        ... def search(question: str) -> list[str]:
+        ...     return ["The tower is in Paris."]
+        >>> @ragtrace.trace(guard=ragtrace.Guard("consistency", below=0.5, budget_ms=5000, action="raise"))
+        ... def ask(question: str) -> str:
+        ...     return "The bridge is in Berlin." if search(question) else ""
+        >>> ragtrace.configure(exporter="none")
+        >>> try:
+        ...     ask("Where is the tower?")
+        ... except ragtrace.types.GuardBlocked as blocked:
+        ...     print(blocked.notice.verdict, blocked.notice.metric, blocked.notice.score < 0.5)
+        fail consistency True
 
     Args:
         notice: what the guard found.

@@ -29,6 +29,20 @@ class Guard:
     The score that the guard reads is the call's score: the call is judged once, always, whatever the sampling rate. A
     guard that cannot find out in time whether an answer is good releases the answer, and counts that.
 
+    Examples:
+        >>> guard = ragtrace.Guard(
+        ...     "consistency", below=0.5, budget_ms=5000, action="replace", fallback="I do not know."
+        ... )
+        >>> @ragtrace.retrieve
+        ... def search(question: str) -> list[str]:
+        ...     return ["The tower is in Paris."]
+        >>> @ragtrace.trace(guard=guard)
+        ... def ask(question: str) -> str:
+        ...     return "The bridge is in Berlin." if search(question) else ""
+        >>> ragtrace.configure(exporter="none")
+        >>> ask("Where is the tower?")
+        'I do not know.'
+
     Args:
         metric: name of the metric, or the metric, that `configure` has a judge for: "faithfulness", "hallucinated",
             "consistency", one of your own.

@@ -96,6 +96,9 @@ class BertScoreTokens:
     Without the package's special tokens, so figures differ slightly from its own, which let a word match those. A text
     longer than the model can read is embedded in pieces and never cut.
 
+    Examples:
+        >>> embedder = ragtrace.metrics.BertScoreTokens("roberta-large")  # loaded at the first use
+
     Args:
         model: name or path of an encoder of `transformers`, for instance "roberta-large".
         num_layers: the layer to take; default: the package's choice for a model that it knows.

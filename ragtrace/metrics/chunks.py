@@ -299,6 +299,21 @@ def _chunk_attributes(
 def context_relevance_decaying(decay: float, *, name: str) -> Formula:
     """Return a metric called *name*: context relevance weighted by rank, with weights falling by the factor *decay*.
 
+    Examples:
+        >>> metric = ragtrace.metrics.context_relevance_decaying(0.5, name="relevance_of_first")
+        >>> chunks = ["Trains leave at noon.", "The tower is in Paris."]
+        >>> with ragtrace.testing.OpenAIServer() as server:  # in place of yours
+        ...     judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(
+        ...         query="Where is the tower?", contexts=chunks, answer="In Paris.", metrics=[metric], judge=judge
+        ...     )
+        >>> scores["relevance_of_first"]
+        Score(0.333333, metric='relevance_of_first', label='fail')
+
+    Args:
+        decay: weight of a rank divided by that of the rank before it, in (0, 1].
+        name: name of the metric.
+
     Raises:
         SettingsError: *decay* is not in (0, 1].
     """
@@ -313,6 +328,20 @@ def contextual_accuracy_from(grade: int) -> Formula:
     It is `contextual_accuracy` with another threshold. The metric is called `contextual_accuracy_from_<grade>`. With
     grade 1 it is enough that a chunk is on the topic.
 
+    Examples:
+        >>> metric = ragtrace.metrics.contextual_accuracy_from(1)
+        >>> chunks = ["Trains leave at noon.", "The tower is in Paris."]
+        >>> with ragtrace.testing.OpenAIServer() as server:  # in place of yours
+        ...     judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(
+        ...         query="Where is the tower?", contexts=chunks, answer="In Paris.", metrics=[metric], judge=judge
+        ...     )
+        >>> scores["contextual_accuracy_from_1"]
+        Score(0.5, metric='contextual_accuracy_from_1', label='pass')
+
+    Args:
+        grade: lowest grade that counts: 1, 2 or 3.
+
     Raises:
         SettingsError: *grade* is not 1, 2 or 3.
     """
@@ -321,6 +350,17 @@ def contextual_accuracy_from(grade: int) -> Formula:
 
 def precision_at(k: int, *, threshold: int = RELEVANT_GRADE) -> Formula:
     """Return the metric `precision_at_<K>`: the share of relevant chunks among the first K retrieved chunks.
+
+    Examples:
+        >>> metric = ragtrace.metrics.precision_at(2)
+        >>> chunks = ["Trains leave at noon.", "The tower is in Paris."]
+        >>> with ragtrace.testing.OpenAIServer() as server:  # in place of yours
+        ...     judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(
+        ...         query="Where is the tower?", contexts=chunks, answer="In Paris.", metrics=[metric], judge=judge
+        ...     )
+        >>> scores["precision_at_2"]
+        Score(0.5, metric='precision_at_2')
 
     Args:
         k: places looked at, at least 1.
@@ -335,7 +375,23 @@ def precision_at(k: int, *, threshold: int = RELEVANT_GRADE) -> Formula:
 def average_precision_at(k: int, *, threshold: int = RELEVANT_GRADE) -> Formula:
     """Return the metric `average_precision_at_<K>`: average precision over the first K retrieved chunks.
 
-    Arguments and errors are as for `precision_at`.
+    Examples:
+        >>> metric = ragtrace.metrics.average_precision_at(2)
+        >>> chunks = ["Trains leave at noon.", "The tower is in Paris."]
+        >>> with ragtrace.testing.OpenAIServer() as server:  # in place of yours
+        ...     judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(
+        ...         query="Where is the tower?", contexts=chunks, answer="In Paris.", metrics=[metric], judge=judge
+        ...     )
+        >>> scores["average_precision_at_2"]
+        Score(0.5, metric='average_precision_at_2')
+
+    Args:
+        k: places looked at, at least 1.
+        threshold: grade from which a chunk is relevant: 1, 2 or 3.
+
+    Raises:
+        SettingsError: *k* or *threshold* is not such a number.
     """
     return _top_k_metric(k, average_precision_at_k, "average_precision_at", threshold)
 
@@ -351,6 +407,20 @@ def reciprocal_rank_from(grade: int) -> Formula:
     """Return a metric for the reciprocal rank of the first chunk of at least the relevance *grade* (1, 2 or 3).
 
     It is `reciprocal_rank` with another threshold. The metric is called `reciprocal_rank_from_<grade>`.
+
+    Examples:
+        >>> metric = ragtrace.metrics.reciprocal_rank_from(2)
+        >>> chunks = ["Trains leave at noon.", "The tower is in Paris."]
+        >>> with ragtrace.testing.OpenAIServer() as server:  # in place of yours
+        ...     judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(
+        ...         query="Where is the tower?", contexts=chunks, answer="In Paris.", metrics=[metric], judge=judge
+        ...     )
+        >>> scores["reciprocal_rank_from_2"]
+        Score(0.5, metric='reciprocal_rank_from_2')
+
+    Args:
+        grade: grade from which a chunk is relevant: 1, 2 or 3.
 
     Raises:
         SettingsError: *grade* is not 1, 2 or 3.

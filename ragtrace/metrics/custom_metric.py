@@ -66,21 +66,23 @@ def metric(
 
     The function takes a RAG call, or a call and a judge's labels.
 
-    Example:
-        @ragtrace.metric
-        def cites_a_source(call):
-            return "[1]" in (call.answer or "")
-
-        @ragtrace.metric(needs=("claims",), higher_is_better=False, threshold=0.0)
-        def contradictions(call, judgement):
-            return any(claim.support == "contradicted" for claim in judgement.claims or ())
-
     The function returns a number, True or False (1 and 0), a `Score`, or an `Unscored` with the reason why there is no
     number. It runs in a thread of ours after the call, never in the application's. What it raises, a number that is not
     finite or outside of *range*, and anything else it returns leave this metric unscored; nothing is put in its place.
     Without *needs* it is computed for every call, if it is wanted; with them, where the screen or the judge offers it.
 
+    Examples:
+        >>> @ragtrace.metric
+        ... def cites_a_source(call):
+        ...     return "[1]" in (call.answer or "")
+        >>> @ragtrace.metric(needs=("claims",), higher_is_better=False, threshold=0.0)
+        ... def contradictions(call, judgement):
+        ...     return any(claim.support == "contradicted" for claim in judgement.claims or ())
+        >>> ragtrace.score(answer="In Paris [1].", metrics=["cites_a_source"])["cites_a_source"]
+        Score(1, metric='cites_a_source')
+
     Args:
+        function: the function that is decorated; left out where the decorator has arguments.
         needs: names of the `Judgement` fields it reads; with none, the function takes only the call.
         name: under which it is wanted and exported; default: the function's.
         version: change it whenever the number's meaning changes.

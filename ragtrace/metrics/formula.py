@@ -58,6 +58,12 @@ class Formula:
     `compute` returns a `Score` with a value, attributes and claims, or an `Unscored` with its reason; the `Formula`
     adds name, version, direction, the threshold's label, and the judgement's mode, cost and attributes.
     `dataclasses.replace(metric, threshold=0.8)` makes a metric with another threshold.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> strict = replace(ragtrace.metrics.registry.get("faithfulness"), threshold=0.9)
+        >>> strict.fails(0.85), strict.higher_is_better
+        (True, True)
     """
 
     name: str

@@ -138,7 +138,10 @@ def g_eval(
     several replies; `single` one reply. An attribute `fields_missing` names fields that the steps speak of and *needs*
     lacks.
 
-    Example: `ragtrace.metrics.g_eval("politeness", criteria="Is the answer polite?", needs=("answer",))`
+    Examples:
+        >>> polite = ragtrace.metrics.g_eval("politeness", criteria="Is the answer polite?", needs=("answer",))
+        >>> judge = ragtrace.OpenAIJudge("gpt-4o-mini", api_key="...")
+        >>> ragtrace.configure(exporter="none", judge=judge, metrics=["faithfulness", polite])
 
     Args:
         name: of the metric; in lower case, as it becomes part of attribute names.
@@ -147,7 +150,9 @@ def g_eval(
         needs: fields of the call shown to the judge: query, answer, contexts, reference, turns.
         low: the worst rating (the best, if lower is better).
         high: the best rating; ratings are whole numbers.
+        method: where a score comes from, as above: "logprobs", "samples" or "single".
         samples: replies for the method `samples`, 2 to 20.
+        higher_is_better: the direction; False turns it round, and *low* is the best rating.
         threshold: of the score, in [0, 1]: a score strictly on the wrong side of it is labelled `fail`.
 
     Raises:

@@ -146,8 +146,20 @@ def combined_quality(
 
     It is a variant of `quality_weighted`, `quality_harmonic` or `quality_minimum`.
 
+    Examples:
+        >>> metric = ragtrace.metrics.combined_quality("weighted", name="quality", weights=(0.2, 0.6, 0.2))
+        >>> chunks = ["Trains leave at noon.", "The tower is in Paris."]
+        >>> with ragtrace.testing.OpenAIServer() as server:  # in place of yours
+        ...     judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(
+        ...         query="Where is the tower?", contexts=chunks, answer="In Paris.", metrics=[metric], judge=judge
+        ...     )
+        >>> scores["quality"]
+        Score(0.9, metric='quality', label='A')
+
     Args:
         how: which of the three means.
+        name: name of the metric.
         relevancy: a metric that takes the place of `answer_relevancy`.
         weights: of context relevance, faithfulness and relevancy, for the weighted mean.
         optional: names of components that are left out where they have no score, instead of leaving the whole without

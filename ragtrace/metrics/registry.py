@@ -55,6 +55,13 @@ _OWN: Final = frozenset(metric.name for family in FAMILIES for metric in family.
 class Registry:
     """Collection of metrics by name, in the order in which they were added.
 
+    Examples:
+        >>> metrics = ragtrace.metrics.Registry([ragtrace.metrics.precision_at(3)])
+        >>> metrics.add(ragtrace.metrics.average_precision_at(3)).name
+        'average_precision_at_3'
+        >>> metrics.names()
+        ('precision_at_3', 'average_precision_at_3')
+
     Args:
         metrics: what it holds from the start.
         group: entry-point group in which installed packages offer more; None: it is not looked at.
@@ -183,4 +190,11 @@ def _load(point: EntryPoint) -> Metric:
 
 
 registry: Final = Registry(chain.from_iterable(family.METRICS for family in FAMILIES), group="ragtrace.metrics")
-"""Shared registry of the built-in metrics, of metrics that users add, and of metrics that installed packages offer."""
+"""Shared registry of the built-in metrics, of metrics that users add, and of metrics that installed packages offer.
+
+Examples:
+    >>> sorted(ragtrace.metrics.registry.get("faithfulness").needs)
+    ['answer_label', 'claims']
+    >>> "hallucinated" in ragtrace.metrics.registry.names()
+    True
+"""

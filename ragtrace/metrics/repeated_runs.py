@@ -141,7 +141,10 @@ def run_consistency(
 ) -> dict[str, Result]:
     """Return how alike the answers of repeated runs of one query are, as the mean over all pairs of answers.
 
-    Example: `ragtrace.metrics.run_consistency([ask(question) for _ in range(5)])["run_consistency_rougeL_f1"]`
+    Examples:
+        >>> answers = ["The tower is in Paris.", "It is in Paris.", "The tower is in Berlin."]
+        >>> ragtrace.metrics.run_consistency(answers)["run_consistency_rouge1_f1"]
+        Score(0.637037, metric='run_consistency_rouge1_f1')
 
     Args:
         answers: at least three, in the order of the runs.
@@ -283,7 +286,11 @@ def run_statistic(statistic: str, base: Metric | None = None, *, ddof: int = 0) 
 def run_statistics(results: Results, *, base: Metric | None = None, ddof: int = 0) -> dict[str, Result]:
     """Return mean, variance and coefficient of variation of one metric's results over repeated runs of one query.
 
-    Example: `ragtrace.metrics.run_statistics([score["faithfulness"] for score in scores_of_five_runs])`
+    Examples:
+        >>> answers = ["In Paris.", "It is in Paris.", "In Berlin."]  # of one question, asked again
+        >>> runs = [ragtrace.score(contexts=["It is in Paris."], answer=each)["consistency"] for each in answers]
+        >>> ragtrace.metrics.run_statistics(runs)["run_consistency_mean"]
+        Score(0.695413, metric='run_consistency_mean')
 
     Args:
         results: at least three results of one metric, one a run; those without a score are left out and counted.

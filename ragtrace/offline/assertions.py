@@ -57,6 +57,16 @@ def assert_scores(
 ) -> Mapping[str, Result]:
     """Score *call*, and assert that each score meets its expectation.
 
+    Examples:
+        >>> question, docs = "Where is the tower?", ["The tower is in Paris."]
+        >>> scores = ragtrace.testing.assert_scores(
+        ...     {"query": question, "contexts": docs, "answer": "In Paris."},
+        ...     consistency=">= 0.8",
+        ...     answered="scored",
+        ... )
+        >>> scores["consistency"].value
+        1.0
+
     Args:
         call: a `RagCall`, or a dict with the keyword arguments of `score` that describe a call.
         judge: default `EmbeddedJudge()`.

@@ -131,7 +131,18 @@ class EvaluatedCall:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Evaluations(Sequence[EvaluatedCall]):
-    """Evaluated calls in the order in which they were given, with their summary."""
+    """Evaluated calls in the order in which they were given, with their summary.
+
+    Examples:
+        >>> calls = [{"contexts": ["The tower is in Paris."], "answer": "In Paris."}]
+        >>> found = ragtrace.evaluate(calls, metrics=["consistency"])
+        >>> found
+        <Evaluations of 1 calls: consistency 1 (1 scored)>
+        >>> found[0].results["consistency"]
+        Score(1, metric='consistency')
+        >>> found.rows()[0]["consistency"]
+        1.0
+    """
 
     calls: tuple[EvaluatedCall, ...]
     summary: Summary
@@ -185,6 +196,15 @@ def evaluate(
     """Score many calls concurrently, with or without an event loop in the caller's thread.
 
     All calls are read before the first is judged: a call that cannot be understood costs nothing.
+
+    Examples:
+        >>> tower = ["The tower is in Paris."]
+        >>> calls = [{"contexts": tower, "answer": "In Paris."}, {"contexts": tower, "answer": "In Berlin."}]
+        >>> found = ragtrace.evaluate(calls, metrics=["consistency"])
+        >>> round(found.summary.metrics["consistency"].mean, 2)
+        0.54
+        >>> [each.results["consistency"].value > 0.5 for each in found]
+        [True, False]
 
     Args:
         calls: `RagCall` objects, or dicts with the keyword arguments of `score` that describe a call.

@@ -33,6 +33,15 @@ def score(
 
     Runs with or without an event loop in the caller's thread; in one that is running, `ascore` does not block it.
 
+    Examples:
+        >>> scores = ragtrace.score(
+        ...     query="Where is the tower?",
+        ...     contexts=["The tower is in Paris."],
+        ...     answer="The tower is in Berlin.",
+        ... )
+        >>> scores["consistency"], scores["answered"]
+        (Score(0.15316, metric='consistency'), Score(1, metric='answered', label='answered'))
+
     Args:
         answer: what the application answered.
         contexts: what it retrieved, in anything `@retrieve` understands; None: unknown, [] : nothing was found.
@@ -81,6 +90,12 @@ async def ascore(
 
     Calls that overlap on one event loop with the same judge share its bounded concurrency; its connections are closed
     when the last of them is done.
+
+    Examples:
+        >>> import asyncio
+        >>> scores = asyncio.run(ragtrace.ascore(contexts=["The tower is in Paris."], answer="In Paris."))
+        >>> scores["consistency"].value
+        1.0
 
     Args:
         answer: and all others: as of `score`.

@@ -310,7 +310,16 @@ class ReviewerAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Comparison of a judge with human labels, and the corrected rate of bad calls in all traffic."""
+    """Comparison of a judge with human labels, and the corrected rate of bad calls in all traffic.
+
+    Examples:
+        >>> calibration = ragtrace.calibrate("labelled.db", "hallucination")
+        >>> print(calibration.judge)  # the rate of bad calls, as the judge sees it
+        hallucination 0.2283 [0.187, 0.2755]
+        >>> print(calibration.labels)  # as people see it, on the calls that they labelled
+        hallucination 0.3536 [0.2714, 0.4449]
+        >>> calibration.save("calibration.json")  # for configure(calibration=...)
+    """
 
     metric: str
     evaluator: str
@@ -901,6 +910,13 @@ def calibrate(
     """Compare a judge with the human labels in a history, and correct the judge's rate of bad calls by the labels.
 
     `ragtrace calibrate pick` draws the calls to label, `ragtrace review` and `ragtrace labels import` add labels.
+
+    Examples:
+        >>> calibration = ragtrace.calibrate("labelled.db", "hallucination")  # calls were picked and labelled
+        >>> print(calibration.corrected)
+        hallucination 0.3442 [0.2719, 0.4228]
+        >>> calibration.labelled, calibration.reviewers
+        (120, ('ada',))
 
     Args:
         history: file that `configure(store=...)` keeps.

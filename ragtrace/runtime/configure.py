@@ -159,6 +159,17 @@ def configure(
 
     Every argument has an environment variable (`RAGTRACE_` and its name in capitals) or a default.
 
+    Examples:
+        >>> ragtrace.configure(service="support-bot", exporter="console")
+        >>> @ragtrace.generate
+        ... def answer(question: str, docs: list[str]) -> str:
+        ...     return "The tower is in Berlin."
+        >>> answer("Where is the tower?", ["The tower is in Paris."])
+        'The tower is in Berlin.'
+        >>> ragtrace.flush()
+        16:08:09 chat: ok consistency=0.15 answered=1 query=...
+        True
+
     Args:
         service: name of the application; else `OTEL_SERVICE_NAME`.
         exporter: where telemetry goes: "otlp" (default; the standard `OTEL_EXPORTER_OTLP_*` variables say where, and

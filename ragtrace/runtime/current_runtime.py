@@ -73,6 +73,14 @@ def final_stats() -> Stats | None:
 def flush(timeout: float = 5.0) -> bool:
     """Score all finished calls and export their telemetry within *timeout* seconds.
 
+    Examples:
+        >>> ragtrace.configure(exporter="none")
+        >>> ragtrace.flush(timeout=2.0)
+        True
+
+    Args:
+        timeout: the longest that it may take.
+
     Returns:
         True if all of them were scored and exported; True as well if ragtrace is not configured.
     """
@@ -87,6 +95,16 @@ def stats() -> Stats:
 
     `faults` counts for the whole process, over all its configurations; `ragtrace.doctor()` shows those of the last one.
     After `shutdown` these are the final counts, with what was lost, until `configure` is called again.
+
+    Examples:
+        >>> ragtrace.configure(exporter="none")
+        >>> with ragtrace.call("Where is the tower?") as call:
+        ...     call.answered("In Paris.")
+        >>> ragtrace.flush()
+        True
+        >>> stats = ragtrace.stats()
+        >>> stats.offered, stats.scored, stats.dropped
+        (1, 1, {})
     """
     runtime = current()
     if runtime is not None:
@@ -103,6 +121,14 @@ def shutdown(timeout: float = 10.0) -> bool:
 
     An exception that a signal handler raises meanwhile (Ctrl-C, `sys.exit`) passes through after about a second, in
     which calls that were not scored are kept in the spool, or counted as lost.
+
+    Examples:
+        >>> ragtrace.configure(exporter="none")
+        >>> ragtrace.shutdown(timeout=2.0)
+        True
+
+    Args:
+        timeout: the longest that it may take.
 
     Returns:
         True if everything was scored and exported; called again, the same as the first time.

@@ -26,6 +26,19 @@ def estimate(
     screen gives the same metric, its scores of all the calls are used as far as they agree with the judge's. So with a
     decision model as screen and a chat model as judge, the decision's score of every call makes the interval narrower.
 
+    Examples:
+        >>> @ragtrace.generate
+        ... def answer(question: str, docs: list[str]) -> str:
+        ...     return "The tower is in Paris."
+        >>> ragtrace.configure(exporter="none")
+        >>> answers = [answer("Where is it?", [f"The tower is in {place}."]) for place in ("Paris", "Berlin")]
+        >>> ragtrace.flush()
+        True
+        >>> print(ragtrace.estimate("consistency", of="traffic"))  # of these calls: all were judged
+        consistency 0.5766 [0.5766, 0.5766]
+        >>> print(ragtrace.estimate("consistency"))  # of those to come: little is known
+        consistency 0.5766 [0.03214, 0.9888]
+
     Args:
         metric: name of the metric; one with range [0, 1] that the screen or the judge gives.
         workflow: of that workflow alone; default: of all.

@@ -37,10 +37,13 @@ def call_id() -> str | None:
     It is the trace id and the span id of the call's root span in the format of the W3C header `traceparent`, and tells
     nothing else: it may go to a front end. Outside a call it returns None and says so once in the log. Never raises.
 
-    Example:
-        @ragtrace.trace
-        def ask(question: str) -> dict[str, str | None]:
-            return {"answer": answer(question, search(question)), "call": ragtrace.call_id()}
+    Examples:
+        >>> @ragtrace.trace
+        ... def ask(question: str) -> dict[str, str | None]:
+        ...     return {"answer": "In Paris.", "call": ragtrace.call_id()}
+        >>> ragtrace.configure(exporter="none")
+        >>> len(ask("Where is the tower?")["call"])
+        55
     """
     with guarded("call_id"):
         if current() is None or is_recording_suppressed():
@@ -75,10 +78,18 @@ def feedback(
     backends, and into the history. Feedback with the same id replaces earlier feedback. Wrong arguments are logged once
     and ignored; before `configure` it does nothing and says so once. Never raises.
 
-    Example:
-        ragtrace.feedback(True, call=token)  # thumbs up
-        ragtrace.feedback(4, scale=(1, 5), call=token, comment="nearly", user="u-17")  # stars
-        ragtrace.feedback(None, call=token, correction="The fee is 30 EUR.")
+    Examples:
+        >>> @ragtrace.trace
+        ... def ask(question: str) -> str | None:
+        ...     return ragtrace.call_id()
+        >>> ragtrace.configure(exporter="none")
+        >>> token = ask("Where is the tower?")  # sent along with the answer
+        >>> ragtrace.feedback(True, call=token)  # thumbs up
+        True
+        >>> ragtrace.feedback(4, scale=(1, 5), call=token, comment="nearly", user="u-17")  # stars
+        True
+        >>> ragtrace.feedback(None, call=token, correction="In Paris, on the Champ de Mars.")
+        True
 
     Args:
         score: True or False (thumbs up or down), a number on *scale*, or None with a *correction*. Higher is better.

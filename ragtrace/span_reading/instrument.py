@@ -31,6 +31,18 @@ def instrument(*frameworks: str) -> None:
     instrumentations make of the same framework are not evaluated then. A framework that is instrumented already is
     left as it is. Calls are recorded once `ragtrace.configure` has been called, before or after.
 
+    Examples:
+        >>> from langchain_core.language_models import FakeListChatModel
+        >>> captured = ragtrace.testing.Captured()
+        >>> ragtrace.configure(exporter=captured.signals)
+        >>> ragtrace.instrument("langchain")
+        >>> answer = FakeListChatModel(responses=["In Paris."]).invoke("Where is the tower?")
+        >>> ragtrace.flush()
+        True
+        >>> captured.root().attributes["ragtrace.eval.consistency.reason"]  # no retrieval was seen
+        'contexts_missing'
+        >>> ragtrace.uninstrument()
+
     Args:
         *frameworks: "haystack"; "langchain", which includes LangGraph; "llama_index"; "openai_agents". None: all of
             them that are installed.
@@ -84,6 +96,13 @@ def uninstrument(*frameworks: str) -> None:
     """Stop recording the calls of *frameworks*, or of all instrumented frameworks if none is named.
 
     Runs that are in progress are not recorded to their end.
+
+    Examples:
+        >>> ragtrace.instrument("langchain")
+        >>> ragtrace.uninstrument("langchain")
+
+    Args:
+        *frameworks: names as of `instrument`. None: all that are instrumented.
     """
     for name in frameworks or runs.listeners():
         runs.uninstall(name)

@@ -37,12 +37,13 @@ class DecisionServer(OpenAIServer):
     statement is supported, with a probability of at least 0.9, if a chunk has its words, numbers and names. Questions
     of others are answered by the words that they share with the state.
 
-    Example:
-        with DecisionServer(misses=0.1) as server:
-            judge = ragtrace.judges.DecisionJudge("local", base_url=server.url)
-
-        DecisionServer({"s1": 0.2, "s2": "refusal", "c1": None})   # None: no answer; other questions by rule
-        DecisionServer(Reply.too_many(1.0), Reply())               # first turned away, then answered
+    Examples:
+        >>> tower = ["The tower is in Paris."]
+        >>> with ragtrace.testing.DecisionServer({"s1": 0.2}) as server:  # that statement 1 is supported
+        ...     judge = ragtrace.DecisionJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(contexts=tower, answer="The tower is in Paris.", judge=judge)
+        >>> scores["hallucinated"].value
+        0.8
 
     Args:
         *script: replies to the requests in order, the last one repeated; or one function that returns the reply. A

@@ -25,6 +25,14 @@ class FakeJudge:
 
     The last item of the script repeats.
 
+    Examples:
+        >>> timeout = ragtrace.judges.JudgeError("timeout")
+        >>> judge = ragtrace.testing.FakeJudge(ragtrace.Judgement(consistency=0.3), timeout)
+        >>> calls = [{"contexts": ["It is in Paris."], "answer": answer} for answer in ("In Paris.", "In Berlin.")]
+        >>> found = ragtrace.evaluate(calls, judge=judge, metrics=["consistency"], concurrency=1)
+        >>> [each.results["consistency"] for each in found]
+        [Score(0.3, metric='consistency'), Unscored('timeout', metric='consistency')]
+
     Args:
         *script: `Judgement`s and exceptions, in order.
         name: id of the judge.
@@ -67,7 +75,14 @@ class FakeJudge:
 
 
 class FakeClock:
-    """Callable clock for tests, whose time in seconds changes only by `advance`."""
+    """Callable clock for tests, whose time in seconds changes only by `advance`.
+
+    Examples:
+        >>> clock = ragtrace.testing.FakeClock(now=100.0)
+        >>> clock.advance(30)
+        >>> clock()
+        130.0
+    """
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -93,7 +108,19 @@ class _ReaderOnRequest(InMemoryMetricReader):
 
 
 class Captured:
-    """In-memory exporters for tests, which keep all telemetry: `configure(exporter=captured.signals)`."""
+    """In-memory exporters for tests, which keep all telemetry: `configure(exporter=captured.signals)`.
+
+    Examples:
+        >>> captured = ragtrace.testing.Captured()
+        >>> ragtrace.configure(exporter=captured.signals)
+        >>> with ragtrace.call("Where is the tower?") as call:
+        ...     call.retrieved(["The tower is in Paris."])
+        ...     call.answered("In Paris.")
+        >>> ragtrace.flush()
+        True
+        >>> captured.root().attributes["ragtrace.eval.status"]
+        'ok'
+    """
 
     def __init__(self) -> None:
         self._spans = InMemorySpanExporter()

@@ -34,15 +34,13 @@ class OpenAIServer:
     Without a script it answers ragtrace's prompts by rule: a statement is supported if a chunk has its words, with
     a quote from that chunk. Requests with any other JSON schema get a valid instance of it.
 
-    Example:
-        with OpenAIServer() as server:
-            judge = ragtrace.OpenAIJudge("local", base_url=server.url)
-            ...
-        assert server.n_chats == 1
-
-        OpenAIServer(Reply.too_many(1.0), Reply())          # first turned away, then answered, from then on
-        OpenAIServer(rejects=["json_schema", "temperature"])
-        OpenAIServer(wrap=lambda text: f"```json\\n{text}\\n```", latency=0.2)
+    Examples:
+        >>> busy = ragtrace.testing.Reply.too_many(0.0)
+        >>> with ragtrace.testing.OpenAIServer(busy, ragtrace.testing.Reply()) as server:  # turned away once
+        ...     judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(contexts=["The tower is in Paris."], answer="In Paris.", judge=judge)
+        >>> scores["faithfulness"].value, server.n_chats
+        (1.0, 2)
 
     Args:
         *script: replies to the chat requests in order, the last one repeated; or one function that returns the reply.

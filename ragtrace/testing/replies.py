@@ -25,7 +25,16 @@ _SURE: Final = 0.8
 
 @dataclass(frozen=True)
 class Request:
-    """HTTP request that the model server for tests received."""
+    """HTTP request that the model server for tests received.
+
+    Examples:
+        >>> with ragtrace.testing.OpenAIServer() as server:
+        ...     judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(contexts=["The tower is in Paris."], answer="In Paris.", judge=judge)
+        >>> request = server.requests[-1]
+        >>> request.path, request.body["model"], "tower" in request.user
+        ('/v1/chat/completions', 'local', True)
+    """
 
     number: int
     """Number of the request in the order of arrival, from 0."""
@@ -99,6 +108,14 @@ def _parsed(text: str) -> object:
 @dataclass(frozen=True)
 class Reply:
     """Scripted reply of the model server for tests to one request.
+
+    Examples:
+        >>> refusal = ragtrace.testing.Reply(refusal="I cannot judge this.")
+        >>> with ragtrace.testing.OpenAIServer(refusal) as server:
+        ...     judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(contexts=["The tower is in Paris."], answer="In Paris.", judge=judge)
+        >>> scores["faithfulness"].reason
+        'refused'
 
     Args:
         content: what the model writes; a mapping is written as JSON; None: an answer by rule.

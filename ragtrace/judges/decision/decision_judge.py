@@ -120,6 +120,13 @@ class DecisionJudge:
     mean probability of support; labels follow from 0.5. These probabilities are not calibrated for your data: their
     mean over calls is no rate, and scores say so. A statement without a probability leaves the call unscored.
 
+    Examples:
+        >>> with ragtrace.testing.DecisionServer() as server:  # in place of yours
+        ...     judge = ragtrace.DecisionJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(contexts=["It is in Paris."], answer="It is in Berlin.", judge=judge)
+        >>> scores["hallucinated"].label
+        'fail'
+
     Args:
         model: the model's name, as its server knows it.
         protocol: "openai" (`POST {base_url}/decisions`), "systemone" (`POST {base_url}/systemone`: Jev, vLLM,

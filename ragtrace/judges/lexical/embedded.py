@@ -125,6 +125,12 @@ class EmbeddedJudge:
     has. Its `consistency` orders answers well, but its level depends on how freely an application words its answers: it
     says something only against the same application's usual level. Safe to share between threads and event loops.
 
+    Examples:
+        >>> judge = ragtrace.EmbeddedJudge(extractive=True)
+        >>> scores = ragtrace.score(contexts=["It is in Paris."], answer="It is in Berlin.", judge=judge)
+        >>> scores["hallucinated"]
+        Score(1, metric='hallucinated', label='fail')
+
     Args:
         extractive: offer `faithfulness`, `hallucination` and `hallucinated`, too, from the same comparison. Fit only
             for an application whose answers quote their sources: elsewhere a true paraphrase counts as unsupported.

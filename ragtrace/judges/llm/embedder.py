@@ -55,7 +55,11 @@ class OpenAIEmbedder:
 
     The server is asked to send the vectors in base64, a quarter of the bytes.
 
-    Example: `ragtrace.judges.OpenAIEmbedder("nomic-embed-text", base_url="http://localhost:11434/v1", api_key="none")`
+    Examples:
+        >>> url = "http://localhost:11434/v1"
+        >>> embedder = ragtrace.judges.OpenAIEmbedder("nomic-embed-text", base_url=url, api_key="none")
+        >>> judge = ragtrace.OpenAIJudge("qwen2.5", base_url=url, api_key="none", embedder=embedder)
+        >>> ragtrace.configure(exporter="none", judge=judge, metrics=["answer_relevancy_similarity"])
 
     Args:
         model: name of the model at the server.

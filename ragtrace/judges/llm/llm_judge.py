@@ -41,6 +41,10 @@ REFERENCE: Final = "reference_contexts_contradicted"
 class RequestOptions:
     """Options of an LLM judge's requests, which fit most servers and models as they are.
 
+    Examples:
+        >>> requests = ragtrace.judges.RequestOptions(statements_per_call=3, extra_body={"seed": 7})
+        >>> judge = ragtrace.OpenAIJudge("gpt-4o-mini", api_key="...", mode="careful", requests=requests)
+
     Raises:
         SettingsError: a value is out of its range.
     """

@@ -32,6 +32,13 @@ class OpenAIJudge(LLMJudge):
     `mode="careful", requests=RequestOptions(statements_per_call=3)`. Smaller ones are asked about one sentence at a
     time: `mode="sentences"` gives `faithfulness`, `hallucination` and `hallucinated` alone.
 
+    Examples:
+        >>> with ragtrace.testing.OpenAIServer() as server:  # in place of yours
+        ...     judge = ragtrace.OpenAIJudge("local", base_url=server.url, api_key="none")
+        ...     scores = ragtrace.score(contexts=["It is in Paris."], answer="It is in Berlin.", judge=judge)
+        >>> scores["faithfulness"]
+        Score(0, metric='faithfulness', label='fail')
+
     Args:
         model: the model's name, or that of the deployment.
         mode: "fast" (1 request a call), "careful" (1 + 1 for ten statements), "sentences" (1 a sentence, for small

@@ -40,6 +40,10 @@ class HHEM:
     `consistency`; as `screen=` it sees every call, as `judge=` a sample. Contexts that are too long for it are read in
     windows, as `ScorerJudge` describes; nothing is cut.
 
+    Examples:
+        >>> judge = ragtrace.judges.HHEM("models/hhem", local_only=True)  # loaded at the first call
+        >>> ragtrace.configure(exporter="none", screen=judge)
+
     Args:
         model: name on the Hugging Face hub, or path of a folder. Vectara's model, or any that
             `AutoModelForSequenceClassification` loads: with one output, whose sigmoid is the probability, or with

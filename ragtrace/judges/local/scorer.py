@@ -31,7 +31,12 @@ class ScorerJudge:
 
     The scorer is called in threads. It does not know abstentions: an answer that declines is scored like any other.
 
-    Example: `ScorerJudge(lambda premise, hypothesis: model.predict(premise, hypothesis), max_chars=8_000)`
+    Examples:
+        >>> def entailment(premise: str, hypothesis: str) -> float:  # in place of your model's probability
+        ...     return 0.9 if hypothesis.lower().rstrip(".") in premise.lower() else 0.1
+        >>> judge = ragtrace.judges.ScorerJudge(entailment, name="my-nli")
+        >>> ragtrace.score(contexts=["The tower is in Paris."], answer="In Paris.", judge=judge)["consistency"]
+        Score(0.9, metric='consistency')
 
     Args:
         score: returns a number in [0, 1] for a premise and a hypothesis, or a text that is nothing but such a number.

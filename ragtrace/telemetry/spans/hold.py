@@ -61,7 +61,20 @@ class _KeptSpans:
 class HoldProcessor(SpanProcessor):
     """Wrapper of an exporting span processor that keeps root spans back from export until scores are added to them.
 
-    Example: `provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))`.
+    Examples:
+        >>> from opentelemetry.sdk.trace import TracerProvider
+        >>> from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        >>> from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+        >>> exporter, provider = InMemorySpanExporter(), TracerProvider()
+        >>> provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(exporter)))
+        >>> ragtrace.configure(telemetry=ragtrace.TelemetryOptions(tracer_provider=provider))
+        >>> with ragtrace.call("Where is the tower?") as call:
+        ...     call.retrieved(["The tower is in Paris."])
+        ...     call.answered("In Paris.")
+        >>> ragtrace.flush()
+        True
+        >>> exporter.get_finished_spans()[0].attributes["ragtrace.eval.consistency.score"]
+        1.0
 
     Args:
         inner: the processor that exports.
