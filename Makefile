@@ -1,5 +1,5 @@
 # Everything works on a fresh machine with Python >= 3.10, git and make: each target sets up .venv itself.
-#   make demo | demo-backends | demo-fleet | test | unit | check | newest | bench | size | lint | types | format | clean
+#   make demo | demo-backends | demo-fleet | docs | test | unit | check | newest | bench | size | lint | types | format | clean
 #   make test ARGS="tests/unit/metrics -x"      make demo ARGS="--questions 40"
 
 SHELL := /bin/sh
@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python; do \
 PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check --retries 10 --timeout 60
 INSTALL := $(PIP) install -qq
 
-.PHONY: help demo demo-backends demo-fleet test parallel unit models check lint types format newest bench size clean setup
+.PHONY: help demo demo-backends demo-fleet docs docs-tools test parallel unit models check lint types format newest bench size clean setup
 .DEFAULT_GOAL := help
 
 help:
@@ -63,6 +63,11 @@ $(VENV)/.models: pyproject.toml | $(VENV)/.dev
 	@$(INSTALL) --group models
 	@touch $@
 
+$(VENV)/.docs: pyproject.toml | $(VENV)/.pip
+	@echo "installing the generator of the documentation's site into $(VENV)"
+	@$(INSTALL) --group docs
+	@touch $@
+
 setup: $(VENV)/.dev
 
 models: $(VENV)/.models
@@ -76,6 +81,14 @@ demo-backends: $(VENV)/.backends
 
 demo-fleet: $(VENV)/.fleet
 	@$(BIN)/python examples/fleet_demo.py $(ARGS)
+
+# A dead link or anchor, an unknown name of the reference, a page that is in no part: any warning is an error. With
+# `--quiet` no warning would be counted.
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "the documentation is in site/index.html"
+
+docs-tools: $(VENV)/.docs
 
 # Three processes more than there are processors, as many of the tests wait for processes and servers. The tests of a file
 # share imports and set-ups, so one process runs them. Not reordered: the folders with the longest files come first.
@@ -127,5 +140,5 @@ size: $(VENV)/.dev
 	@$(BIN)/python -m tests.support.size
 
 clean:
-	rm -rf $(VENV) .cache build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

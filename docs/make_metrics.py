@@ -168,7 +168,7 @@ def _table(metrics: Iterable[Formula]) -> Iterator[str]:
         better = "higher" if metric.higher_is_better else "lower"
         calls = about.sections["Judge calls"].rstrip(".")
         label = about.sections.get(_LABELS, "").rstrip(".") or _label(metric)
-        cells = (f"[`{metric.name}`](#{metric.name})", _range(metric), better, label, calls, about.summary)
+        cells = (f"[`{metric.name}`](#{metric.name.lower()})", _range(metric), better, label, calls, about.summary)
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 import ragtrace
+from docs import make_command_line
 from docs.make_configuration import PAGE, render
 from ragtrace.core.options import OPTIONS, field_names
 
@@ -18,18 +20,23 @@ README: Final = ROOT / "README.md"
 BENCHMARKS: Final = ROOT / "tests" / "benchmarks" / "README.md"
 CONTRIBUTING: Final = ROOT / "CONTRIBUTING.md"
 SECURITY: Final = ROOT / "SECURITY.md"
-GUIDES: Final = tuple(sorted((ROOT / "docs").glob("*.md")))
+GUIDES: Final = tuple(sorted((ROOT / "docs").rglob("*.md")))
+INDEX: Final = ROOT / "docs" / "index.md"
 README_LINES: Final = 180
 """A landing page is read to its end."""
 
 
 def _anchors(document: Path) -> set[str]:
     """Return the fragments that lead into *document*: its headings, as they are written in a link."""
-    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    text = document.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    names = re.findall(r"^::: (\S+)$", text, re.MULTILINE)  # of the API reference
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings} | {
+        name.lower() for name in names
+    }
 
 
-@pytest.mark.parametrize("document", [README, SECURITY, *GUIDES], ids=lambda page: page.name)
+@pytest.mark.parametrize("document", [README, SECURITY, *GUIDES], ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_into_the_repository_leads_somewhere(document: Path) -> None:
     """Files that are linked exist, and so do the headings in them."""
     wrong: list[str] = []
@@ -75,10 +82,52 @@ def test_every_script_that_the_benchmarks_readme_names_exists() -> None:
 
 
 def test_the_readme_is_a_landing_page() -> None:
-    """What is longer is in a guide, and the README leads to every guide."""
-    text = README.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= README_LINES
-    assert [guide.name for guide in GUIDES if f"(docs/{guide.name})" not in text] == []
+    """What is longer is in a guide, and the README leads to the list of all guides on its first screen."""
+    lines = README.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= README_LINES
+    assert "(docs/index.md)" in "\n".join(lines[:20])
+
+
+class _Config(yaml.SafeLoader):
+    """Loader of mkdocs.yml, whose tags for objects of Python it reads over."""
+
+
+_Config.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: None)
+
+
+def _pages(part: object) -> list[str]:
+    """Return the pages of a part of the site's navigation, in order."""
+    if isinstance(part, dict):
+        return [page for inner in part.values() for page in _pages(inner)]
+    return [page for inner in part for page in _pages(inner)] if isinstance(part, list) else [str(part)]
+
+
+def test_the_list_of_guides_has_the_parts_of_the_site() -> None:
+    """In the order of its navigation, every guide once."""
+    config = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Config)
+    parts = {name: _pages(part) for entry in config["nav"][1:] for name, part in entry.items()}
+    listed = re.split(r"^## ", INDEX.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert {part.partition("\n")[0]: re.findall(r"\]\(([\w./-]+)\)", part) for part in listed} == parts
+    guides = sorted(str(guide.relative_to(INDEX.parent)) for guide in GUIDES if guide != INDEX)
+    assert sorted(page for pages in parts.values() for page in pages) == guides
+
+
+def test_the_commands_and_options_are_current() -> None:
+    """Those of the parser, of every command and every action."""
+    page = make_command_line.PAGE.read_text(encoding="utf-8")
+    assert page == make_command_line.render(page), (
+        "docs/command-line.md is not current; write it anew: python -m docs.make_command_line"
+    )
+    assert "| `--max-false-block R` | most good answers blocked" in page.partition("Options of `guard`:")[2]
+
+
+def test_a_command_without_a_section_is_an_error() -> None:
+    """Its options would be nowhere."""
+    page = make_command_line.PAGE.read_text(encoding="utf-8").replace(
+        "\n## ragtrace doctor\n", "\n## ragtrace doktor\n"
+    )
+    with pytest.raises(ValueError, match="no section for doctor"):
+        make_command_line.render(page)
 
 
 def test_the_table_of_settings_is_current() -> None:

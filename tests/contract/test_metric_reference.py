@@ -76,6 +76,6 @@ def test_every_metric_has_a_line_in_the_table() -> None:
     page = render(FAMILIES)
     row = "| [`hallucination`](#hallucination) | [0, 1] | lower | `fail` above 0 |"
     assert row in page
-    assert all(f"\n| [`{metric.name}`](#{metric.name}) |" in page for metric in OURS)
+    assert all(f"\n| [`{metric.name}`](#{metric.name.lower()}) |" in page for metric in OURS)
     assert "| [0, 1] | higher | A from 0.9 on, B from 0.8, C from 0.7, D from 0.6, else F |" in page
     assert "| [`duration_s`](#duration_s) | [0, inf) | lower | - |" in page
