@@ -21,6 +21,7 @@ from ragtrace.core import semconv
 from ragtrace.fleet.fleet_metrics import FleetMetrics
 from ragtrace.gateway.gateway import Gateway
 from ragtrace.telemetry.scores.instruments import Instruments
+from tests.support.all_metrics import observations
 
 PAGE: Final = Path(__file__).with_name("attributes.md")
 _SHOWN_CHARS: Final = 100
@@ -105,9 +106,7 @@ class _NothingScored:
 def metrics() -> list[Metric]:
     """Return every metric that an application, a gateway or a fleet may export, in the order of their names."""
     meter, scorer, reader = _RecordingMeter(), _NothingScored(), object()
-    about: dict[str, Any] = {"rows": list, "moments": dict, "queued": int, "held": int, "posted": dict, "states": dict}
-    about |= {"alerts": list, "calibrations": list, "canaries": lambda name: (), "genai_metrics": "both"}
-    Instruments(lambda: meter, **about).open()
+    Instruments(lambda: meter, observations, genai_metrics="both").open()
     Gateway(None, scorer, most_body_bytes=1, most_in_flight_bytes=1).add_metrics(meter)  # type: ignore[arg-type]
     FleetMetrics(lambda: None, budget=reader, workers=1).add_to(meter)  # type: ignore[arg-type]
     return sorted(meter.made, key=lambda each: (not each.name.startswith("ragtrace."), each.name))

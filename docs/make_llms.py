@@ -55,11 +55,11 @@ PARTS: Final = (
     Part("docs/without-code.md", "Frameworks that ragtrace listens to"),
     Part("docs/without-code.md", "In your code", "Spans of other instrumentations", "A call begins at the topmost"),
     Part("README.md", "What you get"),
-    Part("README.md", "How good is the embedded judge?"),
+    Part("docs/reading-scores.md"),
     Part("docs/judges.md", "A language model", "A language model as judge", "Each score has attributes"),
     Part("docs/sampling-and-estimates.md", "Sampling"),
     Part("docs/judges.md", "Metrics of your own"),
-    Part("README.md", "Next steps", until="| Guide |"),
+    Part("README.md", "Next steps"),
     Part("docs/providers-and-servers.md", "Servers"),
     Part("docs/configuration.md", until="The Prometheus exporter reads"),
     Part("docs/operations.md", "Statuses, outcomes and reasons"),
@@ -106,8 +106,8 @@ def _head() -> Iterator[str]:
 
 
 def _pages() -> list[Path]:
-    """Return the pages of the guides in the order of the README's table, then the others."""
-    named = re.findall(r"\(docs/([\w-]+\.md)", _text("README.md").partition("| Guide |")[2].partition("\n\n")[0])
+    """Return the pages in the order of docs/index.md, without those of the API, which the table of names stands for."""
+    named = re.findall(r"\]\(([\w-]+\.md)\)", _text("docs/index.md"))
     return [ROOT / "docs" / name for name in dict.fromkeys(named)]
 
 
@@ -193,7 +193,7 @@ def _metrics() -> Iterator[str]:
     costly: list[str] = []
     for name, _, better, _, calls, about in _rows(_text("docs/metrics.md"), "metric"):
         metric = _unlinked(name)
-        if calls.startswith("none") and not metric.startswith("`run_"):
+        if calls.startswith(("none", "no chat call")) and not metric.startswith("`run_"):
             yield f"- {metric} ({better} is better): {about}"
         else:
             costly.append(metric)

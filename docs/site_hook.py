@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, _page_of(target), content=content, inclusion=InclusionLevel.NOT_IN_NAV))
             waiting.append((_page_of(target), content))
     return files
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Put the texts for agents, and the pages as Markdown that they link to, beside the pages."""
+    site = Path(config.site_dir)
+    for page in (ROOT / "docs").glob("*.md"):
+        shutil.copyfile(page, site / page.name)
+    for name in ("llms.txt", "llms-full.txt"):
+        shutil.copyfile(ROOT / "ragtrace" / "cli" / name, site / name)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -85,7 +85,9 @@ def call_text(span: ReadableSpan) -> str:
     if told := [str(attributes[key]) for key in of_guard if key in attributes]:
         parts.append(f"guard={','.join(told)}")
     texts = _texts_of(span)
-    parts += [f"{what}={_quoted(text)}" for what, text in texts._asdict().items() if text is not None]
+    parts += [] if texts.contexts is None else [f"contexts={texts.contexts}"]
+    shown = {"query": texts.query, "answer": texts.answer}
+    parts += [f"{what}={_quoted(text)}" for what, text in shown.items() if text is not None]
     parts.append(f"trace={context.trace_id if context else 0:032x}")
     return _printable(" ".join(parts) + "\n")
 

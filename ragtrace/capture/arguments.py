@@ -47,14 +47,16 @@ Kind: TypeAlias = Literal["trace", "retrieve", "generate", "tool"]
 Where: TypeAlias = "str | Callable[[Mapping[str, Any]], object] | None"
 """Place of an argument: parameter name, path ("request.question") or function of all arguments; None: by name."""
 
-_QUERY: Final = (
+QUERY_ARGUMENTS: Final = (
     "query", "question", "user_query", "user_question", "user_input", "search_query", "query_str", "query_text",
     "prompt", "q", "messages", "message", "user_message", "input", "inputs", "text",
 )  # fmt: skip
-_CONTEXTS: Final = (
+"""Names of arguments with the question, most likely first."""
+CONTEXT_ARGUMENTS: Final = (
     "documents", "docs", "contexts", "context", "chunks", "passages", "nodes", "source_nodes", "sources", "retrieved",
     "retrieved_docs", "retrieved_documents", "retrieved_chunks", "results", "hits",
 )  # fmt: skip
+"""Names of arguments with the documents that an answer is written from."""
 _RANKED: Final = (
     "documents", "docs", "chunks", "passages", "nodes", "candidates", "results", "hits", "retrieved_docs",
     "retrieved_documents", "retrieved_chunks",
@@ -64,9 +66,9 @@ _SESSION: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
 _TOP_K: Final = ("k", "top_k", "limit", "n_results", "num_results")
 _MODEL: Final = ("model", "model_name")
 _CONTEXT_NAMES: Final[Mapping[Kind, tuple[str, ...]]] = {
-    "trace": _CONTEXTS, "generate": _CONTEXTS, "retrieve": _RANKED, "tool": (),
+    "trace": CONTEXT_ARGUMENTS, "generate": CONTEXT_ARGUMENTS, "retrieve": _RANKED, "tool": (),
 }  # fmt: skip
-_NOT_A_QUERY: Final = frozenset((*_CONTEXTS, *_RANKED, *_SESSION, *_TOP_K, *_MODEL, "self", "cls", "user_id"))
+_NOT_A_QUERY: Final = frozenset((*CONTEXT_ARGUMENTS, *_RANKED, *_SESSION, *_TOP_K, *_MODEL, "self", "cls", "user_id"))
 _HISTORY: Final = frozenset(
     ("history", "chat_history", "conversation_history", "message_history", "previous_messages", "past_messages")
 )
@@ -295,7 +297,7 @@ class FunctionArguments:
         inner, self._always_bound = _signature_owner(function)
         self.function_name = name_of(inner)
         self._parameters, self._takes_keywords = _parameters(inner)
-        self._query = self._source("query", query, _QUERY)
+        self._query = self._source("query", query, QUERY_ARGUMENTS)
         self._contexts = self._source("contexts", contexts, _CONTEXT_NAMES[kind])
         self._session = self._source("session", session, _SESSION)
         self._user = self._source("user", user, ())

@@ -588,7 +588,7 @@ class Signals:
 
 
 class JudgedTexts(NamedTuple):
-    """Query and answer of a call as its evaluators got them.
+    """Query and answer of a call as its evaluators got them, and the number of its contexts.
 
     The span that an exporter gets for the root of a call has them as its field `judged_texts`, on which nothing is
     sent, as the span of another instrumentation may show a record or the string form of a stream in their place.
@@ -596,6 +596,8 @@ class JudgedTexts(NamedTuple):
 
     query: str | None
     answer: str | None
+    contexts: int | None = None
+    """Number of the contexts; None: there was no retrieval, or the span is not the root of a call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,34 +8,23 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, get_args
 
 import pytest
 import yaml
 from opentelemetry.metrics import NoOpMeter
 
-import ragtrace
 from ragtrace.alerts import State
 from ragtrace.core import semconv
-from ragtrace.core.part import ObservableMetric
 from ragtrace.core.settings import resolve_settings
-from ragtrace.core.types import Signals
-from ragtrace.estimates import CalibrationKey, JudgeCalibration, write_calibration
-from ragtrace.estimates.calibration import label_sums
 from ragtrace.estimates.promql import prometheus_name
 from ragtrace.fleet.fleet_metrics import FleetMetrics
 from ragtrace.metrics import registry
-from ragtrace.runtime.current_runtime import current
 from ragtrace.telemetry.scores.instruments import Instruments
-from ragtrace.testing import FakeJudge
-from tests.support import canaries
+from tests.support.all_metrics import observations
 from tests.support.kits import KITS, dashboard, filled_in, fleet_dashboard, panels, queries
-from tests.support.posting import ScriptedSink
 from tests.support.prometheus_names import Instrument, Kind, received_names, scraped_names
-from tests.support.watched import GOOD
 
 PROMETHEUS: Final = KITS / "prometheus"
 RULES: Final = sorted(PROMETHEUS.glob("*.rules.yml"))
@@ -80,33 +69,10 @@ class RecordingMeter(NoOpMeter):
 def instruments() -> list[Instrument]:
     """All instruments of the library, those of a runtime with every part among them."""
     meter = RecordingMeter()
-    Instruments(lambda: meter, _observations_of_everything, genai_metrics="both").open()
+    Instruments(lambda: meter, observations, genai_metrics="both").open()
     reader: Any = object()
     FleetMetrics(lambda: None, budget=reader, workers=1).add_to(meter)
     return meter.instruments
-
-
-@cache
-def _observations_of_everything() -> tuple[ObservableMetric, ...]:
-    """The metrics of a runtime for which everything is configured that has metrics of its own."""
-    judge, [metric] = FakeJudge(GOOD), registry.resolve([canaries.METRIC])
-    key = CalibrationKey(metric.name, metric.version, judge.id, judge.version)
-    with TemporaryDirectory() as folder:
-        labels = canaries.write(Path(folder) / "canaries.jsonl", canaries.rows())
-        calibration = Path(folder) / "calibration.json"
-        write_calibration(calibration, JudgeCalibration(key, 1.0, 2, False, 0.5, label_sums([(1.0, 1.0, 4.0)])))
-        ragtrace.configure(
-            exporter=Signals(scores=ScriptedSink(), immediate=True),
-            judge=judge,
-            metrics=[metric],
-            alerts=[ragtrace.Alert(metric.name, above=0.5), ragtrace.Canaries(labels)],
-            calibration=calibration,
-        )
-        runtime = current()
-        assert runtime is not None
-        found = tuple(runtime.parts.observations())
-        ragtrace.shutdown(1.0)
-    return found
 
 
 def emitted() -> set[str]:

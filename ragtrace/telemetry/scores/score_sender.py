@@ -194,7 +194,8 @@ class ScoreSender:
             scores[semconv.REASON] = reason
         if target is None:
             return
-        texts = JudgedTexts(call.query, call.answer) if self._texts else None
+        n_contexts = None if call.contexts is None else len(call.contexts)
+        texts = JudgedTexts(call.query, call.answer, n_contexts) if self._texts else None
         released = hold is not None and hold.release(target.span_id, scores, texts)
         # The judge's evaluation is the last one, unless a full queue has kept the call from it.
         judged = decision is not None and decision.included and not reason and evaluations

@@ -243,7 +243,7 @@ def test_the_console_prints_one_line_a_call(capsys: pytest.CaptureFixture[str]) 
     (line,) = capsys.readouterr().out.splitlines()
     assert re.fullmatch(
         r"\d\d:\d\d:\d\d guide: ok hallucinated=1 faithfulness=0\.5 consistency=0\.25 answered=1 "
-        r'query="where is\\u001b\[31m it\? x+\.\.\." answer="[^"]+" trace=[0-9a-f]{32}',
+        r'contexts=2 query="where is\\u001b\[31m it\? x+\.\.\." answer="[^"]+" trace=[0-9a-f]{32}',
         line,
     ), line
 
@@ -341,9 +341,9 @@ def test_an_empty_list_of_sources_in_the_answer_does_not_hide_what_was_retrieved
         reply(question)
     assert ragtrace.flush()
     first, second, third = capsys.readouterr().out.splitlines()
-    assert "consistency=1 answered=1 query" in first
+    assert "consistency=1 answered=1 contexts=1 query" in first
     for line in (second, third):
-        assert "answered_without_context=1 unscored=no_contexts" in line
+        assert "answered_without_context=1 unscored=no_contexts contexts=0 query" in line
 
 
 def test_the_console_says_why_a_call_is_unscored(capsys: pytest.CaptureFixture[str]) -> None:
