@@ -33,6 +33,7 @@ from ragtrace.diagnosis.telemetry_probes import metrics_page, probe_endpoints, p
 from ragtrace.estimates import BaselineKey, BaselineLearner
 from ragtrace.evaluation.sampling import Sampling
 from ragtrace.evaluation.scoring import Evaluator, LabelFreeJudge
+from ragtrace.fleet.elsewhere import SpooledCalls
 from ragtrace.guard.guards import guarded_functions, guards_of
 from ragtrace.labels.canary_judging import CanaryJudging
 from ragtrace.labels.served_models import ServedModels
@@ -124,7 +125,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool, gold_cal
     gold = tuple(map(judge_gold_calls, gold_judges(runtime) if gold_calls else ()))
     stats = replace(runtime.stats(), faults=faults.counts_since_configure())
     alerting, canaries = runtime.parts.find(Alerting), runtime.parts.find(CanaryJudging)
-    learner = runtime.parts.get(BaselineLearner)
+    learner, unscored = runtime.parts.get(BaselineLearner), runtime.processor.unscored
     exporter, origins = runtime.settings.exporter, runtime.settings.origins
     # The environment describes neither an exporter given in code nor the application's own providers.
     by_name = runtime.telemetry.owned and origins.get("exporter object") is None
@@ -178,7 +179,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool, gold_cal
         scored_lately=runtime.health.scored_lately,
         stats=stats,
         notices=notices,
-        spool=None if runtime.spooling is None else runtime.spooling.contents,
+        spool=unscored.contents if isinstance(unscored, SpooledCalls) else None,
         fates=tuple(runtime.outcomes.last()),
     )
 

@@ -7,40 +7,19 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ragtrace.core.settings import Settings
-    from ragtrace.core.unscored_call import UnscoredCall
     from ragtrace.estimates import RunningMoments
+    from ragtrace.evaluation.sampling import Sampler
     from ragtrace.evaluation.scoring import Evaluators
+    from ragtrace.pipeline.call_outcomes import CallOutcomes
+    from ragtrace.pipeline.outputs import Outputs
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 
-class JudgedCall(Protocol):
-    """Outcome of one attempt to judge a RAG call."""
-
-    @property
-    def status(self) -> str:
-        """Whether the call was scored, or what becomes of it."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Reason why the judge failed, or empty."""
-        ...
-
-
 class JudgingProcessor(Protocol):
-    """Processor of calls that has a judge score calls of other processes."""
+    """Processor of calls, with what takes and counts the scores of a call."""
 
-    async def judge(
-        self, unscored: UnscoredCall, *, last_try: bool, taken_over: Callable[[], Awaitable[bool]]
-    ) -> JudgedCall:
-        """Have the judge score a RAG call that another process has handed over, and return the outcome.
-
-        Args:
-            unscored: the redacted call.
-            last_try: whether a failure of the judge is final, so that it is sent like a score.
-            taken_over: returns, after the judge's answer, whether another process judges the call.
-        """
-        ...
+    outcomes: CallOutcomes
+    outputs: Outputs
 
 
 class JudgeProcess(Protocol):
@@ -50,10 +29,11 @@ class JudgeProcess(Protocol):
     telemetry: Telemetry
     evaluators: Evaluators
     moments: RunningMoments
+    sampler: Sampler
 
     @property
     def processor(self) -> JudgingProcessor:
-        """Processor that has the judge score calls."""
+        """Processor whose outcomes and outputs the scores go to."""
         ...
 
     def run_job(self, job: Callable[[], Awaitable[None]]) -> bool:

@@ -12,6 +12,7 @@ from uuid import uuid4
 from ragtrace.fleet.broker import MOST_TRIES, WORKER_LOST, DeadLetter, Delivery
 from ragtrace.fleet.call_message import CallMessage, MessageError, read_message, write_message
 from ragtrace.fleet.claims import Claim, WorkerClaims
+from ragtrace.fleet.scoring import FleetScoring
 from ragtrace.system.event_loops import beside_loop
 from ragtrace.system.faults import faults
 
@@ -147,16 +148,23 @@ class FleetJudge:
     event loop of the runtime, and leave what waits for a store or an exporter to threads.
 
     Args:
-        runtime: the runtime, which has a judge.
+        runtime: the runtime, which sends the scores.
+        scoring: has its judge score a call.
         claims: claims each call before it is judged.
         timeout: seconds for the delivery of a call's scores.
         hold_seconds: time for which no other worker can have got a call; 0: the broker may deliver it again at once.
     """
 
     def __init__(
-        self, runtime: JudgeProcess, claims: WorkerClaims, *, timeout: float, hold_seconds: float = 0.0
+        self,
+        runtime: JudgeProcess,
+        scoring: FleetScoring,
+        claims: WorkerClaims,
+        *,
+        timeout: float,
+        hold_seconds: float = 0.0,
     ) -> None:
-        self._runtime, self._claims, self._hold_seconds = runtime, claims, hold_seconds
+        self._runtime, self._scoring, self._claims, self._hold_seconds = runtime, scoring, claims, hold_seconds
         self._gathered = GatheredClaims(claims)
         self._delivery = ScoreDelivery(runtime, claims, timeout)
         self.last_begun_published: float | None = None
@@ -216,7 +224,7 @@ class FleetJudge:
                 return False
             return not await asyncio.to_thread(self._claims.holds, span, owner)
 
-        judged = await self._runtime.processor.judge(
+        judged = await self._scoring.judge(
             message.unscored, last_try=tries_if_it_fails >= MOST_TRIES, taken_over=taken_over
         )
         if judged.status == "taken_over":  # the other one sends the scores; a message that it has got stays with it

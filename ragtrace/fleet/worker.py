@@ -18,6 +18,7 @@ from ragtrace.fleet.fleet_metrics import FleetMetrics
 from ragtrace.fleet.judging import FleetJudge
 from ragtrace.fleet.queue_watch import QueueWatch
 from ragtrace.fleet.redis_streams import HOLD_SECONDS, RedisBroker, redis_risks
+from ragtrace.fleet.scoring import FleetScoring
 from ragtrace.system.faults import faults, log_safely
 
 if TYPE_CHECKING:
@@ -113,7 +114,13 @@ class _Worker:
         runtime, broker, shared = self._runtime, self._broker, self._shared
         # RabbitMQ may deliver a call to another worker as soon as a connection is lost, Redis after this time.
         hold_seconds = HOLD_SECONDS if isinstance(broker, RedisBroker) else 0.0
-        judge = FleetJudge(runtime, shared.claims, timeout=_DELIVERY_SECONDS - 1, hold_seconds=hold_seconds)
+        judge = FleetJudge(
+            runtime,
+            FleetScoring.of(runtime),
+            shared.claims,
+            timeout=_DELIVERY_SECONDS - 1,
+            hold_seconds=hold_seconds,
+        )
         watch = QueueWatch(broker)
         metrics = FleetMetrics(
             lambda: watch.depths,

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.fleet.fleet_metrics import FleetMetrics
+from ragtrace.fleet.publisher import FleetPublisher
 from ragtrace.gateway.gateway import Gateway
 from ragtrace.gateway.grpc_server import make_grpc_server
 from ragtrace.gateway.http_server import HttpServer
@@ -140,7 +141,7 @@ async def serve(
         if runtime is not None:
             runtime.worker.start()  # now, as calls in the spool file must not wait for the first span
             gateway.add_metrics(runtime.telemetry.meter)
-            if (publisher := runtime.publisher) is not None:
+            if (publisher := runtime.parts.find(FleetPublisher)) is not None:
                 FleetMetrics(lambda: publisher.watch.depths).add_to(runtime.telemetry.meter)
         switch_seconds = sys.getswitchinterval()
         # Switch interval of the interpreter in seconds, so that requests wait less for the scoring thread; default:

@@ -69,7 +69,7 @@ class GuardDriver:
         """
         from ragtrace.guard.shadow_reports import warn_without_shadow_report
 
-        find_evaluator(self.function, runtime.evaluators, fleet=runtime.publisher is not None)
+        find_evaluator(self.function, runtime.evaluators, fleet=bool(runtime.elsewhere.evaluator))
         warn_without_shadow_report(self.function, runtime.evaluators, runtime.settings.store)
         bound = find_bound(self.function, runtime.calibrations)
         if bound is not None:

@@ -101,7 +101,7 @@ class CallPreparation:
         return CALL_FAILED if call.error is not None and not call.answer else None
 
 
-def conversations_for(evaluators: Evaluators, *, fleet_turns: int) -> Conversations | None:
+def conversations_for(evaluators: Evaluators, *, turns_elsewhere: int) -> Conversations | None:
     """Return a store of earlier turns for evaluators that read them, or None if none does.
 
     Earlier turns are kept for two purposes: metrics of whole conversations, and judges that are shown the latest ones.
@@ -109,10 +109,10 @@ def conversations_for(evaluators: Evaluators, *, fleet_turns: int) -> Conversati
 
     Args:
         evaluators: the evaluators of this process.
-        fleet_turns: most earlier turns that the judge of a fleet is shown; 0: none, or there is no fleet.
+        turns_elsewhere: most earlier turns that the judge of other processes is shown; 0: none, or there is none.
     """
     configured = [evaluator for evaluator in evaluators if evaluator is not None]
     whole = any(map(needs_turns, chain.from_iterable(evaluator.metrics for evaluator in configured)))
     turns_shown = [each.judge_turns for each in configured if not each.judge_client.computes]
-    latest = max([*turns_shown, fleet_turns])
+    latest = max([*turns_shown, turns_elsewhere])
     return Conversations(whole=whole, latest=latest) if whole or latest else None

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 from ragtrace.core.part import ObservableMetric, Part
 from ragtrace.core.types import Observer
 from ragtrace.pipeline.shutdown import ShutdownBudget
+from ragtrace.pipeline.source import Source
 from ragtrace.system.faults import FAILURES, faults, guarded
 
 P = TypeVar("P", bound=Part)
@@ -43,6 +44,11 @@ class Parts:
     def observers(self) -> list[Observer]:
         """Observers of calls among the parts. What delivers last sees a call first: an alert is about a stored call."""
         return [cast("Observer", part) for part in reversed(self._parts) if callable(part)]
+
+    @property
+    def sources(self) -> list[Source]:
+        """Parts that find finished calls."""
+        return [part for part in self._parts if isinstance(part, Source)]
 
     def observations(self) -> Iterator[ObservableMetric]:
         """Yield the metrics of all parts."""

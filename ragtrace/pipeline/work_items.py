@@ -15,7 +15,6 @@ from ragtrace.pipeline.call_ends import ReasonIfAny
 if TYPE_CHECKING:
     from ragtrace.core.types import RagCall
     from ragtrace.core.unscored_call import UnscoredCall
-    from ragtrace.fleet.spool import ClaimedCall
 
 _ITEM_BYTES = 2_000
 """Memory of an item without texts: the step, the span, and a task that waits for the judge."""
@@ -83,13 +82,6 @@ class CallItem:
         process was offered ends here with one outcome, and the process that claims it counts it as offered again.
         """
         return self.dropped_at_shutdown or self.dropped_in_handling
-
-    @classmethod
-    def from_spooled(cls, claimed: ClaimedCall) -> CallItem:
-        """Create the item of a RAG call that was left unscored in the spool file, mostly by another process."""
-        work = cls.from_unscored(claimed.unscored)
-        work.spool_row = claimed.number
-        return work
 
     @classmethod
     def from_unscored(cls, unscored: UnscoredCall) -> CallItem:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ragtrace.capture.redact import Redact
 from ragtrace.core.contents import may_leave
-from ragtrace.core.ledger import FLEET, Ledger, Stats
+from ragtrace.core.ledger import Ledger, Stats
 from ragtrace.core.part import Part
 from ragtrace.core.settings import Settings
 from ragtrace.core.step import CallBuilder, OrphanRetrievals, Step
@@ -24,9 +23,11 @@ from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.pipeline.call_ends import SPOOLED, EndReason
 from ragtrace.pipeline.call_outcomes import CallOutcomes
 from ragtrace.pipeline.call_preparation import CallPreparation, conversations_for
+from ragtrace.pipeline.elsewhere import Elsewhere
 from ragtrace.pipeline.health import HealthMonitor, RecentOutcomes
+from ragtrace.pipeline.outputs import Outputs
 from ragtrace.pipeline.parts import Parts
-from ragtrace.pipeline.processor import CallProcessor, Outputs
+from ragtrace.pipeline.processor import CallProcessor
 from ragtrace.pipeline.shutdown import (
     AT_LEAST_SECONDS,
     EXIT_SECONDS,
@@ -38,11 +39,9 @@ from ragtrace.pipeline.shutdown import (
     log_losses,
     reserved_after_scoring,
 )
-from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.unqueued_steps import DeferredSteps, DroppedSpans, OrphanLimit
 from ragtrace.pipeline.work_items import CallItem, Job, SpanItem, StepItem
 from ragtrace.runtime.engine_metrics import EngineMetrics
-from ragtrace.span_reading.span_calls import SpanCalls
 from ragtrace.system import collection, exits, forks
 from ragtrace.system.faults import Messages, faults, guarded
 from ragtrace.system.threads import run_bounded
@@ -54,15 +53,9 @@ from ragtrace.telemetry.spans.hold import (
     ExpiredHolds,
     clear_before_flush,
     hold_processors,
-    release_unscored,
     set_before_flush,
 )
 from ragtrace.telemetry.spans.writer import SpanWriter
-
-if TYPE_CHECKING:
-    from ragtrace.fleet.publisher import FleetPublisher
-    from ragtrace.fleet.spool import Spool
-
 
 _SETTLE_SECONDS: Final = 0.25
 """Longest time for which a shutdown waits for a thread that has counted a call as offered, but not as refused yet."""
@@ -76,8 +69,7 @@ class Runtime:
 
     Args:
         features: makes the parts of the features that are configured, beside the runtime's own, in their order.
-        spool: keeps calls that were not scored when the process ended; None: there is no spool.
-        publisher: puts sampled calls into the queue of a fleet, in place of a judge; None: there is no fleet.
+        elsewhere: other processes that judge sampled calls in place of a judge here, or score what a shutdown leaves.
         wake: starts the worker of the runtime that is current in the process by then; called at the first span of
             another instrumentation.
         costs: mean cost of a judgement, which a forked child takes over.
@@ -93,28 +85,28 @@ class Runtime:
         redact: Redact,
         calibrations: Calibrations,
         features: Callable[[Runtime], Iterable[Part]] = lambda _: (),
-        spool: Spool | None = None,
-        publisher: FleetPublisher | None = None,
+        elsewhere: Elsewhere | None = None,
         wake: Callable[[], object],
         costs: JudgementCosts | None = None,
     ) -> None:
         self.settings, self.telemetry, self.evaluators, self.sampling = settings, telemetry, evaluators, sampling
-        self.calibrations, self.publisher, self._redact, self._wake = calibrations, publisher, redact, wake
-        self._process = forks.process
+        self.calibrations, self._redact, self._wake, self._process = calibrations, redact, wake, forks.process
+        self.elsewhere = elsewhere or Elsewhere()
         self.messages = Messages(redact.message, not may_leave(settings.capture_content, "elsewhere"))
         self.ledger, self.outcomes, self.health = Ledger(), RecentOutcomes(), HealthMonitor()
         self.sampler = Sampler(sampling, monotonic, costs)
+        self.sampler.queue_load = self.elsewhere.load
         self.moments = RunningMoments(MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
         self.orphans, self._dropped = OrphanRetrievals(), DroppedSpans()
-        self.spooling = None if spool is None else Spooling(spool, telemetry)
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
-        fleet = () if publisher is None else (FLEET,)
-        self._evaluator_ids = (*(evaluator.id for evaluator in self._evaluators), *fleet)
+        ids = (*(evaluator.id for evaluator in self._evaluators), self.elsewhere.evaluator)
+        self._evaluator_ids = tuple(filter(None, ids))
         self._deferred_steps = DeferredSteps(self._queue_step)
         self.writer = self._new_writer()
-        self._span_calls, self._instruments = self._new_span_calls(), self._new_instruments()
+        self._instruments = self._new_instruments()
         self.feedback = self._new_feedback_sender()
         self.parts = Parts(self._in_order(features(self)))
+        self._sources = self.parts.sources
         score_sender = self._new_score_sender()
         self.judge_waits = score_sender.judge_waits
         self.processor = self._new_processor(score_sender)
@@ -129,20 +121,12 @@ class Runtime:
         telemetry = self.telemetry
         yield EngineMetrics(self.ledger, lambda: self.worker.size, self.judge_statuses, self._losses)
         yield self.health
-        yield from (self._dropped, self._deferred_steps, self._span_calls, ExpiredHolds())
-        yield OrphanLimit(self.orphans, self.settings.queue_bytes // 8)
-        yield from () if self.publisher is None else (self.publisher,)
-        yield from features
+        yield from (self._dropped, self._deferred_steps)
+        yield from features  # of spans that are held, sources know whether they are those of calls
+        yield from self.elsewhere.parts
+        yield from (ExpiredHolds(), OrphanLimit(self.orphans, self.settings.queue_bytes // 8))
         yield from (self.calibrations, self.moments, self.feedback)
         yield from (*telemetry.histories, *telemetry.posters, telemetry)
-
-    def _new_span_calls(self) -> SpanCalls:
-        return SpanCalls(
-            self.call_ended,
-            release_unscored,
-            lambda: self.worker.throttle.yield_interpreter(),
-            most_bytes=self.settings.queue_bytes // 4,
-        )
 
     def _new_instruments(self) -> Instruments:
         return Instruments(
@@ -189,27 +173,22 @@ class Runtime:
         )
 
     def _new_processor(self, score_sender: ScoreSender) -> CallProcessor:
-        settings, publisher = self.settings, self.publisher
-        fleet_turns = 0 if publisher is None else publisher.judge_turns
-        processor = CallProcessor(
+        settings = self.settings
+        return CallProcessor(
             parts=self.parts,
             outputs=Outputs(self.telemetry, self.writer, self._instruments, score_sender),
             evaluators=self.evaluators,
             sampler=self.sampler,
             preparation=CallPreparation(
                 self._redact,
-                conversations_for(self.evaluators, fleet_turns=fleet_turns),
+                conversations_for(self.evaluators, turns_elsewhere=self.elsewhere.judge_turns),
                 score_head_dropped=self.sampling.score_head_dropped,
             ),
             outcomes=CallOutcomes(self.ledger, self.outcomes, self._redact, self.calibrations),
             capacity=settings.capacity,
             most_bytes=settings.queue_bytes * 3 // 4,
-            spooling=self.spooling,
-            publisher=publisher,
+            elsewhere=self.elsewhere,
         )
-        if publisher is not None:
-            self.sampler.queue_load = publisher.load
-        return processor
 
     # --- its place in the process ------------------------------------------------------------------------------------
 
@@ -221,7 +200,8 @@ class Runtime:
         """
         collection.watch()
         try:
-            self._span_calls.start(self._wake)
+            for source in self._sources:
+                source.start(self._wake)
             set_before_flush(self._before_flush)
             # After the providers were made, so before their own exit handlers: atexit is last in, first out.
             exits.before_exit(self._at_exit)
@@ -232,7 +212,7 @@ class Runtime:
     def give_hooks_back(self) -> None:
         """Give back the hooks of the process that `start` has taken. Never raises."""
         for give_back in (
-            partial(self._span_calls.stop, self._wake),
+            *(partial(source.stop, self._wake) for source in self._sources),
             partial(clear_before_flush, self._before_flush),
             partial(exits.cancel, self._at_exit),
         ):
@@ -353,34 +333,30 @@ class Runtime:
 
     def _wait_idle(self, timeout: float) -> bool:
         deadline = monotonic() + timeout
-        with self._hurried():
+        with self.elsewhere.hurried():
             self._deferred_steps.queue_all()
-            self._collect_span_calls(timeout)
+            self._collect_calls(timeout)
             return self.worker.wait_idle(deadline - monotonic())
 
     def _before_flush(self, timeout: float) -> bool | None:
         """Do as `_wait_idle`, and return None if the time was not enough and another thread waits for longer."""
         return self._wait_idle(timeout) or (None if self.worker.is_hurried else False)
 
-    def _hurried(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.publisher is None else self.publisher.hurried()
-
-    def _collect_span_calls(self, timeout: float) -> None:
-        """Queue the finished RAG calls in other instrumentations' spans, after writing the spans of decorated steps."""
-        if self._span_calls.is_used:
-            self.worker.wait_idle(timeout)
-            self._span_calls.collect(everything=True)
+    def _collect_calls(self, timeout: float) -> None:
+        """Queue the finished calls that sources find, after writing the spans of decorated steps."""
+        for source in self._sources:
+            if source.is_used:
+                self.worker.wait_idle(timeout)
+                source.collect(everything=True)
 
     def flush(self, timeout: float) -> bool:
         """Score and export all finished RAG calls, and return whether all was delivered in *timeout* seconds."""
-        budget = ShutdownBudget(timeout)
+        budget, unscored = ShutdownBudget(timeout), self.processor.unscored
         set_before_flush(self._before_flush)
         self._open_instruments()
-        with self._hurried():
-            scored = self._wait_idle(timeout) and self.processor.score_spooled(budget)
-        deliver = partial(self.parts.flush, budget)
-        delivered = deliver() if self.spooling is None else self.spooling.deliver_and_delete(deliver, budget.deadline)
-        return delivered and scored
+        with self.elsewhere.hurried():
+            scored = self._wait_idle(timeout) and unscored.score_all(budget)
+        return unscored.deliver(partial(self.parts.flush, budget), budget.deadline) and scored
 
     def shutdown(self, timeout: float, patience: float = inf) -> bool:
         """Score and export all pending RAG calls within *timeout* seconds, log losses, and stop the runtime.
@@ -417,14 +393,15 @@ class Runtime:
             faults.forget_messages_of(self.messages)
 
     def _end(self, budget: ShutdownBudget) -> bool:
-        timeout = max(0.0, budget.deadline - monotonic())
+        timeout, unscored = max(0.0, budget.deadline - monotonic()), self.processor.unscored
         self._deferred_steps.queue_last()
-        self._span_calls.stop(self._wake)
-        self._collect_span_calls(timeout / 4)
+        for source in self._sources:
+            source.stop(self._wake)
+        self._collect_calls(timeout / 4)
         self._open_instruments()
-        reserved = partial(reserved_after_scoring, timeout, spools=self.spooling is not None)
-        grace = AT_LEAST_SECONDS if self.spooling else reserved(0) / 4
-        with self._hurried():
+        reserved = partial(reserved_after_scoring, timeout, spools=unscored.keeps)
+        grace = AT_LEAST_SECONDS if unscored.keeps else reserved(0) / 4
+        with self.elsewhere.hurried():
             items = self.worker.stop(timeout, grace, reserved)
         left: list[SpanItem] = []
         for item in items:
@@ -433,18 +410,17 @@ class Runtime:
             if not isinstance(item, Job):
                 left.append(item)
         with garbage_collection_disabled():
-            self.processor.store_or_drop([item for item in left if isinstance(item, CallItem)], budget)
+            unscored.store_or_drop([item for item in left if isinstance(item, CallItem)], budget)
             until = budget.until(reserved=budget.closing / 2)
             run_bounded(partial(end_spans, left, self.processor.drop, self.telemetry, until), until)  # this may hang
             clear_before_flush(self._before_flush)
             settled = self.ledger.close(_SETTLE_SECONDS)
             incomplete = self.parts.close(budget)
             delivered = incomplete.isdisjoint((self.telemetry, *self.telemetry.histories, *self.telemetry.posters))
-            if self.spooling is not None:
-                self.spooling.close(budget.deadline, delivered=delivered)
+            unscored.close(budget.deadline, delivered=delivered)
             stats = self.stats()
             complete = log_losses(
-                Counter(stats.dropped) - Counter({SPOOLED.reason: self.processor.recovered}),
+                Counter(stats.dropped) - Counter({SPOOLED.reason: unscored.recovered}),
                 self.telemetry.lost,
                 pending=(0 if settled else stats.pending) + self.worker.queue.unfinished_checks,
                 delivered=delivered and not items,

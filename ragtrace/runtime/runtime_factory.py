@@ -20,11 +20,14 @@ from ragtrace.labels.served_models import ServedModels
 from ragtrace.metrics.support import consistency, suspicious, suspicious_against
 from ragtrace.runtime.current_runtime import wake
 from ragtrace.runtime.runtime import Runtime
+from ragtrace.span_reading.span_calls import SpanCalls
 from ragtrace.system.forks import PerProcess
 from ragtrace.telemetry.export.telemetry import Telemetry
+from ragtrace.telemetry.spans.hold import release_unscored
 
 if TYPE_CHECKING:
     from ragtrace.alerts import Alert, Alerting
+    from ragtrace.fleet.elsewhere import OtherProcesses
     from ragtrace.fleet.publisher import FleetPublisher
     from ragtrace.history.history import HistoryRecorder
     from ragtrace.history.source import CallOrigin
@@ -87,11 +90,6 @@ class RuntimeFactory:
 
             origin = CallOrigin.from_evaluators(evaluators, service=self.service, release=self.release)
             telemetry.histories.append(_history_recorder(settings, origin))
-        spool = None
-        if settings.spool:
-            from ragtrace.fleet.spool import Spool
-
-            spool = Spool(settings.spool)
         return Runtime(
             settings,
             telemetry,
@@ -100,14 +98,19 @@ class RuntimeFactory:
             redact=self.redact,
             calibrations=self.calibrations,
             features=partial(self._features, learner=learner),
-            spool=spool,
-            publisher=_publisher(settings) if settings.fleet else None,
+            elsewhere=_other_processes(settings, telemetry) if settings.fleet or settings.spool else None,
             wake=partial(wake),  # another object for each runtime, by which span queues tell them apart
             costs=self.costs,
         )
 
     def _features(self, runtime: Runtime, learner: BaselineLearner) -> Iterator[Part]:
         """Yield the parts of the features of a runtime. Alerts see a call before the baselines learn from it."""
+        yield SpanCalls(
+            runtime.call_ended,
+            release_unscored,
+            lambda: runtime.worker.throttle.yield_interpreter(),
+            most_bytes=self.settings.queue_bytes // 4,
+        )
         served = ServedModels(runtime.telemetry.logger)
         yield served
         yield Guards(runtime.evaluators, self.calibrations, runtime.record_guard, self.guard_counts)
@@ -189,6 +192,15 @@ def _history_recorder(settings: Settings, origin: CallOrigin) -> HistoryRecorder
         most_bytes=settings.store_bytes,
         texts=may_leave(settings.capture_content, "elsewhere"),
     )
+
+
+def _other_processes(settings: Settings, telemetry: Telemetry) -> OtherProcesses:
+    from ragtrace.fleet.elsewhere import OtherProcesses
+    from ragtrace.fleet.spool import Spool
+    from ragtrace.fleet.spooling import Spooling
+
+    spooling = Spooling(Spool(settings.spool), telemetry) if settings.spool else None
+    return OtherProcesses(_publisher(settings) if settings.fleet else None, spooling)
 
 
 def _publisher(settings: Settings) -> FleetPublisher:

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from ragtrace.core.part import Part
 from ragtrace.core.step import CallBuilder
+from ragtrace.pipeline.source import Source
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.spans.intake import SpanReader, clear_reader, intakes, set_reader
 
@@ -44,7 +44,7 @@ def fill_step(span: ReadableSpan, step: Step) -> bool:
     return True
 
 
-class SpanCalls(Part):
+class SpanCalls(Source):
     """Collector of RAG calls from the spans of other instrumentations.
 
     The worker's periodic work and flushes drive the collector.

@@ -44,7 +44,7 @@ INERT: Final = frozenset(
 )
 """Third-party packages that let nothing out, or whose ways out are named in `effects`; every other counts as one."""
 SPAN_METHODS: Final = frozenset({"set_attribute", "set_attributes", "add_event", "set_status"})
-SEAMS: Final = {"Part", "ScoreApi", "SpanExporter", "HttpNotifier"}
+SEAMS: Final = {"Part", "Source", "ScoreApi", "SpanExporter", "HttpNotifier"}
 """Base classes of what is told of calls, scores or notifications."""
 SIGNATURES: Final = {
     "post": ["self", "scores", "timeout"],
@@ -58,7 +58,7 @@ THROUGH: Final = "passes on what another output was given"
 OUTPUTS: Final = {
     **dict.fromkeys(
         (
-            "ragtrace/guard/guarded_call.py", "ragtrace/pipeline/processor.py", "ragtrace/telemetry/spans/writer.py",
+            "ragtrace/guard/guarded_call.py", "ragtrace/pipeline/step_spans.py", "ragtrace/telemetry/spans/writer.py",
             "ragtrace/telemetry/scores/score_sender.py", "ragtrace/telemetry/spans/fast.py",
         ),
         "spans",
@@ -116,10 +116,12 @@ OUTPUTS: Final = {
             "ragtrace/estimates/baseline.py",
             "ragtrace/estimates/calibration.py", "ragtrace/estimates/moments.py", "ragtrace/fleet/broker.py",
             "ragtrace/fleet/budget.py", "ragtrace/fleet/claims.py", "ragtrace/fleet/fleet_metrics.py",
-            "ragtrace/gateway/tls.py", "ragtrace/judges/decision/decision_judge.py", "ragtrace/judges/llm/chat.py",
+            "ragtrace/gateway/tls.py", "ragtrace/guard/guards.py", "ragtrace/pipeline/unqueued_steps.py",
+            "ragtrace/runtime/engine_metrics.py", "ragtrace/judges/decision/decision_judge.py",
+            "ragtrace/judges/llm/chat.py",
             "ragtrace/diagnosis/telemetry_probes.py", "ragtrace/labels/canary_judging.py",
             "ragtrace/labels/canary_store.py", "ragtrace/labels/served_models.py", "ragtrace/offline/progress.py",
-            "ragtrace/runtime/runtime.py", "ragtrace/span_reading/span_calls.py", "ragtrace/telemetry/spans/hold.py",
+            "ragtrace/span_reading/span_calls.py", "ragtrace/telemetry/spans/hold.py",
         ),
         NOTHING,
     ),

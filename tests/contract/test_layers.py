@@ -55,15 +55,10 @@ STILL_NAMED: Final[Mapping[str, frozenset[str]]] = {
     for path, slices in {
         "__init__.py": "alerts diagnosis guard offline report span_reading testing",
         "decorators.py": "guard",
-        "pipeline/fleet_handover.py": "fleet",
-        "pipeline/processor.py": "fleet",
-        "pipeline/spooling.py": "fleet",
-        "pipeline/work_items.py": "fleet",
         "runtime/auto_configure.py": "span_reading",
         "runtime/configure.py": "alerts fleet guard labels",
         "runtime/evaluator_selection.py": "alerts guard",
-        "runtime/runtime.py": "fleet span_reading",
-        "runtime/runtime_factory.py": "alerts fleet guard history labels",
+        "runtime/runtime_factory.py": "alerts fleet guard history labels span_reading",
         "types.py": "diagnosis guard offline report",
     }.items()
 }

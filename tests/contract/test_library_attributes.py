@@ -221,6 +221,7 @@ OURS: Final = frozenset(
         Site("diagnosis/telemetry_probes.py", "module . point.attr"),
         Site("history/history.py", "decision . 'reason'"),
         Site("pipeline/shutdown.py", "span . 'trace'"),
+        Site("telemetry/scores/score_sender.py", "each . 'sees_early_scores'"),  # an observer need be no part
         Site("recording/conversations.py", "metric . 'fields'"),
     }
 )

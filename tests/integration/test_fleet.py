@@ -21,8 +21,8 @@ import ragtrace
 from ragtrace.cli import main
 from ragtrace.diagnosis import diagnose_environment
 from ragtrace.diagnosis.report import Check
+from ragtrace.fleet import handover
 from ragtrace.fleet.spool import Spool
-from ragtrace.pipeline import fleet_handover
 from ragtrace.system.faults import faults
 from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
 from tests.support.fleet import handed_over, running_worker
@@ -237,7 +237,7 @@ def test_a_spooled_call_that_the_process_has_forgotten_is_handed_over_once_and_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another process takes 5 of 10 calls out of the spool, and this one remembers 3: its shutdown names 7."""
-    monkeypatch.setattr(fleet_handover, "_MOST_REMEMBERED", 3)
+    monkeypatch.setattr(handover, "_MOST_REMEMBERED", 3)
     path = tmp_path / "spool.db"
     with redis_broker(tmp_path) as broker, HttpReceiver() as otlp:
         configured(broker, otlp, monkeypatch, limits=ragtrace.Limits(spool=path))

@@ -19,6 +19,7 @@ from ragtrace.fleet.broker import Broker as Client
 from ragtrace.fleet.claims import RedisClaims, WorkerClaims, claim_id
 from ragtrace.fleet.judging import FleetJudge
 from ragtrace.fleet.redis_streams import CALLS_KEY, GROUP
+from ragtrace.fleet.scoring import FleetScoring
 from ragtrace.runtime.current_runtime import current
 from ragtrace.testing import FakeJudge
 from tests.support.brokers import Broker, redis_broker
@@ -167,7 +168,7 @@ def test_a_call_that_workers_were_lost_with_is_a_dead_letter_unless_it_is_scored
         assert runtime is not None
         store, span = RedisClaims(broker.url), message.unscored.call.span
         claims = WorkerClaims(store, judge.id, judge.version, WAIT_S)
-        handler = FleetJudge(runtime, claims, timeout=WAIT_S)
+        handler = FleetJudge(runtime, FleetScoring.of(runtime), claims, timeout=WAIT_S)
         broker.publish([message])
         with redis.Redis.from_url(broker.url) as client:
             client.xgroup_create(CALLS_KEY, GROUP, id="0")

@@ -13,7 +13,7 @@ from ragtrace.fleet.broker import MOST_TRIES, DeadLetter
 from ragtrace.fleet.call_message import CallMessage, read_message, write_message
 from ragtrace.fleet.claims import WorkerClaims
 from ragtrace.fleet.judging import FleetJudge
-from ragtrace.pipeline.processor import JudgedCall
+from ragtrace.fleet.scoring import JudgedCall
 from ragtrace.system.faults import faults
 from tests.support.fleet import handed_over
 from tests.support.kept_calls import KeptDelivery
@@ -27,7 +27,7 @@ class Judging:
     """Process whose judge gives the same outcome each time."""
 
     def __init__(self, status: Any, reason: str = "") -> None:
-        self.moments = self.processor = self
+        self.moments = self
         self.judged: list[CallMessage] = []
         self.unjudged: dict[str, int] = {}
         self._outcome = JudgedCall(status, reason)
@@ -50,7 +50,7 @@ class Judging:
 
 def settled(process: Any, delivery: KeptDelivery) -> list[object]:
     """Have a delivery handled, and return how it was settled."""
-    judge = FleetJudge(process, WorkerClaims(None, "judge", "1", 60.0), timeout=30.0)
+    judge = FleetJudge(process, process, WorkerClaims(None, "judge", "1", 60.0), timeout=30.0)
     asyncio.run(judge.handle(delivery))
     faults.clear()
     return delivery.settled
@@ -73,7 +73,7 @@ def test_a_message_of_megabytes_does_not_stop_the_event_loop() -> None:
     )
     assert len(text) > 2_500_000
     delivery, process = KeptDelivery(text.encode()), Judging("scored")
-    judge = FleetJudge(cast("Any", process), WorkerClaims(None, "judge", "1", 60.0), timeout=30.0)
+    judge = FleetJudge(cast("Any", process), cast("Any", process), WorkerClaims(None, "judge", "1", 60.0), timeout=30.0)
     with measuring_loop() as loop:
         loop.run_until_complete(judge.handle(delivery))
     faults.clear()

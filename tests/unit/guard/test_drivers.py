@@ -24,7 +24,7 @@ from ragtrace.core import semconv
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Evaluation, Judgement, RagCall, Score
 from ragtrace.guard.guarded_call import ShadowCheck
-from ragtrace.guard.guards import GuardedFunction
+from ragtrace.guard.guards import GuardedFunction, guards_of
 from ragtrace.recording import drivers, recorder
 from ragtrace.runtime.current_runtime import current
 from ragtrace.runtime.runtime import Runtime
@@ -627,7 +627,7 @@ def test_a_flush_on_the_thread_whose_answer_is_checked_does_not_wait_for_itself(
 def test_a_shadow_guard_counts_an_answer_once(first: str) -> None:
     """A shutdown gives a call up while a judge answers: whichever comes first counts."""
     watch(FakeJudge(GOOD))
-    check = ShadowCheck(GuardedFunction(guard("shadow"), "guarded"), running().guards)
+    check = ShadowCheck(GuardedFunction(guard("shadow"), "guarded"), guards_of(running()))
     evaluation = Evaluation("fake", "1", "llm_judge", {"faithfulness": Score(1.0, "faithfulness", "1", True)})
 
     async def evaluate() -> Evaluation:

@@ -32,12 +32,15 @@ from ragtrace.core.step import Step
 from ragtrace.core.types import Evaluation, Judgement, RagCall, Timing
 from ragtrace.core.unscored_call import UnscoredCall
 from ragtrace.core.unscored_reasons import REASONS_OF_CALLS
-from ragtrace.fleet import publisher
+from ragtrace.fleet import handover, publisher
 from ragtrace.fleet.call_message import MOST_BYTES
+from ragtrace.fleet.elsewhere import OtherProcesses
+from ragtrace.fleet.scoring import FleetScoring
 from ragtrace.fleet.spool import Spool
-from ragtrace.pipeline import fleet_handover
+from ragtrace.pipeline.call_scoring import CallScoring
 from ragtrace.pipeline.processor import CallProcessor
 from ragtrace.pipeline.shutdown import ShutdownBudget
+from ragtrace.pipeline.step_spans import StepSpans
 from ragtrace.pipeline.work_items import CallItem, Job, StepItem
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults
@@ -78,7 +81,8 @@ def test_a_judgement_of_a_worker_that_is_not_sent_is_paid_for(
         runtime = current()
         assert runtime is not None
         unscored = UnscoredCall(CALL, ("fake",), None, 1.0)
-        found.append((await runtime.processor.judge(unscored, last_try=False, taken_over=taken_over)).status)
+        scoring = FleetScoring.of(runtime)
+        found.append((await scoring.judge(unscored, last_try=False, taken_over=taken_over)).status)
         done.set()
 
     runtime = current()
@@ -93,9 +97,10 @@ def test_a_judgement_of_a_worker_that_is_not_sent_is_paid_for(
 
 def test_a_processor_assigns_nothing_after_its_construction() -> None:
     """It has no lock, and its methods run on several threads: what changes is in its parts, each with its own rule."""
-    [defined] = ast.parse(inspect.getsource(CallProcessor)).body
-    assert isinstance(defined, ast.ClassDef)
-    methods = [each for each in defined.body if getattr(each, "name", "__init__") != "__init__"]
+    defined = [ast.parse(inspect.getsource(each)).body[0] for each in (CallProcessor, StepSpans, CallScoring)]
+    bodies = [part for each in defined if isinstance(each, ast.ClassDef) for part in each.body]
+    methods = [each for each in bodies if getattr(each, "name", "__init__") != "__init__"]
+    assert len(methods) > 20
     assigned = [
         node.attr
         for method in methods
@@ -115,7 +120,7 @@ def test_what_a_shutdown_has_counted_is_what_the_call_says() -> None:
     assert runtime is not None
     assert runtime.ledger.count_offered(("fake",), "")
     item = CallItem(Step(), pending_evaluators={"fake"})
-    runtime.processor.store_or_drop([item], ShutdownBudget(WAIT_S))
+    runtime.processor.unscored.store_or_drop([item], ShutdownBudget(WAIT_S))
     runtime.processor.reject(item)
     assert (item.dropped, ragtrace.stats().dropped) == ("shutdown", {"shutdown": 1})
 
@@ -139,7 +144,7 @@ def test_a_call_that_two_threads_drop_has_the_reason_that_is_counted() -> None:
     worker.start()
     begun.wait(WAIT_S)
     for at in range(0, len(items), 10):
-        runtime.processor.store_or_drop(items[at : at + 10], ShutdownBudget(WAIT_S))
+        runtime.processor.unscored.store_or_drop(items[at : at + 10], ShutdownBudget(WAIT_S))
     worker.join(WAIT_S)
     assert Counter(item.dropped for item in items) == ragtrace.stats().dropped
     assert ragtrace.stats().pending == 0
@@ -829,7 +834,7 @@ def test_calls_that_another_process_takes_out_of_the_spool_do_not_fill_the_memor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the broker is away, 8 calls are stored, each is counted, and 3 are remembered."""
-    monkeypatch.setattr(fleet_handover, "_MOST_REMEMBERED", 3)
+    monkeypatch.setattr(handover, "_MOST_REMEMBERED", 3)
     monkeypatch.setattr(publisher, "_AWAY_SECONDS", 0.0)
     path = tmp_path / "spool.db"
     with free_ports(1) as (port,):
@@ -843,8 +848,9 @@ def test_calls_that_another_process_takes_out_of_the_spool_do_not_fill_the_memor
         other.delete([call.number for call in other.claim(stored)])
     runtime = current()
     assert runtime is not None
-    assert runtime.processor._handover is not None
-    assert len(runtime.processor._handover._spooled) == 3
+    assert isinstance(runtime.elsewhere, OtherProcesses)
+    assert runtime.elsewhere._handover is not None
+    assert len(runtime.elsewhere._handover._spooled) == 3
     assert (Spool(str(path)).contents().calls, ragtrace.stats().pending) == (0, 0)
 
 

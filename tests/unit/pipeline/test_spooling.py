@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from ragtrace.core.types import RagCall
 from ragtrace.core.unscored_call import UnscoredCall
 from ragtrace.fleet.spool import Spool
-from ragtrace.pipeline.spooling import Spooling
+from ragtrace.fleet.spooling import Spooling
 from ragtrace.system.faults import faults
 from tests.support.watched import WAIT_S
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import Meter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
 import ragtrace
 from ragtrace.core import semconv
@@ -77,24 +77,28 @@ def test_counts_go_on_from_one_configuration_to_the_next() -> None:
     provider.shutdown()
 
 
-class RefusingTracers(TracerProvider):
-    """A user's own, which takes no span processor: that is found out last of all."""
+class MoodyMeters(MeterProvider):
+    """A user's own, which makes no meter any more."""
 
-    def add_span_processor(self, span_processor: SpanProcessor) -> None:
-        raise ValueError("refused")
+    refuses = False
+
+    def get_meter(self, *args: Any, **kwargs: Any) -> Meter:
+        if self.refuses:
+            raise ValueError("refused")
+        return super().get_meter(*args, **kwargs)
 
 
 def test_a_configuration_that_fails_leaves_no_metrics() -> None:
     """Those of the one in force stay, in a provider that both have."""
     reader = InMemoryMetricReader()
-    provider = MeterProvider([reader], shutdown_on_exit=False)
+    provider = MoodyMeters([reader], shutdown_on_exit=False)
     telemetry = ragtrace.TelemetryOptions(meter_provider=provider)
     alerts = [ragtrace.Alert("consistency", below=0.5)]
     ragtrace.configure(exporter=Captured().signals, telemetry=telemetry, alerts=alerts)
     before = points(reader)
-    telemetry = ragtrace.TelemetryOptions(meter_provider=provider, tracer_provider=RefusingTracers())
+    provider.refuses = True
     with pytest.raises(ValueError, match="refused"):
-        ragtrace.configure(telemetry=telemetry, evaluate_spans=True)
+        ragtrace.configure(service="other", exporter=Captured().signals, telemetry=telemetry)
     assert before[semconv.METRIC_ALERT_STATE]
     assert points(reader) == before
     provider.shutdown()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from opentelemetry.context import Context
 
+from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluator, evaluate
@@ -20,6 +21,7 @@ from ragtrace.telemetry.scores.score_sender import ScoreSender
 
 if TYPE_CHECKING:
     from ragtrace.core.unscored_call import UnscoredCall
+    from ragtrace.fleet.judge_process import JudgeProcess
 
 _AVAILABLE_POLL_SECONDS: Final = 0.25
 """Longest pause before checking again whether a judge that failed is available."""
@@ -43,7 +45,7 @@ class FleetScoring:
     alone.
 
     Args:
-        evaluator: the judge; None: this process has none, and scores no call of a fleet.
+        evaluator: the judge.
         outcomes: counts each call as offered, and its outcome.
         sampler: is told what judgements cost.
         instruments: record judgements whose scores are not sent.
@@ -52,7 +54,7 @@ class FleetScoring:
 
     def __init__(
         self,
-        evaluator: Evaluator | None,
+        evaluator: Evaluator,
         outcomes: CallOutcomes,
         sampler: Sampler,
         instruments: Instruments,
@@ -60,6 +62,19 @@ class FleetScoring:
     ) -> None:
         self._evaluator, self._outcomes, self._sampler = evaluator, outcomes, sampler
         self._instruments, self._score_sender = instruments, score_sender
+
+    @classmethod
+    def of(cls, runtime: JudgeProcess) -> FleetScoring:
+        """Create the scoring by the judge of *runtime*.
+
+        Raises:
+            SettingsError: it has none.
+        """
+        judge, processor = runtime.evaluators.judge, runtime.processor
+        if judge is None:
+            raise SettingsError("a worker of a fleet judges calls, and has no judge; configure judge=")
+        outputs = processor.outputs
+        return cls(judge, processor.outcomes, runtime.sampler, outputs.instruments, outputs.score_sender)
 
     async def judge(
         self, unscored: UnscoredCall, *, last_try: bool, taken_over: Callable[[], Awaitable[bool]]
@@ -76,14 +91,8 @@ class FleetScoring:
             unscored: the redacted call; its own span has ended in another process.
             last_try: whether the scores of a failed evaluation, which are reasons only, are sent.
             taken_over: returns whether another process judges the call, so that no scores are sent.
-
-        Raises:
-            RuntimeError: this process has no judge.
         """
-        work, call = CallItem.from_unscored(unscored), unscored.call
-        evaluator = self._evaluator
-        if evaluator is None:
-            raise RuntimeError("no judge is configured in this process")
+        work, call, evaluator = CallItem.from_unscored(unscored), unscored.call, self._evaluator
         offered = self._outcomes.count_offered((evaluator.id,), work.step.workflow)
         work.pending_evaluators = {evaluator.id} if offered else set()
         evaluations: list[Evaluation] = []

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ragtrace.core.ledger import FLEET
-from ragtrace.core.types import RagCall, SamplingDecision
+from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.core.unscored_call import UnscoredCall
 from ragtrace.fleet.call_message import CallMessage
+from ragtrace.fleet.spooling import Spooling
 from ragtrace.pipeline.call_ends import TOO_LARGE
 from ragtrace.pipeline.call_outcomes import CallOutcomes
-from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.work_items import CallItem
 from ragtrace.system.faults import faults
 
@@ -28,7 +29,7 @@ the file oldest first, so one that is forgotten has mostly been handed over by a
 
 
 class FleetHandover:
-    """Handover of sampled RAG calls to the queue of a fleet, or to the spool file while the broker is away.
+    """Judging by a fleet: sampled calls go into its queue, or into the spool file while the broker is away.
 
     Used on the worker's event loop alone, as the publisher is; only the writing to the spool file is left to a thread
     of the loop's executor.
@@ -38,6 +39,8 @@ class FleetHandover:
         outcomes: counts what becomes of each call.
         spooling: stores calls in the spool file; None: there is none, and calls wait for the broker.
     """
+
+    evaluator = FLEET
 
     def __init__(self, publisher: FleetPublisher, outcomes: CallOutcomes, spooling: Spooling | None) -> None:
         self._publisher, self._outcomes, self._spooling = publisher, outcomes, spooling
@@ -55,11 +58,19 @@ class FleetHandover:
         """Whether the broker cannot be reached, so that calls of the spool file have to wait there."""
         return self._publisher.is_away
 
-    async def publish_or_spool(self, work: CallItem, call: RagCall, decision: SamplingDecision) -> None:
+    async def judge(
+        self,
+        work: CallItem,
+        call: RagCall,
+        decision: SamplingDecision,
+        evaluations: list[Evaluation],
+        on_begin: Callable[[], object] | None,
+    ) -> None:
         """Publish a sampled RAG call to the queue of the fleet, and count its outcome.
 
         While the broker cannot be reached, store the call in the spool file, if there is one.
         """
+        del evaluations, on_begin  # no evaluator is asked here
         probability = decision.probability
         unscored = UnscoredCall(call, (FLEET,), work.step.response_id, probability, decision.reason)
         spoolable = self._spooling is not None and work.spool_row is None

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ragtrace.core.types import RagCall
-from ragtrace.pipeline.call_ends import NOT_SPOOLED, SHUT_DOWN, SPOOLED, CallEnd
+from ragtrace.core.unscored_call import UnscoredCall
+from ragtrace.fleet.spooling import Spooling
+from ragtrace.pipeline.call_ends import NOT_SPOOLED, SPOOLED, CallEnd
 from ragtrace.pipeline.call_outcomes import CallOutcomes
 from ragtrace.pipeline.call_preparation import CallPreparation
 from ragtrace.pipeline.shutdown import AT_LEAST_SECONDS, ShutdownBudget
-from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.work_items import CallItem
 from ragtrace.system.faults import faults
 from ragtrace.system.threads import run_bounded, start_in_thread
-
-if TYPE_CHECKING:
-    from ragtrace.core.unscored_call import UnscoredCall
 
 _STORED_AT_ONCE: Final = 128
 """Most calls that are written to the spool file in one batch."""
@@ -44,24 +42,18 @@ class ShutdownSpooling:
     Args:
         preparation: builds the calls.
         outcomes: counts the outcomes of the calls.
-        spooling: stores the calls; None: there is no spool file, and they are dropped.
+        spooling: stores the calls.
     """
 
-    def __init__(self, preparation: CallPreparation, outcomes: CallOutcomes, spooling: Spooling | None) -> None:
+    def __init__(self, preparation: CallPreparation, outcomes: CallOutcomes, spooling: Spooling) -> None:
         self._preparation, self._outcomes, self._spooling = preparation, outcomes, spooling
         # Appended to by the worker's thread, and read once by the shutdown's. A call that is appended after that is not
         # missed: until then it is in progress, and the worker's `stop` has returned it.
         self._interrupted: list[CallItem] = []
 
-    def keep_interrupted(self, work: CallItem) -> bool:
-        """Keep a RAG call whose scoring the shutdown cancelled for `store_or_drop`.
-
-        Return False if there is no spool file to store the call in.
-        """
-        if self._spooling is None:
-            return False
+    def keep_interrupted(self, work: CallItem) -> None:
+        """Keep a RAG call whose scoring the shutdown cancelled for `store_or_drop`."""
         self._interrupted.append(work)
-        return True
 
     def store_or_drop(self, works: Sequence[CallItem], budget: ShutdownBudget) -> None:
         """At shutdown, store all unscored RAG calls in the spool file or drop them, and count their outcomes.
@@ -74,19 +66,17 @@ class ShutdownSpooling:
         works = [*works, *self._interrupted]
         claimed = {work: names for work in dict.fromkeys(works) if (names := work.claim_pending_evaluators())}
         ends: dict[CallItem, CallEnd] = {}
-        undecided: set[object] = set()
         for work in claimed:
-            work.dropped_at_shutdown = work.dropped or (SPOOLED if self._spooling is not None else SHUT_DOWN).reason
-        if (spooling := self._spooling) is not None:
-            until = budget.until_stored()
-            store = partial(self._store, spooling, claimed, ends, until)
-            if claimed:
-                run_bounded(store, until + AT_LEAST_SECONDS)  # a user's redaction or a disk may hang
-            undecided.update(spooling.commits.close(_COMMIT_SECONDS))
+            work.dropped_at_shutdown = work.dropped or SPOOLED.reason
+        until, commits = budget.until_stored(), self._spooling.commits
+        if claimed:
+            # A user's redaction or a disk may hang.
+            run_bounded(partial(self._store, claimed, ends, until), until + AT_LEAST_SECONDS)
+        undecided: set[object] = {*commits.close(_COMMIT_SECONDS)}
         later = {work: names for work, names in claimed.items() if work in undecided}
         self._count_unscored({work: names for work, names in claimed.items() if work not in later}, ends)
-        if later and spooling is not None:  # a disk does not answer; these calls are pending until it does
-            close, count = partial(spooling.commits.close, None), partial(self._count_unscored, later, ends)
+        if later:  # a disk does not answer; these calls are pending until it does
+            close, count = partial(commits.close, None), partial(self._count_unscored, later, ends)
             start_in_thread(lambda: (close(), count()))
 
     def _count_unscored(self, claimed: Mapping[CallItem, tuple[str, ...]], ends: Mapping[CallItem, CallEnd]) -> None:
@@ -96,34 +86,24 @@ class ShutdownSpooling:
             claimed: the calls, each with the ids of the evaluators that have not scored it.
             ends: ends of calls that were handled but not stored in the spool file.
         """
-        lost = SHUT_DOWN if self._spooling is None else NOT_SPOOLED
         final: dict[CallItem, CallEnd] = {}
         for work in claimed:
             # A call that was read from the spool file is still in it.
             is_in_file = work.is_spooled or work.spool_row is not None
-            final[work] = SPOOLED if is_in_file else ends.get(work, lost)
+            final[work] = SPOOLED if is_in_file else ends.get(work, NOT_SPOOLED)
             work.dropped_at_shutdown = final[work].reason
         self._outcomes.count_claimed(claimed, final)
 
-    def _store(
-        self,
-        spooling: Spooling,
-        claimed: Mapping[CallItem, tuple[str, ...]],
-        ends: dict[CallItem, CallEnd],
-        until: float,
-    ) -> None:
+    def _store(self, claimed: Mapping[CallItem, tuple[str, ...]], ends: dict[CallItem, CallEnd], until: float) -> None:
         """Store unscored RAG calls in the spool file in batches until the monotonic time *until*.
 
         Args:
-            spooling: the spool.
             claimed: the calls, each with the ids of the evaluators that have not scored it.
             ends: filled with the end of every call that was handled, for the case that it is not stored.
             until: monotonic seconds.
         """
-        from ragtrace.core.unscored_call import UnscoredCall  # only where there is a spool
-
         left = [work for work in claimed if work.spool_row is None and not work.is_spooled][::-1]
-        with spooling.keep_open():
+        with self._spooling.keep_open():
             while left:
                 works: list[CallItem] = []
                 calls: list[UnscoredCall] = []
@@ -140,7 +120,7 @@ class ShutdownSpooling:
                         calls.append(
                             UnscoredCall(call, claimed[work], step.response_id, work.probability, work.sampling_reason)
                         )
-                spooling.add(works, calls, until + _STORE_GRACE_SECONDS - monotonic())
+                self._spooling.add(works, calls, until + _STORE_GRACE_SECONDS - monotonic())
                 if monotonic() > until - _STORE_SECONDS:
                     return
 

@@ -6,14 +6,14 @@ from collections.abc import Collection
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ragtrace.fleet.spooling import Spooling
 from ragtrace.pipeline.call_outcomes import CallOutcomes
 from ragtrace.pipeline.shutdown import ShutdownBudget
-from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.work_items import CallItem, WorkItem
 from ragtrace.pipeline.worker import Worker
 
 if TYPE_CHECKING:
-    from ragtrace.pipeline.fleet_handover import FleetHandover
+    from ragtrace.fleet.handover import FleetHandover
 
 
 class SpoolIntake:
@@ -73,7 +73,8 @@ class SpoolIntake:
         queued = 0
         with self._spooling.claim(self._most_queued - self._worker.size, timeout) as calls:
             for claimed in calls:
-                work = CallItem.from_spooled(claimed)
+                work = CallItem.from_unscored(claimed.unscored)
+                work.spool_row = claimed.number
                 if not self._outcomes.count_offered(work.pending_evaluators, work.step.workflow):
                     continue  # the call stays in the file
                 for evaluator in work.pending_evaluators - self._evaluators:
