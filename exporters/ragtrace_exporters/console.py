@@ -100,7 +100,8 @@ def _texts_of(span: ReadableSpan) -> JudgedTexts:
     attributes, scope = span.attributes or {}, span.instrumentation_scope
     shown = [attributes.get(key) for key in (semconv.OI_INPUT, semconv.OI_OUTPUT)]
     is_own = scope is None or scope.name == semconv.SCOPE
-    return JudgedTexts(*(text if is_own and isinstance(text, str) else None for text in shown))
+    query, answer = (text if is_own and isinstance(text, str) else None for text in shown)
+    return JudgedTexts(query, answer)
 
 
 def _quoted(value: object) -> str:

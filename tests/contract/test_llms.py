@@ -14,7 +14,7 @@ import ragtrace
 from docs.make_llms import FULL, INDEX, PARTS, ROOT, Part, render_full, render_index, section
 
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
-GUIDES: Final = tuple(sorted((ROOT / "docs").glob("*.md")))
+GUIDES: Final = tuple(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "index.md")
 
 
 @pytest.mark.parametrize("name", ["llms.txt", "llms-full.txt"])

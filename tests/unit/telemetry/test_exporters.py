@@ -351,7 +351,7 @@ def test_the_console_says_why_a_call_is_unscored(capsys: pytest.CaptureFixture[s
     ragtrace.configure(exporter=console({}), screen=FakeJudge(JudgeError("refused"), name="screen"))
     ask("where?")
     assert ragtrace.flush()
-    assert "guide: error unscored=refused query=" in capsys.readouterr().out
+    assert "guide: error unscored=refused contexts=2 query=" in capsys.readouterr().out
 
 
 def test_the_console_prints_nothing_where_traces_are_off(capsys: pytest.CaptureFixture[str]) -> None:
