@@ -129,7 +129,7 @@ def call(
         ...     call.retrieved(["The tower is in Paris."])
         ...     call.answered("In Paris.")
         >>> ragtrace.flush()
-        16:08:09 support: ok consistency=1 answered=1 query=...
+        16:08:09 support: ok consistency=1 answered=1 contexts=1 query=...
         True
 
     Args:

@@ -167,7 +167,7 @@ def configure(
         >>> answer("Where is the tower?", ["The tower is in Paris."])
         'The tower is in Berlin.'
         >>> ragtrace.flush()
-        16:08:09 chat: ok consistency=0.15 answered=1 query=...
+        16:08:09 chat: ok consistency=0.15 answered=1 contexts=1 query=...
         True
 
     Args:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from ragtrace.core.part import ObservableMetric, Point
-from ragtrace.system.forks import PerProcess
+from ragtrace.system.forks import Home, PerProcess
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
@@ -24,6 +24,7 @@ class _Values:
     """What one process has of the metrics: those of the configurations in use, and the sums of those that ended."""
 
     def __init__(self) -> None:
+        self.home = Home()
         self.lock = threading.RLock()  # re-entrant: a signal handler may shut down while this thread collects metrics
         self.owners: dict[object, dict[str, list[ObservableMetric]]] = {}
         """Metrics by name, of each configuration whose runtime has not ended; the newest is the last."""
@@ -77,6 +78,8 @@ class ObservedMetrics:
 
     def _read(self, name: str) -> Mapping[_Attributes, float]:
         values = self._values.get()
+        if not values.home.is_here():  # in a child whose hooks of the fork have not all run
+            return {}
         with values.lock:  # so that a configuration that ends meanwhile is counted once
             newest = list(values.owners.values())[-1].get(name, []) if values.owners else []
             of_all = [metric for by_name in values.owners.values() for metric in by_name.get(name, [])]
