@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from ragtrace.capture import field_names
-from ragtrace.capture.arguments import CONTEXT_ARGUMENTS, QUERY_ARGUMENTS
+from ragtrace.capture.arguments import CONTEXT_ARGUMENTS, QUERY_ARGUMENTS, RANKED_ARGUMENTS
 
 PAGE: Final = Path(__file__).with_name("decorators.md")
 _HEAD: Final = "| What | Names, most likely first |\n|---|---|\n"
 _NAMES: Final[Mapping[str, Sequence[str]]] = {
     "the question: an argument": QUERY_ARGUMENTS,
     "the contexts: an argument of `@generate`": CONTEXT_ARGUMENTS,
+    "the documents that a re-ranking is given": RANKED_ARGUMENTS,
     "the answer: a field of what is returned": field_names.ANSWER,
     "the text of a piece of a stream": field_names.PIECE,
     "contexts beside a returned answer": field_names.ANSWER_DOCUMENTS,

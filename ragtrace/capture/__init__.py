@@ -6,7 +6,7 @@ never raises.
 """
 
 from ragtrace.capture.answer_stream import AnswerStream
-from ragtrace.capture.answers import Answer, answer_in_json, find_answer
+from ragtrace.capture.answers import Answer, answer_in_json, find_answer, says_no_answer
 from ragtrace.capture.arguments import find_query
 from ragtrace.capture.documents import find_documents, mark_duplicates
 from ragtrace.capture.fields import warn_not_found, warn_not_reduced, warn_unknown_stream
@@ -22,6 +22,7 @@ __all__ = [
     "find_tool_result",
     "is_tool_error",
     "mark_duplicates",
+    "says_no_answer",
     "warn_not_found",
     "warn_not_reduced",
     "warn_unknown_stream",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ragtrace.capture import field_names
 from ragtrace.capture.documents import MAX_DOCUMENTS, find_documents
@@ -255,6 +255,15 @@ def is_failure(get: Get) -> bool:
     """Return whether a record says that there is no answer: an `error` that is neither empty, false nor zero."""
     error = get("error")
     return error is True or bool(text_of(error)) or bool(number_of(error)) or getter(error) is not None
+
+
+def says_no_answer(value: object) -> bool:
+    """Return whether a returned record says that there is no answer: with an error, or as None under a name for it."""
+    get = getter(value)
+    if get is None:
+        return False
+    fields: Any = value if type(value) is dict else {}
+    return is_failure(get) or any(name in fields and fields[name] is None for name in field_names.ONLY_ANSWER)
 
 
 def _answer_names(get: Get) -> tuple[str, ...]:

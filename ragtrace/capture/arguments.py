@@ -37,6 +37,7 @@ from ragtrace.capture.fields import (
 )
 from ragtrace.capture.plain_json import parse_json
 from ragtrace.capture.providers import provider_among
+from ragtrace.capture.references import is_address, is_id
 from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.step import Message, Prompt, Role
 from ragtrace.core.text import encodable
@@ -57,7 +58,7 @@ CONTEXT_ARGUMENTS: Final = (
     "retrieved_docs", "retrieved_documents", "retrieved_chunks", "results", "hits",
 )  # fmt: skip
 """Names of arguments with the documents that an answer is written from."""
-_RANKED: Final = (
+RANKED_ARGUMENTS: Final = (
     "documents", "docs", "chunks", "passages", "nodes", "candidates", "results", "hits", "retrieved_docs",
     "retrieved_documents", "retrieved_chunks",
 )  # fmt: skip
@@ -66,9 +67,11 @@ _SESSION: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
 _TOP_K: Final = ("k", "top_k", "limit", "n_results", "num_results")
 _MODEL: Final = ("model", "model_name")
 _CONTEXT_NAMES: Final[Mapping[Kind, tuple[str, ...]]] = {
-    "trace": CONTEXT_ARGUMENTS, "generate": CONTEXT_ARGUMENTS, "retrieve": _RANKED, "tool": (),
+    "trace": CONTEXT_ARGUMENTS, "generate": CONTEXT_ARGUMENTS, "retrieve": RANKED_ARGUMENTS, "tool": (),
 }  # fmt: skip
-_NOT_A_QUERY: Final = frozenset((*CONTEXT_ARGUMENTS, *_RANKED, *_SESSION, *_TOP_K, *_MODEL, "self", "cls", "user_id"))
+_NOT_A_QUERY: Final = frozenset(
+    (*CONTEXT_ARGUMENTS, *RANKED_ARGUMENTS, *_SESSION, *_TOP_K, *_MODEL, "self", "cls", "user_id")
+)
 _HISTORY: Final = frozenset(
     ("history", "chat_history", "conversation_history", "message_history", "previous_messages", "past_messages")
 )
@@ -299,6 +302,7 @@ class FunctionArguments:
         self._parameters, self._takes_keywords = _parameters(inner)
         self._query = self._source("query", query, QUERY_ARGUMENTS)
         self._contexts = self._source("contexts", contexts, _CONTEXT_NAMES[kind])
+        self._names_contexts = contexts is not None
         self._session = self._source("session", session, _SESSION)
         self._user = self._source("user", user, ())
         self._top_k = self._source("top_k", None, _TOP_K)
@@ -451,6 +455,8 @@ class FunctionArguments:
         found = None if seen is None else find_documents(seen)
         if found is None and seen is not None:
             warn_not_found("contexts", self.function_name, seen)
+        if found and not self._names_contexts and all(is_address(each.text) or is_id(each.text) for each in found):
+            return None  # of what a retrieval has found, whose texts count
         return found
 
 

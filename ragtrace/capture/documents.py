@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from math import isfinite
 from time import thread_time
 from types import MappingProxyType, ModuleType
@@ -58,13 +59,27 @@ _FRAMES: Final[Mapping[tuple[str, str], Callable[[Any], Any]]] = MappingProxyTyp
     {
         ("pandas", "DataFrame"): lambda frame: frame.head(MAX_DOCUMENTS + 1).to_dict("records"),
         ("pandas", "Series"): lambda column: column.head(MAX_DOCUMENTS + 1).tolist(),
-        ("polars", "DataFrame"): lambda frame: frame.head(MAX_DOCUMENTS + 1).to_dicts(),
-        ("pyarrow", "Table"): lambda table: table.slice(0, MAX_DOCUMENTS + 1).to_pylist(),
+        ("polars", "DataFrame"): lambda frame: (
+            frame.head(MAX_DOCUMENTS + 1).select(_without_vectors(frame.schema.items())).to_dicts()
+        ),
+        ("pyarrow", "Table"): lambda table: (
+            table.slice(0, MAX_DOCUMENTS + 1)
+            .select(_without_vectors((field.name, field.type) for field in table.schema))
+            .to_pylist()
+        ),
     }
 )
-"""Readers of the rows of tables in memory, by library and class."""
+"""Readers of the rows of tables in memory, by library and class. Vectors are left out: to convert those of a thousand
+rows to numbers of Python's takes 60 ms, for which the application would wait."""
+_VECTOR: Final = re.compile(r"(?:fixed_size_|large_)?(?:list|array)\W.*(?:float|double|int\d)")
+"""Type of a column with lists of numbers, as PyArrow and Polars spell it, in small letters."""
 _ID: Final = re.compile(r"(?=\S*[\d/.:])\S{1,200}")
 """What may name a text, and be no field: a word with a digit, an address or file name."""
+
+_MADE: Final = re.compile(r"""[{\[]\s*(?:[\]}"'{\[]|-?[\d.]+\s*[,\]])""")
+"""Beginning of JSON, or of a vector."""
+_LEAST_TIME: Final = 1e9
+"""Seconds since the epoch have passed this number, which no score has."""
 
 _new: Any = object.__new__
 _set_text, _set_id, _set_score, _set_duplicate, _set_cut = (
@@ -189,13 +204,23 @@ def _simple_documents(value: object) -> tuple[Document, ...] | None:
     if kind is tuple:  # a tuple may be a (document, score) pair, unless it has only texts
         return None
     found: list[Document] = []
+    has_pairs = False
     for item in items:
         kind = type(item)
         passage = _simple_passage(item) if kind is str or kind is tuple else _flat_record(item)
         if passage is None:
             return None
         found.append(passage)
-    return tuple(found)
+        has_pairs = has_pairs or kind is tuple
+    return tuple(_without_distances(found)) if has_pairs else tuple(found)
+
+
+def _without_distances(found: list[Document]) -> list[Document]:
+    """Return the documents of (document, number) pairs without scores, if the numbers grow: they are distances then."""
+    scores = [each.score for each in found if each.score is not None]
+    if all(one >= other for one, other in pairwise(scores)):
+        return found
+    return [document(each.text, each.id) for each in found]
 
 
 def _simple_passage(item: object) -> Document | None:
@@ -359,7 +384,7 @@ class _Search:
             understood_rows = self._read_rows(items, depth)
             if understood_rows is not None:
                 return understood_rows
-        understood = not items
+        understood, start = not items, len(self.found)
         for item in items:
             if not self._may_search():
                 break
@@ -371,6 +396,8 @@ class _Search:
                 understood = True
             elif self.skipped is None and not self.is_late:
                 self.skipped, self.unread = describe(item), unreadable_class(item)
+        if items and issubclass(type(items[0]), tuple) and start < len(self.found):
+            self.found[start:] = _without_distances(self.found[start:])
         return understood
 
     def _may_search(self) -> bool:
@@ -449,7 +476,9 @@ class _Search:
             is_plain = all(_are_ids(inner) or (inner and number_of(inner[0]) is not None) for inner in lists)
             for inner in lists if is_plain else sorted(lists, key=_are_ids):
                 if inner and number_of(inner[0]) is not None:
-                    self._attach(None, inner, 0)
+                    listed = [number_of(each) or 0.0 for each in inner]
+                    if all(one >= other for one, other in pairwise(listed)):  # growing numbers are distances
+                        self._attach(None, inner, 0)
                 elif not is_plain and _are_ids(inner) and len(inner) == len(self.found):
                     self._attach(inner, None, 0)
                 else:
@@ -497,7 +526,9 @@ class _Search:
         beside = [each for each in columns if [text_of(value) or "" for value in each] != text]
         ids = next(filter(_are_ids, beside), ())
         real = [list(map(number_of, each)) for each in numbers if not any(type(value) is int for value in each)]
-        # Growing numbers are distances. Of one row, and of equal numbers, nothing shows which they are.
+        # Growing numbers are distances. Of one row, and of equal numbers, nothing shows which they are. Seconds since
+        # the epoch fall where the newest row is the first.
+        real = [each for each in real if all(abs(value or 0.0) < _LEAST_TIME for value in each)]
         falling = [each for each in real if each == sorted(each, key=lambda value: -(value or 0.0))]
         scores = [each for each in falling if each[0] != each[-1]]
         start = len(self.found)
@@ -539,6 +570,7 @@ class _Search:
 
         The ids and scores of the documents may be in lists beside that list.
         """
+        is_empty = False
         for name in field_names.SEVERAL:
             inside = get(name)
             if name == "inner_hits":  # of Elasticsearch: a search result for each name
@@ -549,9 +581,12 @@ class _Search:
                 continue
             start = len(self.found)
             if self._read_wrapped(inside, name, depth):
+                if len(self.found) == start:  # an empty list: another field may have the documents
+                    is_empty = True
+                    continue
                 self._attach(_first_list(get, field_names.IDS), _first_list(get, field_names.SCORES), start)
                 return True
-        return False
+        return is_empty
 
     def _read_wrapped(self, value: object, name: str, depth: int) -> bool:
         """Search for documents in *value*, a field of a dict or object that holds several documents."""
@@ -615,6 +650,12 @@ class _Search:
             )
 
 
+def _without_vectors(columns: Iterable[tuple[str, object]]) -> list[str]:
+    """Return the names of the columns of a table, each with its type, that are no lists of numbers."""
+    kinds = ((name, str(kind).lower()) for name, kind in columns)
+    return [name for name, kind in kinds if not _VECTOR.match(kind)]
+
+
 def rows_of_frame(value: object) -> list[object] | None:
     """Return the first rows of a table in memory, as dicts by the names of its columns; None: it is no such table."""
     cls = type(value)
@@ -626,7 +667,7 @@ def rows_of_frame(value: object) -> list[object] | None:
 
 
 def _is_token(text: str) -> bool:
-    return (text.isascii() and len(text.split(None, 1)) < 2) or text[:1] in ("{", "[")
+    return (text.isascii() and len(text.split(None, 1)) < 2) or _MADE.match(text) is not None
 
 
 def _are_ids(column: Sequence[object]) -> bool:

@@ -229,7 +229,7 @@ def _examine(cls: type[Any]) -> Shape:
         )
     scalars: Any = _SCALARS  # untyped: narrowing `cls` to these types would leave its type partially unknown
     is_foreign = kind == "closed" and _has_method(cls, "__getitem__") and not issubclass(cls, scalars)
-    is_stream = _has(cls, "__next__", "__anext__") and not _has(cls, "read", "execute", "fetchone")
+    is_stream = _has(cls, "__next__", "__anext__") and not _has(cls, "read", "execute", "fetchone", "fetchall")
     if kind != "proxy":
         is_stream = is_stream and not _has(cls, "__wrapped__") and _can_be_proxied(cls)
     is_stream = is_stream and (_is_heap_type(cls) or module_of(cls) in ("builtins", "itertools"))

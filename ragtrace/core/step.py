@@ -183,6 +183,8 @@ class Step:
     prompt_documents: tuple[Document, ...] | None = None
     """Documents found in the prompt of a root or generation, with results of tools since the question; else None."""
     answer: str | None = None
+    denies_answer: bool = False
+    """Whether the returned record says that there is no answer: with an error, or a field for it that is None."""
     answer_found: bool | None = None
     """Whether the returned or streamed value was understood as an answer, if only an empty one; None: no value."""
     reference: str | None = None
@@ -345,8 +347,10 @@ class CallBuilder:
         root = self.root
         final = _final_generation(root, ended)
         contexts, source = self._contexts(final, ended)
-        answer = _first(root.answer, final.answer)
-        found = {root.answer_found, final.answer_found}
+        # Of a generation that broke nobody got the text; nor where the application says that there is no answer.
+        is_given = final is root or (final.error is None and not root.denies_answer)
+        answer = _first(root.answer, final.answer if is_given else None)
+        found = {root.answer_found, final.answer_found if is_given else None}
         query = _first(root.query, final.query, *(step.query for step in ended))
         turns = _turns(root, query, answer) or _turns(final, query, answer)
         call = RagCall(
@@ -403,7 +407,8 @@ class CallBuilder:
 
     def _found(self, final: Step, ended: list[Step]) -> tuple[tuple[Document, ...] | None, str]:
         """Return the documents of retrievals, tools and prompts, or None, and the name of their source."""
-        found, source = _retrieved(ended)
+        before = [step for step in ended if not _came_after(step, final)] if _is_answer(final, self.root) else ended
+        found, source = _retrieved(before)
         if found is None:
             found, source = _retrieved(self.orphans)
         if found is not None:
@@ -440,6 +445,26 @@ def _final_generation(root: Step, ended: Sequence[Step]) -> Step:
         if found is not None:
             return found[0]
     return next((step for step in generations if step.documents or step.previews), generations[0])
+
+
+def _is_answer(final: Step, root: Step) -> bool:
+    """Return whether the text of the generation *final* is the answer of *root*, or most of it."""
+    if final is root or final.kind != "generate" or not (final.answer or "").strip():
+        return False
+    text, said = ((step.answer or "").strip() for step in (final, root))
+    return not said or (text in said and 2 * len(text) >= len(said)) or said in text
+
+
+def _came_after(step: Step, final: Step) -> bool:
+    """Return whether a retrieval or tool began after the generation of the answer, which has not seen its result.
+
+    Related articles, for instance, or sources that are looked up for the answer.
+    """
+    times = None if step.kind not in FINDING_KINDS else _times(step)
+    if times is None or final.timing is None:
+        return False
+    tolerance = _CLOCKS_NS if step.instrumentation or final.instrumentation else 0
+    return times[0] > final.end_ns + tolerance
 
 
 def _first(*values: str | None) -> str | None:
@@ -482,7 +507,8 @@ def _question_index(prompt: Prompt) -> int:
 def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]:
     """Return the documents of all retrieval and tool steps among *steps*, in the order in which the steps began.
 
-    A re-ranking replaces the documents before it. A retrieval inside a retrieval whose documents are known is left out,
+    A re-ranking replaces the documents that it was given, and no others; a search that is given its whole collection
+    replaces none. A retrieval inside a retrieval whose documents are known is left out,
     as the outer one returned the merged result; so is a tool around or inside a retrieval, and a tool inside a tool. Of
     a tool in which a model was called, such as an agent, the result is no evidence but that model's answer: what it
     found counts.
@@ -516,13 +542,34 @@ def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]
             for outer in step.enclosing()
         ):
             continue
-        if step.rerank or found is None:
-            found, sources, in_part = step.documents, [], False
+        is_ranking = step.rerank
+        if found is None:
+            found = step.documents
+        elif is_ranking:
+            kept = _not_given(found, step)
+            is_ranking = kept is not found
+            sources, in_part = (sources, in_part) if kept else ([], False)
+            found = (*kept, *step.documents)
         else:
             found += step.documents
         in_part = in_part or isinstance(step.documents, DocumentsInPart)
-        sources.append("reranker" if step.rerank else "retriever" if step.kind == "retrieve" else "tool")
+        sources.append("reranker" if is_ranking else "retriever" if step.kind == "retrieve" else "tool")
     return DocumentsInPart(found) if found and in_part else found, "+".join(dict.fromkeys(sources))
+
+
+def _not_given(found: tuple[Document, ...], ranking: Step) -> tuple[Document, ...]:
+    """Return the documents in *found* that the re-ranking step *ranking* was not given: none if that is not known.
+
+    All of them, the same object, if it was given mostly texts that nothing had returned: it has searched a collection.
+    """
+    if ranking.reranked is None:
+        return ()
+    given, known = {each.text for each in ranking.reranked}, {each.text for each in found}
+    if not given & known:
+        return ()  # the texts were changed on their way
+    if len(given - known) > len(given & known):
+        return found
+    return tuple(each for each in found if each.text not in given)
 
 
 def _is_within_retrieval(step: Step) -> bool:

@@ -65,6 +65,7 @@ from ragtrace.capture import (
     find_documents,
     find_tool_result,
     is_tool_error,
+    says_no_answer,
     warn_not_found,
     warn_not_reduced,
     warn_unknown_stream,
@@ -643,7 +644,7 @@ class StepRecorder:
             step.prompt = found.prompt
         if spec.kind == "retrieve":
             step.rerank = found.documents is not None if spec.rerank is None else spec.rerank
-            if step.rerank and self._runtime.writer.shows_reranked:
+            if step.rerank:
                 step.reranked = found.documents
         elif spec.kind == "generate":
             step.documents = found.documents
@@ -668,8 +669,9 @@ class StepRecorder:
         Whether the answer was found (`Step.answer_found`), by what there is:
 
             an object, or pieces of a stream         if any has words or tool calls
-            None from a generation                   yes: an empty answer
+            None, of a stream without a piece        yes: an empty answer
             the same, of a stream that nobody read   no: it is not known
+            None from a generation                   no: what it sends elsewhere is not known
             an exception                             as None; the error says that there is no answer
             None from a trace                        left open: its generation may have the answer
         """
@@ -685,9 +687,9 @@ class StepRecorder:
             step.answer_found = any(
                 found is not None and (found.text is not None or found.tool_calls > 0) for found in (returned, streamed)
             )
-        elif step.kind == "generate":
-            # A generation that returned None: an empty answer, not one that was not found.
-            step.answer_found = not is_unread
+        elif step.streamed or step.kind == "generate":
+            step.answer_found = step.streamed and not is_unread
+        step.denies_answer = step.kind == "trace" and value is not None and says_no_answer(value)
         facts = None if stream is None or not is_reduced else stream.facts
         for found in (
             returned,

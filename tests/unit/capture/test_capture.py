@@ -987,3 +987,43 @@ def test_an_id_goes_before_the_name_of_a_document() -> None:
         [{"text": "a", "id": "7", "title": "t"}, {"text": "b", "metadata": {"doc_id": "8", "source": "s"}}]
     )
     assert [document.id for document in found or ()] == ["7", "8"]
+
+
+GROWING: list[tuple[Any, list[float | None]]] = [
+    ([(LONG, 0.1), (OTHER, 0.4)], [None, None]),
+    ([(LONG, 0.4), (OTHER, 0.1)], [0.4, 0.1]),
+    ([({"text": LONG}, 0.0), ({"text": OTHER}, 2.0)], [None, None]),
+    ([(-8.8e-07, LONG), (-8.3e-07, OTHER)], [None, None]),
+    (([LONG, OTHER], [0.1, 0.4]), [None, None]),
+    ([(1, LONG, 1764522000.0), (2, OTHER, 1764521000.0)], [None, None]),  # times
+    ([(LONG, 0.5)], [0.5]),
+]
+
+
+@pytest.mark.parametrize(("found", "scores"), GROWING, ids=readable)
+def test_growing_numbers_beside_documents_are_distances(found: Any, scores: list[float | None]) -> None:
+    """As vector stores and search engines give them; what falls is taken for relevance."""
+    documents = find_documents(found)
+    assert documents is not None
+    assert [each.text for each in documents] == [LONG, OTHER][: len(scores)]
+    assert [each.score for each in documents] == scores
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"documents": [], "chunks": [{"id": "a", "text": LONG}]},
+        [(1, "Team meeting", f"[00:01] Ann: {LONG}"), (2, "Sales meeting", "[00:07] Bob: It opened in 1889, he says.")],
+    ],
+    ids=["an empty list before others", "a transcript with times"],
+)
+def test_texts_are_found_behind_what_is_empty_or_looks_made(found: Any) -> None:
+    """An empty list hides no other, and a bracket makes no vector."""
+    assert LONG in texts(found)[0]
+
+
+def test_vectors_of_a_table_are_not_converted() -> None:
+    """The application would wait for a million numbers."""
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table({"id": ["a"], "text": [LONG], "vector": [[0.1, 0.2]], "tags": [["x"]]})
+    assert find_documents(table) == (Document(LONG, "a"),)
