@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -81,6 +82,10 @@ class Answer:
     budget: SearchBudget = field(default_factory=SearchBudget, compare=False, repr=False)
 
 
+_ENDS_WITHOUT_TEXT: Final = frozenset({"content_filter", "length", "max_tokens", "refusal"})
+"""Reasons for which replies of providers end before their first word."""
+
+
 def find_answer(value: object) -> Answer | None:
     """Return the answer found in *value*, the result of a generation function. Never raises.
 
@@ -93,7 +98,12 @@ def find_answer(value: object) -> Answer | None:
     """
     try:
         answer = Answer()
-        return answer if read_answer(unwrap_proxies(value), answer, 0) else None
+        if read_answer(unwrap_proxies(value), answer, 0):
+            return answer
+        # A provider's reply that says why it has no text is known to have none.
+        is_empty = answer.model is not None and any(map(_ENDS_WITHOUT_TEXT.__contains__, answer.finish_reasons))
+        answer.text = "" if is_empty else None
+        return answer if is_empty else None
     except Exception as error:  # an error of the capture must not reach the application
         faults.record("capture.answer", error)
         return None
@@ -262,8 +272,9 @@ def says_no_answer(value: object) -> bool:
     get = getter(value)
     if get is None:
         return False
-    fields: Any = value if type(value) is dict else {}
-    return is_failure(get) or any(name in fields and fields[name] is None for name in field_names.ONLY_ANSWER)
+    fields: Any = value
+    has_none = type(fields) is dict and any(name in fields and fields[name] is None for name in field_names.ONLY_ANSWER)
+    return has_none or is_failure(get)
 
 
 def _answer_names(get: Get) -> tuple[str, ...]:
@@ -423,6 +434,8 @@ def _read_own_facts(get: Get, answer: Answer) -> None:
         answer.finish_reasons = (reason,)
     for name in field_names.USAGE:
         read_usage(get(name), answer)
+    if answer.input_tokens is None and whole_of(get("prompt_eval_count")) is not None:
+        _read_counts(get, answer)  # of Ollama, whose reply has them itself
 
 
 def read_usage(usage: object, answer: Answer) -> None:
@@ -431,9 +444,25 @@ def read_usage(usage: object, answer: Answer) -> None:
     The last of several records in a stream counts.
     """
     get = None if usage is None else getter(usage)
-    if get is None:
-        return
-    tokens = first(get, field_names.INPUT_TOKENS, whole_of)
+    if get is not None:
+        _read_counts(get, answer)
+
+
+def _read_counts(get: Get, answer: Answer) -> None:
+    tokens = first(get, field_names.INPUT_TOKENS, _count_of)
+    if tokens is None and (inner := getter(get("tokens"))) is not None:  # of Cohere, beside what is billed
+        get = inner
+        tokens = first(get, field_names.INPUT_TOKENS, _count_of)
+    if tokens is not None:  # Anthropic counts what its cache has had apart
+        tokens += sum(_count_of(get(name)) or 0 for name in field_names.CACHED_TOKENS)
     answer.input_tokens = answer.input_tokens if tokens is None else tokens
-    tokens = first(get, field_names.OUTPUT_TOKENS, whole_of)
+    tokens = first(get, field_names.OUTPUT_TOKENS, _count_of)
     answer.output_tokens = answer.output_tokens if tokens is None else tokens
+
+
+def _count_of(value: object) -> int | None:
+    """Return a number of tokens, which Cohere gives as a float."""
+    number = number_of(value)
+    if number is None or not 0 <= number <= sys.maxsize or number != int(number):
+        return None
+    return int(number)

@@ -68,6 +68,8 @@ INPUT_TOKENS: Final = ("input_tokens", "prompt_tokens", "inputTokens", "prompt_t
 OUTPUT_TOKENS: Final = (
     "output_tokens", "completion_tokens", "outputTokens", "candidates_token_count", "eval_count",
 )  # fmt: skip
+CACHED_TOKENS: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+"""Input tokens that are in none of the other counts."""
 TEXT_PARTS: Final = frozenset({"text", "output_text", "input_text", "text_delta"})
 ASSISTANT: Final = frozenset({"assistant", "ai", "AIMessageChunk", "model"})
 
@@ -91,8 +93,8 @@ USER: Final = frozenset({"user", "human"})
 VOCABULARY: Final = frozenset(
     (
         *TEXT, *INSIDE, *ID, *SCORE, *SEVERAL, *IDS, *SCORES, *ANSWER, *PIECE, *FACTS, *MODEL, *FINISH, *USAGE,
-        *INPUT_TOKENS, *OUTPUT_TOKENS, *QUESTION, "choices", "delta", "role", "_role", "type", "tool_calls",
-        "status_code", "headers",
+        *INPUT_TOKENS, *OUTPUT_TOKENS, *CACHED_TOKENS, "tokens", *QUESTION, "choices", "delta", "role", "_role",
+        "type", "tool_calls", "status_code", "headers",
     )
 )  # fmt: skip
 """Names of the only properties and slots that are ever read; an instance's dictionary is read freely."""
