@@ -36,7 +36,7 @@ from ragtrace.system.installation import installed_version
 from ragtrace.system.retry_after import seconds_until_retry
 from ragtrace.system.urls import displayed_url, hide_path
 from ragtrace_exporters.encodable_spans import encodable_span
-from ragtrace_exporters.partial_success import NONE, rejected_of_http
+from ragtrace_exporters.partial_success import NONE, WEB_PAGE, is_web_page, rejected_of_http
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -190,6 +190,9 @@ class HttpSpanExporter(SpanExporter):
         deadline = monotonic() + self._timeout
         for tries in range(1, _MOST_TRIES + 1):
             answer, why = self._post(body, deadline)
+            if answer is not None and answer.status_code < 300 and is_web_page(answer):
+                self._failures.failed(f"a batch for {self._shown_endpoint} was given up: {WEB_PAGE}")
+                return False
             if answer is not None and answer.status_code < 300:
                 self.rejected = rejected_of_http("traces", answer)
                 self._failures.succeeded()

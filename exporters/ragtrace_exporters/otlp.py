@@ -23,7 +23,7 @@ from ragtrace.system import preload
 from ragtrace.system.faults import faults
 from ragtrace.system.urls import displayed_url, without_user
 from ragtrace_exporters.encodable_spans import encodable_span
-from ragtrace_exporters.partial_success import NONE, rejected_of_http, rejected_of_message
+from ragtrace_exporters.partial_success import NONE, WEB_PAGE, is_web_page, rejected_of_http, rejected_of_message
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
@@ -215,6 +215,9 @@ class _Watched:
 
     def check_response(self, response: Any, **_: object) -> None:
         """Read *response*. Log the refusal of the signal once, and replace its status by 200 for the exporter."""
+        if response.status_code < 300 and is_web_page(response):
+            response.status_code, response.reason = 406, WEB_PAGE  # so that the exporter fails, and says why
+            return
         if response.status_code not in _NOT_TAKEN:
             self.add(rejected_of_http(self._signal, response))
             return

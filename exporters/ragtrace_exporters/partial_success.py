@@ -32,6 +32,14 @@ def rejected_of_message(signal: Signal, response: Any) -> Rejected:
     return _rejected(signal, getattr(partial, _COUNTS[signal]), partial.error_message)
 
 
+def is_web_page(response: Any) -> bool:
+    """Return whether an HTTP *response* is a page for people: a login, or another server than a receiver of OTLP."""
+    return "text/html" in response.headers.get("content-type", "").lower()
+
+
+WEB_PAGE: Final = "a web page and no answer of a receiver of OTLP; is that its address, and is nothing before it?"
+
+
 def rejected_of_http(signal: Signal, response: Any) -> Rejected:
     """Return what the HTTP *response* to an export of *signal*, of the library requests, says was rejected.
 

@@ -265,7 +265,8 @@ def _kind_of(cls: type[Any]) -> Kind:
     # A lazy proxy makes its object when it is read. Instructor's models have the class that they were made of.
     if _has(cls, "__wrapped__") and not issubclass(type(static_attribute(cls, "__wrapped__")), type):
         return "closed"
-    is_response = _has(cls, "headers") and _has(cls, "status_code", "status")
+    # Of werkzeug, instances alone have headers.
+    is_response = _has(cls, "headers", "get_data") and _has(cls, "status_code", "status")
     if is_response or any(_has_method(cls, name) for name in _ONE_SHOT):
         return "closed"
     if _derives(cls, UserList):

@@ -347,8 +347,9 @@ class CallBuilder:
         root = self.root
         final = _final_generation(root, ended)
         contexts, source = self._contexts(final, ended)
-        # Of a generation that broke nobody got the text; nor where the application says that there is no answer.
-        is_given = final is root or (final.error is None and not root.denies_answer)
+        # Nobody got the text of a generation that broke, or for which the application raised or says there is none.
+        is_kept = root.error is not None and not root.streamed
+        is_given = final is root or (final.error is None and not root.denies_answer and not is_kept)
         answer = _first(root.answer, final.answer if is_given else None)
         found = {root.answer_found, final.answer_found if is_given else None}
         query = _first(root.query, final.query, *(step.query for step in ended))

@@ -115,6 +115,9 @@ def _probe_http(endpoint: Endpoint, timeout: float) -> ProbeResult:
         stream=True,
     )
     with response:
+        if response.status_code < 300 and "text/html" in response.headers.get("content-type", "").lower():
+            advice = "is that the address of a receiver of OTLP, and no login or page of the backend's before it?"
+            return ProbeResult(False, f"{response.status_code} with a web page", advice)
         return _http_answer(response.status_code, response.headers.get("location", ""), endpoint)
 
 

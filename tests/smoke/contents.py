@@ -25,8 +25,8 @@ PACKAGES: Final = {
 METADATA: Final = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
 FOLDERS: Final = ("ragtrace/", "ragtrace_pytest/", "exporters/", "examples/", "tests/", "docs/")
 DOCUMENTS: Final = (
-    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "pyproject.toml",
-    ".gitignore",
+    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "mkdocs.yml",
+    "pyproject.toml", ".gitignore",
 )  # fmt: skip
 IN_A_WHEEL: Final = (
     "ragtrace/__init__.py", "ragtrace/py.typed", "ragtrace/cli/llms.txt", "ragtrace/cli/llms-full.txt",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import ragtrace
+from ragtrace.capture import find_answer
 from ragtrace.testing import Captured
 from tests.support.watched import WAIT_S
 
@@ -182,3 +183,29 @@ def test_a_stream_without_a_piece_is_an_empty_answer() -> None:
     assert ragtrace.shutdown(WAIT_S)
     (root,) = captured.roots()
     assert dict(root.attributes or {})["ragtrace.eval.consistency.reason"] == "empty_answer"
+
+
+def test_a_call_that_raised_has_no_answer() -> None:
+    """Of a stream that broke inside it the user has nothing: a failed call, and no score."""
+    captured = Captured()
+    ragtrace.configure(exporter=captured.signals)
+
+    @ragtrace.trace
+    def ask(question: str) -> str:
+        search("Who founded Acme?")
+        return "".join(breaks(question))
+
+    with pytest.raises(ConnectionError):
+        ask(QUESTION)
+    assert ragtrace.shutdown(WAIT_S)
+    (root,) = captured.roots()
+    assert dict(root.attributes or {})["ragtrace.eval.status"] == "call_failed"
+    assert ragtrace.stats().scored == 0
+
+
+def test_a_response_of_flask_is_no_answer() -> None:
+    """Its bytes are JSON or HTML for a browser, and no text for the user."""
+    flask = pytest.importorskip("flask")
+    application = flask.Flask("shop")
+    with application.test_request_context():
+        assert find_answer(flask.jsonify(answer="Within 14 days.", sources=["returns.md"])) is None

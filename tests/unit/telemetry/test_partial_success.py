@@ -10,6 +10,7 @@ import pytest
 
 import ragtrace
 from ragtrace.system.faults import faults
+from tests.support.backends import Answer, Backend
 from tests.support.otlp import GrpcReceiver, HttpReceiver, Receiver
 from tests.support.watched import WAIT_S, ask
 
@@ -103,3 +104,18 @@ def test_a_body_that_is_no_response_says_nothing(
     # Exporters of a test before may still be trying to reach a server that is not there.
     ours = [record for record in caplog.records if record.thread not in others]
     assert not [record for record in ours if record.levelno >= logging.WARNING]
+
+
+def test_a_web_page_is_no_receiver(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a login, or of a backend's pages on another port: everything is lost, and that is said."""
+    page = Answer(200, b"<html>Log in</html>", {"Content-Type": "text/html; charset=utf-8"})
+    with Backend(lambda _: page) as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+        ragtrace.configure(service="s", exporter="otlp")
+        ask("where?")
+        assert not ragtrace.flush(2.0)
+        problems = ragtrace.doctor(timeout=2.0).problems
+        assert not ragtrace.shutdown(1.0)
+    assert any("200 with a web page" in each for each in problems)
+    assert "a web page and no answer of a receiver of OTLP" in caplog.text
+    assert any(kind.startswith("lost spans") for kind in ragtrace.stats().faults)
