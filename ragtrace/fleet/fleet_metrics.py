@@ -59,16 +59,16 @@ class FleetMetrics:
             return [observe]
 
         gauge = meter.create_observable_gauge
-        about = "Calls that wait in the queue of the fleet, or are being judged"
+        about = "Calls in the queue of the fleet that no worker has received"
         gauge(s.METRIC_FLEET_QUEUE, observed(lambda: self._observe_depth("calls")), "{call}", about)
         about = "Calls in the queue of dead letters"
         gauge(s.METRIC_FLEET_DEAD_LETTERS, observed(lambda: self._observe_depth("dead_letters")), "{call}", about)
         if self._workers:
-            about = "Time that the call has waited which the worker has begun last"
+            about = "Time that the call had waited which the worker has begun last; 0: the queue is empty"
             gauge(s.METRIC_FLEET_QUEUE_AGE, observed(self._observe_age), "s", about)
             about = "Workers that run"
             gauge(s.METRIC_FLEET_WORKERS, observed(lambda: [Observation(self._workers)]), "{worker}", about)
-            about = "Calls that a worker has claimed before judging them, by outcome"
+            about = "Calls by what came of claiming them: claimed, held, done before, unknown as no store answered"
             meter.create_observable_counter(s.METRIC_FLEET_CLAIMS, observed(self._observe_claims), "{call}", about)
         if self._workers and self._budget is not None:
             about = "Share of the judge's budget, of a minute or a day, that is not spent"

@@ -179,16 +179,22 @@ class Gateway:
 
             return [observe]
 
-        about = "Export requests that the gateway has received, by outcome"
+        about = "Export requests that the gateway has received, by outcome: accepted, refused"
         counter(s.METRIC_GATEWAY_REQUESTS, observed(self.request_counts), "{request}", about)
-        about = "Spans that the gateway has received, by outcome"
+        about = (
+            "Spans in readable export requests: received = forwarded + accepted (where nothing is forwarded)"
+            " + rejected (by a partial success) + refused"
+        )
         counter(s.METRIC_GATEWAY_SPANS, observed(self.span_counts), "{span}", about)
         about = "Size of the export requests that are not answered yet"
         gauge(s.METRIC_GATEWAY_IN_FLIGHT, single(lambda: self._in_flight), "By", about)
         if scorer is not None:
-            about = "Received spans that were read for scoring, by outcome"
+            about = (
+                "Received spans by what came of reading them for scoring: read; dropped, with the reason; left_out,"
+                " those among the read ones that are in no call"
+            )
             counter(s.METRIC_GATEWAY_SCORING_SPANS, observed(scorer.span_counts), "{span}", about)
-            about = "Calls in received spans, by outcome"
+            about = "Calls in received spans: submitted to be scored, or skipped as evaluated before"
             counter(s.METRIC_GATEWAY_CALLS, observed(scorer.call_counts), "{call}", about)
             about = "Size of the requests that wait to be read for scoring"
             gauge(s.METRIC_GATEWAY_QUEUE, single(lambda: scorer.queued_bytes), "By", about)

@@ -232,12 +232,11 @@ class CanaryJudging(Part):
     def observations(self) -> Iterator[ObservableMetric]:
         """Return the metrics of the canaries: outcomes, agreement with the labels, drift, and what judging cost."""
         s = semconv
-        yield ObservableMetric(
-            s.METRIC_CANARY_JUDGEMENTS, "counter", "{judgement}", "Canaries, by outcome", self._judgements
-        )
-        about = "Share of the latest canary judgements that agree with the label"
+        about = "Canaries by outcome: agree, disagree, unscored, failed, postponed"
+        yield ObservableMetric(s.METRIC_CANARY_JUDGEMENTS, "counter", "{judgement}", about, self._judgements)
+        about = "Share of the last hundred canary judgements of a label that agree with it"
         yield ObservableMetric(s.METRIC_CANARY_AGREEMENT, "gauge", "{share}", about, self._agreement)
-        about = "1 while the judge agrees with labels less than before"
+        about = "1 while the judge agrees with labels less than before, else 0"
         yield ObservableMetric(s.METRIC_CANARY_DRIFT, "gauge", "{state}", about, self._drift)
         about = "Tokens used by judges for canaries"
         yield ObservableMetric(s.METRIC_CANARY_TOKENS, "counter", "{token}", about, self._tokens)

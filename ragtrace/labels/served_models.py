@@ -90,7 +90,7 @@ class ServedModels(Part):
 
     def observations(self) -> Iterator[ObservableMetric]:
         """Return the metric of the changes: how often a new model has answered in place of an earlier one."""
-        about = "Times that another model answered a judge than before"
+        about = "Times that another model answered a judge than before, also without canaries"
         yield ObservableMetric(semconv.METRIC_MODEL_CHANGES, "counter", "{change}", about, self._points)
 
     def _points(self) -> Iterator[Point]:

@@ -65,3 +65,21 @@ def test_every_name_in_the_documents_is_on_the_wire_or_in_python() -> None:
         for page, name in sorted(named)
         if name not in wire and not details.match(name) and not _is_in_python(name)
     ] == []
+
+
+def test_no_other_page_has_a_table_of_metrics_attributes_or_options() -> None:
+    """What a name means is written once, so that two pages cannot differ about it."""
+    generated = {page: page.read_text(encoding="utf-8") for page in (PAGE, PAGE.with_name("command-line.md"))}
+    meanings = [
+        (page.name, row)
+        for page in set(PAGE.parent.glob("*.md")) - generated.keys()
+        for row in re.findall(r"(?m)^\| (?:`[^`\n]+`,? ?)+\| [^|\n]+ \|$", page.read_text(encoding="utf-8"))
+        for name in re.findall(r"`(ragtrace\.[a-z_.]+|--[a-z-]+)(?: [^`]*)?`", row.split("|")[1])
+        if any(f"| `{name}" in text for text in generated.values()) and not _is_an_identity(row)
+    ]
+    assert meanings == []
+
+
+def _is_an_identity(row: str) -> bool:
+    """Whether a row says how counts add up, not what they count."""
+    return " = " in f" {row.split('|')[2]}"
