@@ -255,6 +255,8 @@ class _RecordKeys(NamedTuple):
     scores: tuple[str, ...]
     names: tuple[str, ...]
     metadata: str | None
+    others: tuple[str, ...] = ()
+    """Further keys of texts where that of `text` may hold the name of what the passage is from."""
 
 
 def _find_keys(keys: tuple[object, ...], is_metadata: bool) -> _RecordKeys:
@@ -266,9 +268,9 @@ def _find_keys(keys: tuple[object, ...], is_metadata: bool) -> _RecordKeys:
         return _RecordKeys(None, present(field_names.METADATA_ID), present(field_names.METADATA_SCORE), names, None)
     text = () if "status_code" in keys else present(field_names.TEXT)
     metadata = present(field_names.METADATA)
-    return _RecordKeys(
-        next(iter(text), None), present(field_names.ID), present(field_names.SCORE), names, next(iter(metadata), None)
-    )
+    others = text[1:] if text and text[0] in field_names.NAMING else ()
+    scores, ids = present(field_names.SCORE), present(field_names.ID)
+    return _RecordKeys(next(iter(text), None), ids, scores, names, next(iter(metadata), None), others)
 
 
 _keys_of: Any = lru_cache(maxsize=1_024)(_find_keys)
@@ -287,10 +289,14 @@ def _flat_record(value: object) -> Document | None:
     for key in fields:
         if type(key) is not str:  # hashing and comparing the key would run code of its class
             return None
-    text_key, ids, scores, names, metadata_key = _keys_of(tuple(fields), False)
+    text_key, ids, scores, names, metadata_key, others = _keys_of(tuple(fields), False)
     text: object = None if text_key is None else fields[text_key]
     if type(text) is not str:
         return None
+    if others and text_key is not None:
+        longest = max((fields[name] for name in others), key=_length)
+        if _length(longest) > len(text):
+            text, names = cast(str, longest), (*names, text_key)
     # Calls that would find nothing are left out, as this runs for every passage on the request path.
     id_ = _label(fields, ids) if ids else None
     score = first(fields.get, scores, number_of) if scores else None
@@ -300,7 +306,7 @@ def _flat_record(value: object) -> Document | None:
             for key in metadata:
                 if type(key) is not str:
                     return None
-            _, ids, scores, sources, _ = _keys_of(tuple(metadata), True)
+            _, ids, scores, sources, _, _ = _keys_of(tuple(metadata), True)
             if id_ is None:
                 id_ = _label(metadata, ids) if ids else None
                 id_ = _label(metadata, sources) if id_ is None and sources else id_
@@ -309,6 +315,10 @@ def _flat_record(value: object) -> Document | None:
     if id_ is None and names:
         id_ = _label(fields, names)
     return document(text, id_, score)
+
+
+def _length(value: object) -> int:
+    return len(value) if type(value) is str else 0
 
 
 def _label(fields: Mapping[str, object], keys: tuple[str, ...]) -> str | None:
@@ -443,9 +453,15 @@ class _Search:
 
     def _passage(self, get: Get, depth: int) -> Document | None:
         """Return the document whose text is in a dict or object, or in a dict or object nested inside."""
-        text = first(get, field_names.TEXT, text_of)
-        if text is not None:
-            return document(text, _id(get), _score(get))
+        for index, key in enumerate(field_names.TEXT):
+            if (text := text_of(get(key))) is None:
+                continue
+            name = None
+            if key in field_names.NAMING:  # what the passage is from, if there is a longer text
+                longest = max((text_of(get(other)) or "" for other in field_names.TEXT[index + 1 :]), key=len)
+                if len(longest) > len(text):
+                    text, name = longest, label_of(text)
+            return document(text, _id(get) or name, _score(get))
         if depth > _DEEPEST:
             return None
         for name in field_names.INSIDE:
@@ -494,6 +510,21 @@ class _Search:
                 return understood_row
         return self._read_list(value, depth)
 
+    def _read_lists_beside(self, columns: list[tuple[object, ...]], lists: tuple[object, ...], depth: int) -> bool:
+        """Add the documents in a column of lists if they have more text than any column beside: (query, documents)."""
+        start, skipped = len(self.found), (self.skipped, self.unread)
+        for value in lists:
+            items = items_of(value, MAX_DOCUMENTS + 1)
+            if items and (number_of(items[0]) is not None or not self._read_list(value, depth + 1)):
+                break
+        else:
+            beside = max(sum(len(text_of(value) or "") for value in column) for column in columns)
+            if sum(len(each.text) for each in self.found[start:]) > 2 * beside:
+                return True
+        del self.found[start:]
+        self.skipped, self.unread = skipped
+        return False
+
     def _read_rows(self, items: list[object], depth: int) -> bool | None:
         """Add the documents in rows of a database. Return False if none is understood, and None if *items* are no rows.
 
@@ -508,6 +539,8 @@ class _Search:
             named: list[Any] = [row for row in items if type(row) is cls]
             if self._read_list([row._asdict() for row in named], depth):
                 return True
+        if any(self._read_lists_beside(columns, lists, depth) for lists in columns if all(map(is_list, lists))):
+            return True
         numbers = [column for column in columns if all(number_of(value) is not None for value in column)]
         texts = [found for column in columns if any(found := [text_of(value) or "" for value in column])]
         # The score of (document, score) is read elsewhere: different whole numbers before the texts are ids.

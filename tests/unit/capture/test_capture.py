@@ -219,6 +219,33 @@ def test_scores_are_taken_along(record: object, score: float | None) -> None:
     assert found[0].score == score
 
 
+@pytest.mark.parametrize("record", [dict, SimpleNamespace, UserDict], ids=readable)
+@pytest.mark.parametrize("name", ["handbook.pdf", "Staff handbook", "handbook"])
+def test_a_passage_beside_the_name_of_its_document_is_the_text(record: Any, name: str) -> None:
+    """The name is its id, as that of a file in `source` would be; a longer text under `document` stays the passage."""
+    passage = "Worn shoes may be returned within 14 days."
+
+    def made(**fields: str) -> Any:
+        return UserDict(fields) if record is UserDict else record(**fields)
+
+    values = [[made(document=name, chunk=passage)], {"results": [made(document=passage, chunk=name)]}]
+    assert [texts(value) for value in values] == [[passage], [passage]]
+    (named,) = find_documents(values[0]) or ()
+    (with_id,) = find_documents([made(document=name, chunk=passage, id="c-7")]) or ()
+    assert (named.id, with_id.id) == (name, "c-7")
+
+
+def test_of_pairs_of_a_query_and_its_hits_the_hits_are_documents() -> None:
+    """Not the query. Tags or vectors beside a passage are no passages."""
+    one, other = "Worn shoes may be returned within 14 days.", "Islands take five days longer."
+    assert texts([("returns?", [one, other]), ("islands?", [other])]) == [one, other, other]
+    assert texts([("returns?", [{"text": one}]), ("islands?", [])]) == [one]
+    beside: list[tuple[Any, Any]] = [(["shoes"], ["post"]), ([0.1, 0.2], [0.3, 0.4]), ([1], [2]), ([object()], [])]
+    for first, last in beside:
+        assert texts([(one, first), (other, last)]) == [one, other]
+    assert faults.counts() == {}
+
+
 def test_numpy_scores_count() -> None:
     """A NumPy scalar is a number, an array is not."""
     numpy = pytest.importorskip("numpy")
