@@ -453,7 +453,8 @@ def _read_counts(get: Get, answer: Answer) -> None:
     if tokens is None and (inner := getter(get("tokens"))) is not None:  # of Cohere, beside what is billed
         get = inner
         tokens = first(get, field_names.INPUT_TOKENS, _count_of)
-    if tokens is not None:  # Anthropic counts what its cache has had apart
+    if tokens is not None and get("input_tokens") is not None and get("prompt_tokens") is None:
+        # Anthropic counts what its cache has had apart. LiteLLM has the same names beside a sum that includes it.
         tokens += sum(_count_of(get(name)) or 0 for name in field_names.CACHED_TOKENS)
     answer.input_tokens = answer.input_tokens if tokens is None else tokens
     tokens = first(get, field_names.OUTPUT_TOKENS, _count_of)

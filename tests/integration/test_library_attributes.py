@@ -66,3 +66,69 @@ print(json.dumps([provider_of(litellm.completion(model=model, **asked)) for mode
 def test_the_provider_of_an_answer_of_litellm_is_found() -> None:
     """Which LiteLLM names nowhere else."""
     assert told("captured_clients", LITELLM) == ["openai", "anthropic", "mistral_ai"]
+
+
+REPLIES = """
+import json
+import anthropic, cohere, ollama
+from ragtrace.capture import find_answer
+counts = {"input_tokens": 20, "cache_read_input_tokens": 8000, "cache_creation_input_tokens": 0, "output_tokens": 9}
+reply = {"id": "m1", "type": "message", "role": "assistant", "model": "claude-x", "stop_sequence": None}
+said, model = [{"type": "text", "text": "It is high."}], anthropic.types.Message.model_validate
+message = cohere.AssistantMessageResponse(role="assistant", content=said)
+usage = cohere.Usage(
+    billed_units=cohere.UsageBilledUnits(input_tokens=3, output_tokens=9),
+    tokens=cohere.UsageTokens(input_tokens=900, output_tokens=9),
+)
+ollamas = {"model": "qwen3", "message": {"role": "assistant", "content": "It is high."}, "done": True}
+made = [
+    model({**reply, "usage": counts, "content": said, "stop_reason": "end_turn"}),
+    model({**reply, "usage": counts, "content": [], "stop_reason": "refusal"}),
+    cohere.V2ChatResponse(id="1", finish_reason="COMPLETE", usage=usage, message=message),
+    ollama.ChatResponse.model_validate({**ollamas, "prompt_eval_count": 900, "eval_count": 9}),
+]
+found = [find_answer(each) for each in made]
+print(json.dumps([(each.text, each.input_tokens, each.output_tokens) for each in found]))
+"""
+
+
+def test_the_tokens_of_replies_are_all_of_them() -> None:
+    """With those that Anthropic's cache has had, and also of a reply without a word."""
+    said = "It is high."
+    assert told("captured", REPLIES) == [[said, 8020, 9], ["", 8020, 9], [said, 900, 9], [said, 900, 9]]
+
+
+CACHED = """
+import json
+from litellm.llms.anthropic.chat.transformation import AnthropicConfig
+from litellm.types.utils import Choices, Message, ModelResponse
+from ragtrace.capture import find_answer
+counts = {"input_tokens": 20, "cache_read_input_tokens": 8000, "cache_creation_input_tokens": 0, "output_tokens": 9}
+usage = AnthropicConfig().calculate_usage(usage_object=counts, reasoning_content=None)
+reply = ModelResponse(model="claude-x", choices=[Choices(message=Message(content="It is high."))], usage=usage)
+found = find_answer(reply)
+print(json.dumps([found.input_tokens, found.output_tokens, usage.cache_read_input_tokens]))
+"""
+
+
+def test_the_cached_tokens_of_litellm_are_counted_once() -> None:
+    """It names them as Anthropic does, beside a number of the prompt's tokens that includes them."""
+    assert told("captured_clients", CACHED) == [8020, 9, 8000]
+
+
+TABLES = """
+import json
+import polars, pyarrow
+from ragtrace.capture.documents import find_documents, rows_of_frame
+columns = {"id": ["a"], "text": ["The tower is 330 metres tall."], "vector": [[0.1, 0.2]], "tags": [["x"]]}
+tables = [pyarrow.table(columns), polars.DataFrame(columns)]
+found = [[(each.id, each.text) for each in find_documents(table)] for table in tables]
+print(json.dumps([found, [sorted(rows_of_frame(table)[0]) for table in tables]]))
+"""
+
+
+def test_vectors_of_a_table_are_not_converted() -> None:
+    """The application would wait for a million numbers of Python's."""
+    passages, columns = told("captured", TABLES)
+    assert passages == [[["a", "The tower is 330 metres tall."]]] * 2
+    assert columns == [["id", "tags", "text"]] * 2

@@ -1047,10 +1047,3 @@ def test_growing_numbers_beside_documents_are_distances(found: Any, scores: list
 def test_texts_are_found_behind_what_is_empty_or_looks_made(found: Any) -> None:
     """An empty list hides no other, and a bracket makes no vector."""
     assert LONG in texts(found)[0]
-
-
-def test_vectors_of_a_table_are_not_converted() -> None:
-    """The application would wait for a million numbers."""
-    pyarrow = pytest.importorskip("pyarrow")
-    table = pyarrow.table({"id": ["a"], "text": [LONG], "vector": [[0.1, 0.2]], "tags": [["x"]]})
-    assert find_documents(table) == (Document(LONG, "a"),)
