@@ -54,6 +54,10 @@ NOT_TAKEN: Final = "not taken by the backend"
 REJECTED: Final = "rejected by the backend"
 """Reason of losses of which the backend's response to an accepted batch told."""
 _NO_ANSWER: Final = "Is the backend up? OTEL_BSP_MAX_QUEUE_SIZE and OTEL_BLRP_MAX_QUEUE_SIZE make the queues larger"
+_NOT_ACCEPTED: Final = (
+    "Is the backend up, and does it accept them? OpenTelemetry's log says what it answered, and ragtrace.doctor() asks"
+    " it again"
+)
 _NO_SUCH_SIGNAL: Final = (
     "The backend answers, but does not take them where they are sent: ragtrace.doctor() says where that is"
 )
@@ -181,7 +185,7 @@ class ExportQueueCounts:
             if rejected is not None and not self._closed:
                 self.count_lost(min(counted, rejected.items), REJECTED, f"The backend says: {rejected.message!r}")
         elif counted and not self._closed:  # else `close` has counted them
-            self.count_lost(counted, why)
+            self.count_lost(counted, why, _NOT_ACCEPTED)
 
     def close(self) -> None:
         """Close the export queue: count all undelivered spans or log records as lost, and refuse further ones."""

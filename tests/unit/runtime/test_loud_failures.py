@@ -406,15 +406,32 @@ def test_a_signal_that_the_backend_takes_again_is_delivered(monkeypatch: pytest.
     assert delivered == [False, True, True]
 
 
-class _TracesOnly:
-    """A server that answers every request, or the first few, with 405."""
+def test_a_refused_key_of_the_backend_is_no_matter_of_queues(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Larger queues would not help: the answer is in the log, and the advice leads to it."""
+    with _TracesOnly(status=401) as port:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+        ragtrace.configure()
+        watched.ask("where?")
+        ragtrace.flush()
+    lost = [text for text in warnings(caplog) if text.startswith("telemetry was lost (spans: export failed)")]
+    assert len(lost) == 1
+    assert "does it accept them? OpenTelemetry's log says what it answered" in lost[0]
+    assert "queues" not in lost[0]
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("opentelemetry")]
+    assert any("401" in text for text in said)
 
-    def __init__(self, refused: int = 1 << 30) -> None:
-        self._refused = refused
+
+class _TracesOnly:
+    """A server that answers every request, or the first few, with an error."""
+
+    def __init__(self, refused: int = 1 << 30, status: int = 405) -> None:
+        self._refused, self._status = refused, status
 
     def __enter__(self) -> int:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
-        self._server.left = self._refused  # type: ignore[attr-defined]
+        self._server.left, self._server.status = self._refused, self._status  # type: ignore[attr-defined]
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self._server.server_port
 
@@ -427,7 +444,7 @@ class _Refusing(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.left -= 1  # type: ignore[attr-defined]
-        self.send_response(405 if self.server.left >= 0 else 200)  # type: ignore[attr-defined]
+        self.send_response(self.server.status if self.server.left >= 0 else 200)  # type: ignore[attr-defined]
         self.send_header("Content-Length", "0")
         self.end_headers()
 
