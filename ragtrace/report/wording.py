@@ -503,7 +503,7 @@ def latest_label(report: Report) -> str:
     """Return the label of the report's latest estimate, such as `Now: the last hour`, or "" if there is none."""
     if report.latest is None:
         return ""
-    length = format_length(report.latest.period.end - report.latest.period.start).removeprefix("1 ")
+    length = format_length(max(1.0, report.latest.period.end - report.latest.period.start)).removeprefix("1 ")
     return f"{'Now' if _describes_present(report) else 'At the end'}: the last {length}"
 
 

@@ -243,6 +243,8 @@ def test_last_hour_is_reported(path: Path) -> None:
     assert (found.latest.judged, found.latest.estimate.value) == (20, 0.0)
     assert wording.latest_label(found) == "Now: the last hour"
     assert all("Now: the last hour" in text for text in (render_html(found), render_terminal(found)))
+    moment = replace(found.latest, period=Period(NOW - 0.2, NOW))
+    assert wording.latest_label(replace(found, latest=moment)) == "Now: the last second"
 
 
 def test_comparison_names_releases_and_judge(path: Path) -> None:
