@@ -32,7 +32,7 @@ from ragtrace.capture.fields import (
     values_of,
     whole_of,
 )
-from ragtrace.capture.plain_json import parse_json
+from ragtrace.capture.plain_json import is_too_large, parse_json
 from ragtrace.capture.providers import provider_of
 from ragtrace.capture.references import is_address, is_id, is_reference
 from ragtrace.core.previews import breaks_off
@@ -41,6 +41,7 @@ from ragtrace.system.faults import faults
 
 _MAX_BYTES: Final = 1_000_000
 _MAX_SPACE: Final = 1_000
+_FENCE: Final = "```"
 _FEW_WORDS: Final = 2
 """Most words of a name, a title or a label, which is no sentence."""
 _BESIDE_ANSWER: Final = frozenset({*field_names.SEVERAL, *field_names.METADATA, *field_names.ID, "citations", "usage"})
@@ -157,11 +158,13 @@ def answer_in_json(text: str) -> str:
     """Return the answer in *text* if that is a JSON object with one, else *text* itself. Never raises.
 
     It is in a field with a well-known name, or in the only one that holds a sentence, if the others hold no more than
-    labels, shares and sources: of a number beside it, the sentence alone would be a part of the answer.
+    labels, shares and sources: of a number beside it, the sentence alone would be a part of the answer. Models write
+    such JSON in a fence of Markdown, too.
     """
-    if text[:_MAX_SPACE].lstrip()[:1] != "{":
+    begins = text[:_MAX_SPACE].lstrip()[:3]
+    if begins[:1] != "{" and begins != _FENCE:
         return text
-    parsed: object = parse_json(text)
+    parsed: object = parse_json(text if begins != _FENCE else _in_fence(text))
     get = getter(parsed)
     if get is None or is_failure(get):
         return text
@@ -176,6 +179,14 @@ def answer_in_json(text: str) -> str:
         elif name not in _BESIDE_ANSWER and not _is_label(value):
             return text
     return sentences[0] if len(sentences) == 1 else text
+
+
+def _in_fence(text: str) -> str:
+    """Return what is in the code fence of JSON that *text* consists of; "" if it does not."""
+    stripped = "" if is_too_large(text) else text.strip()
+    kind, _, inside = stripped.removeprefix(_FENCE).removesuffix(_FENCE).partition("\n")
+    is_fence = stripped.endswith(_FENCE) and kind.strip().lower() in ("", "json") and _FENCE not in inside
+    return inside if is_fence else ""
 
 
 def _is_label(value: object) -> bool:

@@ -487,7 +487,8 @@ def fields_of(value: object) -> dict[str, object] | None:
         found.update(cast("dict[str, object]", extras))
     for owner in class_order(cls):
         for name, attribute in _of_class["__dict__"](owner).items():
-            if _is_plain_descriptor(attribute) and name not in found:
+            # Before Python 3.11.3, a dataclass with slots has the `__weakref__` of a class that is no more.
+            if type(name) is str and name[:1] != "_" and name not in found and _is_plain_descriptor(attribute):
                 with suppress(AttributeError):  # a slot may be empty
                     found[name] = attribute.__get__(value, cls)
     return {name: each for name, each in found.items() if type(name) is str and name[:1] != "_"} or None

@@ -98,7 +98,7 @@ _MOST_YIELDED_DOCUMENTS: Final = MAX_DOCUMENTS + 1
 """Most documents that are kept of a retrieval that yields them one by one: as many as are read of one that returns a
 list, and one more, by which it is known that there were more. A streamed answer has a limit of its own
 (`AnswerStream`)."""
-_FIRST_OF_JSON: Final = "{ \t\r\n"
+_FIRST_OF_JSON: Final = "{` \t\r\n"
 _MOST_PIECES: Final = 200_000
 """Most pieces of a stream that are kept for the user's function that reduces them: it is given all or none."""
 _STACKTRACE_CHARS: Final = STACKTRACE_CHARS + MARGIN_CHARS

@@ -42,6 +42,10 @@ class Height:
     of: str = "Eiffel Tower"
 
 
+class Slotless:
+    """A class whose objects can be referred to weakly."""
+
+
 @dataclass(slots=True)
 class Slotted:
     """A record without a dictionary."""
@@ -165,6 +169,14 @@ def test_a_result_is_read_alike_wherever_it_comes_from(result: Any, evidence: li
 def test_plain_values_of_objects_are_evidence(result: object, evidence: object) -> None:
     """Of dataclasses, models, named tuples and namespaces, with decimal numbers, dates and the like in them."""
     assert texts(result) == [as_json(evidence)]
+
+
+def test_a_record_that_has_an_attribute_of_another_class_is_evidence() -> None:
+    """As a dataclass with slots before Python 3.11.3, which has the `__weakref__` of the class that it was made of."""
+    stale = {"__slots__": ("metres",), "__weakref__": vars(Slotless)["__weakref__"]}
+    made: Any = type("Slotted", (), stale)()
+    made.metres = 330
+    assert texts(made) == ['{"metres": 330}']
 
 
 @pytest.mark.parametrize(
