@@ -297,7 +297,7 @@ def hand_over(folder: Path, capture: str, redact: ragtrace.Redact | None, broker
         )
         ask("where is zqquery7")
         doctor = str(ragtrace.doctor(timeout=2.0))
-        ragtrace.shutdown(0.5)
+        ragtrace.shutdown(2.0)
     spool = Spool(str(folder / "spool.db"))
     kept = [claimed.unscored for claimed in spool.claim(10)]
     return {
