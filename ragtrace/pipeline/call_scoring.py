@@ -219,7 +219,7 @@ class CallScoring:
         return SamplingDecision(True, work.probability, work.sampling_reason or "sampled")
 
     def _count_sampled_out(self, work: CallItem, call: RagCall, decision: SamplingDecision, judging: Judging) -> None:
-        """Count a RAG call that the sampler keeps from the judge, or from whoever judges in its place."""
+        """Count a RAG call that the sampler keeps from the judge, or from other processes that judge in its place."""
         self._outcomes.count(work, judging.evaluator, "sampled_out", decision.reason, probability=decision.probability)
         if decision.reason != NEVER_RULE:
             judging.count_unjudged(call)

@@ -1,4 +1,4 @@
-"""Judging of sampled RAG calls: by the judge of this process, or by whoever judges them in its place."""
+"""Judging of sampled RAG calls: by the judge of this process, or by other processes in its place."""
 
 from __future__ import annotations
 
