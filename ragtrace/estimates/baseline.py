@@ -499,12 +499,14 @@ class BaselineLearner(Part):
         question: str | None,
         traits: CallTraits | None = None,
     ) -> None:
-        """Add one score to the calls that are collected to learn the baseline of *key*."""
+        """Add one score to the calls that are collected to learn the baseline of *key*, unless that is learned."""
         is_new = False
         one = CollectedScores.single(
             min(1.0, max(0.0, score)), probability, question or None, self._clock(), self._version, traits
         )
         with self._lock:
+            if self._is_complete(key):  # another thread has learned it since the caller asked
+                return
             if key not in self._pending and key not in self._known.learning:
                 if len({*self._pending, *self._known.learning, *self._known.distributions}) >= MOST_KEYS:
                     faults.warn_once(

@@ -499,6 +499,16 @@ def test_judged_calls_count_by_the_inverse_of_their_probability() -> None:
     assert known(learner).mean == pytest.approx(10 / 11)
 
 
+def test_a_score_that_comes_when_the_baseline_is_learned_is_no_other_evaluators(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As from a thread that asked just before the last score came: it is left out, and nothing is said."""
+    learner = BaselineLearner(calls=2)
+    learn(learner, [0.5, 0.6, 0.7])
+    assert (known(learner).n, caplog.messages) == (2, [])
+    assert learner.progress() == [(KEY, known(learner), 2)]
+
+
 @pytest.mark.parametrize("draw", [lambda rng: rng.betavariate(6, 2), lambda rng: rng.choice([0.5, *[1.0] * 19])])
 def test_a_configured_process_marks_five_percent_of_unchanged_traffic(draw: Callable[[random.Random], float]) -> None:
     """500 calls to learn from, and of the next 1,500 5 % within 2.5 (continuous scores, and heavily tied ones)."""
