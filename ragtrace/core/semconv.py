@@ -353,6 +353,8 @@ STATUS_HANDED_OVER: Final = "handed_over"
 STATUS_DEFERRED: Final = "deferred"
 """Status of a span in a provider that holds no spans back: scores follow as events, metrics and a carrier span."""
 
+tag: Final = "ragtrace.tag.{}".format
+"""Return the attribute name of a tag of the call, on its root span and its evaluation events, by the tag's name."""
 eval_score: Final = "ragtrace.eval.{}.score".format
 """Return the span attribute for the score of a metric, a double; absent when unscored."""
 eval_label: Final = "ragtrace.eval.{}.label".format

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlia
 from ragtrace.core.labels import Turn
 from ragtrace.core.previews import contexts_beside
 from ragtrace.core.reasoning import split_reasoning, without_reasoning
+from ragtrace.core.tags import MOST_TAGS, TagValue
 from ragtrace.core.types import Document, DocumentsInPart, Evaluation, RagCall, Timing, Usage
 
 if TYPE_CHECKING:
@@ -169,6 +170,8 @@ class Step:
     request_model: str | None = None
     conversation_id: str | None = None
     user_id: str | None = None
+    tags: Mapping[str, TagValue] | None = None
+    """Tags that the step gives its call; None: it gives none."""
     query: str | None = None
     prompt: Prompt | None = None
     """Chat messages among the arguments of a generation or a trace, including the question; None: there were none."""
@@ -378,6 +381,7 @@ class CallBuilder:
             earlier_turns=None if turns else (_turns_before(root) or _turns_before(final) or None),
             context_source="" if contexts is None else source,
             defect=root.defect,
+            tags=_tags(root, ended),
         )
         return without_reasoning(call)
 
@@ -426,6 +430,16 @@ class CallBuilder:
         if self.root.prompt_documents is not None:
             return self.root.prompt_documents, "prompt"
         return self.root.documents, "result"
+
+
+def _tags(root: Step, ended: Sequence[Step]) -> dict[str, TagValue]:
+    """Return the tags of a call, at most `MOST_TAGS`: those of its root, then those that other steps alone have."""
+    tags: dict[str, TagValue] = {}
+    for step in (root, *ended):
+        for name, value in (step.tags or {}).items():
+            if len(tags) < MOST_TAGS:
+                tags.setdefault(name, value)
+    return tags
 
 
 def _final_generation(root: Step, ended: Sequence[Step]) -> Step:

@@ -21,6 +21,7 @@ from ragtrace.core.labels import (
     Sentence,
     Turn,
 )
+from ragtrace.core.tags import TagValue
 from ragtrace.core.unscored_reasons import Status, status_of
 
 if TYPE_CHECKING:
@@ -188,6 +189,8 @@ class RagCall:
     answer_captured: bool = True
     """Whether the answer was found, be it an empty one (None or ""); False: the application may have answered, but
     `answer` is None and nothing is scored (`answer_not_captured`)."""
+    tags: Mapping[str, TagValue] = field(default_factory=dict[str, TagValue], hash=False)
+    """Whose call it was, by name: tenant, channel, version of the prompt, arm of an experiment."""
 
 
 @dataclass(frozen=True, slots=True)

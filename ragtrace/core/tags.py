@@ -1,0 +1,61 @@
+"""Tags of a call: whose it was (tenant, channel, version of the prompt), as short values by name."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.text import encodable
+
+TagValue: TypeAlias = "str | bool | int | float"
+"""Value of a tag. Numbers are finite; a text has at most `MOST_VALUE_CHARS` characters, and at least one."""
+
+MOST_TAGS: Final = 16
+"""Most tags of one call."""
+MOST_VALUE_CHARS: Final = 200
+"""Most characters of a tag's value: what is longer is no label but content."""
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_LARGEST: Final = 2**63
+"""Bound of the integers that OpenTelemetry and SQLite can keep."""
+
+
+def check_tag_name(name: object) -> str:
+    """Return *name*, a valid name of a tag.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    raise SettingsError(
+        f"the name of a tag has a letter, then letters, digits, '_', '-' and '.', 64 at most, got {name!r}; write for "
+        "instance tags={'tenant': 'tenant_id'}"
+    )
+
+
+def tag_value(value: object) -> TagValue | None:
+    """Return *value* as the value of a tag, or None if it is none: no short text, boolean or finite number.
+
+    A subclass of these, such as a member of an enumeration of texts, is taken as what it is a subclass of.
+    """
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        text = encodable(str.__str__(value)) if len(value) <= MOST_VALUE_CHARS else ""
+        return text if text.strip() else None
+    if isinstance(value, int):
+        return int(value) if -_LARGEST <= value < _LARGEST else None
+    return float(value) if isinstance(value, float) and math.isfinite(value) else None
+
+
+def valid_tags(given: Mapping[object, object]) -> dict[str, TagValue]:
+    """Return the tags of *given* with a valid name and value, the first `MOST_TAGS` of them."""
+    found: dict[str, TagValue] = {}
+    for name, raw in given.items():
+        value = tag_value(raw)
+        if value is not None and isinstance(name, str) and _NAME.fullmatch(name) and len(found) < MOST_TAGS:
+            found[name] = value
+    return found
