@@ -28,9 +28,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ragtrace import judges as judges
     from ragtrace import metrics as metrics
-    from ragtrace import testing as testing
     from ragtrace import types as types
-    from ragtrace.alerts import Alert
     from ragtrace.block import call, reference, usage
     from ragtrace.capture.redact import Redact
     from ragtrace.core.errors import RagtraceError, SettingsError
@@ -38,20 +36,27 @@ if TYPE_CHECKING:
     from ragtrace.core.options import BaselineLearning, Canaries, History, JudgeLimits, Limits, TelemetryOptions
     from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
     from ragtrace.decorators import generate, retrieve, tool, trace
-    from ragtrace.diagnosis import doctor
     from ragtrace.evaluation.sampling import Sampling
-    from ragtrace.guard import Guard
     from ragtrace.judges import DecisionJudge, EmbeddedJudge
     from ragtrace.judges.llm.openai import OpenAIJudge
     from ragtrace.metrics.custom_metric import metric
-    from ragtrace.offline import ascore, evaluate, score
     from ragtrace.propagation import carry
-    from ragtrace.report.calibration import calibrate
     from ragtrace.runtime.configure import configure
     from ragtrace.runtime.current_runtime import flush, shutdown, stats
     from ragtrace.runtime.estimate import estimate
     from ragtrace.runtime.feedback import call_id, feedback
-    from ragtrace.span_reading.instrument import instrument, uninstrument
+    from ragtrace.slices import (
+        Alert,
+        Guard,
+        ascore,
+        calibrate,
+        doctor,
+        evaluate,
+        instrument,
+        score,
+        uninstrument,
+    )
+    from ragtrace.slices import testing as testing
     from ragtrace.telemetry.spans.hold import HoldProcessor
 
 
@@ -107,7 +112,6 @@ __all__ = [
 # Where each name is. Loaded on first use: an application that decorates its functions but is not configured (a script,
 # a test, a migration) should pay for little more than the decorators.
 _HOMES = {
-    "ragtrace.alerts": ("Alert",),
     "ragtrace.block": ("call", "reference", "usage"),
     "ragtrace.capture.redact": ("Redact",),
     "ragtrace.core.errors": ("RagtraceError", "SettingsError"),
@@ -115,37 +119,38 @@ _HOMES = {
     "ragtrace.core.options": ("BaselineLearning", "Canaries", "History", "JudgeLimits", "Limits", "TelemetryOptions"),
     "ragtrace.core.types": ("Document", "Judgement", "RagCall", "Score", "Unscored"),
     "ragtrace.decorators": ("generate", "retrieve", "tool", "trace"),
-    "ragtrace.diagnosis": ("doctor",),
     "ragtrace.evaluation.sampling": ("Sampling",),
-    "ragtrace.guard": ("Guard",),
     "ragtrace.judges": ("DecisionJudge", "EmbeddedJudge"),
     "ragtrace.judges.llm.openai": ("OpenAIJudge",),
     "ragtrace.metrics.custom_metric": ("metric",),
-    "ragtrace.offline": ("ascore", "evaluate", "score"),
     "ragtrace.propagation": ("carry",),
-    "ragtrace.report.calibration": ("calibrate",),
     "ragtrace.runtime.configure": ("configure",),
     "ragtrace.runtime.current_runtime": ("flush", "shutdown", "stats"),
     "ragtrace.runtime.estimate": ("estimate",),
     "ragtrace.runtime.feedback": ("call_id", "feedback"),
-    "ragtrace.span_reading.instrument": ("instrument", "uninstrument"),
     "ragtrace.telemetry.spans.hold": ("HoldProcessor",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
-_MODULES = ("judges", "metrics", "testing", "types")
+_MODULES = ("judges", "metrics", "types")
 """Modules with further public names, which need not be imported one by one."""
+_SLICES = "ragtrace.slices"
+"""Module with the public names of the slices; a core that stands alone has none."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"ragtrace.{name}")
-    home = _HOME.get(name)
+    home = _HOME.get(name) or (_SLICES if name in __all__ or name == "testing" else None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         value = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name != _SLICES:
+            raise
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     except ValueError as error:
         if not str(error).startswith("OTEL_"):  # a variable that OpenTelemetry's SDK reads when it is imported
             raise

@@ -21,7 +21,8 @@ from ragtrace.runtime import current_runtime
 from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
-    from ragtrace.guard import Guard
+    from ragtrace.recording.answer_hook import AnswerHook
+    from ragtrace.slices import Guard
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -341,7 +342,7 @@ def _checked(reduce: Selector | None) -> Selector | None:
 
 
 def _decorate(
-    function: Any, decorator: Callable[[Any], Any], specify: Callable[[Any], StepSpec], guard: Guard | None = None
+    function: Any, decorator: Callable[[Any], Any], specify: Callable[[Any], StepSpec], guard: AnswerHook | None = None
 ) -> Any:
     if function is None:
         return decorator
@@ -372,16 +373,15 @@ def _decorate(
     return _ObservedObject(function, caller, decorator)
 
 
-def _guarded(guard: Guard, spec: StepSpec, function: Any) -> Callable[..., Any]:
+def _guarded(guard: AnswerHook, spec: StepSpec, function: Any) -> Callable[..., Any]:
     """Return the function that calls *function*, records the call, and has its answer checked by *guard*."""
-    from ragtrace.guard.drivers import GuardDriver
-    from ragtrace.guard.guards import register
-
-    driver = GuardDriver(guard, spec, function)
-    runtime = current_runtime.installed or current_runtime.current()
-    if runtime is not None:
-        driver.check(runtime)
-    register(driver)
+    if not hasattr(guard, "driver"):
+        raise SettingsError(
+            f"guard= must be a ragtrace.Guard, got {type(guard).__name__}: {guard!r}; write for instance "
+            "guard=ragtrace.Guard('faithfulness', below=0.5)"
+        )
+    driver = guard.driver(spec, function)
+    driver.begin(current_runtime.installed or current_runtime.current())
 
     def observed(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         runtime = current_runtime.installed or current_runtime.current()

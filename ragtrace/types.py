@@ -9,11 +9,8 @@ if TYPE_CHECKING:
     from ragtrace.block import CallBlock
     from ragtrace.core.ledger import GuardTally, Stats, Tally
     from ragtrace.core.types import Signals, Usage
-    from ragtrace.diagnosis import Diagnosis
     from ragtrace.estimates import Baseline, Estimate
-    from ragtrace.guard import GuardBlocked, GuardNotice
-    from ragtrace.offline import Evaluations
-    from ragtrace.report.calibration import Calibration
+    from ragtrace.slices import Calibration, Diagnosis, Evaluations, GuardBlocked, GuardNotice
 
 __all__ = [
     "Baseline",
@@ -34,13 +31,13 @@ __all__ = [
 # Where each name is. Loaded on first use, as most applications need few of them.
 _HOME = {
     "Baseline": "ragtrace.estimates",
-    "Calibration": "ragtrace.report.calibration",
+    "Calibration": "ragtrace.slices",
     "CallBlock": "ragtrace.block",
-    "Diagnosis": "ragtrace.diagnosis",
+    "Diagnosis": "ragtrace.slices",
     "Estimate": "ragtrace.estimates",
-    "Evaluations": "ragtrace.offline",
-    "GuardBlocked": "ragtrace.guard",
-    "GuardNotice": "ragtrace.guard",
+    "Evaluations": "ragtrace.slices",
+    "GuardBlocked": "ragtrace.slices",
+    "GuardNotice": "ragtrace.slices",
     "GuardTally": "ragtrace.core.ledger",
     "Signals": "ragtrace.core.types",
     "Stats": "ragtrace.core.ledger",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ragtrace.capture.fields import shape_of
 from ragtrace.core.errors import SettingsError
 from ragtrace.guard.guarded_call import RETRY, AnswerCheck, GuardRuntime, HeldRecorder, ShadowCheck, ShadowRuntime
-from ragtrace.guard.guards import GuardedFunction, find_bound, find_evaluator, guards_of
+from ragtrace.guard.guards import GuardedFunction, find_bound, find_evaluator, guards_of, register
 from ragtrace.guard.held_objects import held_stream
 from ragtrace.guard.settings import Guard
 from ragtrace.guard.streams import HeldStream
@@ -46,11 +46,6 @@ class GuardDriver:
     """
 
     def __init__(self, guard: Guard, spec: StepSpec, function: Any) -> None:
-        if not isinstance(guard, Guard):
-            raise SettingsError(
-                f"guard= must be a ragtrace.Guard, got {type(guard).__name__}: {guard!r}; write for instance "
-                "guard=ragtrace.Guard('faithfulness', below=0.5)"
-            )
         inner = called_function(function)
         if guard.action != "shadow":
             _check_kind(guard, spec, inner)
@@ -60,13 +55,21 @@ class GuardDriver:
         self._is_coroutine = inspect.iscoroutinefunction(inner)
         self.run = self._run_shadow if guard.action == "shadow" else self._run_held
 
-    def check(self, runtime: Runtime) -> None:
-        """Check that the guard, of a function that was decorated after `configure`, can work.
+    def begin(self, runtime: Runtime | None) -> None:
+        """Check that the guard can work, and have every `configure` check it, as long as the function exists.
+
+        Args:
+            runtime: the runtime where the function is decorated after `configure`, or None.
 
         Raises:
             SettingsError: the guard's metric or judge is not configured, a fleet judges the calls, or there are too few
                 labels for `max_false_block`.
         """
+        if runtime is not None:
+            self._check(runtime)
+        register(self)
+
+    def _check(self, runtime: Runtime) -> None:
         from ragtrace.guard.shadow_reports import warn_without_shadow_report
 
         find_evaluator(self.function, runtime.evaluators, fleet=bool(runtime.elsewhere.evaluator))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
 
 from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.types import Judge, Metric
 from ragtrace.evaluation.metric_selection import check_type, metric_name
 from ragtrace.guard.outcomes import GuardNotice
 from ragtrace.metrics import registry
+
+if TYPE_CHECKING:
+    from ragtrace.guard.drivers import GuardDriver
+    from ragtrace.recording.recorder import StepSpec
 
 Mode: TypeAlias = Literal["shadow", "annotate", "replace", "retry", "raise"]
 """Action of a guard on answers that fail."""
@@ -169,6 +173,16 @@ class Guard:
             higher_is_better: whether a high score is a low badness.
         """
         self.below, self.above = (round(1.0 - badness, 9), None) if higher_is_better else (None, badness)
+
+    def driver(self, spec: StepSpec, function: Any) -> GuardDriver:
+        """Return the driver of a guarded *function*, which makes steps of the specification *spec*.
+
+        Raises:
+            SettingsError: the guard cannot hold back what the function returns, or cannot replace it.
+        """
+        from ragtrace.guard.drivers import GuardDriver
+
+        return GuardDriver(self, spec, function)
 
     def fails(self, score: float) -> bool:
         """Return whether an answer with this *score* fails."""

@@ -72,7 +72,7 @@ class CanaryJudging(Part):
         sets: canaries of each metric.
         judge: evaluator whose judge judges the canaries.
         sampler: has the budgets.
-        alerting: sends notifications.
+        alerting: returns what sends notifications.
         served: notes the models that answer.
         interval: mean seconds between two canaries.
         places: calls that the judge sees at a time.
@@ -87,7 +87,7 @@ class CanaryJudging(Part):
         sets: Sequence[CanarySet],
         judge: Evaluator,
         sampler: Sampler,
-        alerting: Alerting,
+        alerting: Callable[[], Alerting],
         served: ServedModels,
         *,
         interval: float,
@@ -184,7 +184,7 @@ class CanaryJudging(Part):
         self._monitors[canaries.metric] = update.monitor
         if update.change is not None and update.drift is not None:
             latest, resolved = update.monitor.of(update.drift.label).latest, update.change == "recovered"
-            self._alerting.report_drift(self._judge.id, canaries.metric, update.drift, latest, resolved=resolved)
+            self._alerting().report_drift(self._judge.id, canaries.metric, update.drift, latest, resolved=resolved)
 
     async def _load(self) -> None:
         """Load the states of the agreement monitors from the history file, which several processes may share."""

@@ -30,7 +30,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from opentelemetry.trace import get_tracer_provider
@@ -66,24 +65,21 @@ from ragtrace.evaluation.metric_selection import (
 )
 from ragtrace.evaluation.sampling import JudgementCosts, Sampling
 from ragtrace.evaluation.scoring import Evaluators
-from ragtrace.guard.guards import LabelledBound, find_bounds, guarded_functions
-from ragtrace.guard.outcomes import GuardCounts
 from ragtrace.runtime import current_runtime
 from ragtrace.runtime.current_runtime import install
 from ragtrace.runtime.evaluator_selection import choose_evaluators
+from ragtrace.runtime.feature import Feature, Given, load_features
 from ragtrace.runtime.in_force import given_now, is_in_force, note_in_force
-from ragtrace.runtime.runtime_factory import RuntimeFactory, prepare_history
+from ragtrace.runtime.runtime_factory import RuntimeFactory
 from ragtrace.system import green_threads, preload
 from ragtrace.system.faults import faults, guarded
-from ragtrace.system.forks import PerProcess
 from ragtrace.telemetry.export.providers import build_telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
-    from ragtrace.alerts import Alert
-    from ragtrace.labels.canary_set import CanarySet
     from ragtrace.runtime.runtime import Runtime
+    from ragtrace.slices import Alert
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 
@@ -104,8 +100,6 @@ _WHILE_SERVING: Final = ("ragtrace.block", "ragtrace.propagation", "ragtrace.run
 """Modules that an application may first use while it serves calls."""
 _FOR_JUDGE: Final = ("ragtrace.capture.prompt_parts",)
 """Modules that the worker first uses when a judge is shown the earlier turns of a conversation."""
-_FOR_SPANS: Final = ("ragtrace.span_reading.assembler",)
-"""Modules that the worker first uses when spans of other instrumentations have ended."""
 
 
 def _moved_keywords() -> dict[str, str]:  # first, as the decorator of `configure` calls it
@@ -231,7 +225,7 @@ def configure(
     limits, telemetry = limits or Limits(), telemetry or TelemetryOptions()
     history = store if isinstance(store, History) else History(store)
     learning = _baseline_learning(baseline)
-    watched, canaries = _split_alerts(alerts)
+    canaries = _canaries_among(alerts)
     values = {
         "service": service, "capture_content": capture_content, "evaluate_spans": evaluate_spans, "enabled": enabled,
         "exporter": exporter if isinstance(exporter, str) else None, "metrics": _metric_names(metrics),
@@ -247,18 +241,24 @@ def configure(
     _check_providers(tracer=telemetry.tracer_provider, meter=telemetry.meter_provider, logger=telemetry.logger_provider)
     screen = embedded_judge() if isinstance(screen, _DefaultScreen) else screen
     check_type("screen", screen, Judge)
-    if settings.fleet:
-        _check_fleet(settings, judge)
+    features = load_features(Given(settings, judge, sampling, alerts))
     learner = BaselineLearner(
         baseline if isinstance(baseline, Baseline) else None,
         calls=settings.baseline_calls,
-        adjusted={alert.metric for alert in watched if alert.against_baseline},
+        adjusted={metric for feature in features for metric in feature.compared_metrics()},
     )
     evaluators = choose_evaluators(
-        settings, screen=screen, judge=judge, metrics=metrics or (), sampling=sampling, watched=watched, learner=learner
+        settings,
+        screen=screen,
+        judge=judge,
+        metrics=metrics or (),
+        sampling=sampling,
+        watched=[metric for feature in features for metric in feature.metrics()],
+        learner=learner,
     )
-    canary_sets = _read_canary_sets(settings, evaluators)
     calibrations = _read_files(settings, evaluators, learner)
+    for feature in features:
+        feature.check(evaluators, calibrations)
     configuration = _Configuration(
         settings=settings,
         exporter=exporter,
@@ -266,11 +266,9 @@ def configure(
         evaluators=evaluators,
         sampling=sampling,
         redact=redact or Redact(max_chars=settings.max_chars),
-        alerts=watched,
+        features=features,
         learner=learner,
-        canaries=canary_sets,
         calibrations=calibrations,
-        bounds=find_bounds(calibrations) if settings.enabled else [],
     )
     if not settings.enabled:
         install(None, _RECONFIGURE_SECONDS, off=True, patience=_PATIENCE_SECONDS)
@@ -293,12 +291,9 @@ class _Configuration:
     evaluators: Evaluators
     sampling: Sampling
     redact: Redact
-    alerts: tuple[Alert, ...]
+    features: tuple[Feature, ...]
     learner: BaselineLearner
-    canaries: tuple[CanarySet, ...]
     calibrations: Calibrations
-    bounds: list[LabelledBound]
-    """Bounds of guards that were found in the calibrations."""
 
 
 def _baseline_learning(baseline: str | os.PathLike[str] | BaselineLearning | Baseline | None) -> BaselineLearning:
@@ -308,22 +303,14 @@ def _baseline_learning(baseline: str | os.PathLike[str] | BaselineLearning | Bas
     return BaselineLearning("" if isinstance(baseline, Baseline) else baseline)
 
 
-def _split_alerts(alerts: object) -> tuple[tuple[Alert, ...], Canaries]:
-    """Return the alerts among *alerts*, and the canaries, without a path if there are none."""
+def _canaries_among(alerts: object) -> Canaries:
+    """Return the canaries among *alerts*, without a path if there are none."""
     if not isinstance(alerts, Sequence) or isinstance(alerts, str):
         raise SettingsError(f"alerts must be a list, got {type(alerts).__name__}; write alerts=[ragtrace.Alert(...)]")
-    if not alerts:
-        return (), Canaries()
-    from ragtrace.alerts import Alert
-
-    given = cast("Sequence[object]", alerts)
-    canaries = [each for each in given if isinstance(each, Canaries)]
+    canaries = [each for each in cast("Sequence[object]", alerts) if isinstance(each, Canaries)]
     if len(canaries) > 1:
         raise SettingsError(f"alerts has {len(canaries)} Canaries; put their labelled calls into one file")
-    watched = [each for each in given if not isinstance(each, Canaries)]
-    for alert in watched:
-        check_type("alerts", alert, Alert)
-    return tuple(cast("list[Alert]", watched)), canaries[0] if canaries else Canaries()
+    return canaries[0] if canaries else Canaries()
 
 
 def _metric_names(metrics: object) -> object:
@@ -357,67 +344,19 @@ def _check_providers(**providers: object) -> None:
             )
 
 
-def _check_fleet(settings: Settings, judge: Judge | None) -> None:
-    from ragtrace.fleet.broker import check_broker_url
-
-    check_broker_url(settings.fleet, settings.origins["fleet"])
-    if judge is not None:
-        raise SettingsError(
-            f"judge= and a fleet (from {settings.origins['fleet']}) are both given; give the judge to the workers of "
-            "the fleet, or leave the fleet out"
-        )
-
-
-def _read_canary_sets(settings: Settings, evaluators: Evaluators) -> tuple[CanarySet, ...]:
-    """Read the canaries (labelled calls for the judge) from the file that the settings name.
-
-    Where ragtrace is not enabled, it is not read.
-
-    Raises:
-        SettingsError: there is no judge, or the file cannot be used.
-    """
-    if not settings.canaries:
-        return ()
-    judge, origin = evaluators.judge, settings.origins["canaries"]
-    if judge is None:
-        raise SettingsError(
-            f"canaries are judged by the judge, and there is none, got {settings.canaries!r} (from {origin}); "
-            "configure judge=, or leave the canaries out"
-        )
-    if not settings.enabled:
-        return ()
-    from ragtrace.labels.canary_set import read_canaries
-
-    judged = MetricAssignment.from_evaluators(None, judge).judged
-    return read_canaries(settings.canaries, judged, origin)
-
-
 def _read_files(settings: Settings, evaluators: Evaluators, learner: BaselineLearner) -> Calibrations:
     """Have *learner* read the baseline file, and return the calibrations of the calibration file.
 
     Where ragtrace is not enabled, no file is read.
 
     Raises:
-        SettingsError: a file cannot be used, or Python cannot use the files of history and spool.
+        SettingsError: a file cannot be used.
     """
     if not settings.enabled:
         return Calibrations()
-    for name in ("store", "spool"):
-        if getattr(settings, name):
-            _require_sqlite(settings, name)
     if settings.baseline:
         learner.open_file(settings.baseline, settings.origins["baseline"])
     return _read_calibrations(settings, evaluators) if settings.calibration else Calibrations()
-
-
-def _require_sqlite(settings: Settings, name: str) -> None:
-    try:
-        import_module("sqlite3")  # there are builds of Python without it
-    except ImportError as error:
-        raise SettingsError(
-            f"{name}= needs Python's module sqlite3, got {error} (for {settings.origins[name]}); leave it out, or use "
-            "another build of Python"
-        ) from error
 
 
 def _read_calibrations(settings: Settings, evaluators: Evaluators) -> Calibrations:
@@ -463,16 +402,8 @@ def _build(configuration: _Configuration) -> _Built:
     """
     settings, evaluators = configuration.settings, configuration.evaluators
     _preload(settings, evaluators)
-    if settings.store:
-        prepare_history(settings)
-        if guarded_functions():  # imported only where there are any
-            from ragtrace.guard.shadow_reports import warn_of_missing_shadow_reports
-
-            warn_of_missing_shadow_reports(evaluators, settings.store)
-    if settings.spool:
-        from ragtrace.fleet.spool import Spool
-
-        Spool(settings.spool).prepare(settings.origins["spool"])
+    for feature in configuration.features:
+        preload.import_modules(*feature.prepare(evaluators))
     tracers = configuration.telemetry.tracer_provider
     telemetry, connect, discard = build_telemetry(
         settings,
@@ -488,14 +419,12 @@ def _build(configuration: _Configuration) -> _Built:
             evaluators,
             sampling=configuration.sampling,
             redact=configuration.redact,
-            alerts=configuration.alerts,
+            features=configuration.features,
             learner=configuration.learner,
-            canaries=configuration.canaries,
             calibrations=configuration.calibrations,
             service=settings.service or _resource_attribute(telemetry, tracers, semconv.SERVICE_NAME),
             release=_resource_attribute(telemetry, tracers, semconv.SERVICE_VERSION),
             costs=JudgementCosts(),
-            guard_counts=PerProcess(GuardCounts),
         )
         runtime = factory.build()
         discard = partial(_discard, runtime, discard)
@@ -515,9 +444,7 @@ def _preload(settings: Settings, evaluators: Evaluators) -> None:
     """Import the modules that the worker, or an application that serves calls, would be the first to use."""
     asked = (evaluators.screen, evaluators.judge)
     shows_turns = settings.judge_turns and any(each is not None and not each.judge_client.computes for each in asked)
-    preload.import_modules(
-        *_WHILE_SERVING, *(_FOR_JUDGE if shows_turns else ()), *(_FOR_SPANS if settings.evaluate_spans else ())
-    )
+    preload.import_modules(*_WHILE_SERVING, *(_FOR_JUDGE if shows_turns else ()))
 
 
 def _resource_attribute(telemetry: Telemetry, provider: object, name: str) -> str:
@@ -563,8 +490,8 @@ def _commit(configuration: _Configuration, built: _Built, faults_before: Counter
     # None of what follows is undone, as none of it can fail. Fields are assigned, and `install` exchanges the runtimes
     # before it shuts the former down. That counts the failures of its parts, and raises nothing but the exception of a
     # signal handler, with which the new configuration is in force all the same.
-    for bound in configuration.bounds:
-        bound.apply()
+    for feature in configuration.features:
+        feature.commit()
     if former is not None:  # while it ends, errors may carry texts of its calls, which are redacted as it says, too
         faults.keep_messages_of(former.messages)
         former.telemetry.leave_open(runtime.telemetry)

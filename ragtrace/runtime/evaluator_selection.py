@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.settings import Settings, limits_of, resolve_judge_limits
 from ragtrace.core.text import encodable_name
 from ragtrace.core.types import Askable, Judge, Metric
-from ragtrace.estimates import BaselineLearner, MetricAssignment, MetricBaseline
+from ragtrace.estimates import BaselineLearner, MetricBaseline
 from ragtrace.evaluation.metric_selection import ALL, offered_metric_names, offering_judge_hint, requested_metrics
 from ragtrace.evaluation.sampling import Sampling, sampling_metrics, warn_of_missing_metrics
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, LabelFreeJudge
-from ragtrace.guard.guards import check_guards, guarded_metrics
 from ragtrace.metrics import registry
 from ragtrace.metrics.support import consistency, suspicious, suspicious_against
-
-if TYPE_CHECKING:
-    from ragtrace.alerts import Alert
 
 
 def choose_evaluators(
@@ -29,16 +24,14 @@ def choose_evaluators(
     judge: Judge | None,
     metrics: Sequence[str | Metric],
     sampling: Sampling,
-    watched: Sequence[Alert],
+    watched: Sequence[str],
     learner: BaselineLearner,
 ) -> Evaluators:
-    """Return the evaluators, which compute the metrics that are asked for and those that sampling, alerts and guards
-    read.
+    """Return the evaluators, which compute the metrics that are asked for and those that sampling and features read.
 
     Raises:
         UnknownMetricError: no metric has that name.
-        SettingsError: no judge offers a requested metric, screen and judge have the same id, or an alert or a guard
-            cannot work.
+        SettingsError: no judge offers a requested metric, or screen and judge have the same id.
     """
     wanted_by_sampling = () if judge is None and not settings.fleet else sampling_metrics(sampling)
     evaluators = _build_evaluators(
@@ -47,17 +40,11 @@ def choose_evaluators(
         judge=judge,
         extra=[metric for metric in metrics if not isinstance(metric, str)],
         for_sampling=wanted_by_sampling,
-        watched=[*(alert.metric for alert in watched), *guarded_metrics()],
+        watched=watched,
         learner=learner,
     )
-    if settings.enabled:  # else guarded functions run as without a guard, and need no judge
-        check_guards(evaluators, fleet=bool(settings.fleet))
     screened = () if evaluators.screen is None else evaluators.screen.metrics
     warn_of_missing_metrics(wanted_by_sampling, [metric.name for metric in screened])
-    if watched:
-        from ragtrace.alerts import check_alerts
-
-        check_alerts(watched, MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
     return evaluators
 
 
@@ -79,7 +66,7 @@ def _build_evaluators(
         judge: the judge that sees a sample of the calls, or None.
         extra: metrics given as objects.
         for_sampling: names of metrics that sampling reads, which the screen always computes.
-        watched: names of metrics that alerts watch or guards read, which are computed beside the usual ones.
+        watched: names of metrics that features read, which are computed beside the usual ones.
         learner: has the baseline that the metric `suspicious` compares with.
 
     Raises:
@@ -96,7 +83,7 @@ def _build_evaluators(
     names = settings.metrics
     meant, named = requested_metrics(None if names is None else [by_name.get(name) or name for name in names])
     if names is None:
-        known = filter(None, map(registry.find, watched))  # `Alerting` complains of unknown names
+        known = filter(None, map(registry.find, watched))  # the features complain of unknown names
         meant = tuple(metric for metric in (*meant, *known) if metric.needs)
     chosen: list[Evaluator | None] = []
     # The metric `suspicious` compares any screen's consistency with the baseline.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -16,7 +16,7 @@ from ragtrace.core.ledger import Ledger, Stats
 from ragtrace.core.part import Part
 from ragtrace.core.settings import Settings
 from ragtrace.core.step import CallBuilder, OrphanRetrievals, Step
-from ragtrace.estimates import Calibrations, MetricAssignment, RunningMoments
+from ragtrace.estimates import BaselineLearner, Calibrations, MetricAssignment, RunningMoments
 from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.sampling import JudgementCosts, Sampler, Sampling
 from ragtrace.evaluation.scoring import Evaluators
@@ -42,6 +42,7 @@ from ragtrace.pipeline.shutdown import (
 from ragtrace.pipeline.unqueued_steps import DeferredSteps, DroppedSpans, OrphanLimit
 from ragtrace.pipeline.work_items import CallItem, Job, SpanItem, StepItem
 from ragtrace.runtime.engine_metrics import EngineMetrics
+from ragtrace.runtime.feature import Feature
 from ragtrace.system import collection, exits, forks
 from ragtrace.system.faults import Messages, faults, guarded
 from ragtrace.system.threads import run_bounded
@@ -68,8 +69,9 @@ class Runtime:
     item. A forked child has a runtime of its own, and leaves its parent's alone.
 
     Args:
-        features: makes the parts of the features that are configured, beside the runtime's own, in their order.
-        elsewhere: other processes that judge sampled calls in place of a judge here, or score what a shutdown leaves.
+        learner: learns the baselines.
+        features: features that are configured, which give the runtime parts.
+        release: `service.version` of the application.
         wake: starts the worker of the runtime that is current in the process by then; called at the first span of
             another instrumentation.
         costs: mean cost of a judgement, which a forked child takes over.
@@ -84,14 +86,16 @@ class Runtime:
         sampling: Sampling,
         redact: Redact,
         calibrations: Calibrations,
-        features: Callable[[Runtime], Iterable[Part]] = lambda _: (),
-        elsewhere: Elsewhere | None = None,
+        learner: BaselineLearner,
+        features: Sequence[Feature] = (),
+        release: str = "",
         wake: Callable[[], object],
         costs: JudgementCosts | None = None,
     ) -> None:
         self.settings, self.telemetry, self.evaluators, self.sampling = settings, telemetry, evaluators, sampling
         self.calibrations, self._redact, self._wake, self._process = calibrations, redact, wake, forks.process
-        self.elsewhere = elsewhere or Elsewhere()
+        self.learner, self.release = learner, release
+        self.elsewhere = next(filter(None, (each.elsewhere(telemetry) for each in features)), Elsewhere())
         self.messages = Messages(redact.message, not may_leave(settings.capture_content, "elsewhere"))
         self.ledger, self.outcomes, self.health = Ledger(), RecentOutcomes(), HealthMonitor()
         self.sampler = Sampler(sampling, monotonic, costs)
@@ -105,7 +109,7 @@ class Runtime:
         self.writer = self._new_writer()
         self._instruments = self._new_instruments()
         self.feedback = self._new_feedback_sender()
-        self.parts = Parts(self._in_order(features(self)))
+        self.parts = Parts(self._in_order(features))
         self._sources = self.parts.sources
         score_sender = self._new_score_sender()
         self.judge_waits = score_sender.judge_waits
@@ -116,13 +120,18 @@ class Runtime:
 
     # --- what it consists of -----------------------------------------------------------------------------------------
 
-    def _in_order(self, features: Iterable[Part]) -> Iterator[Part]:
+    def _in_order(self, features: Sequence[Feature]) -> Iterator[Part]:
         """Yield the parts: what one hands over is delivered by a later one, and what is last sees a call first."""
-        telemetry = self.telemetry
+        telemetry, later = self.telemetry, [each for each in features if each.before_baselines]
         yield EngineMetrics(self.ledger, lambda: self.worker.size, self.judge_statuses, self._losses)
         yield self.health
         yield from (self._dropped, self._deferred_steps)
-        yield from features  # of spans that are held, sources know whether they are those of calls
+        for feature in features:  # of spans that are held, sources know whether they are those of calls
+            if feature not in later:
+                yield from feature.parts(self)
+        yield self.learner
+        for feature in later:
+            yield from feature.parts(self)
         yield from self.elsewhere.parts
         yield from (ExpiredHolds(), OrphanLimit(self.orphans, self.settings.queue_bytes // 8))
         yield from (self.calibrations, self.moments, self.feedback)

@@ -43,6 +43,7 @@ class FakeJudge:
 
     version = "1"
     type: EvaluatorType = "llm_judge"
+    is_only_itself = True  # two of the same script are two judges
 
     def __init__(
         self,
@@ -83,6 +84,8 @@ class FakeClock:
         >>> clock()
         130.0
     """
+
+    is_only_itself = True
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now

@@ -49,19 +49,8 @@ SLICES: Final[Mapping[str, frozenset[str]]] = {
         "cli": "alerts demo diagnosis fleet gateway history labels offline report span_reading web",
     }.items()
 }
-# What of the core still names a slice. The list only becomes shorter.
-STILL_NAMED: Final[Mapping[str, frozenset[str]]] = {
-    path: frozenset(slices.split())
-    for path, slices in {
-        "__init__.py": "alerts diagnosis guard offline report span_reading testing",
-        "decorators.py": "guard",
-        "runtime/auto_configure.py": "span_reading",
-        "runtime/configure.py": "alerts fleet guard labels",
-        "runtime/evaluator_selection.py": "alerts guard",
-        "runtime/runtime_factory.py": "alerts fleet guard history labels span_reading",
-        "types.py": "diagnosis guard offline report",
-    }.items()
-}
+# The table of slices names them, and is no part of the core, which reads it if it is there.
+TABLE: Final = "slices"
 FACE: Final = frozenset({"__init__", "block", "decorators", "propagation", "types"})
 EXPORTERS_MAY_IMPORT: Final = ("ragtrace.core", "ragtrace.system")
 
@@ -101,7 +90,7 @@ def _read(path: Path) -> Module:
     if not path.is_relative_to(PACKAGE):
         return Module(path, "exporters", *facts)
     top = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    return Module(path, {"__main__": "cli", **dict.fromkeys(FACE, "face")}.get(top, top), *facts)
+    return Module(path, {"__main__": "cli", TABLE: TABLE, **dict.fromkeys(FACE, "face")}.get(top, top), *facts)
 
 
 def _imports(nodes: Iterable[ast.AST], package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
@@ -168,7 +157,7 @@ def _room_of(name: str) -> str | None:
     parts = name.split(".")
     if parts[0] != "ragtrace":
         return None
-    return parts[1] if len(parts) > 1 and (PACKAGE / parts[1]).is_dir() else "face"
+    return parts[1] if len(parts) > 1 and ((PACKAGE / parts[1]).is_dir() or parts[1] == TABLE) else "face"
 
 
 def _module_of(name: str) -> str:
@@ -188,7 +177,7 @@ def _wire_prefixes() -> tuple[str, ...]:
 
 def test_every_module_is_in_a_room() -> None:
     """No module lies loose beside the face, and every room is part of the core or a slice."""
-    rooms = frozenset().union(*FLOORS, SLICES)
+    rooms = frozenset().union(*FLOORS, SLICES, [TABLE])
     assert not [str(module) for module in _ours() if module.room not in rooms]
 
 
@@ -203,18 +192,31 @@ def test_imports_in_the_core_go_to_a_lower_floor() -> None:
     wrong = [
         f"{module}:{line}: {name}"
         for module, line, name, room in _between_rooms()
-        if not {module.room, room} & SLICES.keys() and _floor(room) >= _floor(module.room)
+        if not {module.room, room} & {*SLICES, TABLE} and _floor(room) >= _floor(module.room)
     ]
     assert not wrong
 
 
-def test_the_core_names_no_slice_but_those_listed() -> None:
-    """Of the files that still do, none names another one, and one that no longer does leaves the list."""
-    found: dict[str, set[str]] = {}
-    for module, _, _, room in _between_rooms():
-        if module.room not in SLICES and room in SLICES:
-            found.setdefault(module.path.relative_to(PACKAGE).as_posix(), set()).add(room)
-    assert found == STILL_NAMED
+def test_the_core_names_no_slice() -> None:
+    """Neither in an import, in a function or for types alone, nor in a string; the table of slices does."""
+    wrong = [
+        f"{module}:{line}: {name}"
+        for module in _ours()
+        for line, name in (*module.imports, *((line, text) for line, text in module.literals if text in _our_names()))
+        if module.room not in (*SLICES, TABLE) and module.path.name != "semconv.py" and _room_of(name) in SLICES
+    ]
+    assert not wrong
+
+
+def test_the_table_is_imported_for_types_alone() -> None:
+    """At run time the core looks for it by its name, and does without."""
+    wrong = [
+        f"{module}:{line}: {name}"
+        for module in _ours()
+        for line, name in module.imports_on_import
+        if _room_of(name) == TABLE and module.room != TABLE
+    ]
+    assert not wrong
 
 
 def test_slices_import_the_core_and_the_slices_of_the_table() -> None:

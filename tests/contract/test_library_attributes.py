@@ -213,6 +213,7 @@ OURS: Final = frozenset(
     {
         Site("cli/results.py", "value . '_asdict'"),  # of a named tuple
         Site("cli/doctor_command.py", "module . attribute"),  # which the user names on the command line
+        Site("decorators.py", "guard . 'driver'"),  # without it, the argument is refused
         Site("demo/library.py", "module . attribute"),
         Site("diagnosis/examination.py", "sink . 'where'"),
         Site("diagnosis/probes.py", "notifier . 'url'"),

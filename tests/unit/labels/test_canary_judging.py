@@ -57,7 +57,7 @@ class Watch:
             [canaries],
             evaluator,
             Sampler(sampling or Sampling(), self.clock),
-            self.alerting,
+            lambda: self.alerting,
             self.served,
             interval=10.0,
             places=places,

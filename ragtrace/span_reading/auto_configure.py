@@ -16,7 +16,7 @@ from ragtrace.system.faults import log_safely
 
 _VARIABLE: Final = "RAGTRACE_EVALUATE_SPANS"
 _INSTRUMENT: Final = "RAGTRACE_INSTRUMENT"
-"""Environment variable that names frameworks, repeated here to save the import of `span_reading.instrument`."""
+"""Environment variable that names frameworks, repeated here to save the import of `instrument`."""
 
 
 def configure_if_enabled() -> None:
