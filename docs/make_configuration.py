@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import ragtrace
 from ragtrace.core.settings import SETTINGS, Setting
+from ragtrace.core.slice_table import features_with_settings
 
 PAGE: Final = Path(__file__).with_name("configuration.md")
 _HEAD: Final = "| Argument | Variable | Default | Meaning |\n|---|---|---|---|\n"
@@ -62,9 +63,12 @@ def _rows() -> Iterator[str]:
     """Yield the rows of the arguments of `configure`, in order, and then those of the options."""
     settings = {each.name: each for each in SETTINGS}
     objects = {each.argument: each for each in _OBJECTS}
-    for argument in inspect.signature(ragtrace.configure).parameters:
+    for argument, parameter in inspect.signature(ragtrace.configure).parameters.items():
+        if parameter.kind == inspect.Parameter.VAR_KEYWORD:
+            continue
         yield _of_setting(settings[argument]) if argument in settings else _of_object(objects[argument])
-    options = [each for each in SETTINGS if each.keyword]
+    of_features = [each for feature in features_with_settings() for each in feature.settings]
+    options = [each for each in (*SETTINGS, *of_features) if each.keyword]
     for setting in sorted(options, key=lambda each: each.keyword.partition("(")[0]):
         yield _of_setting(setting)
     yield _of_object(_PROVIDERS)

@@ -27,7 +27,10 @@ C = TypeVar("C", bound=type)
 
 
 def suggests_keywords(
-    function: Callable[P, R], name: str = "", moved: Mapping[str, str] | None = None
+    function: Callable[P, R],
+    name: str = "",
+    moved: Mapping[str, str] | None = None,
+    further: Callable[[], Sequence[str]] = tuple,
 ) -> Callable[P, R]:
     """Make a call of *function* with an unknown keyword suggest the right one in its TypeError.
 
@@ -35,6 +38,7 @@ def suggests_keywords(
         function: a function or method written in Python.
         name: name of the function in the message; empty: its own.
         moved: what to write instead of some unknown keywords, by keyword; for others the most similar is suggested.
+        further: returns keywords that the function takes beside those in its signature; asked for an unknown one.
     """
 
     @wraps(function)
@@ -42,13 +46,13 @@ def suggests_keywords(
         code: CodeType = getattr(function, "__code__")  # noqa: B009 - a Callable need not have one, a function does
         known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         for keyword in kwargs:
-            if keyword not in known:
+            if keyword not in known and keyword not in (others := further()):
                 problem = f"{name or function.__name__}() got an unexpected keyword argument {keyword!r}"
                 instead = (moved or {}).get(keyword)
                 hint = (
                     f"; write {instead}"
                     if instead
-                    else spelling_hint(keyword, [each for each in known if each != "self"])
+                    else spelling_hint(keyword, [each for each in (*known, *others) if each != "self"])
                 )
                 raise TypeError(f"{problem}{hint}")
         return function(*args, **kwargs)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from ragtrace.core.step import Step
+    from ragtrace.core.tags import TagValue
 
 Point: TypeAlias = "tuple[float, Mapping[str, str]]"
 """Value of a metric, with its attributes."""
@@ -25,6 +29,17 @@ class ObservableMetric:
     """Whether the values are those of the whole process, whatever configurations of ragtrace it has had."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartStatus:
+    """What `ragtrace.doctor()` shows of a part: a section of its own, and what is wrong."""
+
+    title: str
+    rows: tuple[tuple[str, ...], ...] = ()
+    """Rows of text, of equal length; empty: the section is left out."""
+    problems: tuple[str, ...] = ()
+    """What is wrong, each in whole sentences."""
+
+
 class Part(Protocol):
     """Long-lived component of a runtime: the history, the alerts, the baseline learner, and so on.
 
@@ -42,6 +57,18 @@ class Part(Protocol):
     def observations(self) -> Iterable[ObservableMetric]:
         """Return the metrics of this part; asked once, when the metric instruments are created."""
         return ()
+
+    def status(self) -> PartStatus | None:
+        """Return what `ragtrace.doctor()` shows of this part beside its metrics, or None for nothing."""
+        return None
+
+    def facts(self, root: Step) -> Mapping[str, TagValue]:
+        """Return tags for a call whose *root* step has ended, and has its redacted texts; on the worker's thread.
+
+        They are where all tags are: on the root span and the events, in the history, its pages and reports. A tag of
+        the same name that the application has given stays.
+        """
+        return {}
 
     def tick(self) -> None:
         """Do periodic work, on the worker's thread, about four times a second."""

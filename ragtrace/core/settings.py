@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.options import JudgeLimits, field_names
+from ragtrace.core.slice_table import features_with_settings
 
 log = logging.getLogger("ragtrace")
 
@@ -103,13 +104,14 @@ class Settings:
     """Origin of each setting by its name: a keyword such as `service=`, an environment variable, or `default`."""
 
 
-class _RawValue(NamedTuple):
+class RawValue(NamedTuple):
     """Raw value of one setting, and its origin: a keyword argument, an environment variable or the default."""
 
     raw: object
     origin: str
 
     def error(self, wanted: str, advice: str) -> SettingsError:
+        """Return the error that says what was *wanted*, what was given and from where, and the *advice*."""
         return SettingsError(f"{wanted}, got {self.raw!r} (from {self.origin}); {advice}")
 
 
@@ -122,7 +124,7 @@ class Setting(NamedTuple):
     name: str
     """Field of `Settings`."""
     default: object
-    parse: Callable[[_RawValue], object]
+    parse: Callable[[RawValue], object]
     meaning: str
     """What it is, in Markdown, for docs/configuration.md."""
     keyword: str = ""
@@ -152,20 +154,20 @@ class _SettingsReader:
 
     def read(self, setting: Setting) -> object:
         name = setting.name
-        value = _RawValue(setting.default, f"the default of {setting.written}")
+        value = RawValue(setting.default, f"the default of {setting.written}")
         self.origins[name] = DEFAULT
         given = [each for each in setting.all_variables if self._environ.get(each, "") != ""]
         if self._keywords.get(name) is not None:
-            value = _RawValue(self._keywords[name], setting.written)
+            value = RawValue(self._keywords[name], setting.written)
             self.origins[name] = setting.written
         elif given:
-            value = _RawValue(self._environ[given[0]], given[0])
+            value = RawValue(self._environ[given[0]], given[0])
             self.origins[name] = given[0]
         return setting.parse(value)
 
-    def variable(self, name: str, default: object) -> _RawValue:
+    def variable(self, name: str, default: object) -> RawValue:
         """Return the value of the environment variable *name*, or *default* if it is not set."""
-        return _RawValue(self._environ.get(name, "") or default, name)
+        return RawValue(self._environ.get(name, "") or default, name)
 
 
 def resolve_settings(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
@@ -218,6 +220,26 @@ def resolve_judge_limits(limits: JudgeLimits, environ: Mapping[str, str]) -> dic
     return {each.name: source.read(each) for each in SETTINGS if each.name in judge_settings(limits)}
 
 
+def resolve_options(
+    settings: Sequence[Setting], option: object, environ: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values of the *settings* of a feature, and the origin of each, by the field of its option class.
+
+    Args:
+        settings: the settings; the `keyword` of each names its field.
+        option: object with these fields, of which those that are None are not given; None: nothing is given.
+        environ: the environment.
+
+    Raises:
+        SettingsError: one of them is wrong.
+    """
+    names = {each.name: each.keyword.partition("(")[2].rstrip("=)") for each in settings}
+    given = {} if option is None else {name: getattr(option, field) for name, field in names.items()}
+    source = _SettingsReader(given, environ)
+    values = {names[each.name]: source.read(each) for each in settings}
+    return values, {names[name]: origin for name, origin in source.origins.items()}
+
+
 def judge_settings(limits: JudgeLimits) -> dict[str, object]:
     """Return the fields of *limits* by the names of their settings."""
     return {f"judge_{name}": getattr(limits, name) for name in field_names(JudgeLimits)}
@@ -230,33 +252,33 @@ def _genai_metrics(source: _SettingsReader) -> GenAIMetrics:
     HTTP, databases and others. `/dup` asks for both versions, as it does for HTTP, and takes precedence.
     Source: github.com/open-telemetry/semantic-conventions, docs/gen-ai/gen-ai-metrics.md and docs/http/README.md.
     """
-    words = set(_names_in_list(source.variable(_STABILITY, "")))
+    words = set(names_in_list(source.variable(_STABILITY, "")))
     source.origins["genai_metrics"] = _STABILITY if {_LATEST, _LATEST_AND_RELEASED} & words else DEFAULT
     if _LATEST_AND_RELEASED in words:
         return "both"
     return "latest" if _LATEST in words else "released"
 
 
-def _broker_url(value: _RawValue) -> str:
+def _broker_url(value: RawValue) -> str:
     if not isinstance(value.raw, str):  # the message does not show the value, which may contain a password
         raise SettingsError(f"expected the URL of a broker (from {value.origin}); write 'amqp://...' or 'redis://...'")
     return value.raw.strip()
 
 
-def _text(value: _RawValue) -> str:
+def _text(value: RawValue) -> str:
     if not isinstance(value.raw, str):
         raise value.error("expected a string", "write a name in quotes")
     return value.raw.strip()
 
 
-def _path(value: _RawValue) -> str:
+def _path(value: RawValue) -> str:
     raw = cast("object", os.fspath(cast("str", value.raw))) if hasattr(value.raw, "__fspath__") else value.raw
     if not isinstance(raw, str) or "\0" in raw:
         raise value.error("expected the path of a file", "write for instance '/var/lib/my-app/ragtrace.db'")
     return raw.strip()
 
 
-def _trace_url(value: _RawValue) -> str:
+def _trace_url(value: RawValue) -> str:
     url = value.raw
     if isinstance(url, str) and (not url or (url.startswith(("http://", "https://")) and "{trace_id}" in url)):
         return url
@@ -266,7 +288,7 @@ def _trace_url(value: _RawValue) -> str:
     )
 
 
-def _flag(value: _RawValue) -> bool:
+def _flag(value: RawValue) -> bool:
     if isinstance(value.raw, bool):
         return value.raw
     word = str(value.raw).strip().lower()
@@ -275,7 +297,7 @@ def _flag(value: _RawValue) -> bool:
     raise value.error("expected true or false", "write true or false")
 
 
-def _number(value: _RawValue) -> float:
+def _number(value: RawValue) -> float:
     try:
         number = float(value.raw)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -286,7 +308,7 @@ def _number(value: _RawValue) -> float:
 
 
 def _above_zero(
-    value: _RawValue, wanted: str = "expected seconds above 0", advice: str = "write for instance 10"
+    value: RawValue, wanted: str = "expected seconds above 0", advice: str = "write for instance 10"
 ) -> float:
     number = _number(value)
     if number <= 0:
@@ -295,7 +317,7 @@ def _above_zero(
 
 
 def _count(
-    value: _RawValue, wanted: str = "expected a whole number of at least 1", advice: str = "write for instance 2048"
+    value: RawValue, wanted: str = "expected a whole number of at least 1", advice: str = "write for instance 2048"
 ) -> int:
     number = _number(value)
     if number < 1 or number != int(number):
@@ -303,7 +325,19 @@ def _count(
     return int(number)
 
 
-def _count_or_zero(value: _RawValue) -> int:
+def whole_number(least: int, most: int) -> Callable[[RawValue], int]:
+    """Return the parser of a setting that is a whole number from *least* to *most*."""
+
+    def parse(value: RawValue) -> int:
+        number = _number(value)
+        if not least <= number <= most or number != int(number):
+            raise value.error(f"expected a whole number from {least} to {most}", f"write for instance {least}")
+        return int(number)
+
+    return parse
+
+
+def _count_or_zero(value: RawValue) -> int:
     number = _number(value)
     if number < 0 or number != int(number):
         raise value.error("expected a whole number of at least 0", "write for instance 6, or 0 for none")
@@ -316,7 +350,7 @@ def parse_flag(value: object, name: str) -> bool:
     Raises:
         SettingsError: if it is neither true nor false.
     """
-    return _flag(_RawValue(value, f"{name}="))
+    return _flag(RawValue(value, f"{name}="))
 
 
 def parse_rate(value: object, name: str) -> float:
@@ -325,10 +359,10 @@ def parse_rate(value: object, name: str) -> float:
     Raises:
         SettingsError: if it is not a number in [0, 1].
     """
-    return _rate(_RawValue(value, f"{name}="), name)
+    return _rate(RawValue(value, f"{name}="), name)
 
 
-def _rate(seen: _RawValue, name: str) -> float:
+def _rate(seen: RawValue, name: str) -> float:
     number = _number(seen)
     if not 0 <= number <= 1:
         advice = f"for {number:g}% write {number / 100:g}" if 1 < number <= 100 else "write for instance 0.05"
@@ -342,7 +376,7 @@ def parse_amount(value: object, name: str) -> float:
     Raises:
         SettingsError: if it is not a number above 0.
     """
-    return _above_zero(_RawValue(value, f"{name}="), f"{name} must be above 0", "leave it out for no limit")
+    return _above_zero(RawValue(value, f"{name}="), f"{name} must be above 0", "leave it out for no limit")
 
 
 def resolve_replicas(value: object, environ: Mapping[str, str]) -> int:
@@ -360,7 +394,12 @@ def resolve_replicas(value: object, environ: Mapping[str, str]) -> int:
     return cast("int", _SettingsReader({"replicas": value}, environ).read(setting))
 
 
-def _names_in_list(value: _RawValue) -> tuple[str, ...]:
+def names_in_list(value: RawValue) -> tuple[str, ...]:
+    """Return the names in a setting that is a list of names, or a text with commas between them.
+
+    Raises:
+        SettingsError: it is something else.
+    """
     raw = value.raw
     if isinstance(raw, str):
         return tuple(word.strip() for word in raw.split(",") if word.strip())
@@ -369,8 +408,8 @@ def _names_in_list(value: _RawValue) -> tuple[str, ...]:
     raise value.error("expected a list of names", "write for instance ['consistency', 'answered'], or 'all'")
 
 
-def _metric_names(value: _RawValue) -> tuple[str, ...] | None:
-    return None if value.raw is None else _names_in_list(value)
+def _metric_names(value: RawValue) -> tuple[str, ...] | None:
+    return None if value.raw is None else names_in_list(value)
 
 
 def check_known(value: str, known: Sequence[str], what: str, origin: str) -> str:
@@ -384,14 +423,14 @@ def check_known(value: str, known: Sequence[str], what: str, origin: str) -> str
     raise SettingsError(f"no {what} named {value!r} (from {origin}){spelling_hint(value, known)}")
 
 
-def _dialects(value: _RawValue) -> tuple[str, ...]:
-    words = _names_in_list(value)
+def _dialects(value: RawValue) -> tuple[str, ...]:
+    words = names_in_list(value)
     if not words:
         raise value.error("expected at least one dialect", f"known: {', '.join(DIALECTS)}")
     return tuple(check_known(word, DIALECTS, "dialect", value.origin) for word in words)
 
 
-def _content_mode(value: _RawValue) -> str:
+def _content_mode(value: RawValue) -> str:
     word = _text(value).upper()
     # Older instrumentations read the same variable as a yes-or-no switch.
     legacy = {"TRUE": "SPAN_ONLY", "FALSE": "NO_CONTENT"}
@@ -605,6 +644,9 @@ def _warn_of_unknown_variables(environ: Mapping[str, str]) -> None:
     known = {each.all_variables[0] for each in SETTINGS} | _OTHER_VARIABLES
     for variable in environ:
         if variable.startswith("RAGTRACE_") and variable not in known:
+            known |= {each.all_variables[0] for feature in features_with_settings() for each in feature.settings}
+            if variable in known:
+                continue
             import difflib  # slow to import, and needed only for a misspelled name
 
             near = difflib.get_close_matches(variable, known, n=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.text import encodable
@@ -51,7 +51,7 @@ def tag_value(value: object) -> TagValue | None:
     return float(value) if isinstance(value, float) and math.isfinite(value) else None
 
 
-def valid_tags(given: Mapping[object, object]) -> dict[str, TagValue]:
+def valid_tags(given: Mapping[Any, object]) -> dict[str, TagValue]:
     """Return the tags of *given* with a valid name and value, the first `MOST_TAGS` of them."""
     found: dict[str, TagValue] = {}
     for name, raw in given.items():

@@ -143,6 +143,7 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool, gold_cal
     checks, evaluators = probes.wait(), _evaluators(runtime)
     notices: Mapping[str, DeliveryCounts] = {} if alerting is None else alerting.delivery_counts()
     seen = tuple(replace(each) for each in list(runtime.health.captured.values()))
+    parts = tuple(runtime.parts.statuses())
     return _diagnosis(
         "running",
         settings=(*_live_settings(runtime, alerting), *_page_settings(page)),
@@ -172,7 +173,9 @@ def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool, gold_cal
             *_full_queue_problems(runtime),
             *_loss_problems(stats),
             *_undelivered_problems("alerts by", notices),
+            *(problem for part in parts for problem in part.problems),
         ),
+        parts=parts,
         queued=runtime.worker.size,
         held=held_span_count(),
         seen=seen,

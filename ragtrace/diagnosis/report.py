@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ragtrace.core.ledger import DeliveryCounts, GuardTally, Stats, Tally
+from ragtrace.core.part import PartStatus
 from ragtrace.fleet.spool import SpoolContents
 from ragtrace.pipeline.health import LATELY_SECONDS, CaptureCounts, RecentOutcome
 from ragtrace.system.faults import printable
@@ -162,6 +163,8 @@ class Diagnosis:
     notices: Mapping[str, DeliveryCounts] = field(default_factory=dict[str, DeliveryCounts])
     """Numbers of delivered, lost and waiting notifications of alerts, by notifier."""
     spool: SpoolContents | None = None
+    parts: tuple[PartStatus, ...] = ()
+    """Sections about features that have one of their own."""
     fates: tuple[RecentOutcome, ...] = ()
     """Outcomes of the latest calls, oldest first."""
 
@@ -192,6 +195,7 @@ class Diagnosis:
             ("What answers, and can be written to", _table(map(_check, self.checks))),
             ("Accounts since the start", _accounts(self)),
             ("Guards, answers since the start", _guards(self.stats)),
+            *((printable(part.title), _table(part.rows)) for part in self.parts),
             ("What was seen of the calls", _table(map(_capture_counts, self.seen))),
             ("Last calls, newest last", _table(map(_outcome, self.fates[-_MOST_OUTCOMES:]))),
             ("Notes", [f"  {note}" for note in self.notes]),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from sys import maxsize
 
 from ragtrace.capture import mark_duplicates
 from ragtrace.capture.redact import FAILED, Redact, redact_step
-from ragtrace.core.step import CallBuilder
+from ragtrace.core.step import CallBuilder, Step
+from ragtrace.core.tags import TagValue, valid_tags
 from ragtrace.core.types import RagCall
 from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.pipeline.call_ends import CALL_FAILED, HEAD_DROPPED, REDACTION_FAILED, CallEnd
 from ragtrace.pipeline.work_items import CallItem, SpanItem
 from ragtrace.recording.conversations import Conversations, needs_turns
-from ragtrace.system.faults import faults
+from ragtrace.system.faults import faults, guarded
 
 
 class CallPreparation:
@@ -27,10 +29,19 @@ class CallPreparation:
         redact: redaction rules.
         conversations: store of earlier turns; None: no evaluator reads them.
         score_head_dropped: whether calls are scored whose trace the head sampler dropped.
+        fact_givers: functions that give a call tags, by its root step.
     """
 
-    def __init__(self, redact: Redact, conversations: Conversations | None, *, score_head_dropped: bool) -> None:
+    def __init__(
+        self,
+        redact: Redact,
+        conversations: Conversations | None,
+        *,
+        score_head_dropped: bool,
+        fact_givers: Sequence[Callable[[Step], Mapping[str, TagValue]]] = (),
+    ) -> None:
         self._redact, self._conversations, self._score_head_dropped = redact, conversations, score_head_dropped
+        self._fact_givers = tuple(fact_givers)
         self._may_be_plain = not redact.has_rules and redact.ids is None
         self._most_chars = maxsize if redact.max_chars is None else redact.max_chars
 
@@ -46,6 +57,11 @@ class CallPreparation:
                     redact_step(step, self._redact)
         if builder is not None:
             builder.show_contexts()
+            for give in self._fact_givers:
+                with guarded("facts of a call"):
+                    given = builder.root.tags or {}
+                    facts = {name: value for name, value in give(builder.root).items() if name not in given}
+                    builder.root.tags = valid_tags({**given, **facts}) or None
 
     def build(self, builder: CallBuilder) -> RagCall:
         """Build the RAG call of prepared steps, and add it to its conversation."""

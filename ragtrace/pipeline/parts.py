@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ragtrace.core.part import ObservableMetric, Part
+from ragtrace.core.part import ObservableMetric, Part, PartStatus
 from ragtrace.core.types import Observer
 from ragtrace.pipeline.shutdown import ShutdownBudget
 from ragtrace.pipeline.source import Source
 from ragtrace.system.faults import FAILURES, faults, guarded
+
+if TYPE_CHECKING:
+    from ragtrace.core.step import Step
+    from ragtrace.core.tags import TagValue
 
 P = TypeVar("P", bound=Part)
 
@@ -49,6 +53,20 @@ class Parts:
     def sources(self) -> list[Source]:
         """Parts that find finished calls."""
         return [part for part in self._parts if isinstance(part, Source)]
+
+    @property
+    def fact_givers(self) -> list[Callable[[Step], Mapping[str, TagValue]]]:
+        """Functions of the parts that give calls tags."""
+        return [part.facts for part in self._parts if type(part).facts is not Part.facts]
+
+    def statuses(self) -> list[PartStatus]:
+        """Return what the parts tell `ragtrace.doctor()`."""
+        found: list[PartStatus] = []
+        for part in self._parts:
+            with guarded(f"status of {type(part).__name__}"):
+                if (status := part.status()) is not None:
+                    found.append(status)
+        return found
 
     def observations(self) -> Iterator[ObservableMetric]:
         """Yield the metrics of all parts."""

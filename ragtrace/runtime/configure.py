@@ -68,7 +68,7 @@ from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.runtime import current_runtime
 from ragtrace.runtime.current_runtime import install
 from ragtrace.runtime.evaluator_selection import choose_evaluators
-from ragtrace.runtime.feature import Feature, Given, load_features
+from ragtrace.runtime.feature import Feature, Given, load_features, option_arguments
 from ragtrace.runtime.in_force import given_now, is_in_force, note_in_force
 from ragtrace.runtime.runtime_factory import RuntimeFactory
 from ragtrace.system import green_threads, preload
@@ -124,7 +124,7 @@ def _moved_keywords() -> dict[str, str]:  # first, as the decorator of `configur
 # --- the public face --------------------------------------------------------------------------------------------------
 
 
-@partial(suggests_keywords, moved=_moved_keywords())
+@partial(suggests_keywords, moved=_moved_keywords(), further=option_arguments)
 def configure(
     *,
     service: str | None = None,
@@ -144,6 +144,7 @@ def configure(
     fleet: str | None = None,
     limits: Limits | None = None,
     telemetry: TelemetryOptions | None = None,
+    **options: object,
 ) -> None:
     """Start ragtrace in this process.
 
@@ -206,6 +207,7 @@ def configure(
         limits: how much is kept in memory, and how long for; what was not scored when the process ends is kept in the
             `spool` of the limits.
         telemetry: OpenTelemetry providers of your own, and the attributes on spans.
+        **options: option objects of further features, by name.
 
     Raises:
         SettingsError: a value is wrong; says which, where it came from and what to write instead. Nothing is started.
@@ -241,7 +243,7 @@ def configure(
     _check_providers(tracer=telemetry.tracer_provider, meter=telemetry.meter_provider, logger=telemetry.logger_provider)
     screen = embedded_judge() if isinstance(screen, _DefaultScreen) else screen
     check_type("screen", screen, Judge)
-    features = load_features(Given(settings, judge, sampling, alerts))
+    features = load_features(Given(settings, judge, sampling, alerts, options))
     learner = BaselineLearner(
         baseline if isinstance(baseline, Baseline) else None,
         calls=settings.baseline_calls,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.part import Part
-from ragtrace.core.settings import Settings
+from ragtrace.core.settings import Setting, Settings, resolve_options
+from ragtrace.core.slice_table import feature_lines, features_with_settings, load_class
 from ragtrace.core.types import Judge
 from ragtrace.estimates import Calibrations
+from ragtrace.evaluation.metric_selection import check_type
 from ragtrace.evaluation.sampling import Sampling
 from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.pipeline.elsewhere import Elsewhere
@@ -19,9 +22,6 @@ from ragtrace.pipeline.elsewhere import Elsewhere
 if TYPE_CHECKING:
     from ragtrace.runtime.runtime import Runtime
     from ragtrace.telemetry.export.telemetry import ScoreStore, Telemetry
-
-TABLE: str = "ragtrace.slices"
-"""Module with the table of features; a core that stands alone has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Given:
     sampling: Sampling
     alerts: Sequence[object]
     """Objects in the list `alerts=`, of whatever type."""
+    options: Mapping[str, object]
+    """Option objects of features, by the argument of `configure` that took each."""
 
     def is_set(self, name: str) -> bool:
         """Return whether the setting *name* has a value, or `alerts` has any."""
@@ -62,9 +64,19 @@ class Feature:
 
     before_baselines: ClassVar[bool] = False
     """Whether its parts, as observers, see a call before the baselines learn from it."""
+    argument: ClassVar[str] = ""
+    """Argument of `configure` that takes an object of `options`; empty: the feature has no options of its own."""
+    options: ClassVar[type[Any]]
+    """Class of that object, a frozen dataclass whose fields are None where they are not given."""
+    settings: ClassVar[tuple[Setting, ...]] = ()
+    """The fields of `options`: name, default, parser, meaning, and `keyword`, such as `Tags(baggage=)`."""
 
     def __init__(self, given: Given) -> None:
+        option = given.options.get(self.argument)
+        if option is not None:
+            check_type(self.argument, option, self.options)
         self.given = given
+        self.values, self.origins = resolve_options(self.settings, option, os.environ)
 
     def metrics(self) -> Iterable[str]:
         """Return the names of the metrics that the feature reads, which are computed beside the usual ones."""
@@ -103,15 +115,10 @@ def load_features(given: Given) -> tuple[Feature, ...]:
     Raises:
         SettingsError: what was given is wrong.
     """
-    try:
-        table: Mapping[str, Sequence[str]] = import_module(TABLE).FEATURES
-    except ModuleNotFoundError as error:
-        if error.name != TABLE:
-            raise
-        table = {}
-    features: list[Feature] = []
-    for path, needed_by in table.items():
-        if not needed_by or any(map(given.is_set, needed_by)):
-            module, name = path.split(":")
-            features.append(getattr(import_module(module), name)(given))
-    return tuple(features)
+    needed = [path for path, needed_by in feature_lines().items() if not needed_by or any(map(given.is_set, needed_by))]
+    return tuple(load_class(path)(given) for path in needed)
+
+
+def option_arguments() -> list[str]:
+    """Return the arguments of `configure` that take the option objects of features."""
+    return [feature.argument for feature in features_with_settings()]

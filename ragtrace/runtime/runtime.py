@@ -192,6 +192,7 @@ class Runtime:
                 self._redact,
                 conversations_for(self.evaluators, turns_elsewhere=self.elsewhere.judge_turns),
                 score_head_dropped=self.sampling.score_head_dropped,
+                fact_givers=self.parts.fact_givers,
             ),
             outcomes=CallOutcomes(self.ledger, self.outcomes, self._redact, self.calibrations),
             capacity=settings.capacity,

@@ -44,7 +44,7 @@ def test_help_begins_with_what_ragtrace_is_for() -> None:
 def test_every_argument_of_configure_is_described_in_one_paragraph() -> None:
     """Parsers of docstrings end the section at a blank line, and would lose the arguments after it."""
     section = (inspect.getdoc(ragtrace.configure) or "").partition("Args:\n")[2].partition("\n\n")[0]
-    described = re.findall(r"^    (\w+): ", section, re.MULTILINE)
+    described = re.findall(r"^    (?:\*\*)?(\w+): ", section, re.MULTILINE)
     assert described == list(inspect.signature(ragtrace.configure).parameters)
 
 

@@ -475,8 +475,10 @@ def test_a_judge_has_limits_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_signature_of_configure_names_every_argument() -> None:
-    """Editors, `help` and checkers of types see the arguments by name and nothing else."""
-    parameters = inspect.signature(ragtrace.configure).parameters
-    assert "service" in parameters
-    assert {parameter.kind for parameter in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    """Editors, `help` and checkers of types see the 17 arguments by name, and that features have some of their own."""
+    *parameters, options = inspect.signature(ragtrace.configure).parameters.values()
+    assert parameters[0].name == "service"
+    assert len(parameters) == 17
+    assert {parameter.kind for parameter in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+    assert (options.name, options.kind) == ("options", inspect.Parameter.VAR_KEYWORD)
     assert str(inspect.signature(ragtrace.configure)).endswith(" -> 'None'")
