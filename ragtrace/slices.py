@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ragtrace.offline import Evaluations, ascore, evaluate, score
     from ragtrace.report.calibration import Calibration, calibrate
     from ragtrace.span_reading.instrument import instrument, uninstrument
+    from ragtrace.tagging.feature import Tags
 
 __all__ = [
     "Alert",
@@ -26,6 +27,7 @@ __all__ = [
     "Guard",
     "GuardBlocked",
     "GuardNotice",
+    "Tags",
     "ascore",
     "calibrate",
     "doctor",
@@ -38,6 +40,7 @@ __all__ = [
 
 FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
     "ragtrace.span_reading.feature:SpanReadingFeature": (),
+    "ragtrace.tagging.feature:TaggingFeature": (),
     "ragtrace.history.feature:HistoryFeature": ("store",),
     "ragtrace.guard.feature:GuardFeature": (),
     "ragtrace.fleet.feature:FleetFeature": ("fleet", "spool"),
@@ -54,6 +57,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "ragtrace.offline": ("Evaluations", "ascore", "evaluate", "score"),
     "ragtrace.report.calibration": ("Calibration", "calibrate"),
     "ragtrace.span_reading.instrument": ("instrument", "uninstrument"),
+    "ragtrace.tagging.feature": ("Tags",),
 }
 """Public names of the slices, by the module that each is in."""
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ragtrace.core.ledger import GuardTally, Stats, Tally
     from ragtrace.core.types import Signals, Usage
     from ragtrace.estimates import Baseline, Estimate
-    from ragtrace.slices import Calibration, Diagnosis, Evaluations, GuardBlocked, GuardNotice
+    from ragtrace.slices import Calibration, Diagnosis, Evaluations, GuardBlocked, GuardNotice, Tags
 
 __all__ = [
     "Baseline",
@@ -24,6 +24,7 @@ __all__ = [
     "GuardTally",
     "Signals",
     "Stats",
+    "Tags",
     "Tally",
     "Usage",
 ]
@@ -41,6 +42,7 @@ _HOME = {
     "GuardTally": "ragtrace.core.ledger",
     "Signals": "ragtrace.core.types",
     "Stats": "ragtrace.core.ledger",
+    "Tags": "ragtrace.slices",
     "Tally": "ragtrace.core.ledger",
     "Usage": "ragtrace.core.types",
 }

@@ -60,12 +60,13 @@ def suggests_keywords(
     return checked
 
 
-def _option(cls: C) -> C:
+def option(cls: C) -> C:
+    """Make the constructor of an option class suggest the right keyword for an unknown one."""
     cls.__init__ = suggests_keywords(cls.__init__, cls.__name__)  # type: ignore[misc]
     return cls
 
 
-@_option
+@option
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Limits of what ragtrace keeps in memory, of how long it waits, and of how much text it reads.
@@ -93,7 +94,7 @@ class Limits:
     delivered when its process ends is scored and sent again, with the same score ids. Default: none is kept."""
 
 
-@_option
+@option
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryOptions:
     """Options for OpenTelemetry: providers of your own, the attributes on spans, and where to look at a trace.
@@ -122,7 +123,7 @@ class TelemetryOptions:
     worst calls. Default: they show the ids alone."""
 
 
-@_option
+@option
 @dataclass(frozen=True, slots=True)
 class History:
     """History of all calls with their scores in one file, for `ragtrace report`.
@@ -140,7 +141,7 @@ class History:
     """Size that it may have; the oldest calls go first. Default 1 GiB."""
 
 
-@_option
+@option
 @dataclass(frozen=True, slots=True)
 class BaselineLearning:
     """How the baseline of the application's scores is learned, and the file that keeps it.
@@ -155,7 +156,7 @@ class BaselineLearning:
     """Scored calls of each workflow that a baseline is learned from. Default 500."""
 
 
-@_option
+@option
 @dataclass(frozen=True, slots=True)
 class Canaries:
     """Labelled calls that the judge judges again and again, so that an alert says when it begins to judge otherwise.
@@ -178,7 +179,7 @@ class Canaries:
     """Mean seconds between two of these judgements, over all replicas. Default 300."""
 
 
-@_option
+@option
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeLimits:
     """Limits of a judge, wherever it is asked: time for a call, calls at a time, and turns that it is shown.
@@ -210,6 +211,6 @@ OPTIONS: Final[Mapping[str, type[Any]]] = {
 """Classes of option objects, by the argument of `configure`, or key of a configuration file, that takes them."""
 
 
-def field_names(option: type[Any]) -> tuple[str, ...]:
+def field_names(kind: type[Any]) -> tuple[str, ...]:
     """Return the names of the fields of an option class, in order."""
-    return tuple(each.name for each in fields(option))
+    return tuple(each.name for each in fields(kind))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     from ragtrace.core.step import Step
     from ragtrace.core.tags import TagValue
+    from ragtrace.core.types import RagCall
 
 Point: TypeAlias = "tuple[float, Mapping[str, str]]"
 """Value of a metric, with its attributes."""
@@ -57,6 +58,10 @@ class Part(Protocol):
     def observations(self) -> Iterable[ObservableMetric]:
         """Return the metrics of this part; asked once, when the metric instruments are created."""
         return ()
+
+    def attributes(self, call: RagCall) -> Mapping[str, str]:
+        """Return attributes of the metrics of a call's scores, each with few values."""
+        return {}
 
     def status(self) -> PartStatus | None:
         """Return what `ragtrace.doctor()` shows of this part beside its metrics, or None for nothing."""

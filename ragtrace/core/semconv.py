@@ -353,6 +353,10 @@ STATUS_HANDED_OVER: Final = "handed_over"
 STATUS_DEFERRED: Final = "deferred"
 """Status of a span in a provider that holds no spans back: scores follow as events, metrics and a carrier span."""
 
+METRIC_TAGS_OTHER: Final = "ragtrace.tags.other"
+"""Calls whose value of a tag is counted as `other`, as there were too many."""
+TAG_NAME: Final = "ragtrace.tag_name"
+"""Name of a tag, on that metric."""
 tag: Final = "ragtrace.tag.{}".format
 """Return the attribute name of a tag of the call, on its root span and its evaluation events, by the tag's name."""
 eval_score: Final = "ragtrace.eval.{}.score".format

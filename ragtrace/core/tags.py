@@ -59,3 +59,22 @@ def valid_tags(given: Mapping[Any, object]) -> dict[str, TagValue]:
         if value is not None and isinstance(name, str) and _NAME.fullmatch(name) and len(found) < MOST_TAGS:
             found[name] = value
     return found
+
+
+def tag_text(value: TagValue) -> str:
+    """Return the *value* of a tag as text, as it is written in rules, filters and metrics: booleans in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def parse_tag(text: str, origin: str) -> tuple[str, str]:
+    """Return name and value of a tag that is written `name=value`.
+
+    Raises:
+        SettingsError: it is written otherwise.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not value.strip() or not _NAME.fullmatch(name.strip()):
+        raise SettingsError(
+            f"a tag is written name=value, got {text!r} (from {origin}); write for instance tenant=acme"
+        )
+    return name.strip(), value.strip()

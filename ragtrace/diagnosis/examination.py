@@ -373,7 +373,7 @@ def _notes(runtime: Runtime) -> Iterator[str]:
         yield "telemetry goes to an exporter given in code, which is not checked"
     if runtime.evaluators.judge is None:
         yield "no judge is configured: calls are scored by the screen alone"
-    elif not (runtime.sampling.rate or runtime.sampling.suspicious_rate or runtime.sampling.always):
+    elif not (runtime.sampling.lowest_rate or runtime.sampling.always):
         yield (
             f"the judge {runtime.evaluators.judge.id!r} never sees a call of the application: the sampling has the "
             "rate 0 and no rule `always`; raise Sampling(rate=) or RAGTRACE_SAMPLE_RATE, or leave judge= out"

@@ -33,6 +33,7 @@ from ragtrace.estimates.estimate import Estimate, difference, estimate_mean, mis
 from ragtrace.estimates.formulas import Method, Target
 from ragtrace.estimates.moments import (
     NAMES,
+    ByTag,
     MetricAssignment,
     Moments,
     RunningMoments,
@@ -66,6 +67,7 @@ __all__ = [
     "NAMES",
     "NOT_CALIBRATED",
     "NOT_LEARNED",
+    "ByTag",
     "RunningMoments",
     "SeriesKey",
     "Target",

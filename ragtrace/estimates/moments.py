@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import add, attrgetter
 from time import monotonic
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.part import ObservableMetric, Part, Point
+from ragtrace.core.tags import TagValue
 from ragtrace.core.types import Evaluation, Metric, RagCall, SamplingDecision, Score
 from ragtrace.system.faults import faults
 
@@ -408,6 +409,20 @@ class RunningMoments(Part):
     def _slice_number(self, offset: float) -> int:
         """Return the number of the time slice *offset* seconds from now."""
         return int((self._clock() + offset) // SLICE_SECONDS)
+
+
+@runtime_checkable
+class ByTag(Protocol):
+    """What has sums of scores by tag."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the tags."""
+        ...
+
+    def of_tag(self, name: str, value: TagValue) -> RunningMoments | None:
+        """Return the sums of the calls whose tag *name* has that *value*, or None if there is no such call."""
+        ...
 
 
 def _score(evaluation: Evaluation | None, metric: str) -> float | None:

@@ -8,13 +8,14 @@ import logging
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import SystemRandom
 from time import monotonic
 from typing import Final, TypeAlias, cast
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.settings import check_known, parse_amount, parse_flag, parse_rate, resolve_replicas
+from ragtrace.core.tags import TagValue, parse_tag, tag_text
 from ragtrace.core.types import (
     CALIBRATED_PROBABILITY,
     Evaluation,
@@ -61,7 +62,8 @@ class Sampling:
     and suspicious) rather than a curve: all calls of a kind weigh the same.
 
     A rule that matches decides: `never` gives probability 0 and goes before `always`, which gives 1. A rule is the
-    name of a condition or a function of the `RagCall` (run in the background; one that raises does not match):
+    name of a condition, a tag such as "tenant=acme", or a function of the `RagCall` (run in the background; one that
+    raises does not match):
     `error` (it failed after some answer), `no_contexts` (retrieval found nothing), `contexts_missing` (none was seen),
     `abstained` (as the screen reads it; never without a screen), `abandoned`, `truncated` (redaction cut its texts).
 
@@ -97,6 +99,8 @@ class Sampling:
         replicas: how many processes share the budgets equally (forked workers count); None: `RAGTRACE_REPLICAS`, or 1.
         always: rules for calls that the judge must see.
         never: rules for calls that it must not see.
+        rates: probability for the calls of a tag in place of `rate`, such as {"tenant=acme": 1.0}; of several that a
+            call has, the first counts. A suspicious call has at least `suspicious_rate`.
         score_head_dropped: whether calls whose trace a head sampler dropped are scored all the same, by screen and
             judge: their scores go out as events and metrics, though there is no span to look at. Then content is
             captured for them too, which costs what it costs for any other call.
@@ -113,6 +117,7 @@ class Sampling:
     always: Sequence[Rule] = ()
     never: Sequence[Rule] = ()
     score_head_dropped: bool = False
+    rates: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
 
     def __post_init__(self) -> None:
         self._set("rate", parse_rate(self.rate, "rate"))
@@ -122,6 +127,7 @@ class Sampling:
         self._set("score_head_dropped", parse_flag(self.score_head_dropped, "score_head_dropped"))
         self._set("always", _as_rules(self.always, "always"))
         self._set("never", _as_rules(self.never, "never"))
+        self._set("rates", _as_rates(self.rates))
         if self.suspicious_rate is not None:
             self._set("suspicious_rate", parse_rate(self.suspicious_rate, "suspicious_rate"))
             if self.suspicious_rate < self.rate:
@@ -133,13 +139,23 @@ class Sampling:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def probability(self, *, suspicious: bool) -> float:
+    def probability(self, *, suspicious: bool, tags: Mapping[str, TagValue] | None = None) -> float:
         """Return the configured probability that a call is judged, before rules and budgets are applied.
 
         Args:
             suspicious: whether the screen has marked the call as suspicious.
+            tags: tags of the call.
         """
-        return self.suspicious_rate if suspicious and self.suspicious_rate is not None else self.rate
+        rate = self.rate
+        if tags:
+            rate = next((each for tag, each in self.rates.items() if _has_tag(tags, tag)), rate)
+        return max(rate, self.suspicious_rate) if suspicious and self.suspicious_rate is not None else rate
+
+    @property
+    def lowest_rate(self) -> float:
+        """Lowest probability above 0 that a call without a rule may have, before budgets; 0: none has any."""
+        rates = (self.rate, *self.rates.values())
+        return min([rate for rate in rates if rate > 0], default=self.suspicious_rate or 0.0)
 
 
 def sampling_metrics(sampling: Sampling) -> tuple[str, ...]:
@@ -184,7 +200,9 @@ def _as_rules(value: object, name: str) -> tuple[Rule, ...]:
         raise SettingsError(f"{name} must be a list of conditions, got {value!r}; {advice}")
     found: list[Rule] = []
     for item in cast("Sequence[object]", value):
-        if isinstance(item, str):
+        if isinstance(item, str) and "=" in item:
+            found.append("=".join(parse_tag(item, f"{name}=")))
+        elif isinstance(item, str):
             found.append(check_known(item, tuple(CONDITIONS), "condition", f"{name}="))
         elif not callable(item):
             raise SettingsError(f"{name} got {item!r}, which is neither a condition nor a function; {advice}")
@@ -196,6 +214,29 @@ def _as_rules(value: object, name: str) -> tuple[Rule, ...]:
         else:
             found.append(cast("Predicate", item))
     return tuple(found)
+
+
+def _as_rates(value: object) -> dict[str, float]:
+    """Return the rates of tags, each tag as `name=value`.
+
+    Raises:
+        SettingsError: *value* is no mapping of tags to probabilities above 0.
+    """
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"rates must be a mapping of tags to rates, got {value!r}; write {{'tenant=acme': 1.0}}")
+    given = cast("Mapping[object, object]", value)
+    rates: dict[str, float] = {}
+    for tag, rate in given.items():
+        rates["=".join(parse_tag(str(tag), "rates="))] = parsed = parse_rate(rate, f"rates[{tag!r}]")
+        if not parsed:  # such calls would be missing in every estimate, which a `never` rule says of them
+            raise SettingsError(f"rates[{tag!r}] must be above 0, got {rate!r}; to judge none write never=[{tag!r}]")
+    return rates
+
+
+def _has_tag(tags: Mapping[str, TagValue], written: str) -> bool:
+    """Return whether *tags* have the one that is *written* `name=value`."""
+    name, _, value = written.partition("=")
+    return name in tags and tag_text(tags[name]) == value
 
 
 def matches_any_rule(rules: Iterable[Rule], call: RagCall, screen: Evaluation | None) -> bool:
@@ -213,7 +254,7 @@ def matches_any_rule(rules: Iterable[Rule], call: RagCall, screen: Evaluation | 
 
 def _matches_rule(rule: Rule, call: RagCall, screen: Evaluation | None) -> bool:
     if isinstance(rule, str):
-        return CONDITIONS[rule](call, screen)
+        return _has_tag(call.tags, rule) if "=" in rule else CONDITIONS[rule](call, screen)
     try:
         return bool(rule(call))
     except Exception as error:
@@ -482,8 +523,11 @@ class Sampler:
         if ruled:
             wanted, reason = 1.0, "always_rule"
         else:
-            wanted, reason = sampling.probability(suspicious=suspicious), "suspicious" if suspicious else "sampled"
-        lowest = sampling.rate or sampling.suspicious_rate or 0.0
+            wanted, reason = (
+                sampling.probability(suspicious=suspicious, tags=call.tags),
+                "suspicious" if suspicious else "sampled",
+            )
+        lowest = sampling.lowest_rate
         uncertain = None if screen is None else self._uncertainty.share(screen)
         if uncertain is not None and not ruled:
             wanted = min(1.0, wanted * uncertain)
@@ -513,7 +557,7 @@ class Sampler:
         """
         for budget, cost in self._budgets():
             budget.charge(1.0, cost, ruled=False)
-        lowest = self._sampling.rate or self._sampling.suspicious_rate or 1.0
+        lowest = self._sampling.lowest_rate or 1.0
         lowest *= (_ALIKE if self._uncertainty.is_known else 1.0) * self._lowering_factor(ruled=False)
         return SamplingDecision(True, 1.0, "always_rule", lowest if self._samples else 1.0)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ragtrace.core.part import ObservableMetric, Part, PartStatus
 from ragtrace.core.types import Observer
+from ragtrace.estimates import ByTag
 from ragtrace.pipeline.shutdown import ShutdownBudget
 from ragtrace.pipeline.source import Source
 from ragtrace.system.faults import FAILURES, faults, guarded
@@ -14,6 +15,7 @@ from ragtrace.system.faults import FAILURES, faults, guarded
 if TYPE_CHECKING:
     from ragtrace.core.step import Step
     from ragtrace.core.tags import TagValue
+    from ragtrace.core.types import RagCall
 
 P = TypeVar("P", bound=Part)
 
@@ -27,6 +29,9 @@ class Parts:
 
     def __init__(self, parts: Iterable[Part]) -> None:
         self._parts = tuple(parts)
+        self._attribute_givers = [
+            part.attributes for part in self._parts if type(part).attributes is not Part.attributes
+        ]
         self._by_type = {type(part): part for part in self._parts}
 
     def find(self, kind: type[P]) -> P | None:
@@ -50,6 +55,11 @@ class Parts:
         return [cast("Observer", part) for part in reversed(self._parts) if callable(part)]
 
     @property
+    def tagged(self) -> ByTag | None:
+        """Part that has sums of scores by tag, or None if there is none."""
+        return next((part for part in self._parts if isinstance(part, ByTag)), None)
+
+    @property
     def sources(self) -> list[Source]:
         """Parts that find finished calls."""
         return [part for part in self._parts if isinstance(part, Source)]
@@ -58,6 +68,13 @@ class Parts:
     def fact_givers(self) -> list[Callable[[Step], Mapping[str, TagValue]]]:
         """Functions of the parts that give calls tags."""
         return [part.facts for part in self._parts if type(part).facts is not Part.facts]
+
+    def attributes(self, call: RagCall) -> Mapping[str, str]:
+        """Return the attributes that the parts give the metrics of a call's scores."""
+        found: dict[str, str] = {}
+        for give in self._attribute_givers:
+            found |= give(call)
+        return found
 
     def statuses(self) -> list[PartStatus]:
         """Return what the parts tell `ragtrace.doctor()`."""

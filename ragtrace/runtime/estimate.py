@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ragtrace.core.errors import UnknownMetricError
+from ragtrace.core.errors import SettingsError, UnknownMetricError
+from ragtrace.core.tags import TagValue
 from ragtrace.core.types import UNCALIBRATED
-from ragtrace.estimates import NOT_CALIBRATED, Estimate, Method, Target, estimate_mean, missing_estimate
+from ragtrace.estimates import (
+    NOT_CALIBRATED,
+    Estimate,
+    Method,
+    RunningMoments,
+    Target,
+    estimate_mean,
+    missing_estimate,
+)
 from ragtrace.runtime.current_runtime import current
+
+if TYPE_CHECKING:
+    from ragtrace.runtime.runtime import Runtime
 
 
 def estimate(
@@ -19,6 +33,7 @@ def estimate(
     method: Method = "tuned",
     of: Target = "rate",
     corrected: bool = False,
+    tags: Mapping[str, TagValue] | None = None,
 ) -> Estimate:
     """Estimate the mean score of a metric over this process's calls so far, with a 95 % confidence interval.
 
@@ -50,6 +65,8 @@ def estimate(
         corrected: correct the judge's mean by human labels, with the calibration of `configure(calibration=...)`: the
             mean that the labels would have, if the judge errs as often here as on the labelled calls (estimator of
             Rogan and Gladen). Its interval counts the errors of both. `stale` says why a calibration does not hold.
+        tags: of the calls with that tag alone, such as {"tenant": "acme"}: one, which `configure(tags=...)` names under
+            `metrics`. Since the start, as time windows of tags are not kept.
 
     Returns:
         The estimate, without unit; its value is None, with a reason, when nothing was judged, or nothing is
@@ -74,7 +91,10 @@ def estimate(
         raise UnknownMetricError(
             f"no estimate of {metric!r}: neither screen nor judge gives such a metric in [0, 1]; estimated now: {known}"
         )
-    moments = runtime.moments.sum(metric, workflow=workflow, window=window, model=model)
+    if tags:
+        moments = _tagged(runtime, tags, window).sum(metric, workflow=workflow, model=model)
+    else:
+        moments = runtime.moments.sum(metric, workflow=workflow, window=window, model=model)
     found = estimate_mean(moments, method=method, of=of, metric=metric, workflow=workflow, evaluator=evaluator)
     if not corrected and runtime.calibrations.is_raw(metric, evaluator):
         missing = missing_estimate(UNCALIBRATED, method, of, metric=metric, workflow=workflow)
@@ -86,3 +106,22 @@ def estimate(
         missing = missing_estimate(NOT_CALIBRATED, method, of, metric=metric, workflow=workflow)
         return replace(missing, n=found.n, evaluator=evaluator)
     return entry.correct(found, stale)
+
+
+def _tagged(runtime: Runtime, tags: Mapping[str, TagValue], window: float | None) -> RunningMoments:
+    """Return the sums of the calls with a tag.
+
+    Raises:
+        SettingsError: there are several, it is not one of those with sums of their own, or a time window is asked for.
+    """
+    by_tag = runtime.parts.tagged
+    known = () if by_tag is None else by_tag.names
+    name, value = next(iter(tags.items()))
+    if len(tags) > 1 or window is not None:
+        raise SettingsError(f"tags= takes one tag and no window=, got {dict(tags)!r} and window={window!r}")
+    if by_tag is None or name not in known:
+        raise SettingsError(
+            f"no sums are kept of the tag {name!r}; write configure(tags=ragtrace.types.Tags(metrics=[{name!r}])). "
+            f"Kept now: {', '.join(known) or 'none'}"
+        )
+    return by_tag.of_tag(name, value) or RunningMoments(runtime.moments.assignment)

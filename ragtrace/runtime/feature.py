@@ -86,6 +86,10 @@ class Feature:
         """Return the names of the metrics whose scores the feature compares with their baselines."""
         return ()
 
+    def baggage(self) -> Iterable[str]:
+        """Return the names of entries of OpenTelemetry baggage that become tags of calls."""
+        return ()
+
     def check(self, evaluators: Evaluators, calibrations: Calibrations) -> None:
         """Step 1: check what was given, and read files."""
 

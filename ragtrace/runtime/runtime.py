@@ -95,6 +95,7 @@ class Runtime:
         self.settings, self.telemetry, self.evaluators, self.sampling = settings, telemetry, evaluators, sampling
         self.calibrations, self._redact, self._wake, self._process = calibrations, redact, wake, forks.process
         self.learner, self.release = learner, release
+        self.baggage_tags = tuple(name for each in features for name in each.baggage())
         self.elsewhere = next(filter(None, (each.elsewhere(telemetry) for each in features)), Elsewhere())
         self.messages = Messages(redact.message, not may_leave(settings.capture_content, "elsewhere"))
         self.ledger, self.outcomes, self.health = Ledger(), RecentOutcomes(), HealthMonitor()
@@ -141,6 +142,7 @@ class Runtime:
         return Instruments(
             self.telemetry.find_meter,
             lambda: self.parts.observations(),
+            attributes=lambda call: self.parts.attributes(call),
             observed=self.telemetry.observed,
             genai_metrics=self.settings.genai_metrics,
         )

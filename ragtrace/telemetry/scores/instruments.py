@@ -36,6 +36,7 @@ class Instruments:
         meter: returns the meter that makes the instruments.
         observations: returns the metrics of all parts of the runtime, which are read when metrics are collected: all
             values of one metric are then of one moment.
+        attributes: returns further attributes of the metrics of a call's scores.
         observed: takes these metrics, together with those of other runtimes in the same meter provider.
         genai_metrics: version of the GenAI conventions from which the metrics of inferences take their names.
     """
@@ -45,10 +46,11 @@ class Instruments:
         meter: Callable[[], Meter],
         observations: Callable[[], Iterable[ObservableMetric]],
         *,
+        attributes: Callable[[RagCall], Mapping[str, str]] = lambda _: {},
         observed: ObservedMetrics | None = None,
         genai_metrics: GenAIMetrics = "released",
     ) -> None:
-        self._observations, self._find_meter = observations, meter
+        self._observations, self._find_meter, self._attributes = observations, meter, attributes
         self._released, self._latest = genai_metrics != "latest", genai_metrics != "released"
         self._observed = ObservedMetrics() if observed is None else observed
         self._opening, self._is_open = threading.RLock(), False  # re-entrant, for finalizers that record
@@ -115,7 +117,7 @@ class Instruments:
     def record_evaluation(self, evaluation: Evaluation, call: RagCall, context: Context) -> None:
         """Record the scores of *evaluation*, with the scored span as exemplar, and the cost of judging."""
         self.open()
-        evaluator = {semconv.EVALUATOR_ID: evaluation.evaluator}
+        evaluator = {semconv.EVALUATOR_ID: evaluation.evaluator, **self._attributes(call)}
         for name, result in evaluation.results.items():
             if not isinstance(result, Score):
                 continue

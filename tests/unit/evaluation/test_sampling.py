@@ -162,6 +162,35 @@ def test_a_function_of_the_user_is_a_rule() -> None:
     assert not sampler.decide(CALL, None).included
 
 
+@pytest.mark.parametrize(
+    ("rule", "tags"),
+    [("tenant=acme", {"tenant": "acme"}), ("beta = true", {"beta": True}), ("version=2", {"version": 2})],
+)
+def test_a_tag_is_a_rule(rule: str, tags: dict[str, Any]) -> None:
+    """Its value is compared as text; a call without the tag, or with another value of it, does not match."""
+    always, never = Sampler(ragtrace.Sampling(rate=0, always=[rule])), Sampler(ragtrace.Sampling(rate=1, never=rule))
+    assert always.decide(replace(CALL, tags=tags), None) == ALWAYS
+    assert never.decide(replace(CALL, tags=tags), None) == NEVER
+    for other in ({}, dict.fromkeys(tags, "other")):
+        assert always.decide(replace(CALL, tags=other), None).probability == 0.0
+        assert never.decide(replace(CALL, tags=other), None).probability == 1.0
+
+
+def test_a_tag_has_a_rate_of_its_own() -> None:
+    """The first that a call has; a suspicious call has at least the suspicious rate; `least` is the lowest of all."""
+    sampling = ragtrace.Sampling(rate=0.2, suspicious_rate=0.3, rates={"tenant=acme": 0.05, "plan=free": 0.5})
+    decide = Sampler(sampling).decide
+    both, suspicious = {"plan": "free", "tenant": "acme"}, screened(suspicious=Score(1.0))
+    assert [decide(replace(CALL, tags=tags), None).probability for tags in ({}, {"plan": "free"}, both)] == [
+        0.2,
+        0.5,
+        0.05,
+    ]
+    assert decide(replace(CALL, tags=both), suspicious).probability == 0.3
+    assert decide(replace(CALL, tags={"plan": "free"}), suspicious).probability == 0.5
+    assert decide(CALL, None).least == 0.05
+
+
 def test_a_guarded_call_is_judged_like_one_of_a_rule() -> None:
     """With probability 1; once calls are sampled, too, alerts know the least probability that any call had."""
     sampler = Sampler(ragtrace.Sampling(rate=0.05))
