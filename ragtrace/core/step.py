@@ -252,6 +252,8 @@ class Step:
             return False
         texts = [self.query, self.answer, self.reference, self.conversation_id, self.user_id]
         texts += [self.request_model, self.response_model, self.response_id]
+        if self.tags is not None:
+            texts += [value for value in self.tags.values() if isinstance(value, str)]
         if self.prompt is not None:
             texts += [message.text for message in self.prompt.messages]
         for document in self.documents or ():

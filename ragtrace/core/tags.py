@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from ragtrace.core.errors import SettingsError
@@ -78,3 +79,47 @@ def parse_tag(text: str, origin: str) -> tuple[str, str]:
             f"a tag is written name=value, got {text!r} (from {origin}); write for instance tenant=acme"
         )
     return name.strip(), value.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Value of a tag that is the same in every call of a decorated function."""
+
+    value: TagValue
+
+
+def constant(value: TagValue) -> Constant:
+    """Return a tag's value that is the same in every call, for `tags=` of a decorator.
+
+    There a text says where the value is among the arguments, and is none itself.
+
+    Examples:
+        >>> @ragtrace.trace(tags={"tenant": "tenant", "channel": ragtrace.types.constant("web")})
+        ... def ask(question: str, tenant: str) -> str:
+        ...     return "In Paris."
+        >>> judge = ragtrace.testing.FakeJudge(ragtrace.Judgement(answer_label="answered"))
+        >>> ragtrace.configure(exporter="none", screen=judge)
+        >>> ask("Where is the tower?", "acme")
+        'In Paris.'
+        >>> ragtrace.flush()
+        True
+        >>> judge.calls[0].tags
+        {'tenant': 'acme', 'channel': 'web'}
+
+    Args:
+        value: a text of at most 200 characters, a boolean or a finite number.
+
+    Raises:
+        SettingsError: it is none of these.
+    """
+    valid = tag_value(value)
+    if valid is None:
+        raise SettingsError(
+            f"the value of a tag is a text of 1 to {MOST_VALUE_CHARS} characters, a boolean or a finite number; "
+            f"constant(...) got {_described(value)}"
+        )
+    return Constant(valid)
+
+
+def _described(value: object) -> str:
+    return f"a text of {len(value)} characters" if isinstance(value, str) else type(value).__name__

@@ -8,7 +8,16 @@ import pytest
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.step import CallBuilder, Step
-from ragtrace.core.tags import MOST_TAGS, MOST_VALUE_CHARS, TagValue, check_tag_name, tag_value, valid_tags
+from ragtrace.core.tags import (
+    MOST_TAGS,
+    MOST_VALUE_CHARS,
+    Constant,
+    TagValue,
+    check_tag_name,
+    constant,
+    tag_value,
+    valid_tags,
+)
 
 
 class Plan(str, enum.Enum):
@@ -63,3 +72,12 @@ def test_the_tags_of_a_call_are_its_roots_and_then_those_of_its_other_steps() ->
     root.tags, inner.tags, inner.kind = {"tenant": "acme"}, {"tenant": "globex", "channel": "web"}, "generate"
     root.ended = inner.ended = True
     assert CallBuilder(root, [root, inner]).build().tags == {"tenant": "acme", "channel": "web"}
+
+
+def test_a_constant_is_a_value_and_nothing_else() -> None:
+    """What is none is refused without being repeated."""
+    assert constant(Plan.FREE) == Constant("free")
+    for wrong in ("", "secret" * 100, None, ["secret"]):
+        with pytest.raises(SettingsError, match="the value of a tag is a text of 1 to 200") as refused:
+            constant(wrong)  # type: ignore[arg-type]
+        assert "secret" not in str(refused.value)
