@@ -38,8 +38,10 @@ from ragtrace.capture.fields import (
 from ragtrace.capture.plain_json import parse_json
 from ragtrace.capture.providers import provider_among
 from ragtrace.capture.references import is_address, is_id
+from ragtrace.capture.tags import kept_tags
 from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.step import Message, Prompt, Role
+from ragtrace.core.tags import MOST_TAGS, Constant, TagValue, check_tag_name
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
@@ -47,6 +49,8 @@ from ragtrace.system.faults import faults
 Kind: TypeAlias = Literal["trace", "retrieve", "generate", "tool"]
 Where: TypeAlias = "str | Callable[[Mapping[str, Any]], object] | None"
 """Place of an argument: parameter name, path ("request.question") or function of all arguments; None: by name."""
+WhereTag: TypeAlias = "str | Callable[[Mapping[str, Any]], object] | Constant"
+"""Place of a tag's value among the arguments, as of any argument, or the value itself, in every call the same."""
 
 QUERY_ARGUMENTS: Final = (
     "query", "question", "user_query", "user_question", "user_input", "search_query", "query_str", "query_text",
@@ -282,9 +286,10 @@ class FunctionArguments:
         contexts: where the documents are; None: by a well-known name.
         session: where the conversation's id is; None: by a well-known name.
         user: where the user's id is; None: it is not taken.
+        tags: where the value of each tag is, by the tag's name; None: there are none.
 
     Raises:
-        SettingsError: if a selector names a parameter that the function does not have.
+        SettingsError: if a selector names a parameter that the function does not have, or a tag's name is none.
     """
 
     def __init__(
@@ -296,6 +301,7 @@ class FunctionArguments:
         contexts: Where = None,
         session: Where = None,
         user: Where = None,
+        tags: Mapping[str, WhereTag] | None = None,
     ) -> None:
         inner, self._always_bound = _signature_owner(function)
         self.function_name = name_of(inner)
@@ -307,6 +313,9 @@ class FunctionArguments:
         self._user = self._source("user", user, ())
         self._top_k = self._source("top_k", None, _TOP_K)
         self._model = self._source("model", None, _MODEL)
+        self._tags = self._tag_sources(tags)
+        self.has_tags = bool(self._tags)
+        """Whether a call has tags by `tags=`."""
         sources = (self._query, self._contexts, self._session, self._user)
         self.can_wait = all(source.function is None for source in sources)
         """Whether another thread may read the arguments later: False where a user's function has to be called."""
@@ -345,6 +354,49 @@ class FunctionArguments:
         except Exception as error:  # an error of the capture must not reach the application
             faults.record(f"capture of the arguments of {self.function_name}", error)
             return ExtractedArguments()
+
+    def extract_tags(self, args: Sequence[object], kwargs: Mapping[str, object], bound: bool) -> dict[str, TagValue]:
+        """Return the tags of one call that `tags=` names. What is no tag is left out, and counted. Never raises.
+
+        A value that is None says that the call has no such tag.
+
+        Args:
+            args: positional arguments.
+            kwargs: keyword arguments.
+            bound: whether *args* leaves out the first parameter, self or cls.
+        """
+        call = CallArguments(args, kwargs, 1 if bound or self._always_bound else 0)
+        given = {
+            name: source.value if isinstance(source, Constant) else self._value(source, call)
+            for name, source in self._tags.items()
+        }
+        return kept_tags(given, f"tags= of {self.function_name}")
+
+    def _tag_sources(self, tags: object) -> dict[str, ArgumentSource | Constant]:
+        """Return where the value of each tag is, by the tag's name."""
+        if tags is None:
+            return {}
+        if not isinstance(tags, Mapping):
+            raise SettingsError(
+                f"tags= of {self.function_name} says where the value of each tag is, by its name, such as "
+                f"{{'tenant': 'tenant_id'}}; got {type(tags).__name__}"
+            )
+        given = {check_tag_name(name): where for name, where in cast("Mapping[object, object]", tags).items()}
+        if len(given) > MOST_TAGS:
+            raise SettingsError(f"tags= of {self.function_name} has {len(given)} tags; a call has {MOST_TAGS} at most")
+        sources: dict[str, ArgumentSource | Constant] = {}
+        for name, where in given.items():
+            if isinstance(where, Constant):
+                sources[name] = where
+            elif isinstance(where, str) or callable(where):
+                sources[name] = self._source(f"tags[{name!r}]", where, ())
+            else:
+                raise SettingsError(
+                    f"tags[{name!r}] of {self.function_name} must be a parameter's name, a path such as "
+                    f"'request.tenant', a function of the arguments, or ragtrace.types.constant(...) for a value that "
+                    f"is the same in every call; got {type(where).__name__}"
+                )
+        return sources
 
     def _source(self, argument: str, selector: object, well_known: Iterable[str]) -> ArgumentSource:
         """Return the parameter, path or function that supplies the value of *argument*, such as "query".

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, cast
 
+from ragtrace.capture.tags import kept_tags
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import Claim
 from ragtrace.core.reasoning import split_reasoning
@@ -227,10 +228,13 @@ def redact_step(step: Step, redact: Redact) -> None:
             setattr(step, name, redact.id(text) if name in _IDS else encodable(text))
     texts = {name: getattr(step, name) for name in ("query", "answer", "reference")}
     documents, reranked, error, prompt = step.documents, step.reranked, step.error, step.prompt
-    prompt_documents, previews = step.prompt_documents, step.previews
+    prompt_documents, previews, tags = step.prompt_documents, step.previews, step.tags
     # If redaction raises below, no unredacted text is left in the step.
     step.query = step.answer = step.reference = step.documents = step.reranked = step.prompt = None
-    step.prompt_documents = step.previews = None
+    step.prompt_documents = step.previews = step.tags = None
+    if tags is not None:
+        values = {name: redacted(tag) if isinstance(tag, str) else tag for name, tag in tags.items()}
+        step.tags = kept_tags(values, "values that Redact has changed")
     for name, text in texts.items():
         if text is not None:
             reasoning, mark, _ = split_reasoning(text if name == "answer" else "")

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 import ragtrace
 from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments, follow, select_at
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.tags import MOST_TAGS, constant
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 from tests.support.logged import logged
@@ -515,3 +516,60 @@ def test_decorators_take_paths() -> None:
     assert "It is tall." in str(reply_span["gen_ai.output.messages"])
     assert "very old" not in str(reply_span["gen_ai.output.messages"])
     ragtrace.shutdown()
+
+
+# --- tags ------------------------------------------------------------------------------------------------------------
+def test_tags_are_where_their_names_say() -> None:
+    """A parameter, a path, a function, any keyword argument, or the same in every call."""
+
+    def ask(question: str, request: Request, **options: object) -> None: ...
+
+    tags = FunctionArguments(
+        ask,
+        "trace",
+        tags={
+            "session": "request.session_id",
+            "size": lambda arguments: len(arguments["question"]),
+            "tenant": "tenant",
+            "via": constant("web"),
+        },
+    )
+    assert tags.has_tags
+    found = tags.extract_tags(("why?", Request(question="q")), {"tenant": "acme"}, bound=False)
+    assert found == {"session": "s1", "size": 4, "tenant": "acme", "via": "web"}
+    assert tags.extract_tags(("why?", Request(question="q")), {}, bound=False)["session"] == "s1"
+    assert faults.counts() == {}
+
+
+def test_a_function_without_tags_says_so() -> None:
+    """So that a call of it does not look for any."""
+    assert not FunctionArguments(search, "retrieve").has_tags
+    assert not FunctionArguments(search, "retrieve", tags={}).has_tags
+
+
+def test_a_function_that_finds_a_tag_keeps_no_argument_from_being_read_later() -> None:
+    """Tags are read by themselves, when the call begins."""
+    assert FunctionArguments(search, "retrieve", tags={"size": lambda arguments: 3}).can_wait
+
+
+@pytest.mark.parametrize(
+    ("tags", "problem"),
+    [
+        ({"tenant": "tennant"}, "has no parameter 'tennant'"),
+        ({"a b": "query"}, "the name of a tag"),
+        ({1: "query"}, "the name of a tag"),
+        ({"tenant": None}, "must be a parameter's name"),
+        ({"tenant": 3}, r"ragtrace.types.constant"),
+        ({"tenant": ""}, "must be a parameter's name"),
+        ("tenant", "such as {'tenant': 'tenant_id'}"),
+        (["tenant"], "got list"),
+        ({f"t{number}": "query" for number in range(MOST_TAGS + 1)}, "has 17 tags; a call has 16 at most"),
+    ],
+    ids=["parameter", "name", "number", "none", "value", "empty", "text", "list", "many"],
+)
+def test_wrong_tags_are_refused_at_decoration(tags: Any, problem: str) -> None:
+    """As a wrong place of any other argument is."""
+    with pytest.raises(SettingsError, match=problem):
+        ragtrace.trace(tags=tags)(search)
+    with pytest.raises(SettingsError, match=problem):
+        ragtrace.generate(tags=tags)(search)
