@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ragtrace.judges import DecisionJudge, EmbeddedJudge
     from ragtrace.judges.llm.openai import OpenAIJudge
     from ragtrace.metrics.custom_metric import metric
-    from ragtrace.propagation import carry
+    from ragtrace.propagation import carry, tags
     from ragtrace.runtime.configure import configure
     from ragtrace.runtime.current_runtime import flush, shutdown, stats
     from ragtrace.runtime.estimate import estimate
@@ -102,6 +102,7 @@ __all__ = [
     "score",
     "shutdown",
     "stats",
+    "tags",
     "tool",
     "trace",
     "uninstrument",
@@ -123,7 +124,7 @@ _HOMES = {
     "ragtrace.judges": ("DecisionJudge", "EmbeddedJudge"),
     "ragtrace.judges.llm.openai": ("OpenAIJudge",),
     "ragtrace.metrics.custom_metric": ("metric",),
-    "ragtrace.propagation": ("carry",),
+    "ragtrace.propagation": ("carry", "tags"),
     "ragtrace.runtime.configure": ("configure",),
     "ragtrace.runtime.current_runtime": ("flush", "shutdown", "stats"),
     "ragtrace.runtime.estimate": ("estimate",),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
+from typing import Final
 
 from ragtrace.capture import find_documents, warn_not_found
 from ragtrace.capture.arguments import FunctionArguments
 from ragtrace.capture.documents import add_documents
 from ragtrace.capture.fields import text_of, whole_of
+from ragtrace.capture.tags import joined_tags, kept_tags
 from ragtrace.core.step import FINDING_KINDS, Step
+from ragtrace.core.tags import TagValue
 from ragtrace.core.text import encodable_name
 from ragtrace.core.types import Usage
 from ragtrace.recording.invocation import Invocation
@@ -22,6 +26,8 @@ from ragtrace.recording.recorder import (
 )
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults, guarded
+
+_TAGS: Final = "tags of ragtrace.call"
 
 
 class CallBlock:
@@ -41,7 +47,13 @@ class CallBlock:
         'invoke_workflow support'
     """
 
-    def __init__(self, name: str, arguments: dict[str, str | None], reference: str | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: dict[str, str | None],
+        reference: str | None,
+        tags: Mapping[str, TagValue | None] | None = None,
+    ) -> None:
         self._answer: object = None
         self._step: Step | None = None
         self._invocation: Invocation | None = None
@@ -52,6 +64,8 @@ class CallBlock:
             recorder = StepRecorder(runtime, spec, (), arguments, False)
             self._step = recorder.step
             self._step.reference = reference
+            if tags:
+                self._add_tags(tags)
             self._invocation = Invocation(recorder)
 
     def retrieved(self, found: object) -> None:
@@ -84,6 +98,33 @@ class CallBlock:
             if not isinstance(answer, (list, tuple)):
                 raise TypeError(f"answered(reduce=) takes the list of the pieces, got {type(answer).__name__}")
             self._answer = reduce(answer)
+
+    def tag(self, name: str, value: TagValue | None) -> None:
+        """Give the call a tag, in the place of an earlier one of the same name. Never raises.
+
+        Examples:
+            >>> judge = ragtrace.testing.FakeJudge(ragtrace.Judgement(answer_label="answered"))
+            >>> ragtrace.configure(exporter="none", screen=judge)
+            >>> with ragtrace.call("Where is the tower?", tags={"tenant": "acme"}) as call:
+            ...     call.tag("prompt_version", 7)
+            ...     call.answered("In Paris.")
+            >>> ragtrace.flush()
+            True
+            >>> judge.calls[0].tags
+            {'tenant': 'acme', 'prompt_version': 7}
+
+        Args:
+            name: name of the tag: a letter, then letters, digits, `_`, `-` and `.`, at most 64.
+            value: a text of at most 200 characters, a boolean or a finite number; None: nothing is added. Anything else
+                is left out and counted.
+        """
+        if self._step is not None:
+            with guarded("tags of ragtrace.call"):
+                self._add_tags({name: value})
+
+    def _add_tags(self, tags: Mapping[str, TagValue | None]) -> None:
+        if (step := self._step) is not None:
+            step.tags = joined_tags(step.tags or {}, kept_tags(tags, _TAGS), _TAGS)
 
     def __enter__(self) -> CallBlock:
         if self._invocation is not None:
@@ -118,6 +159,7 @@ def call(
     session: str | None = None,
     user: str | None = None,
     reference: str | None = None,
+    tags: Mapping[str, TagValue | None] | None = None,
 ) -> CallBlock:
     """Return a context manager whose block is traced and scored as one RAG call.
 
@@ -138,8 +180,9 @@ def call(
         session: id of the conversation.
         user: id of the user.
         reference: the right answer, for metrics that need one.
+        tags: values of the call's tags by their names, such as `{"tenant": "acme"}`; 16 at most.
     """
-    return CallBlock(name, {"query": query, "session": session, "user": user}, reference)
+    return CallBlock(name, {"query": query, "session": session, "user": user}, reference, tags)
 
 
 _ARGUMENTS = FunctionArguments(call, "trace", query="query", session="session", user="user")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ragtrace.capture.arguments import FunctionArguments, Where, name_of, select_at
+from ragtrace.capture.arguments import FunctionArguments, Where, WhereTag, name_of, select_at
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.text import encodable_name
 from ragtrace.recording.drivers import driver_of
@@ -39,6 +39,7 @@ def trace(
     reduce: Selector | None = None,
     session: Where = None,
     user: Where = None,
+    tags: Mapping[str, WhereTag] | None = None,
     guard: Guard | None = None,
 ) -> Callable[[F], F]: ...
 def trace(
@@ -52,6 +53,7 @@ def trace(
     reduce: Selector | None = None,
     session: Where = None,
     user: Where = None,
+    tags: Mapping[str, WhereTag] | None = None,
     guard: Guard | None = None,
 ) -> Any:
     """Trace every call of the decorated function as one RAG call, including the retrievals and generations inside it.
@@ -88,11 +90,13 @@ def trace(
             for a guard that holds sentences. Default: the texts of the pieces are found and joined.
         session: where the conversation's id is; default: found by name.
         user: where the user's id is; default: none.
+        tags: where the value of each tag of the call is, by the tag's name, such as `{"tenant": "tenant_id"}`, or
+            `ragtrace.types.constant("web")` for one that is always the same; 16 at most, read when the call begins.
         guard: checks every answer before it leaves the function, or in its shadow; default: none.
 
     Raises:
-        SettingsError: at decoration, if the function has no such parameter, `reduce` cannot be called or is
-            asynchronous, or the guard cannot work with the function.
+        SettingsError: at decoration, if the function has no such parameter, a tag has no valid name, `reduce` cannot be
+            called or is asynchronous, or the guard cannot work with the function.
     """
     return _decorate(
         function,
@@ -105,11 +109,12 @@ def trace(
             reduce=reduce,
             session=session,
             user=user,
+            tags=tags,
             guard=guard,
         ),
         lambda f: StepSpec(
             kind="trace",
-            arguments=FunctionArguments(f, "trace", query=query, session=session, user=user),
+            arguments=FunctionArguments(f, "trace", query=query, session=session, user=user, tags=tags),
             name=encodable_name(name) if name else name_of(f),
             workflow=encodable_name(name) if name else name_of(f),
             select_result=_selector("answer", answer),
@@ -247,6 +252,7 @@ def generate(
     model: str | None = None,
     provider: str | None = None,
     session: Where = None,
+    tags: Mapping[str, WhereTag] | None = None,
 ) -> Callable[[F], F]: ...
 def generate(
     function: Any = None,
@@ -259,6 +265,7 @@ def generate(
     model: str | None = None,
     provider: str | None = None,
     session: Where = None,
+    tags: Mapping[str, WhereTag] | None = None,
 ) -> Any:
     """Record the answer that the decorated function generates.
 
@@ -290,10 +297,12 @@ def generate(
         provider: name of the model's provider, such as "openai"; default: what a client among the arguments, or the
             returned value, tells.
         session: where the conversation's id is; default: found by name.
+        tags: where the value of each tag of the call is, by the tag's name, such as `{"tenant": "tenant_id"}`, or
+            `ragtrace.types.constant("web")` for one that is always the same; 16 at most, read when the call begins.
 
     Raises:
-        SettingsError: at decoration, if the function has no such parameter, or `reduce` cannot be called or is
-            asynchronous.
+        SettingsError: at decoration, if the function has no such parameter, a tag has no valid name, or `reduce` cannot
+            be called or is asynchronous.
     """
     return _decorate(
         function,
@@ -306,10 +315,11 @@ def generate(
             model=model,
             provider=provider,
             session=session,
+            tags=tags,
         ),
         lambda f: StepSpec(
             kind="generate",
-            arguments=FunctionArguments(f, "generate", query=query, contexts=contexts, session=session),
+            arguments=FunctionArguments(f, "generate", query=query, contexts=contexts, session=session, tags=tags),
             workflow=name_of(f),
             provider=provider,
             model=model,

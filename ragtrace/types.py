@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ragtrace.block import CallBlock
     from ragtrace.core.ledger import GuardTally, Stats, Tally
+    from ragtrace.core.tags import constant
     from ragtrace.core.types import Signals, Usage
     from ragtrace.estimates import Baseline, Estimate
     from ragtrace.slices import Calibration, Diagnosis, Evaluations, GuardBlocked, GuardNotice, Tags
@@ -27,6 +28,7 @@ __all__ = [
     "Tags",
     "Tally",
     "Usage",
+    "constant",
 ]
 
 # Where each name is. Loaded on first use, as most applications need few of them.
@@ -45,6 +47,7 @@ _HOME = {
     "Tags": "ragtrace.slices",
     "Tally": "ragtrace.core.ledger",
     "Usage": "ragtrace.core.types",
+    "constant": "ragtrace.core.tags",
 }
 
 

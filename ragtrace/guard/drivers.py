@@ -23,6 +23,7 @@ from ragtrace.recording.recorder import StepRecorder, StepSpec
 from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
+    from ragtrace.recording.tag_layers import TagLayer
     from ragtrace.runtime.runtime import Runtime
 
 _COROUTINE: Any = types.CoroutineType
@@ -97,9 +98,15 @@ class GuardDriver:
         bound: bool,
         *,
         is_retry: bool = False,
+        tags_around: TagLayer | None = None,
     ) -> Any:
         recorder = HeldRecorder(runtime, self._spec, args, kwargs, bound)
-        again = None if is_retry else partial(self._run_held, runtime, wrapped, args, kwargs, bound, is_retry=True)
+        if is_retry:  # of a coroutine that is awaited elsewhere than it was made
+            recorder.tags_around = tags_around
+        around = recorder.tags_around
+        again = None
+        if not is_retry:
+            again = partial(self._run_held, runtime, wrapped, args, kwargs, bound, is_retry=True, tags_around=around)
         if self._is_coroutine:
             held = self._hold(runtime, recorder, partial(self._run, recorder, wrapped, args, kwargs), again)
             return _named_like(wrapped, held)

@@ -573,7 +573,7 @@ class HeldRecorder(StepRecorder):
         step, root = self.step, Step()
         root.kind, root.name, root.workflow, root.span = step.kind, step.name, step.workflow, step.span
         root.query, root.prompt, root.reference = step.query, step.prompt, step.reference
-        root.conversation_id, root.user_id = step.conversation_id, step.user_id
+        root.conversation_id, root.user_id, root.tags = step.conversation_id, step.user_id, step.tags
         root.answer, root.answer_found, root.ended, root.streamed = text, True, True, True
         found = self.call_builder or CallBuilder(root, [])
         inner = [each for each in list(found.steps) if each is not step and each.ended]
@@ -676,6 +676,11 @@ class ShadowRuntime:
     def scores_head_dropped(self) -> bool:
         """Whether RAG calls are scored even if the head sampler dropped their trace."""
         return self.runtime.scores_head_dropped
+
+    @property
+    def baggage_tags(self) -> tuple[str, ...]:
+        """Names that a RAG call's tags are read from, where OpenTelemetry's baggage has them."""
+        return self.runtime.baggage_tags
 
     def call_ended(self, builder: CallBuilder) -> None:
         """Pass on a RAG call whose root step has ended; the verdict comes with its scores."""

@@ -9,8 +9,9 @@ from sys import maxsize
 
 from ragtrace.capture import mark_duplicates
 from ragtrace.capture.redact import FAILED, Redact, redact_step
+from ragtrace.capture.tags import count_beyond
 from ragtrace.core.step import CallBuilder, Step
-from ragtrace.core.tags import TagValue, valid_tags
+from ragtrace.core.tags import MOST_TAGS, TagValue, valid_tags
 from ragtrace.core.types import RagCall
 from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.pipeline.call_ends import CALL_FAILED, HEAD_DROPPED, REDACTION_FAILED, CallEnd
@@ -76,6 +77,10 @@ class CallPreparation:
                 "or give answer=, a function that returns the text for the user",
                 call.workflow,
             )
+        if len(call.tags) == MOST_TAGS:
+            names = dict.fromkeys(name for step in builder.steps if step.ended for name in step.tags or ())
+            if left_out := [name for name in names if name not in call.tags]:
+                count_beyond("the steps of a call", left_out)
         if self._conversations is not None:
             call = self._conversations.follow(call)
         return call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))

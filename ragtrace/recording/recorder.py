@@ -76,8 +76,11 @@ from ragtrace.capture.exceptions import message_of, traceback_of
 from ragtrace.capture.fields import full_name_of
 from ragtrace.capture.providers import provider_of
 from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
+from ragtrace.capture.tags import joined_tags
 from ragtrace.core.step import FINDING_KINDS, CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
+from ragtrace.core.tags import TagValue
 from ragtrace.core.types import Timing, Usage
+from ragtrace.recording.tag_layers import TagLayer, baggage_tags, current_layer
 from ragtrace.system import collection, forks, framework_runs
 from ragtrace.system.context import RECORDER_KEY, SPAN_KEY
 from ragtrace.system.faults import faults, guarded
@@ -153,6 +156,11 @@ class RecordingRuntime(Protocol):
     @property
     def scores_head_dropped(self) -> bool:
         """Whether RAG calls are scored even if the head sampler dropped their trace."""
+        ...
+
+    @property
+    def baggage_tags(self) -> tuple[str, ...]:
+        """Names that a RAG call's tags are read from, where OpenTelemetry's baggage has them; empty: none are."""
         ...
 
     def step_ended(self, builder: CallBuilder | None, step: Step) -> None:
@@ -270,6 +278,8 @@ class StepRecorder:
     """Start of the run, in monotonic seconds; 0 before `begin`."""
     current: Context | None = None
     """Context to run the function in, with what the function has attached; None before `begin` and after the end."""
+    tags_around: TagLayer | None = None
+    """Tags of the `ragtrace.tags` blocks around the place where the function was called; None: there is none."""
     is_dropped = False
     """Whether the head sampler has dropped the step."""
     _counts_as_dropped = False
@@ -300,6 +310,10 @@ class StepRecorder:
         self._runtime, self._spec, self._bound = runtime, spec, bound
         self._given_arguments: Arguments | None = (args, kwargs)
         """Arguments that are neither kept nor read yet; None from then on."""
+        # Not in `begin`: a generator begins at its first `next`, when the block that it was called in may have ended.
+        around = current_layer.get()
+        if around is not None:
+            self.tags_around = around
 
     def begin(self, outside: Context | None = None, started: StartTime | None = None) -> Context | None:
         """Begin to record the run: start a span, keep the arguments, find the enclosing RAG call. Never raises.
@@ -316,6 +330,8 @@ class StepRecorder:
                 outside = get_current() if framework_runs.find_context is None else recording_context()
             self.started_at = perf_counter() if started is None else started.seconds
             step, writer = self.step, self._runtime.writer
+            if self._spec.arguments.has_tags and self._given_arguments is not None:
+                step.tags = self._spec.arguments.extract_tags(*self._given_arguments, self._bound)
             fast = writer.fast_tracer  # makes spans at less cost than the SDK; None: the SDK makes them
             if fast is not None and not fast.usable:
                 fast = None
@@ -334,6 +350,8 @@ class StepRecorder:
                 context = self._drop(span, outside)
             else:
                 begins_call = self._join_or_begin_call(outside)
+                if begins_call and (self.tags_around is not None or self._runtime.baggage_tags):
+                    self._take_tags_around(outside)
                 if begins_call and SPAN_KEY in outside and fast is not None:
                     fast.separate_root(span, outside)  # from a span that goes to another provider's backend
                 if self._given_arguments is not None:
@@ -346,8 +364,8 @@ class StepRecorder:
         except BaseException as error:  # the application's own, out of a function that it has given: it goes on
             faults.warn_once(
                 "begin",
-                "%s was raised while a call began to be recorded, by a function that query=, session= or user= names, "
-                "or by Ctrl-C: the call is not recorded",
+                "%s was raised while a call began to be recorded, by a function that query=, session=, user= or tags= "
+                "names, or by Ctrl-C: the call is not recorded",
                 type(error).__name__,
             )
             raise
@@ -394,6 +412,25 @@ class StepRecorder:
         orphans = self._runtime.orphans.under(parent_span) if parent_span.is_valid else ()
         self.call_builder = CallBuilder(step, [step], orphans)
         return True
+
+    def _take_tags_around(self, outside: Context) -> None:
+        """Add to the tags of a RAG call's root those around it: of blocks, and of the baggage in *outside*.
+
+        What the function's own arguments say counts first, then the innermost block, then the baggage.
+        """
+        names = self._runtime.baggage_tags
+        around = self.tags_around
+        tags: Mapping[str, TagValue] = baggage_tags(names, outside) if names else {}
+        if around is not None:
+            tags = joined_tags(tags, around.tags, "the blocks and the baggage around a call") if tags else around.tags
+        own = self.step.tags
+        self.step.tags = tags if own is None else joined_tags(tags, own, "a call and what is around it")
+
+    def add_tags(self, tags: Mapping[str, TagValue]) -> None:
+        """Add *tags* to the RAG call of the step, in the place of earlier ones of the same names."""
+        if self.call_builder is not None:
+            root = self.call_builder.root
+            root.tags = joined_tags(root.tags or {}, tags, "a call in progress")
 
     def replace_arguments(self, kwargs: Mapping[str, Any]) -> None:
         """Replace the recorded arguments by *kwargs*, because some of them were unknown when the run began."""

@@ -77,6 +77,9 @@ class Runtime:
         costs: mean cost of a judgement, which a forked child takes over.
     """
 
+    baggage_tags: tuple[str, ...] = ()
+    """Names that a call's tags are read from, where OpenTelemetry's baggage has them; empty: none are."""
+
     def __init__(
         self,
         settings: Settings,

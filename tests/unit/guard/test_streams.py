@@ -142,6 +142,17 @@ def test_the_whole_answer_is_judged_after_its_sentences(kind: str) -> None:
 
 
 @each_kind
+def test_sentences_are_judged_with_the_tags_of_their_call(kind: str) -> None:
+    """As the whole answer is."""
+    judge = ReadingJudge(GOOD)
+    watch(judge)
+    with ragtrace.tags(tenant="acme"):
+        list(read(kind, guard("annotate", stream="sentence"), GOOD_PIECES))
+    assert ragtrace.flush()
+    assert [call.tags for call in judge.calls] == [{"tenant": "acme"}] * 3
+
+
+@each_kind
 @pytest.mark.parametrize("action", ["annotate", "replace", "raise"])
 def test_the_whole_answer_is_held(kind: str, action: str) -> None:
     """Nothing leaves before the verdict; the call is judged once."""

@@ -471,6 +471,7 @@ class Ended:
     """Runtime that only collects the finished steps."""
 
     scores_head_dropped = False
+    baggage_tags = ()
 
     def __init__(self) -> None:
         runtime = current()
