@@ -8,6 +8,7 @@ from typing import Final
 from ragtrace.core import semconv
 from ragtrace.span_reading import haystack, openinference, otel_genai, pydantic_ai, traceloop
 from ragtrace.span_reading.finished_span import FinishedSpan, SpanReading
+from ragtrace.span_reading.span_tags import tags_of
 from ragtrace.system.faults import faults
 
 Reader = Callable[[FinishedSpan], SpanReading | None]
@@ -32,6 +33,8 @@ def read_span(span: FinishedSpan) -> SpanReading | None:
     for read in _READERS:
         try:
             reading = read(span)
+            if reading is not None and (tags := tags_of(span)) is not None:
+                reading.step.tags = tags
         except Exception as error:  # attributes may hold anything
             faults.record("reading a span", error)
             return None

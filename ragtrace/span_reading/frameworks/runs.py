@@ -29,6 +29,7 @@ from ragtrace.recording.recorder import (
     is_recording_suppressed,
     recording_context,
 )
+from ragtrace.recording.tag_layers import current_layer
 from ragtrace.system import framework_runs
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import PerProcess
@@ -80,12 +81,15 @@ class Run:
 
     __slots__ = (
         "arguments", "invocation", "kind", "outside", "parent", "query", "recorder", "spec", "started", "streams",
+        "tags",
     )  # fmt: skip
 
     def __init__(self, kind: RunKind, parent: Run | None, outside: Context | None) -> None:
         self.kind: RunKind = kind
         self.parent, self.outside = parent, outside
         self.started = StartTime(perf_counter(), time_ns())
+        self.tags = current_layer.get()
+        """Tags of the blocks in which the run began; recording may begin later, and in another context."""
         self.recorder: StepRecorder | None = None
         """Recorder of the step that the run is; None if the run is no step, or its recording has not begun."""
         self.invocation: Invocation | None = None
@@ -413,7 +417,7 @@ class FrameworkRuns:
                 return
             outside = _inner_context(around.current)
         recorder = StepRecorder(runtime, spec, (), run.arguments, False)
-        recorder.step.instrumentation = semconv.SCOPE
+        recorder.step.instrumentation, recorder.tags_around = semconv.SCOPE, run.tags
         if recorder.begin(outside, run.started) is not None:
             run.invocation = Invocation(recorder)
             run.recorder = recorder

@@ -20,7 +20,7 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import Runnable, RunnableLambda, RunnablePassthrough
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnablePassthrough
 from langchain_core.tools import tool
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -157,6 +157,40 @@ def test_a_chain_is_one_call(mode: str) -> None:
     assert texts_of(call) == TEXTS
     assert watched.spans() == ["invoke_workflow RunnableSequence", "retrieval", "chat"]
     assert ragtrace.stats().faults == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_chain_has_the_tags_of_the_block_in_which_it_began(mode: str) -> None:
+    """However it is run, and whatever thread its parts run on."""
+    watched = Watched()
+    with ragtrace.tags(tenant="acme"):
+        MODES[mode](rag(), "Is Paris big?")
+    assert watched.call.tags == {"tenant": "acme"}
+
+
+def test_a_chain_has_its_tags_also_where_a_part_runs_on_a_bare_thread() -> None:
+    """Its recording begins there."""
+
+    def elsewhere(question: str, config: RunnableConfig) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(Echo().invoke, question, config).result()
+
+    watched = Watched()
+    with ragtrace.tags(tenant="acme"):
+        (runnable(elsewhere) | StrOutputParser()).invoke("Is Paris big?")
+    assert watched.call.tags == {"tenant": "acme"}
+
+
+def test_a_block_in_a_part_of_a_chain_tags_the_chains_call() -> None:
+    """As one in a decorated function does."""
+
+    def tagged(question: str) -> str:
+        with ragtrace.tags(tenant="acme"):
+            return question
+
+    watched = Watched()
+    (rag() | runnable(tagged)).invoke("Is Paris big?")
+    assert watched.call.tags == {"tenant": "acme"}
 
 
 def test_parts_inside_a_chain_have_no_spans_of_their_own() -> None:
