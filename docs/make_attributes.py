@@ -136,7 +136,7 @@ def render(source: str) -> str:
     lines = [_INTRO, *_example(), _ATTRIBUTES, "| attribute | meaning |", "|---|---|"]
     found = list(documented(source))
     ours = [each for each in found if each[1].startswith("ragtrace.") and not each[0].startswith(_NO_ATTRIBUTES)]
-    lines += [_row(_shown(constant, name), _meaning(about)) for constant, name, about in ours]
+    lines += [_row(shown(constant, name), _meaning(about)) for constant, name, about in ours]
     lines += ["", _EVENTS, "| event | what it is |", "|---|---|"]
     lines += [_row(name, _meaning(about)) for constant, name, about in found if constant.startswith("EVENT_")]
     lines += ["", _METRICS, "| metric | kind | unit | what it measures |", "|---|---|---|---|"]
@@ -148,8 +148,9 @@ def _row(name: str, meaning: str) -> str:
     return f"| `{name}` | {meaning} |"
 
 
-def _shown(constant: str, name: str) -> str:
-    return name.replace("{}", "<name>" if constant == "eval_detail" else "<metric>")
+def shown(constant: str, name: str) -> str:
+    """Return the *name* of *constant* with a word for what is put into it."""
+    return name.replace("{}", "<name>" if constant in ("eval_detail", "tag") else "<metric>")
 
 
 def _meaning(about: str) -> str:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from docs.make_attributes import PAGE, documented, metrics, render, undocumented
+from docs.make_attributes import PAGE, documented, metrics, render, shown, undocumented
 from ragtrace.core import semconv
 
 OTHER_NAMES: Final = {"ragtrace.exporters": "group of entry points", "ragtrace.dead_letters": "queue of a fleet"}
@@ -51,7 +51,7 @@ def test_every_name_in_the_documents_is_on_the_wire_or_in_python() -> None:
     """A guide that explains an attribute or a metric goes with its name."""
     documents = [PAGE.parents[1] / "README.md", *PAGE.parent.glob("*.md")]
     wire = {value for value in vars(semconv).values() if isinstance(value, str)}
-    wire |= OTHER_NAMES.keys() | {name.replace("{}", "<metric>") for _, name, _ in documented(SOURCE)}
+    wire |= OTHER_NAMES.keys() | {shown(constant, name) for constant, name, _ in documented(SOURCE)}
     named = {
         (page.name, name)
         for page in documents
