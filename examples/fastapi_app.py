@@ -1,4 +1,4 @@
-"""A FastAPI application that streams its answers; a client that leaves early is seen as such.
+"""A FastAPI application that streams its answers, of several tenants; a client that leaves early is seen as such.
 
 Run it: `uvicorn examples.fastapi_app:app`, then `curl -N localhost:8000/ask?question=Who+built+the+Eiffel+Tower`
 """
@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.middleware.base import RequestResponseEndpoint
 
 import ragtrace
 
@@ -52,6 +53,13 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
 
 
 app = FastAPI(lifespan=lifespan)
+
+
+@app.middleware("http")
+async def tag_tenant(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Say of every call of the request whose it is, also of one that goes on while its answer is sent."""
+    with ragtrace.tags(tenant=request.headers.get("x-tenant")):
+        return await call_next(request)
 
 
 @app.get("/ask")

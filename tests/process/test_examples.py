@@ -17,6 +17,8 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
+import ragtrace
+from ragtrace.testing import FakeJudge
 from tests.support.browser import dom_of_address
 from tests.support.otlp import HttpReceiver
 from tests.support.services import answers, free_ports, running
@@ -157,6 +159,32 @@ def test_many_clients_at_once_get_their_own_calls(served: str, http_receiver: Ht
         assert len(mine) == 3
         assert f"{QUESTION} {number}" in root.attributes["gen_ai.input.messages"]
         assert {span.parent_span_id for span in mine} == {root.parent_span_id, root.span_id}
+
+
+def test_calls_have_the_tenant_of_their_request() -> None:
+    """Which a middleware takes from a header, for a stream that is sent after the endpoint has returned."""
+    import asyncio
+
+    from examples.fastapi_app import app
+
+    async def main() -> None:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://app", timeout=30) as client:
+            requests = [
+                client.get("/ask", params={"question": f"{QUESTION} {tenant}"}, headers={"x-tenant": tenant})
+                for tenant in ("acme", "globex")
+            ]
+            await asyncio.gather(*requests, client.get("/ask", params={"question": QUESTION}))
+
+    judge = FakeJudge(ragtrace.Judgement(answer_label="answered"), metrics=["answered"])
+    ragtrace.configure(exporter="none", screen=judge, metrics=["answered"])
+    try:
+        asyncio.run(main())
+        assert ragtrace.flush()
+    finally:
+        ragtrace.shutdown()
+    found = {(call.query or "").removeprefix(QUESTION).strip(): call.tags for call in judge.calls}
+    assert found == {"acme": {"tenant": "acme"}, "globex": {"tenant": "globex"}, "": {}}
 
 
 @pytest.mark.parametrize(
