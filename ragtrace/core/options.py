@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from ragtrace.core.errors import SettingsError, spelling_hint
-from ragtrace.core.tags import MOST_TAGS, check_tag_name
+from ragtrace.core.errors import spelling_hint
 
 if TYPE_CHECKING:
     import os
@@ -200,40 +199,6 @@ class JudgeLimits:
     turns: int | None = None
     """Most earlier turns of the conversation (messages of user and assistant) that the judge is shown to understand the
     query; 0: none. Together they have at most 4,000 characters. Default 6."""
-
-
-@_option
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tags:
-    """Options for the tags of calls: which are read from OpenTelemetry's baggage, and which divide the metrics.
-
-    Raises:
-        SettingsError: a name is none of a tag, or a number makes no sense.
-    """
-
-    baggage: Sequence[str] = ()
-    """Names of tags whose values are read from OpenTelemetry's baggage where a call begins. Other entries of the
-    baggage, whoever sent them, are no tags. Default: none."""
-    metrics: Sequence[str] = ()
-    """Names of tags that are attributes of the metrics of scores, too. Default: none."""
-    most_values: int = 50
-    """Most values of each of these that metrics tell apart in a process. Default 50."""
-
-    def __post_init__(self) -> None:
-        for option in ("baggage", "metrics"):
-            names: Any = getattr(self, option)
-            if not isinstance(names, (list, tuple)):
-                raise SettingsError(
-                    f"Tags({option}=...) must be a list of names of tags, got {type(names).__name__}; for a single one "
-                    f"write {option}=[...]"
-                )
-            checked = tuple(map(check_tag_name, cast("Sequence[object]", names)))
-            if len(checked) > MOST_TAGS:
-                raise SettingsError(f"Tags({option}=...) has {len(checked)} names; a call has {MOST_TAGS} tags at most")
-            object.__setattr__(self, option, tuple(dict.fromkeys(checked)))
-        most: object = self.most_values
-        if type(most) is not int or most < 1:
-            raise SettingsError(f"Tags(most_values=...) must be a whole number above 0, got {most!r}")
 
 
 OPTIONS: Final[Mapping[str, type[Any]]] = {

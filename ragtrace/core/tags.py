@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.text import encodable
@@ -38,7 +39,7 @@ def check_tag_name(name: object) -> str:
 
 
 def tag_value(value: object) -> TagValue | None:
-    """Return *value* as the value of a tag, or None if it is none: no short text, boolean or finite number.
+    """Return *value* as the value of a tag, or None if it is none: no short text, boolean, finite number or UUID.
 
     A subclass of these, such as a member of an enumeration of texts, is taken as what it is a subclass of.
     """
@@ -47,6 +48,8 @@ def tag_value(value: object) -> TagValue | None:
     if isinstance(value, str):
         text = encodable(str.__str__(value)) if len(value) <= MOST_VALUE_CHARS else ""
         return text if text.strip() else None
+    if isinstance(value, UUID):
+        return str(value)
     if isinstance(value, int):
         return int(value) if -_LARGEST <= value < _LARGEST else None
     return float(value) if isinstance(value, float) and math.isfinite(value) else None

@@ -77,9 +77,6 @@ class Runtime:
         costs: mean cost of a judgement, which a forked child takes over.
     """
 
-    baggage_tags: tuple[str, ...] = ()
-    """Names that a call's tags are read from, where OpenTelemetry's baggage has them; empty: none are."""
-
     def __init__(
         self,
         settings: Settings,
@@ -99,6 +96,7 @@ class Runtime:
         self.calibrations, self._redact, self._wake, self._process = calibrations, redact, wake, forks.process
         self.learner, self.release = learner, release
         self.baggage_tags = tuple(name for each in features for name in each.baggage())
+        """Names of entries of OpenTelemetry's baggage that become tags of a call."""
         self.elsewhere = next(filter(None, (each.elsewhere(telemetry) for each in features)), Elsewhere())
         self.messages = Messages(redact.message, not may_leave(settings.capture_content, "elsewhere"))
         self.ledger, self.outcomes, self.health = Ledger(), RecentOutcomes(), HealthMonitor()

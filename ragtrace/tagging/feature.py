@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ragtrace.core.options import option
 from ragtrace.core.settings import RawValue, Setting, names_in_list, whole_number
-from ragtrace.core.tags import check_tag_name
+from ragtrace.core.tags import MOST_TAGS, check_tag_name
 from ragtrace.runtime.feature import Feature
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.tagging.tagged_moments import TaggedMoments
@@ -35,7 +35,10 @@ class Tags:
 
 
 def _tag_names(value: RawValue) -> tuple[str, ...]:
-    return tuple(map(check_tag_name, names_in_list(value)))
+    names = tuple(dict.fromkeys(map(check_tag_name, names_in_list(value))))
+    if len(names) > MOST_TAGS:
+        raise value.error(f"expected at most {MOST_TAGS} names, as a call has no more tags", "leave some out")
+    return names
 
 
 class TaggingFeature(Feature):

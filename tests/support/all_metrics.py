@@ -34,6 +34,7 @@ def observations() -> tuple[ObservableMetric, ...]:
             metrics=[metric],
             alerts=[ragtrace.Alert(metric.name, above=0.5), ragtrace.Canaries(labels)],
             calibration=calibration,
+            tags=ragtrace.types.Tags(metrics=["tenant"]),
         )
         runtime = current()
         assert runtime is not None

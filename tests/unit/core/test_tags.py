@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from uuid import UUID
 
 import pytest
 
@@ -46,6 +47,7 @@ def test_what_names_none_is_refused(name: object) -> None:
         ("a\0b", "a\ufffdb"),
         (0, 0),
         (False, False),
+        (UUID(int=5), "00000000-0000-0000-0000-000000000005"),
     ],
 )
 def test_values_are_texts_booleans_and_numbers(raw: object, value: TagValue) -> None:

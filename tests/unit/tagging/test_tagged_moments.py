@@ -6,6 +6,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from opentelemetry import baggage, context
 
 import ragtrace
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score
@@ -58,14 +59,11 @@ def test_a_call_without_the_tag_has_no_attribute_and_no_sum() -> None:
 # --- in a configured process -----------------------------------------------------------------------------------------
 
 
-def ask(captured: Captured, tenant: str, answer: str) -> None:
+def ask(tenant: str, answer: str) -> None:
     """Record a call of *tenant*."""
-    with ragtrace.call("Where is the tower?") as block:
+    with ragtrace.call("Where is the tower?", tags={"tenant": tenant, "session": "s1"}) as block:
         block.retrieved(["The tower is in Paris."])
         block.answered(answer)
-        step = block._step
-        assert step is not None
-        step.tags = {"tenant": tenant, "session": "s1"}
 
 
 def test_metrics_and_estimates_are_by_tag() -> None:
@@ -73,7 +71,7 @@ def test_metrics_and_estimates_are_by_tag() -> None:
     captured = Captured()
     ragtrace.configure(exporter=captured.signals, tags=ragtrace.types.Tags(metrics=["tenant"]))
     for tenant, answer in (("acme", "In Paris."), ("acme", "In Paris."), ("globex", "In Berlin.")):
-        ask(captured, tenant, answer)
+        ask(tenant, answer)
     assert ragtrace.flush()
     points = captured.metrics()["ragtrace.eval.score"].data_points
     found = [dict(point.attributes) for point in points if point.attributes["gen_ai.evaluation.name"] == "consistency"]
@@ -116,3 +114,20 @@ def test_the_options_have_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     ragtrace.configure(exporter="none", judge=FakeJudge(ragtrace.Judgement(claims=())))
     with pytest.raises(ragtrace.SettingsError, match="Kept now: tenant, channel"):
         ragtrace.estimate("consistency", tags={"version": "2"})
+
+
+def test_entries_of_baggage_become_tags_of_a_call() -> None:
+    """Those that are named; in the metrics, too."""
+    judge = FakeJudge(ragtrace.Judgement(consistency=1.0))
+    names = ragtrace.types.Tags(baggage=["tenant"], metrics=["tenant"])
+    ragtrace.configure(exporter="none", screen=judge, tags=names)
+    token = context.attach(baggage.set_baggage("tenant", "acme", baggage.set_baggage("secret", "s")))
+    try:
+        with ragtrace.call("Where is the tower?") as block:
+            block.retrieved(["The tower is in Paris."])
+            block.answered("In Paris.")
+    finally:
+        context.detach(token)
+    assert ragtrace.flush()
+    assert [each.tags for each in judge.calls] == [{"tenant": "acme"}]
+    assert ragtrace.estimate("consistency", tags={"tenant": "acme"}).n == 1
