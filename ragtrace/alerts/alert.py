@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 
 from ragtrace.alerts.notifiers.notifier import FunctionNotifier, Notifier
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.tags import check_tag_name
 
 if TYPE_CHECKING:
     from ragtrace.alerts.notice import Notice
@@ -37,7 +38,9 @@ class Alert:
     alarms; longer ones do, however many have been seen: a run of four where bad answers have come singly, one of 22 or
     more where runs are usual.
     The statement holds for each alert, and for each workflow or model that it watches separately, in each process from
-    its start.
+    its start. For the values of a tag (`by=`) it holds for all of them together: at least so many scored calls of all
+    values pass before the first alarm of any, in the mean, however many values there are and however unequal their
+    traffic is.
 
     With the bound "baseline" each workflow is compared with its own earlier scores (`configure(baseline=...)`): the
     bound is a confidence limit of the baseline's mean. Without a baseline the state is no_baseline and there is no
@@ -79,6 +82,8 @@ class Alert:
         per: "workflow" or "model": watch each separately; default: all calls together, with a baseline each workflow.
         repeat_every: seconds after which a problem that goes on is notified again; None: never.
         name: default: metric, direction and bound.
+        by: name of a tag: watch the calls of each of its values separately, and those without the tag; of at most 200
+            values, and the calls of further ones together. Needs a bound that is a number.
         corrected: whether the bound is one of the rate that human labels would show, by the calibration of
             `configure(calibration=...)`: the alert watches the judge's scores, with the bound that stands for it at
             the judge's sensitivity and specificity. Of these the limit towards fewer alarms is used (one-sided 95 %).
@@ -102,6 +107,7 @@ class Alert:
     repeat_every: float | None = 4 * 3600.0
     name: str | None = None
     corrected: bool = False
+    by: str | None = None
 
     def __post_init__(self) -> None:
         _check_text("metric", self.metric, "write for instance 'hallucinated'")
@@ -123,6 +129,15 @@ class Alert:
             raise SettingsError(
                 f"per must be 'workflow' or 'model', got {self.per!r}; leave it out for all calls together"
             )
+        if self.by is not None:
+            check_tag_name(self.by)
+            if self.per is not None:
+                raise SettingsError(f"by={self.by!r} and per={self.per!r} exclude each other; make two alerts")
+            if self.against_baseline:
+                raise SettingsError(
+                    f"by={self.by!r} and a baseline exclude each other: a baseline is of a workflow; give the bound as "
+                    "a number, for instance above=0.1"
+                )
         if self.against_baseline and self.per == "model":
             raise SettingsError("per='model' and a baseline exclude each other: a baseline is of a workflow; drop per=")
         if self.against_baseline and self.corrected:
@@ -167,8 +182,10 @@ class Alert:
         return f"{self.metric} {self.direction} {bound}{' (corrected)' if self.corrected else ''}"
 
     @property
-    def group_by(self) -> Per | None:
-        """Groups for which the alert is evaluated separately, `workflow` or `model`, or None for all calls together."""
+    def group_by(self) -> Per | Literal["tag"] | None:
+        """Kind of the groups that the alert evaluates separately: `workflow`, `model` or `tag`; None: all together."""
+        if self.by is not None:
+            return "tag"
         return "workflow" if self.against_baseline else self.per
 
     @property

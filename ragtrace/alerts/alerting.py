@@ -28,6 +28,7 @@ from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.part import ObservableMetric, Part, Point
 from ragtrace.core.score_sink import Refusal
+from ragtrace.core.tags import tag_text
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score
 from ragtrace.estimates import Adjustment, BaselineKey, Calibrations, Distribution, MetricAssignment
 from ragtrace.system.faults import FAILURES, faults
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
     from ragtrace.core.settings import Settings
 
 MOST_GROUPS: Final = 200
-"""Largest number of workflows or models that one alert evaluates separately."""
+"""Largest number of workflows, models or values of a tag that one alert evaluates separately."""
 OTHER: Final = "other"
-"""Name of the group of all workflows or models beyond `MOST_GROUPS`."""
+"""Name of the group of all workflows, models or values beyond `MOST_GROUPS`."""
 _GROUNDING: Final = frozenset(
     {
         "hallucinated", "hallucination", "faithfulness", "contradiction", "consistency", "suspicious",
@@ -94,12 +95,26 @@ class NotifierReceiver:
         )
 
 
+class Group(NamedTuple):
+    """Calls that an alert evaluates separately; None: all workflows, all models, and whatever tags."""
+
+    workflow: str | None = None
+    model: str | None = None
+    tag: str | None = None
+    """Value of the tag, empty for calls that lack it."""
+
+
+_ALL: Final = Group()
+
+
 class StateRow(NamedTuple):
-    """Data point of the alert-state metric: whether an alert of a workflow or model is in a given state."""
+    """Data point of the alert-state metric: whether an alert of a group of calls is in a given state."""
 
     alert: str
     workflow: str | None
     model: str | None
+    tag: str | None
+    """Tag as `name=value`; None: whatever tags."""
     state: State
     on: bool
 
@@ -144,6 +159,7 @@ class _Incident:
             and (ours.metric == notice.metric or {ours.metric, notice.metric} <= _GROUNDING)
             and (ours.workflow is None or notice.workflow in (None, ours.workflow))
             and (ours.model is None or notice.model in (None, ours.model))
+            and (ours.tag is None or notice.tag in (None, ours.tag))
         )
 
 
@@ -214,14 +230,14 @@ class Alerting(Part):
         shortest = min(waits, default=100.0) / 20
         self._check_seconds = min(_LONGEST_CHECK_SECONDS, max(_SHORTEST_CHECK_SECONDS, shortest))
         self._lock = threading.RLock()
-        self._evaluators: dict[tuple[str, str | None, str | None], AlertEvaluator] = {}
+        self._evaluators: dict[tuple[str, Group], AlertEvaluator] = {}
         self._spikes: list[_Incident] = []
         self._stops: dict[str, _Stop] = {}
         self._is_closed = False
         self._next_check = 0.0
         for watched in self._watched.values():
             if watched.alert.group_by is None:  # its state is no_data from the start, not from the first call on
-                self._alert_evaluator(watched, None, None)
+                self._alert_evaluator(watched, _ALL)
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
@@ -248,17 +264,16 @@ class Alerting(Part):
             if decision is None or not decision.least:
                 return
             share = min(1.0, decision.least / evaluation.probability)
-        now, per = self._now(), watched.alert.group_by
-        workflow, model = call.workflow if per == "workflow" else None, (call.model or "") if per == "model" else None
+        now, group = self._now(), _group_of(watched.alert, call)
         with self._lock:
-            self._send(watched, self._alert_evaluator(watched, workflow, model).add(call, evaluation, share, now))
+            self._send(watched, self._alert_evaluator(watched, group).add(call, evaluation, share, now))
             if isinstance(evaluation.results[watched.alert.metric], Score):
                 watched.gaps.add(now.monotonic)
                 self._end_stop(watched.alert.title, now)
 
-    def _alert_evaluator(self, watched: _WatchedAlert, workflow: str | None, model: str | None) -> AlertEvaluator:
+    def _alert_evaluator(self, watched: _WatchedAlert, group: Group) -> AlertEvaluator:
         alert, name = watched.alert, watched.alert.title
-        key = (name, workflow, model)
+        key = (name, group)
         evaluator = self._evaluators.get(key)
         if evaluator is not None:
             return evaluator
@@ -269,20 +284,22 @@ class Alerting(Part):
                 "@trace gets a different name in each call, give it a fixed name=",
                 name,
                 MOST_GROUPS,
-                alert.group_by,
+                alert.by or alert.group_by,
                 OTHER,
             )
-            workflow, model = (None if value is None else OTHER for value in (workflow, model))
-            key = (name, workflow, model)
-        scope = self._scope(watched, workflow, model)
+            group = Group(*(None if value is None else OTHER for value in group))
+            key = (name, group)
+        scope = self._scope(watched, group)
         return self._evaluators.setdefault(
             key,
             AlertEvaluator(alert, scope, self._settings, self._baseline, self._adjustment, self._calibrations.current),
         )
 
-    def _scope(self, watched: _WatchedAlert, workflow: str | None = None, model: str | None = None) -> AlertScope:
-        service, evaluator = self._settings.service, watched.evaluator
-        return AlertScope(service, workflow, model, evaluator, watched.judged, self._host, self._release)
+    def _scope(self, watched: _WatchedAlert, group: Group = _ALL) -> AlertScope:
+        service, evaluator, tag = self._settings.service, watched.evaluator, _written(watched.alert, group)
+        return AlertScope(
+            service, group.workflow, group.model, tag, evaluator, watched.judged, self._host, self._release
+        )
 
     def _send(self, watched: _WatchedAlert, notices: Iterable[Notice]) -> None:
         for notice in notices:
@@ -358,7 +375,7 @@ class Alerting(Part):
         self._next_check = self._clock() + self._check_seconds
         now = self._now()
         with self._lock:
-            for (title, _, _), evaluator in self._evaluators.items():
+            for (title, _), evaluator in self._evaluators.items():
                 self._send(self._watched[title], evaluator.take_due_notices(now))
             for watched in self._watched.values():
                 if watched.alert.title not in self._stops and watched.gaps.is_unusual(now.monotonic):
@@ -370,7 +387,7 @@ class Alerting(Part):
         Of several alerts on the scores of one evaluator, each notifier is told once.
         """
         alert, gaps = watched.alert, watched.gaps
-        mine = [evaluator for (title, _, _), evaluator in self._evaluators.items() if title == alert.title]
+        mine = [evaluator for (title, _), evaluator in self._evaluators.items() if title == alert.title]
         if any(evaluator.is_failing for evaluator in mine):
             return
         told = {box for s in self._stops.values() if s.notice.evaluator == watched.evaluator for box in s.outboxes}
@@ -408,7 +425,7 @@ class Alerting(Part):
             outbox.offer(notice)
 
     def states(self) -> list[StateRow]:
-        """Return the current states of all alerts: one row for each alert, workflow or model, and possible state.
+        """Return the current states of all alerts: one row for each alert, group of calls and possible state.
 
         A row is `on` if the alert is in that state. During a data problem an alert is also in the state of a spike
         that has not ended.
@@ -416,7 +433,13 @@ class Alerting(Part):
         now = self._clock()
         with self._lock:
             seen = [(key, evaluator.states(now)) for key, evaluator in self._evaluators.items()]
-        return [StateRow(*key, state, state in on) for key, on in seen for state in STATES]
+        return [
+            StateRow(
+                title, group.workflow, group.model, _written(self._watched[title].alert, group), state, state in on
+            )
+            for (title, group), on in seen
+            for state in STATES
+        ]
 
     def observations(self) -> Iterator[ObservableMetric]:
         """Return the metric of the alerts' states."""
@@ -426,6 +449,9 @@ class Alerting(Part):
     def _points(self) -> Iterator[Point]:
         for row in self.states():
             group = {semconv.WORKFLOW_NAME: row.workflow, semconv.REQUEST_MODEL: row.model}
+            if row.tag is not None:
+                name, _, value = row.tag.partition("=")
+                group[semconv.tag(name)] = value
             grouped = {key: value for key, value in group.items() if value is not None}
             yield int(row.on), {semconv.ALERT_NAME: row.alert, semconv.ALERT_STATE: row.state, **grouped}
 
@@ -448,6 +474,20 @@ class Alerting(Part):
         self._is_closed = True
         done = [outbox.close(max(0.0, deadline - monotonic())) for outbox in self._outboxes]
         return all(done)
+
+
+def _group_of(alert: Alert, call: RagCall) -> Group:
+    """Return the group of calls to which *call* belongs for *alert*."""
+    if alert.by is not None:
+        return Group(tag=tag_text(call.tags[alert.by]) if alert.by in call.tags else "")
+    if alert.group_by == "model":
+        return Group(model=call.model or "")
+    return Group(workflow=call.workflow if alert.group_by == "workflow" else None)
+
+
+def _written(alert: Alert, group: Group) -> str | None:
+    """Return the tag of a group as `name=value`, or None if the alert does not look at tags."""
+    return None if group.tag is None else f"{alert.by}={group.tag}"
 
 
 def _outbox(notifier: Notifier) -> Outbox[Notice]:

@@ -158,11 +158,12 @@ class ScoreAvailability:
 
 
 class AlertScope(NamedTuple):
-    """Scope of an alert: the service, workflow, model and evaluator that its notifications name."""
+    """Scope of an alert: the service, workflow, model, tag and evaluator that its notifications name."""
 
     service: str = ""
     workflow: str | None = None
     model: str | None = None
+    tag: str | None = None
     evaluator: str = ""
     judged: bool = False
     """Whether the evaluator is the judge, which scores only a sample of the calls."""
@@ -300,7 +301,8 @@ class AlertEvaluator:
         """
         alert, self._score_bound = self._alert, score_bound
         badness_bound = alert.badness(score_bound)
-        head_start = 0.0 if alert.against_baseline else HEAD_START
+        # Without a head start, the evidence of all values of a tag together is in the mean at most the number of calls.
+        head_start = 0.0 if alert.against_baseline or alert.by is not None else HEAD_START
         gate = 0.0 if self._adjustment is None else self._adjustment.gate(alert.direction)
         mean_calls = alert.mean_calls_between_false_alarms
         detector = Detector(badness_bound, mean_calls, alert.calls_in_batch, head_start, gate)
@@ -436,7 +438,8 @@ class AlertEvaluator:
     ) -> Notice:
         """Return a notification about *problem*, with the mean score of the last *calls* scored calls."""
         alert, scope = self._alert, self._scope
-        key = hash_of(scope.service, alert.title, scope.workflow or "", scope.model or "", problem)
+        tag = () if scope.tag is None else (scope.tag,)  # keys of other alerts stay what they were
+        key = hash_of(scope.service, alert.title, scope.workflow or "", scope.model or "", *tag, problem)
         self._n_notices += 1
         last = list(self._latest)[-calls:] if calls else []
         # The newest come first among equally bad examples.

@@ -155,6 +155,8 @@ class Notice:
     """Workflow of the calls; None: all workflows."""
     model: str | None = None
     """Model of the calls; None: all models."""
+    tag: str | None = None
+    """Tag of the calls as `name=value`, without a value where the calls lack the tag; None: whatever tags they have."""
     evaluator: str = ""
     """Id of the evaluator that gave the scores."""
     service: str = ""
@@ -190,9 +192,20 @@ class Notice:
 
     @property
     def where(self) -> str:
-        """Service, workflow and model of the calls that the notification is about, as far as they are known."""
-        parts = (self.service, self.workflow and f"workflow {self.workflow}", self.model and f"model {self.model}")
+        """Service, workflow, model and tag of the calls that the notification is about, as far as they are known."""
+        parts = (
+            self.service,
+            self.workflow and f"workflow {self.workflow}",
+            self.model and f"model {self.model}",
+            self.of_tag,
+        )
         return ", ".join(part for part in parts if part)
+
+    @property
+    def of_tag(self) -> str:
+        """Tag of the calls in words, or an empty text."""
+        name, _, value = (self.tag or "").partition("=")
+        return f"{name} {value}" if value else f"calls without {name}" if name else ""
 
     @property
     def title(self) -> str:
@@ -247,7 +260,8 @@ class Notice:
             answers = "bad answers" if self.metric in _VERDICTS else "answers with low scores"
             condition = f"where {answers} come in no long bursts"
             calls = f"{self.mean_calls_between_false_alarms:,.0f}"
-            promise = f"false alarms: at most one in {calls} scored calls in the mean"
+            of_all = f", of all values of {self.tag.partition('=')[0]} together" if self.tag else ""
+            promise = f"false alarms: at most one in {calls} scored calls in the mean{of_all}"
             if self.baseline is None:
                 yield f"{promise}, {condition}"
             elif self.provisional:
@@ -289,7 +303,7 @@ class Notice:
         return AlertIncident(
             id=hash_of(self.key, process, repr(self.since)),
             key=self.key,
-            alert=self.alert,
+            alert=f"{self.alert}, {self.of_tag}" if self.of_tag else self.alert,
             metric=self.metric,
             problem=self.problem,
             direction=self.direction,

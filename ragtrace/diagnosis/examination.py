@@ -319,7 +319,7 @@ def _alerts(alerting: Alerting | None) -> tuple[AlertStatus, ...]:
     states: dict[str, list[str]] = {}
     for row in alerting.states():
         if row.on:
-            group = row.workflow or row.model
+            group = row.workflow or row.model or row.tag
             states.setdefault(row.alert, []).append(f"{group}: {row.state}" if group else row.state)
     return tuple(
         AlertStatus(

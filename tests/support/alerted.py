@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from ragtrace.alerts import Alert, Alerting, Example, Notice
 from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.settings import resolve_settings
+from ragtrace.core.tags import TagValue
 from ragtrace.core.types import Document, Evaluation, RagCall, SamplingDecision, Score, Unscored
 from ragtrace.estimates import Adjustment, BaselineKey, Distribution, MetricAssignment
 from ragtrace.testing import FakeClock
@@ -113,6 +114,7 @@ def call_of(
     model: str | None = None,
     query: str | None = None,
     contexts: tuple[Document, ...] = (),
+    tags: Mapping[str, TagValue] | None = None,
 ) -> RagCall:
     """A call with a span, and unless it is given with a question, of its own."""
     number = next(_numbers)
@@ -123,6 +125,7 @@ def call_of(
         workflow=workflow,
         model=model,
         span=SpanContext(number, number, False, TraceFlags(1)),
+        tags=tags or {},
     )
 
 

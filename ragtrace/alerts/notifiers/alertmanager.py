@@ -28,8 +28,9 @@ _SEVERITIES: Final = {
 class Alertmanager(HttpNotifier):
     """Notifier that POSTs every notification as an alert to the API of a Prometheus Alertmanager.
 
-    The labels of the alert are alertname, problem, metric, severity, service, workflow and model; the texts are its
-    annotations. A firing problem is given an end a week off: a process that dies must not resolve it by its silence.
+    The labels of the alert are alertname, problem, metric, severity, service, workflow, model and tag (`tenant=acme`);
+    the texts are its annotations. A firing problem is given an end a week off: a process that dies must not resolve it
+    by its silence.
 
     Args:
         url: address of the server: "http://alertmanager:9093".
@@ -68,6 +69,7 @@ def alert_body(notice: Notice, labels: Mapping[str, str]) -> dict[str, object]:
         "service": notice.service,
         "workflow": notice.workflow or "",
         "model": notice.model or "",
+        "tag": notice.tag or "",
     }
     ends = notice.at if notice.status == "resolved" else notice.at + _FIRING_SECONDS
     traces = ",".join(example.trace_id for example in notice.worst if example.trace_id)

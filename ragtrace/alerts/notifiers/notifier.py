@@ -182,6 +182,9 @@ def event_attributes(notice: Notice) -> Attributes:
         semconv.ALERT_PART_OF: notice.part_of,
     }
     found.update({key: value for key, value in optional.items() if value})
+    if notice.tag is not None:
+        name, _, value = notice.tag.partition("=")
+        found[semconv.tag(name)] = value
     if notice.worst:
         found[semconv.ALERT_TRACES] = [example.trace_id for example in notice.worst if example.trace_id]
     return found

@@ -14,6 +14,7 @@ import pytest
 
 from ragtrace.alerts import Alert, Notice, Slack, Webhook, check_alerts
 from ragtrace.alerts.alerting import MOST_GROUPS
+from ragtrace.alerts.notifiers.alertmanager import alert_body
 from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.types import Document, SamplingDecision, Score
@@ -49,6 +50,9 @@ CALM = (0.0,) * 100
             {"above": "median"},
             "above must be more than 0 and less than 1, got 'median'; write for instance 0.05, or 'baseline'",
         ),
+        ({"below": "baseline", "by": "tenant"}, "by='tenant' and a baseline exclude each other"),
+        ({"above": 0.1, "by": "a b"}, "the name of a tag"),
+        ({"above": 0.1, "by": "tenant", "per": "model"}, "make two alerts"),
         ({"below": "baseline", "per": "model"}, "per='model' and a baseline exclude each other"),
         ({"above": 0.1, "batch": 0}, "batch must be a whole number of at least 1 and at most 1000, got 0"),
         ({"above": 0.1, "min_calls": 2.5}, "min_calls must be a whole number of at least 1, got 2.5"),
@@ -346,6 +350,47 @@ def test_workflows_are_watched_on_their_own() -> None:
     assert board.notified() == [("spiking", "firing")]
     assert (board.notices[0].workflow, board.notices[0].where) == ("chat", "bot, workflow chat")
     assert board.state_of("search") == "ok"
+
+
+def test_the_values_of_a_tag_are_watched_on_their_own() -> None:
+    """The notice names the value, and so do the incident, the metric and the doctor; calls without the tag are one."""
+    kept: list[AlertIncident] = []
+    board = Board(above=0.05, by="tenant", stores=[kept.append])
+    for _ in range(50):
+        board.score(0.0, tags={"tenant": "acme", "channel": "web"})
+        board.score(1.0, tags={"tenant": "globex"})
+        board.score(0.0, workflow="other")
+    assert board.notified() == [("spiking", "firing")]
+    notice = board.notices[0]
+    assert (notice.tag, notice.where) == ("tenant=globex", "bot, tenant globex")
+    assert "in the mean, of all values of tenant together" in notice.text
+    assert [each.alert for each in kept] == ["hallucination above 0.05, tenant globex"]
+    on = {row.tag: row.state for row in board.alerting.states() if row.on}
+    assert on == {"tenant=acme": "ok", "tenant=globex": "spiking", "tenant=": "ok"}
+    assert alert_body(notice, {})["labels"]["tag"] == "tenant=globex"  # type: ignore[index]
+    [metric] = board.alerting.observations()
+    spiking = [
+        attributes for value, attributes in metric.read() if value and attributes["ragtrace.alert.state"] == "spiking"
+    ]
+    assert [attributes["ragtrace.tag.tenant"] for attributes in spiking] == ["globex"]
+
+
+def test_calls_that_lack_the_tag_are_named_so() -> None:
+    """As when a middleware is missing on one route."""
+    board = Board(above=0.05, by="tenant")
+    board.score(*[1.0] * 60)
+    assert board.notified() == [("spiking", "firing")]
+    assert (board.notices[0].tag, board.notices[0].where) == ("tenant=", "bot, calls without tenant")
+
+
+def test_values_of_a_tag_are_bounded() -> None:
+    """As the names of workflows are."""
+    board = Board(above=0.05, by="tenant")
+    for number in range(MOST_GROUPS + 20):
+        board.score(0.0, tags={"tenant": number})
+    tags = {row.tag for row in board.alerting.states()}
+    assert len(tags) == MOST_GROUPS + 1
+    assert "tenant=other" in tags
 
 
 def test_groups_are_bounded() -> None:
