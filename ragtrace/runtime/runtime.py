@@ -95,8 +95,7 @@ class Runtime:
         self.settings, self.telemetry, self.evaluators, self.sampling = settings, telemetry, evaluators, sampling
         self.calibrations, self._redact, self._wake, self._process = calibrations, redact, wake, forks.process
         self.learner, self.release = learner, release
-        self.baggage_tags = tuple(name for each in features for name in each.baggage())
-        """Names of entries of OpenTelemetry's baggage that become tags of a call."""
+        self.baggage_tags = tuple(name for each in features for name in each.baggage())  # the recorder's
         self.elsewhere = next(filter(None, (each.elsewhere(telemetry) for each in features)), Elsewhere())
         self.messages = Messages(redact.message, not may_leave(settings.capture_content, "elsewhere"))
         self.ledger, self.outcomes, self.health = Ledger(), RecentOutcomes(), HealthMonitor()
@@ -105,8 +104,7 @@ class Runtime:
         self.moments = RunningMoments(MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
         self.orphans, self._dropped = OrphanRetrievals(), DroppedSpans()
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
-        ids = (*(evaluator.id for evaluator in self._evaluators), self.elsewhere.evaluator)
-        self._evaluator_ids = tuple(filter(None, ids))
+        self._evaluator_ids = tuple(filter(None, (*(each.id for each in self._evaluators), self.elsewhere.evaluator)))
         self._deferred_steps = DeferredSteps(self._queue_step)
         self.writer = self._new_writer()
         self._instruments = self._new_instruments()
