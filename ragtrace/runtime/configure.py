@@ -19,7 +19,7 @@ undone comes last: `_Built.connect`, and after it only what cannot fail. Forked 
 `configure` is for one thread at a time, since a failed commit starts the runtime again that it found.
 
 **How to change it.** A new setting is a parameter of `configure` and an entry of `given`, or a field of an option
-class: CONTRIBUTING.md, "Where to change what". What checks it belongs to step 1, and what takes over a hook of the
+class: `README.md` of the folder `core`. What checks it belongs to step 1, and what takes over a hook of the
 process to `Runtime.start`. If it names a file, `_files` in `in_force.py` says when the file has changed.
 """
 
