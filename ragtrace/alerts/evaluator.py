@@ -24,6 +24,7 @@ from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.detector import HEAD_START, Detector
 from ragtrace.alerts.notice import Example, Notice, Problem, hash_of, trace_id_hex
 from ragtrace.alerts.sensitivity import Sensitivity
+from ragtrace.alerts.shared_tags import CallTags
 from ragtrace.core.contents import may_leave
 from ragtrace.core.types import Evaluation, RagCall, Score, is_raw_probability
 from ragtrace.estimates import (
@@ -237,6 +238,7 @@ class AlertEvaluator:
         self._latest: deque[_ScoredCall] = deque(maxlen=_KEPT_CALLS)
         # Latest badly scored calls from which a notification shows the worst.
         self._examples: deque[tuple[int, Example]] = deque(maxlen=50)  # with the number of the scored call
+        self._tags = CallTags()
         self._open: dict[Problem, _OpenProblem] = {}
         if alert.corrected:
             self._calibrate()
@@ -345,7 +347,9 @@ class AlertEvaluator:
         self._latest.append(_ScoredCall(score, evaluation.probability, now.epoch))
         if self._spike is not None and not self._documents.calls_since_vanished:
             badness = self._alert.badness(score)
-            if badness > self._spike.detector.bound:
+            is_bad = badness > self._spike.detector.bound
+            self._tags.add(self._n_scored, call.tags, is_bad=is_bad)
+            if is_bad:
                 texts, url = may_leave(self._settings.capture_content, "elsewhere"), self._settings.trace_url
                 example = Example.from_call(call, evaluation, result, now.epoch, show_texts=texts, url=url)
                 self._examples.append((self._n_scored, example))
@@ -468,6 +472,7 @@ class AlertEvaluator:
             sensitivity=self._sensitivity if problem == "spiking" and not resolved else "",
             scores=("calibrated" if self._curve is not None else "uncalibrated") if self._raw else "",
             worst=() if resolved or problem != "spiking" else tuple(worst[:_SHOWN_EXAMPLES]),
+            shared=() if resolved or problem != "spiking" else self._tags.shared_by_bad(opened.first_call),
             **scope._asdict(),
         )
 

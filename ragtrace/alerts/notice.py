@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Final, Literal, TypeAlias
 
+from ragtrace.alerts.shared_tags import SharedTag
 from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.labels import STATEMENT_METRICS, Claim
 from ragtrace.core.types import NOT_A_RATE, Evaluation, RagCall, Score
@@ -164,6 +165,8 @@ class Notice:
     """Trace id of the call that caused the notification; empty if the notification became due by time alone."""
     worst: tuple[Example, ...] = ()
     """Worst calls since a spike began, worst first; empty for other problems and at the end of a spike."""
+    shared: tuple[SharedTag, ...] = ()
+    """Tags that the bad calls since a spike began have in common, and the others have not; mostly empty."""
     batch: int = 1
     """Number of scored calls whose mean counts as one observation of the alert."""
     judged: bool = False
@@ -245,6 +248,8 @@ class Notice:
             yield f"no score for {seen:.1f} hours, which is unusual here: at most {due:.1f} were expected"
         if self.part_of is not None:
             yield f"part of the event that the alert {self.part_of!r} has reported"
+        for each in self.shared:
+            yield each.text
         if firing:
             yield _NEXT[self.problem].replace("SINCE", _utc(self.since))
         for example in self.worst:
