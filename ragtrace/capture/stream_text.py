@@ -169,7 +169,9 @@ class StreamText:
                 return self._tell()
             runs.append((text, 1))
             return ""
-        self.is_contradictory = self.is_repeated or self._is_chained() or _continues(last, text, perhaps=True)
+        # Marks that begin alike show nothing, as those of a fence in two pieces, unless all pieces so far do.
+        said = [each for each, _ in runs if _has_words(each)] or [*(each for each, _ in runs), text]
+        self.is_contradictory = self.is_repeated or _are_chained(said) or _continues(last, text, perhaps=True)
         self._is_joined = True
         for each, times in (*runs, (text, 1)):
             for _ in range(times):
@@ -177,11 +179,9 @@ class StreamText:
         return self._text.getvalue()[self._told :]
 
     def _is_chained(self) -> bool:
-        """Return whether any of the first pieces begins as the one before, or is a long mark that came again."""
-        runs = [(text.strip(), times) for text, times in self._runs if not text.isspace()]
-        return any(times > 1 and len(text) >= _SLACK and not _has_words(text) for text, times in runs) or any(
-            earlier != later and earlier[0] == later[0] for (earlier, _), (later, _) in pairwise(runs)
-        )
+        """Return whether each of the first pieces may begin with the one before, or a long mark came again."""
+        marks = [text.strip() for text, times in self._runs if times > 1 and not _has_words(text)]
+        return any(len(mark) >= _SLACK for mark in marks) or _are_chained([text for text, _ in self._runs])
 
     def _repeated(self, text: str) -> str | None:
         """Return the new part of a piece that repeats the joined text and may go on; None: it is a part of the text."""
@@ -242,6 +242,19 @@ def _marks_at_end(text: str) -> int:
     if not text or text[-1].isalnum() or text[-1].isspace():
         return 0
     return next((at for at in range(min(len(text), _SLACK)) if text[-1 - at].isalnum()), min(len(text), _SLACK))
+
+
+def _are_chained(texts: list[str]) -> bool:
+    """Return whether each of *texts*, which are short, may be the one before and more, but for a cursor at its end.
+
+    Of one character that is repeated, as in a fence or a line, none is a cursor.
+    """
+    said = [text.strip() for text in texts if not text.isspace()]
+    for earlier, later in pairwise(said):
+        cursor = 0 if len(set(earlier)) == 1 else min(_marks_at_end(earlier), len(earlier) - 1)
+        if not any(later.startswith(earlier[: len(earlier) - cut]) for cut in range(cursor + 1)):
+            return False
+    return len(set(said)) > 1 or len(said) > 2
 
 
 def _continues(last: str, text: str, *, perhaps: bool = False) -> bool:

@@ -41,7 +41,20 @@ def test_a_stream_that_nobody_would_doubt_is_read() -> None:
     assert certain.total() > len(SEEDS) / 6
 
 
-@pytest.mark.parametrize("pieces", [["*", "*", "B", "o", "l", "d"], ["\n", "**", "Bold", "**"], ["-", " ", "-", " a"]])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["*", "*", "B", "o", "l", "d"],
+        ["\n", "**", "Bold", "**"],
+        ["-", " ", "-", " a"],
+        ["```", "json\n{...}\n", "```"],
+        ["``", "`json\n", "{...}", "\n", "```"],
+        ["`", "``text\n", "330 metres", "\n```"],
+        ["``", "`\n330\n```"],
+        ["```\n---", "\n```"],
+        ["--", "-\ntitle: ", "a tower\n---\n", "It is tall."],
+    ],
+)
 def test_marks_at_the_beginning_are_a_part_of_the_text(pieces: list[str]) -> None:
     """They show nothing about what the pieces are, so that the first words decide."""
     stream = AnswerStream()
@@ -49,6 +62,18 @@ def test_marks_at_the_beginning_are_a_part_of_the_text(pieces: list[str]) -> Non
     found = stream.answer()
     assert found is not None
     assert found.text == "".join(told) == "".join(pieces)
+
+
+@pytest.mark.parametrize("text", ["```\n\n```", "###\n###\nA title", "- - a", "| - | - |\n|---|---|\n| 1 | 2 |"])
+@pytest.mark.parametrize("cursor", ["", "\u258c", "..."])
+def test_whole_texts_of_marks_are_not_joined(text: str, cursor: str) -> None:
+    """The text of pieces that hold all of it so far is found, or it is not known."""
+    stream = AnswerStream()
+    for end in range(1, len(text)):
+        stream.add(text[:end] + cursor)
+    stream.add(text)
+    found = stream.answer()
+    assert found is None or found.text == text
 
 
 @pytest.mark.parametrize(
