@@ -21,14 +21,17 @@ from ragtrace.capture.answers import (
     MAX_CHOICES,
     Answer,
     answer_in_json,
+    candidates_of,
     is_passage,
     is_spoken,
     read_answer,
+    read_candidates,
     read_choices,
     read_documents,
     read_facts,
     read_response,
     read_usage,
+    refusal_in,
 )
 from ragtrace.capture.documents import add_documents, find_documents
 from ragtrace.capture.fields import (
@@ -58,6 +61,8 @@ MAX_STREAM_CHARS: Final = 2_000_000
 _MAX_FIELDS: Final = 50
 _TEXT_FIELDS: Final = (*field_names.PIECE, "chunk")
 _LATER_FACTS: Final = ("usage_metadata", *field_names.FACTS)
+_LAST_FACTS: Final = ("done_reason", "eval_count", "usageMetadata")
+"""Fields with what the provider reports in a last piece without a text: of Ollama, and of Gemini's JSON."""
 
 Meaning: TypeAlias = Literal["text", "whole", "none", "inner", "tool", "facts", "state"]
 
@@ -139,7 +144,7 @@ _BEDROCK: Final = {
     "contentBlockStart": _Event("contentBlockStart", "tool", "start.toolUse"),
     "contentBlockDelta": _Event("contentBlockDelta", "text", "delta.text"),
     "contentBlockStop": _Event("contentBlockStop", "none"),
-    "messageStop": _Event("messageStop", "none"),
+    "messageStop": _Event("messageStop", "facts"),
     "metadata": _Event("metadata", "facts", ""),
 }
 """Events of Amazon Bedrock's `converse_stream`: dicts with one key (boto3 1.43)."""
@@ -164,9 +169,10 @@ _GRAPH_MODES: Final = frozenset({"messages", "updates", "values", "custom", "deb
 _ASIDE: Final = frozenset(
     (
         *field_names.ID, *field_names.NAME, *field_names.METADATA, *field_names.MODEL, *field_names.FINISH,
-        *field_names.USAGE, *field_names.FACTS, *field_names.ANSWER_DOCUMENTS, "id", "role", "type", "event", "kind",
-        "name", "status", "state", "step", "stage", "phase", "progress", "node", "agent", "tool", "tool_name",
-        "tool_calls", "session", "session_id", "user", "user_id", "run_id", "trace_id", "message_id",
+        *field_names.USAGE, *field_names.FACTS, *field_names.ANSWER_DOCUMENTS, *field_names.RESPONSE_ID,
+        "role", "type", "event", "kind", "name", "status", "state", "step", "stage", "phase", "progress", "node",
+        "agent", "tool", "tool_name", "tool_calls", "session", "session_id", "user", "user_id", "run_id", "trace_id",
+        "message_id",
         "conversation_id", "thread_id", "timestamp", "time", "created", "created_at", "object", "message", "query",
         "question", "input", "prompt", "lang", "language", "tags", "version", "citations", "thinking", "reasoning",
         "reasoning_content", "service_tier", "system_fingerprint",
@@ -331,6 +337,8 @@ class AnswerStream(StreamText):
         choices = get("choices")
         if type(choices) is list:
             return self._add_choices(get, cast("list[object]", choices))
+        if get("candidates") is not None and (candidates := candidates_of(get)):
+            return self._add_candidates(get, candidates)
         kind: Any = get("type")
         if type(kind) is not str:
             kind = get("event_kind")
@@ -499,6 +507,12 @@ class AnswerStream(StreamText):
         self._is_understood = self._is_understood or text is not None
         return None if text is None else self.add_text(text)
 
+    def _add_candidates(self, get: Get, candidates: list[Get]) -> str:
+        """Add one chunk of a streamed reply of Gemini, each of which tells of the usage so far."""
+        read_facts(get, self._answer)
+        self._is_understood = True
+        return self.add_text(read_candidates(candidates, self._answer) or "")
+
     def _add_message(self, piece: object, get: Get, kind: str) -> str | None:
         """Add a streamed message of LangChain, LlamaIndex or Haystack, or a record with a text field."""
         answer = self._answer
@@ -521,6 +535,11 @@ class AnswerStream(StreamText):
             self._is_none = is_own and _meaning_of(self._class_name, is_class=True) == "none"
         is_library = self._is_library
         source, text = _text_in(get) or ("", None)
+        if not text:
+            if (refusal := refusal_in(get)) is not None:
+                source, text = "content", refusal
+            elif any(get(name) is not None for name in _LAST_FACTS):
+                read_facts(get, answer)
         if not is_library:
             if self._is_none and words == "text":
                 return self._skip(piece)
@@ -564,6 +583,12 @@ class AnswerStream(StreamText):
                 return self._skip(piece)
         elif self._is_library and get is not None and get("messages") is not None and self._note_state(piece):
             return self._skip(piece)  # as AutoGen's last piece
+        if (
+            get is not None
+            and first(get, ("model_version", "modelVersion"), label_of) is not None
+            and any(getter(get(name)) is not None for name in field_names.USAGE)
+        ):
+            return self._skip(piece)  # a chunk of Gemini with the usage alone
         inner = None if get is None else get("data")
         if inner is not None and (text_of(inner) is not None or getter(inner) is not None):
             return self.add(inner)  # an envelope, as of Mistral or of server-sent events

@@ -83,8 +83,15 @@ class Answer:
     budget: SearchBudget = field(default_factory=SearchBudget, compare=False, repr=False)
 
 
-_ENDS_WITHOUT_TEXT: Final = frozenset({"content_filter", "length", "max_tokens", "refusal"})
-"""Reasons for which replies of providers end before their first word."""
+_ENDS_WITHOUT_TEXT: Final = frozenset(
+    "content_filter content_filtered guardrail_intervened length max_tokens model_context_window_exceeded refusal"
+    " safety recitation blocklist prohibited_content spii".split()
+)
+"""Reasons for which replies of providers end before their first word, in small letters."""
+_CALLS: Final = ("function_call", "functionCall", "toolUse")
+"""Fields of the parts, without a type, in which Gemini and Amazon Bedrock call a function."""
+_UNTYPED_PARTS: Final = ("reasoningContent", "toolUse", "citationsContent")
+"""Fields of the parts of a message of Amazon Bedrock, which have no type; a part has one of them, or a text."""
 
 
 def find_answer(value: object) -> Answer | None:
@@ -102,7 +109,8 @@ def find_answer(value: object) -> Answer | None:
         if read_answer(unwrap_proxies(value), answer, 0):
             return answer
         # A provider's reply that says why it has no text is known to have none.
-        is_empty = answer.model is not None and any(map(_ENDS_WITHOUT_TEXT.__contains__, answer.finish_reasons))
+        is_reply = answer.model is not None or answer.input_tokens is not None
+        is_empty = is_reply and any(reason.lower() in _ENDS_WITHOUT_TEXT for reason in answer.finish_reasons)
         answer.text = "" if is_empty else None
         return answer if is_empty else None
     except Exception as error:  # an error of the capture must not reach the application
@@ -138,6 +146,10 @@ def _read_record(value: object, get: Get, answer: Answer, depth: int) -> bool:
     if choices:
         read_facts(get, answer)
         return read_choices(choices, answer)
+    if candidates := candidates_of(get):
+        read_facts(get, answer)
+        answer.text = read_candidates(candidates, answer)
+        return answer.text is not None or answer.tool_calls > 0
     if read_response(get, answer):
         return True
     for generation in items_of(get("generations"), 1) or ():  # LangChain: an item for each prompt, or a list of items
@@ -219,9 +231,46 @@ def read_choices(choices: list[object], answer: Answer) -> bool:
     calls = items_of(message("tool_calls"), MAX_CHOICES) or ()
     answer.tool_calls += len(calls) or int(message("function_call") is not None)
     text = content_of(message, "")
-    text = text_of(message("refusal")) if text is None else text
+    text = text or refusal_in(message) or text
     answer.text = None if text == "" and answer.tool_calls else text  # an answer of tool calls alone has no text
     return answer.text is not None or answer.tool_calls > 0
+
+
+def refusal_in(get: Get) -> str | None:
+    """Return what a model of OpenAI says in a message, or a piece of one, in place of an answer; None: nothing."""
+    said = text_of(get(field_names.REFUSAL))
+    if said is None and (others := getter(get("additional_kwargs"))) is not None:  # of LangChain
+        said = text_of(others(field_names.REFUSAL))
+    return said or None
+
+
+def candidates_of(get: Get) -> list[Get]:
+    """Return the candidates of a reply of Gemini, or of a chunk of one, if the record is one and has any parts."""
+    found = _records(get("candidates"))
+    contents = (getter(look("content")) for look in found)
+    has_parts = any(content is not None and items_of(content("parts"), 1) is not None for content in contents)
+    return found if has_parts else []
+
+
+def read_candidates(candidates: list[Get], answer: Answer) -> str | None:
+    """Read the tool calls of the first of Gemini's *candidates*, and return its text, of which thoughts are no part."""
+    content = next((getter(get("content")) for get in candidates if not whole_of(get("index"))), None)
+    parts = None if content is None else content("parts")
+    answer.tool_calls += _calls_among(parts)
+    return parts_text(parts, "")
+
+
+def _records(value: object) -> list[Get]:
+    """Return the functions that read the fields of the records in a list."""
+    return [get for each in items_of(value, MAX_CHOICES) or () if (get := getter(each)) is not None]
+
+
+def _calls_among(parts: object) -> int:
+    """Return how many of the *parts* of a message call a function: of Anthropic, Amazon Bedrock and Gemini."""
+    return sum(
+        label_of(get("type")) == "tool_use" or any(getter(get(name)) is not None for name in _CALLS)
+        for get in _records(parts)
+    )
 
 
 def read_response(get: Get, answer: Answer) -> bool:
@@ -263,6 +312,8 @@ def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
     if is_failure(get):
         return False
     understood = any(_read_field(get(name), name, answer, depth) for name in _answer_names(get))
+    if not answer.text and (refusal := refusal_in(get)) is not None:
+        answer.text, understood = refusal, True
     if answer.text == "" and answer.tool_calls:
         answer.text = None
     # LlamaIndex's streaming response already has its documents, but not yet its text.
@@ -397,10 +448,12 @@ def _read_list(value: object, answer: Answer, depth: int) -> bool:
     get = getter(item)
     is_part = get is not None and get("type") is not None
     if depth > 0 and not is_part:
-        is_part = text_of(item) is not None if get is None else text_of(get("text")) is not None
+        is_part = text_of(item if get is None else get("text")) is not None
+        is_part = is_part or (get is not None and any(getter(get(name)) is not None for name in _UNTYPED_PARTS))
     if is_part:
         answer.text = parts_text(value, "")
-        return answer.text is not None
+        answer.tool_calls = answer.tool_calls or _calls_among(value)  # LangChain tells of them beside the parts, too
+        return answer.text is not None or answer.tool_calls > 0
     return depth > 0 and item is not None and read_answer(item, answer, depth + 1)
 
 
@@ -433,7 +486,7 @@ def read_facts(get: Get, answer: Answer) -> None:
             _read_own_facts(inner, answer)
     # A record without model or tokens may be the application's own, and so may be its id.
     if answer.response_id is None and (answer.model is not None or answer.input_tokens is not None):
-        identifier = label_of(get("id"))
+        identifier = first(get, field_names.RESPONSE_ID, label_of)
         if identifier is not None and not identifier.startswith(_LOCAL_IDS):
             answer.response_id = identifier
 
@@ -441,11 +494,14 @@ def read_facts(get: Get, answer: Answer) -> None:
 def _read_own_facts(get: Get, answer: Answer) -> None:
     if answer.model is None:
         answer.model = first(get, field_names.MODEL, label_of)
-    if not answer.finish_reasons and (reason := first(get, field_names.FINISH, label_of)) is not None:
-        answer.finish_reasons = (reason,)
+    if not answer.finish_reasons:
+        givers = (get, *_records(get("candidates")))  # of Gemini, each candidate has its own
+        reasons = (first(giver, field_names.FINISH, label_of) for giver in givers)
+        answer.finish_reasons = tuple(reason for reason in reasons if reason is not None)
     for name in field_names.USAGE:
         read_usage(get(name), answer)
-    if answer.input_tokens is None and whole_of(get("prompt_eval_count")) is not None:
+    counts = (get("prompt_eval_count"), get("eval_count"))  # of a prompt that its cache has had, Ollama gives none
+    if answer.input_tokens is None and any(whole_of(count) is not None for count in counts):
         _read_counts(get, answer)  # of Ollama, whose reply has them itself
 
 
@@ -460,16 +516,31 @@ def read_usage(usage: object, answer: Answer) -> None:
 
 
 def _read_counts(get: Get, answer: Answer) -> None:
-    tokens = first(get, field_names.INPUT_TOKENS, _count_of)
-    if tokens is None and (inner := getter(get("tokens"))) is not None:  # of Cohere, beside what is billed
+    given = _counted(get, field_names.INPUT_TOKENS)
+    if given is None and (inner := getter(get("tokens"))) is not None:  # of Cohere, beside what is billed
         get = inner
-        tokens = first(get, field_names.INPUT_TOKENS, _count_of)
-    if tokens is not None and get("input_tokens") is not None and get("prompt_tokens") is None:
-        # Anthropic counts what its cache has had apart. LiteLLM has the same names beside a sum that includes it.
-        tokens += sum(_count_of(get(name)) or 0 for name in field_names.CACHED_TOKENS)
-    answer.input_tokens = answer.input_tokens if tokens is None else tokens
-    tokens = first(get, field_names.OUTPUT_TOKENS, _count_of)
-    answer.output_tokens = answer.output_tokens if tokens is None else tokens
+        given = _counted(get, field_names.INPUT_TOKENS)
+    made = _counted(get, field_names.OUTPUT_TOKENS)
+    total = first(get, field_names.TOTAL_TOKENS, _count_of)
+    # A total that the two make up shows that the others are within them, as cached tokens are of some models.
+    is_all = given is not None and made is not None and total == given[1] + made[1]
+    answer.input_tokens = answer.input_tokens if given is None else _with_those_apart(get, *given, is_all=is_all)
+    answer.output_tokens = answer.output_tokens if made is None else _with_those_apart(get, *made, is_all=is_all)
+
+
+def _counted(get: Get, names: tuple[str, ...]) -> tuple[str, int] | None:
+    """Return name and value of the first number of tokens among the fields *names*."""
+    return next(((name, count) for name in names if (count := _count_of(get(name))) is not None), None)
+
+
+def _with_those_apart(get: Get, name: str, count: int, *, is_all: bool) -> int:
+    """Return the number *count* of tokens, from the field *name*, with those that the provider counts beside it.
+
+    LiteLLM has Anthropic's names beside a sum that includes them.
+    """
+    if is_all or (name == "input_tokens" and get("prompt_tokens") is not None):
+        return count
+    return count + sum(_count_of(get(other)) or 0 for other in field_names.APART.get(name, ()))
 
 
 def _count_of(value: object) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 # --- One passage -----------------------------------------------------------------------------------------------------
@@ -61,15 +62,32 @@ PIECE: Final = ("content", "text", "token", "answer", "output_text", "response",
 """Fields with the text of one piece of a stream; `message` is none of them, as pieces use it for progress notes."""
 FACTS: Final = ("response_metadata", "meta", "raw")
 """Fields in which frameworks keep what the provider reports of a generation: model, token counts, finish reason."""
-MODEL: Final = ("model", "model_name", "model_version")
-FINISH: Final = ("finish_reason", "stop_reason", "done_reason")
-USAGE: Final = ("usage", "usage_metadata", "token_usage")
-INPUT_TOKENS: Final = ("input_tokens", "prompt_tokens", "inputTokens", "prompt_token_count", "prompt_eval_count")
-OUTPUT_TOKENS: Final = (
-    "output_tokens", "completion_tokens", "outputTokens", "candidates_token_count", "eval_count",
+MODEL: Final = ("model", "model_name", "model_version", "modelVersion")
+FINISH: Final = ("finish_reason", "stop_reason", "done_reason", "stopReason", "finishReason")
+RESPONSE_ID: Final = ("id", "response_id", "responseId")
+USAGE: Final = ("usage", "usage_metadata", "token_usage", "usageMetadata")
+# Thoughts alone are counted in a reply of Gemini that ends before its first word.
+INPUT_TOKENS: Final = (
+    "input_tokens", "prompt_tokens", "inputTokens", "prompt_token_count", "promptTokenCount", "prompt_eval_count",
 )  # fmt: skip
-CACHED_TOKENS: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
-"""Input tokens that are in none of the other counts."""
+OUTPUT_TOKENS: Final = (
+    "output_tokens", "completion_tokens", "outputTokens", "candidates_token_count", "candidatesTokenCount",
+    "eval_count", "thoughts_token_count", "thoughtsTokenCount",
+)  # fmt: skip
+TOTAL_TOKENS: Final = ("total_tokens", "totalTokens", "total_token_count", "totalTokenCount")
+APART: Final[Mapping[str, tuple[str, ...]]] = {
+    "input_tokens": ("cache_read_input_tokens", "cache_creation_input_tokens"),
+    "inputTokens": ("cacheReadInputTokens", "cacheWriteInputTokens"),
+    "prompt_token_count": ("tool_use_prompt_token_count",),
+    "promptTokenCount": ("toolUsePromptTokenCount",),
+    "candidates_token_count": ("thoughts_token_count",),
+    "candidatesTokenCount": ("thoughtsTokenCount",),
+}
+"""Counts of tokens that providers give beside another count, and not within it: of Anthropic, of Amazon Bedrock's
+Converse, and of Gemini. In `gen_ai.usage.input_tokens` are all of a prompt's, cached ones too, and in
+`gen_ai.usage.output_tokens` are those of thoughts."""
+REFUSAL: Final = "refusal"
+"""Field, and type of a part, with what a model of OpenAI says in place of an answer."""
 TEXT_PARTS: Final = frozenset({"text", "output_text", "input_text", "text_delta"})
 ASSISTANT: Final = frozenset({"assistant", "ai", "AIMessageChunk", "model"})
 
@@ -93,8 +111,8 @@ USER: Final = frozenset({"user", "human"})
 VOCABULARY: Final = frozenset(
     (
         *TEXT, *INSIDE, *ID, *SCORE, *SEVERAL, *IDS, *SCORES, *ANSWER, *PIECE, *FACTS, *MODEL, *FINISH, *USAGE,
-        *INPUT_TOKENS, *OUTPUT_TOKENS, *CACHED_TOKENS, "tokens", *QUESTION, "choices", "delta", "role", "_role",
-        "type", "tool_calls", "status_code", "headers",
+        *INPUT_TOKENS, *OUTPUT_TOKENS, *TOTAL_TOKENS, *(name for names in APART.values() for name in names), "tokens",
+        *QUESTION, "choices", "delta", "role", "_role", "type", "tool_calls", "status_code", "headers", REFUSAL,
     )
 )  # fmt: skip
 """Names of the only properties and slots that are ever read; an instance's dictionary is read freely."""

@@ -659,16 +659,27 @@ def parts_text(value: object, separator: str) -> str | None:
     texts: list[str] = []
     for part in items_of(value, _MAX_PARTS) or ():
         get = getter(part)
-        if get is None:
-            text = text_of(part)
-        else:
-            kind = get("type")
-            if kind is not None and label_of(kind) not in field_names.TEXT_PARTS:
-                continue  # reasoning, images and tool calls are no text of the message
-            text = text_of(get("text"))
+        text = text_of(part) if get is None else _part_text(get)
         if text is not None:
             texts.append(text)
     return separator.join(texts) if texts else None
+
+
+def _part_text(get: Get) -> str | None:
+    """Return the text of one part of a chat message. Reasoning, images and tool calls are no text of the message."""
+    kind = get("type")
+    if kind is not None:
+        kind = label_of(kind)
+        if kind == field_names.REFUSAL:
+            return text_of(get(kind))
+        return text_of(get("text")) if kind in field_names.TEXT_PARTS else None
+    if get("thought") is True:  # of Gemini
+        return None
+    cited = getter(get("citationsContent"))  # of Amazon Bedrock: what the model says, beside what it cites for it
+    if cited is not None:
+        inner = (getter(each) for each in items_of(cited("content"), _MAX_PARTS) or ())
+        return "".join(text for look in inner if look is not None and (text := text_of(look("text"))) is not None)
+    return text_of(get("text"))
 
 
 def role_of(get: Get) -> str | None:

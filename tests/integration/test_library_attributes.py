@@ -116,6 +116,86 @@ def test_the_cached_tokens_of_litellm_are_counted_once() -> None:
     assert told("captured_clients", CACHED) == [8020, 9, 8000]
 
 
+STREAMED = """
+import json
+import ollama
+from google.genai import types
+from ragtrace.capture import AnswerStream, find_answer
+
+def gemini(*parts, reason=None, **usage):
+    candidate = {"content": {"role": "model", "parts": list(parts)}, "finish_reason": reason}
+    reply = {"candidates": [candidate], "model_version": "g", "response_id": "r", "usage_metadata": usage}
+    return types.GenerateContentResponse.model_validate(reply)
+
+def ask(**fields):
+    return ollama.ChatResponse.model_validate({"model": "q", "done": False, **fields})
+
+def told(found):
+    return [found.text, found.model, list(found.finish_reasons), found.input_tokens, found.output_tokens]
+
+def streamed(*pieces):
+    stream = AnswerStream()
+    for piece in pieces:
+        stream.add(piece)
+    return told(stream.answer())
+
+first, thought = {"prompt_token_count": 10, "thoughts_token_count": 20}, {"text": "hm", "thought": True}
+counts = {**first, "candidates_token_count": 5, "total_token_count": 35}
+ended = {"done": True, "done_reason": "stop", "prompt_eval_count": 11, "eval_count": 2}
+print(json.dumps([
+    told(find_answer(gemini(thought, {"text": "It is "}, {"text": "high."}, reason="STOP", **counts))),
+    told(find_answer(gemini(thought, reason="MAX_TOKENS", **first))),
+    streamed(
+        gemini(thought, **first),
+        gemini({"text": "It is "}, **first),
+        gemini({"text": "high."}, **first),
+        gemini(reason="STOP", **counts),
+    ),
+    streamed(
+        ask(message={"role": "assistant", "content": "It is "}),
+        ask(message={"role": "assistant", "content": "high."}),
+        ask(message={"role": "assistant", "content": ""}, **ended),
+    ),
+]))
+"""
+
+
+def test_thoughts_tokens_and_reasons_of_gemini_and_ollama_are_read() -> None:
+    """Thoughts count as output and are no text; the last piece of a stream has the tokens and the reason."""
+    high, gemini = "It is high.", ["g", ["STOP"], 10, 25]
+    assert told("captured", STREAMED) == [
+        [high, *gemini],
+        ["", "g", ["MAX_TOKENS"], 10, 20],
+        [high, *gemini],
+        [high, "q", ["stop"], 11, 2],
+    ]
+
+
+CONVERSE = """
+import json
+from botocore.parsers import create_parser
+from botocore.session import get_session
+from ragtrace.capture import find_answer
+operation = get_session().get_service_model("bedrock-runtime").operation_model("Converse")
+cached = {"cacheReadInputTokens": 8000, "cacheWriteInputTokens": 0}
+usage = {"inputTokens": 20, "outputTokens": 9, "totalTokens": 8029, **cached}
+thought = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}}
+found = []
+for content in ([{"text": "It is high."}], [thought, {"text": "It is high."}]):
+    output = {"message": {"role": "assistant", "content": content}}
+    body = {"output": output, "stopReason": "end_turn", "usage": usage, "metrics": {"latencyMs": 5}}
+    sent = {"status_code": 200, "headers": {}, "body": json.dumps(body).encode()}
+    answer = find_answer(create_parser("rest-json").parse(sent, operation.output_shape))
+    found.append([answer.text, list(answer.finish_reasons), answer.input_tokens, answer.output_tokens])
+print(json.dumps(found))
+"""
+
+
+def test_the_cached_tokens_of_bedrock_are_counted_as_those_of_anthropic() -> None:
+    """Which they are beside; thoughts before the answer do not hide it."""
+    assert told("captured_clients", CONVERSE) == [["It is high.", ["end_turn"], 8020, 9]] * 2
+
+
 TABLES = """
 import json
 import polars, pyarrow

@@ -889,6 +889,149 @@ def test_block_events() -> None:
     assert found == Answer("yes", "m", "m1", ("end_turn",), 3, 4)
 
 
+def gemini(parts: list[dict[str, Any]], reason: str | None = None, **usage: int) -> dict[str, Any]:
+    """The JSON of a reply of Gemini, or of a chunk of one."""
+    candidate = {"index": 0, "content": {"role": "model", "parts": parts}, "finishReason": reason}
+    return {"candidates": [candidate], "modelVersion": "m", "responseId": "r1", "usageMetadata": usage}
+
+
+THOUGHT = {"text": "hm", "thought": True}
+GEMINI = {"promptTokenCount": 10, "candidatesTokenCount": 5, "thoughtsTokenCount": 20, "totalTokenCount": 35}
+
+
+def test_a_reply_of_gemini() -> None:
+    """Its thoughts are no text of the answer, and count as output."""
+    found = find_answer(gemini([THOUGHT, {"text": "y"}, {"text": "es"}], "STOP", **GEMINI))
+    assert found == Answer("yes", "m", "r1", ("STOP",), 10, 25)
+
+
+def test_a_reply_of_gemini_that_calls_a_function_has_no_text() -> None:
+    """It is understood all the same, in a stream, too."""
+    reply = gemini([{"functionCall": {"name": "search", "args": {}}}], "STOP", **GEMINI)
+    assert find_answer(reply) == streamed(reply) == Answer(None, "m", "r1", ("STOP",), 10, 25, tool_calls=1)
+
+
+@pytest.mark.parametrize(("reason", "text"), [("SAFETY", ""), ("MAX_TOKENS", ""), ("STOP", None)])
+def test_a_reply_of_gemini_may_end_before_its_first_word(reason: str, text: str | None) -> None:
+    """Its reason says so; the thoughts alone are counted."""
+    found = find_answer(gemini([THOUGHT], reason, promptTokenCount=10, thoughtsTokenCount=20, totalTokenCount=30))
+    assert found == (None if text is None else Answer(text, "m", "r1", (reason,), 10, 20))
+
+
+def test_chunks_of_gemini() -> None:
+    """A chunk may have thoughts alone, or the usage alone; each tells of the usage so far."""
+    found = streamed(
+        gemini([THOUGHT], promptTokenCount=10, thoughtsTokenCount=20, totalTokenCount=30),
+        gemini([{"text": "y"}], promptTokenCount=10, candidatesTokenCount=2, thoughtsTokenCount=20, totalTokenCount=32),
+        gemini([{"text": "es"}], **GEMINI),
+        {"candidates": [{"index": 0, "finishReason": "STOP"}], "modelVersion": "m", "usageMetadata": GEMINI},
+        {"candidates": None, "modelVersion": "m", "responseId": "r1", "usageMetadata": GEMINI},
+    )
+    assert found == Answer("yes", "m", "r1", ("STOP",), 10, 25)
+
+
+def test_candidates_of_an_application_are_no_reply_of_gemini() -> None:
+    """They are records of its own, beside the answer."""
+    candidates = [{"text": "a", "finish_reason": "x"}, {"content": "b", "score": 0.5}, {"content": None}]
+    assert said({"candidates": candidates, "answer": "yes"}) == "yes"
+    assert streamed({"candidates": candidates, "answer": "y"}, {"answer": "es"}) == Answer("yes")
+
+
+@pytest.mark.parametrize(
+    ("usage", "given", "made"),
+    [
+        (
+            {
+                "input_tokens": 20,
+                "cache_read_input_tokens": 8000,
+                "cache_creation_input_tokens": 10,
+                "output_tokens": 9,
+            },
+            8030,
+            9,
+        ),
+        ({"inputTokens": 20, "cacheReadInputTokens": 8000, "cacheWriteInputTokens": 10, "outputTokens": 9}, 8030, 9),
+        ({"inputTokens": 20, "cacheReadInputTokens": 8000, "outputTokens": 9, "totalTokens": 8029}, 8020, 9),
+        ({"inputTokens": 8020, "cacheReadInputTokens": 8000, "outputTokens": 9, "totalTokens": 8029}, 8020, 9),
+        ({"prompt_tokens": 8020, "input_tokens": 20, "cache_read_input_tokens": 8000, "completion_tokens": 9}, 20, 9),
+        ({"prompt_token_count": 10, "tool_use_prompt_token_count": 7, "cached_content_token_count": 4}, 17, None),
+        ({"candidates_token_count": 5, "thoughts_token_count": 20, "prompt_token_count": 10}, 10, 25),
+        (
+            {
+                "candidates_token_count": 25,
+                "thoughts_token_count": 20,
+                "prompt_token_count": 10,
+                "total_token_count": 35,
+            },
+            10,
+            25,
+        ),
+    ],
+    ids=readable,
+)
+def test_tokens_that_are_counted_apart_are_in_the_sum(usage: dict[str, int], given: int, made: int | None) -> None:
+    """Those of a cache in the input, and those of thoughts in the output, unless the total shows that they are."""
+    found = find_answer({"content": "yes", "role": "assistant", "usage": usage})
+    assert found is not None
+    assert (found.text, found.input_tokens, found.output_tokens) == ("yes", given, made)
+
+
+def converse(content: list[dict[str, Any]], reason: str = "end_turn") -> dict[str, Any]:
+    """What Amazon Bedrock's Converse returns."""
+    usage = {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7}
+    return {"output": {"message": {"role": "assistant", "content": content}}, "stopReason": reason, "usage": usage}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason", "text", "calls"),
+    [
+        ([{"text": "yes"}], "end_turn", "yes", 0),
+        ([{"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": "yes"}], "end_turn", "yes", 0),
+        ([{"citationsContent": {"content": [{"text": "y"}], "citations": []}}, {"text": "es"}], "end_turn", "yes", 0),
+        ([{"toolUse": {"toolUseId": "1", "name": "search", "input": {}}}], "tool_use", None, 1),
+        ([{"text": "yes"}, {"toolUse": {"toolUseId": "1", "name": "search", "input": {}}}], "tool_use", "yes", 1),
+        ([], "content_filtered", "", 0),
+    ],
+    ids=readable,
+)
+def test_a_reply_of_converse(content: list[dict[str, Any]], reason: str, text: str | None, calls: int) -> None:
+    """Its thoughts are no text, what cites something is, and a tool call alone has none."""
+    found = find_answer(converse(content, reason))
+    assert found == Answer(text, None, None, (reason,), 3, 4, tool_calls=calls)
+
+
+def test_a_stream_of_converse_has_its_reason() -> None:
+    """And the tokens of the cache."""
+    found = streamed(
+        {"messageStart": {"role": "assistant"}},
+        {"contentBlockDelta": {"delta": {"reasoningContent": {"text": "hm"}}, "contentBlockIndex": 0}},
+        {"contentBlockDelta": {"delta": {"text": "yes"}, "contentBlockIndex": 1}},
+        {"messageStop": {"stopReason": "max_tokens"}},
+        {"metadata": {"usage": {"inputTokens": 3, "cacheReadInputTokens": 5, "outputTokens": 4}, "metrics": {}}},
+    )
+    assert found == Answer("yes", None, None, ("max_tokens",), 8, 4)
+
+
+def test_a_message_of_anthropic_that_only_calls_a_tool_has_no_text() -> None:
+    """It is understood all the same."""
+    content = [{"type": "tool_use", "id": "1", "name": "search", "input": {}}]
+    found = find_answer({"role": "assistant", "type": "message", "model": "m", "content": content})
+    assert found == Answer(None, "m", tool_calls=1)
+
+
+@pytest.mark.parametrize("counts", [{"prompt_eval_count": 3, "eval_count": 4}, {"eval_count": 4}], ids=readable)
+@pytest.mark.parametrize("field_of_text", ["message", "response"])
+def test_the_last_piece_of_ollama_has_tokens_and_reason(field_of_text: str, counts: dict[str, int]) -> None:
+    """It has no text. Where a cache has had the prompt, its tokens are not counted."""
+    pieces: list[dict[str, Any]] = [
+        {"model": "m", field_of_text: {"role": "assistant", "content": text} if field_of_text == "message" else text}
+        for text in ("y", "es", "")
+    ]
+    last = {"done": True, "done_reason": "length", **counts}
+    found = streamed(*({**piece, "done": False} for piece in pieces[:-1]), {**pieces[-1], **last})
+    assert found == Answer("yes", "m", None, ("length",), counts.get("prompt_eval_count"), 4)
+
+
 @pytest.mark.parametrize(
     "pieces",
     [

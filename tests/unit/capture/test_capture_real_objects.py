@@ -408,6 +408,47 @@ def test_openai_refusal_chunks() -> None:
     assert found == Answer("I cannot", "m", "c1")
 
 
+def test_a_refusal_is_read_of_every_part_of_a_completion() -> None:
+    """A function may return the choice or the message, or yield the deltas, as objects or JSON."""
+    made = completion({"content": None, "refusal": "I cannot"}).choices[0]
+    for value in (
+        made,
+        made.message,
+        made.message.model_dump(),
+        {"role": "assistant", "content": "", "refusal": "I cannot"},
+    ):
+        found = find_answer(value)
+        assert found is not None
+        assert found.text == "I cannot"
+    deltas = [chunk(delta).choices[0].delta for delta in ({"refusal": ""}, {"refusal": "I "}, {"refusal": "cannot"})]
+    assert streamed(*deltas) == Answer("I cannot")
+    assert streamed(*(delta.model_dump() for delta in deltas)) == Answer("I cannot")
+
+
+def test_a_refusal_of_the_responses_api_is_read_of_every_part() -> None:
+    """Its output, its message and the parts of that."""
+    message = {
+        "type": "message",
+        "id": "m1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "refusal", "refusal": "I cannot"}],
+    }
+    output = openai_responses().Response.model_validate(response(message)).output
+    for value in (output, output[0], output[0].content, [message]):
+        assert find_answer(value) == Answer("I cannot")
+
+
+def test_a_refusal_of_langchain_is_the_answer() -> None:
+    """It stands beside an empty text, or is a part of the message."""
+    messages = langchain_messages()
+    beside = {"content": "", "additional_kwargs": {"refusal": "I cannot"}}
+    for value in (beside, {"content": [{"type": "refusal", "refusal": "I cannot"}]}):
+        assert find_answer(messages.AIMessage(**value)) == Answer("I cannot")
+    pieces = [messages.AIMessageChunk(content="", additional_kwargs={"refusal": text}) for text in ("I ", "cannot")]
+    assert streamed(*pieces) == Answer("I cannot")
+
+
 def response(*output: dict[str, Any], status: str = "completed", **more: Any) -> dict[str, Any]:
     """The JSON of a response."""
     return {
