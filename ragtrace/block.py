@@ -55,6 +55,7 @@ class CallBlock:
         tags: Mapping[str, TagValue | None] | None = None,
     ) -> None:
         self._answer: object = None
+        self._query = arguments.get("query")
         self._step: Step | None = None
         self._invocation: Invocation | None = None
         runtime = current()
@@ -77,7 +78,7 @@ class CallBlock:
         if step is None:
             return
         with guarded("capture of results"):
-            read = find_documents(found)
+            read = find_documents(found, query=self._query)
             if read is None:
                 warn_not_found("documents", "ragtrace.call", found)
             else:

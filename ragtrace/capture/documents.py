@@ -25,6 +25,7 @@ from ragtrace.capture.fields import (
     describe,
     entries_of,
     first,
+    first_item,
     getter,
     is_known,
     is_list,
@@ -87,13 +88,16 @@ _set_text, _set_id, _set_score, _set_duplicate, _set_cut = (
 )
 
 
-def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[Document, ...] | None:
+def find_documents(
+    value: object, budget: SearchBudget | None = None, *, query: str | None = None
+) -> tuple[Document, ...] | None:
     """Return the documents found in *value*, in the order given and with duplicates. Never raises.
 
     Args:
         value: strings; records (dicts, objects) with a text field; LangChain, LlamaIndex, Haystack and OpenAI results;
             pairs with a score; lists of any of them; dicts around such a list. Iterators are left alone.
         budget: records that may still be searched, where *value* is part of a larger one.
+        query: what was searched for, if that is known: it tells a query beside its hits from a passage beside its tags.
 
     Returns:
         None if *value* cannot be understood (None itself included), () if it is understood and empty. At most
@@ -105,7 +109,7 @@ def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[D
             return (document(value),)
         if (simple := _simple_documents(value)) is not None:
             return simple
-        search = _Search(MAX_RECORDS if budget is None else budget.left)
+        search = _Search(MAX_RECORDS if budget is None else budget.left, query)
         understood = search.read_result(value)
         if budget is not None:
             budget.left -= max(0, search.searched - _RECORDS_PER_DOCUMENT * len(search.found))
@@ -341,13 +345,16 @@ class _Search:
 
     Args:
         spare: number of records that may be searched without finding a document.
+        query: what was searched for; None: it is not known.
     """
 
     __slots__ = (
-        "clock_read", "found", "is_cut", "is_late", "items", "limit", "searched", "skipped", "spare", "spent", "unread",
+        "clock_read", "found", "is_cut", "is_late", "items", "limit", "query", "searched", "skipped", "spare", "spent",
+        "unread",
     )  # fmt: skip
 
-    def __init__(self, spare: int) -> None:
+    def __init__(self, spare: int, query: str | None = None) -> None:
+        self.query = (query or "").strip() or None
         self.spare = self.limit = spare
         """Most records that may be searched: `spare`, and `_RECORDS_PER_DOCUMENT` for each found document."""
         self.found: list[Document] = []
@@ -394,6 +401,11 @@ class _Search:
             understood_rows = self._read_rows(items, depth)
             if understood_rows is not None:
                 return understood_rows
+        elif items and all(map(_is_text_beside_list, items)):  # pairs of a query and its hits in JSON
+            pairs = list(zip(*(items_of(item, 2) or () for item in items), strict=True))
+            understood_pairs = self._read_hits(pairs, pairs[1], depth)
+            if understood_pairs is not None:
+                return understood_pairs
         understood, start = not items, len(self.found)
         for item in items:
             if not self._may_search():
@@ -510,20 +522,63 @@ class _Search:
                 return understood_row
         return self._read_list(value, depth)
 
-    def _read_lists_beside(self, columns: list[tuple[object, ...]], lists: tuple[object, ...], depth: int) -> bool:
-        """Add the documents in a column of lists if they have more text than any column beside: (query, documents)."""
+    def _read_hits(self, columns: list[tuple[object, ...]], lists: tuple[object, ...], depth: int) -> bool | None:
+        """Add the documents in a column of *lists* if they are the hits of queries in a column beside it.
+
+        Returns:
+            None if they are tags, vectors or parts of the passages beside them; False if nobody can tell.
+        """
         start, skipped = len(self.found), (self.skipped, self.unread)
         for value in lists:
             items = items_of(value, MAX_DOCUMENTS + 1)
             if items and (number_of(items[0]) is not None or not self._read_list(value, depth + 1)):
+                verdict = None
                 break
         else:
-            beside = max(sum(len(text_of(value) or "") for value in column) for column in columns)
-            if sum(len(each.text) for each in self.found[start:]) > 2 * beside:
-                return True
-        del self.found[start:]
-        self.skipped, self.unread = skipped
-        return False
+            found = self.found[start:]
+            verdict = self._are_hits(columns, lists, found) if found else self._has_no_hits(columns, lists)
+        if not verdict:
+            del self.found[start:]
+            self.skipped, self.unread = skipped
+        return verdict
+
+    def _is_query(self, value: object) -> bool:
+        text = None if self.query is None else text_of(value)
+        return text is not None and text.strip() == self.query
+
+    def _are_hits(
+        self, columns: list[tuple[object, ...]], lists: tuple[object, ...], found: list[Document]
+    ) -> bool | None:
+        """Return whether the documents *found* in *lists* are hits: beside the query, or with more text than is beside.
+
+        Tags are strings, and may be longer than half of a short text; entities have neither id nor score.
+        """
+        beside = [column for column in columns if column is not lists]
+        has_words = not all(_is_token(each.text) for each in found)
+        if any(self._is_query(value) for column in beside for value in column):
+            return has_words
+        with_hits = [at for at, value in enumerate(lists) if items_of(value, 1)]
+        asked = max(sum(len(text_of(column[at]) or "") for at in with_hits) for column in beside)
+        said = sum(len(each.text) for each in found)
+        is_text = any(text_of(first_item(value)) is not None for value in lists)
+        if said > (2 if is_text else 1) * asked:
+            return True
+        if 2 * said < asked or not has_words:
+            return None
+        is_named = any(each.id is not None or each.score is not None for each in found)
+        return True if is_named and not is_text else False if len(columns) == 2 else None
+
+    def _has_no_hits(self, columns: list[tuple[object, ...]], lists: tuple[object, ...]) -> bool | None:
+        """Return whether *lists*, which are empty or null, are those of queries without a hit.
+
+        Of pairs of a text and an empty list the text is taken for the query, unless that is known to be another.
+        """
+        is_pair, is_null = len(columns) == 2, any(value is None for value in lists)
+        beside = next(column for column in columns if column is not lists)
+        if any(self._is_query(value) for column in columns if column is not lists for value in column):
+            return True if is_pair or not is_null else None
+        is_sure = is_pair and not is_null and all(text_of(value) is not None for value in beside)
+        return None if not is_sure else self.query is None
 
     def _read_rows(self, items: list[object], depth: int) -> bool | None:
         """Add the documents in rows of a database. Return False if none is understood, and None if *items* are no rows.
@@ -539,8 +594,11 @@ class _Search:
             named: list[Any] = [row for row in items if type(row) is cls]
             if self._read_list([row._asdict() for row in named], depth):
                 return True
-        if any(self._read_lists_beside(columns, lists, depth) for lists in columns if all(map(is_list, lists))):
-            return True
+        for lists in columns:
+            if all(value is None or _is_several(value) for value in lists):
+                understood = self._read_hits(columns, lists, depth)
+                if understood is not None:
+                    return understood
         numbers = [column for column in columns if all(number_of(value) is not None for value in column)]
         texts = [found for column in columns if any(found := [text_of(value) or "" for value in column])]
         # The score of (document, score) is read elsewhere: different whole numbers before the texts are ids.
@@ -617,7 +675,7 @@ class _Search:
                 if len(self.found) == start:  # an empty list: another field may have the documents
                     is_empty = True
                     continue
-                self._attach(_first_list(get, field_names.IDS), _first_list(get, field_names.SCORES), start)
+                self._attach_lists(get, inside, start)
                 return True
         return is_empty
 
@@ -634,6 +692,21 @@ class _Search:
         if items and name in field_names.REFERENCES and text_of(items[0]) is not None:
             return False
         return self._read_list(value, depth + 1)
+
+    def _attach_lists(self, get: Get, inside: object, start: int) -> None:
+        """Add the ids and scores in fields of a result, whose documents are those from index *start* on.
+
+        They are in the order of the entries of *inside*, of which some may have no text.
+        """
+        entries = _flat(inside)
+        with_text = [at for at, entry in enumerate(entries) if entry is not None]
+        columns: list[list[object] | None] = []
+        for names in (field_names.IDS, field_names.SCORES):
+            column = next((found for name in names if (found := _flat(get(name)))), None)
+            if column is not None and len(column) == len(entries):
+                column = [column[at] for at in with_text]
+            columns.append(column)
+        self._attach(columns[0], columns[1], start)
 
     def _attach(self, ids: list[object] | None, scores: list[object] | None, start: int) -> None:
         """Add the ids and scores from a result's separate lists to the documents from index *start* on.
@@ -737,14 +810,19 @@ def _metadata(get: Get) -> Get:
     return lambda name: None
 
 
-def _first_list(get: Get, list_names: tuple[str, ...]) -> list[object] | None:
-    """Return the first list that a dict or object holds in one of the fields *list_names*.
+def _is_several(value: object) -> bool:
+    """Return whether *value* is a list or a tuple, and no named one."""
+    return shape_of(type(value)).kind in ("list", "tuple", "sequence", "user_list")
 
-    In a list of lists, as Chroma returns, the first inner list counts.
-    """
-    for name in list_names:
-        items = items_of(get(name), MAX_DOCUMENTS)
-        if items:
-            inner = items_of(items[0], MAX_DOCUMENTS)
-            return items if inner is None else inner
-    return None
+
+def _is_text_beside_list(value: object) -> bool:
+    items = items_of(value, 3) if is_list(value) else None
+    return items is not None and len(items) == 2 and text_of(items[0]) is not None and _is_several(items[1])
+
+
+def _flat(value: object) -> list[object]:
+    """Return the items of a list, or those of all its lists: Chroma returns one for each query."""
+    items = items_of(value, MAX_DOCUMENTS) or []
+    if not items or items_of(items[0], 1) is None:
+        return items
+    return [each for inner in items for each in items_of(inner, MAX_DOCUMENTS) or ()][:MAX_DOCUMENTS]

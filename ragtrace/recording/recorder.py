@@ -690,7 +690,8 @@ class StepRecorder:
     def _fill_from_result(self, value: object) -> None:
         spec, step = self._spec, self.step
         if step.kind in FINDING_KINDS:
-            step.documents = find_documents(value) if step.kind == "retrieve" else find_tool_result(value)
+            is_retrieval = step.kind == "retrieve"
+            step.documents = find_documents(value, query=step.query) if is_retrieval else find_tool_result(value)
             is_nothing = step.kind == "tool" and (value is None or is_tool_error(value))
             if step.documents is None and not (step.abandoned or is_nothing):
                 what: Literal["documents", "result"] = "documents" if step.kind == "retrieve" else "result"

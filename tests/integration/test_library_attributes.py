@@ -196,6 +196,24 @@ def test_the_cached_tokens_of_bedrock_are_counted_as_those_of_anthropic() -> Non
     assert told("captured_clients", CONVERSE) == [["It is high.", ["end_turn"], 8020, 9]] * 2
 
 
+CHROMA = """
+import json
+import chromadb
+from ragtrace.capture import find_documents
+held = chromadb.EphemeralClient().create_collection("held", embedding_function=None)
+held.add(ids=["a", "b", "c"], embeddings=[[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], documents=["A", "B", "C"])
+held.add(ids=["d"], embeddings=[[0.1, 0.9]])
+include = ["documents", "distances", "metadatas", "embeddings"]
+found = held.query(query_embeddings=[[1.0, 0.0], [0.0, 1.0]], n_results=2, include=include)
+print(json.dumps([(each.text, each.id, each.score) for each in find_documents(found)]))
+"""
+
+
+def test_each_document_of_chroma_has_its_id() -> None:
+    """Of several queries, too, where an entry has no text; a distance is no score."""
+    assert told("captured", CHROMA) == [["A", "a", None], ["B", "b", None], ["C", "c", None]]
+
+
 TABLES = """
 import json
 import polars, pyarrow

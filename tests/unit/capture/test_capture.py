@@ -246,6 +246,37 @@ def test_of_pairs_of_a_query_and_its_hits_the_hits_are_documents() -> None:
     assert faults.counts() == {}
 
 
+SHORT = "It is 330 metres tall."
+
+
+@pytest.mark.parametrize(
+    ("found", "query", "wanted"),
+    [
+        ([("tall?", [])], None, []),
+        ([("tall?", ()), ("old?", [])], None, []),
+        ([["tall?", []]], None, []),
+        ({"results": [("tall?", [])]}, None, []),
+        ([("tall?", []), ("How tall is it, and how old?", [{"text": SHORT, "id": "c-1"}])], None, [SHORT]),
+        ([("How tall is it?", []), ("How old is it?", [{"text": SHORT}])], None, [SHORT]),
+        ([["How tall is it?", []], ["How old is it?", [{"text": SHORT}]]], None, [SHORT]),
+        ([("How tall is it?", None), ("How old is it?", [{"text": SHORT}])], None, [SHORT]),
+        ([("How tall is it, would you say?", [SHORT])], "How tall is it, would you say? ", [SHORT]),
+        ([("tall?", None)], "tall?", []),
+        ([("q-1", "tall?", [])], "tall?", []),
+        ([("How tall is it?", [SHORT])], None, None),  # as long as tags may be
+        ([(SHORT, [])], "How tall is it?", None),  # a passage without tags, or a query that was put otherwise
+        ([(SHORT, ["tower"])], SHORT, None),
+        ([(SHORT, [{"text": "330", "label": "number"}])], None, [SHORT]),
+        ([("c-1", SHORT, []), ("c-2", SHORT, [])], "How tall is it?", [SHORT, SHORT]),
+    ],
+    ids=readable,
+)
+def test_a_query_beside_its_hits_is_no_passage(found: Any, query: str | None, wanted: list[str] | None) -> None:
+    """Nor is it where it has none. What may be a query or a passage is told by the query, or is not known."""
+    read = find_documents(found, query=query)
+    assert (None if read is None else [each.text for each in read]) == wanted
+
+
 def test_numpy_scores_count() -> None:
     """A NumPy scalar is a number, an array is not."""
     numpy = pytest.importorskip("numpy")
@@ -257,6 +288,23 @@ def test_parallel_lists_of_ids_and_scores() -> None:
     """Ids and scores in lists beside the documents go to their documents."""
     found = find_documents({"ids": [["1", "2"]], "documents": [["a", "b"]], "scores": [[0.9, 0.8]]})
     assert found == (Document("a", "1", 0.9), Document("b", "2", 0.8))
+
+
+@pytest.mark.parametrize(
+    ("ids", "documents", "wanted"),
+    [
+        ([["a", "b"], ["c"]], [["A", "B"], ["C"]], [("A", "a"), ("B", "b"), ("C", "c")]),
+        ([["a", "b"], ["c"]], [["A", None], ["C"]], [("A", "a"), ("C", "c")]),
+        ([[], ["c"]], [[], ["C"]], [("C", "c")]),
+        ([["a", "b"], ["c"]], [["A"], ["C"]], [("A", None), ("C", None)]),  # of which text is "b" the id?
+    ],
+    ids=readable,
+)
+def test_each_document_of_several_queries_has_its_id(ids: Any, documents: Any, wanted: list[tuple[str, Any]]) -> None:
+    """As Chroma gives them, with distances that are no scores."""
+    distances = [[0.1 for _ in each] for each in ids]
+    found = find_documents({"ids": ids, "documents": documents, "distances": distances, "embeddings": None})
+    assert found == tuple(Document(text, id_) for text, id_ in wanted)
 
 
 def test_scores_beside_a_list_of_documents() -> None:

@@ -198,6 +198,33 @@ def test_a_retriever_that_finds_nothing_is_not_one_that_was_never_called(seen: S
     assert {call.workflow: call.contexts for call in seen.calls()} == {"nothing": (), "unknown": None}
 
 
+def test_a_query_without_hits_is_no_context_of_itself(seen: Seen) -> None:
+    """A retrieval knows what was searched for, whichever way it is recorded; a passage beside it is none."""
+
+    @ragtrace.retrieve
+    def pairs(query: str, text: str) -> list[tuple[str, list[str]]]:
+        return [(text, [])]
+
+    @ragtrace.trace(name="nothing")
+    def nothing(question: str) -> str:
+        pairs(question, question)
+        return answer(question)
+
+    @ragtrace.trace(name="unknown")
+    def unknown(question: str) -> str:
+        pairs(question, "a passage without tags")
+        return answer(question)
+
+    nothing("q")
+    unknown("q")
+    for name, text in (("block", "r"), ("unknown block", "a passage without tags")):
+        with ragtrace.call("r", name=name) as call:
+            call.retrieved([(text, [])])
+            call.answered("answer to r")
+    found = {call.workflow: call.contexts for call in seen.calls()}
+    assert found == {"nothing": (), "unknown": None, "block": (), "unknown block": None}
+
+
 def test_without_a_trace_a_common_parent_span_ties_them(seen: Seen) -> None:
     """A retrieval and a generation under the same span belong together; the scores are on the generation."""
     parent = otel.NonRecordingSpan(otel.SpanContext(7, 8, False, otel.TraceFlags(1)))
