@@ -496,13 +496,18 @@ def _read_own_facts(get: Get, answer: Answer) -> None:
         answer.model = first(get, field_names.MODEL, label_of)
     if not answer.finish_reasons:
         givers = (get, *_records(get("candidates")))  # of Gemini, each candidate has its own
-        reasons = (first(giver, field_names.FINISH, label_of) for giver in givers)
+        reasons = (first(giver, field_names.FINISH, _reason_of) for giver in givers)
         answer.finish_reasons = tuple(reason for reason in reasons if reason is not None)
     for name in field_names.USAGE:
         read_usage(get(name), answer)
     counts = (get("prompt_eval_count"), get("eval_count"))  # of a prompt that its cache has had, Ollama gives none
     if answer.input_tokens is None and any(whole_of(count) is not None for count in counts):
         _read_counts(get, answer)  # of Ollama, whose reply has them itself
+
+
+def _reason_of(value: object) -> str | None:
+    """Return a finish reason in words: the numbers of an enumeration say nothing."""
+    return None if number_of(value) is not None else label_of(value)
 
 
 def read_usage(usage: object, answer: Answer) -> None:

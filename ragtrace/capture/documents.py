@@ -390,7 +390,7 @@ class _Search:
             return self._read_list(content, 0)  # of such a tool, which gives each passage as a part of its own
         # The list is looked for first, as a retriever rarely returns one bare passage that holds a list besides.
         understood = self._read_wrapper(get, 0) or self._read_record(get, 0) or self._read_components(value)
-        return understood or self._read_by_id(value)
+        return understood or self._read_by_id(value) or self._read_by_query(value)
 
     def _read_list(self, value: object, depth: int) -> bool:
         """Search for documents in the items of a list. Return False if no item holds a document."""
@@ -641,6 +641,27 @@ class _Search:
         self.is_cut = self.is_cut or len(self.found) > MAX_DOCUMENTS
         del self.found[MAX_DOCUMENTS:]
         return bool(found)
+
+    def _read_by_query(self, value: object) -> bool:
+        """Add the documents of a dict whose keys are queries, with lists of their hits.
+
+        One of the keys is the query, or all of them have several words and what they hold are records: lists of texts
+        may be columns of a table.
+        """
+        entries = entries_of(value, _MAX_COMPONENTS + 1)
+        if not entries or any(text_of(key) is None or not _is_several(inner) for key, inner in entries):
+            return False
+        hits = [each for _, inner in entries for each in items_of(inner, 1) or ()]
+        is_named = all(len((text_of(key) or "").split(None, 1)) > 1 for key, _ in entries)
+        if not any(self._is_query(key) for key, _ in entries) and not (is_named and None not in map(getter, hits)):
+            return False
+        start = len(self.found)
+        for _, inner in entries[:_MAX_COMPONENTS]:
+            if not self._read_list(inner, 1):
+                del self.found[start:]
+                return False
+        self.is_cut = self.is_cut or len(entries) > _MAX_COMPONENTS
+        return True
 
     def _read_scored(self, value: object, score: float, depth: int) -> bool:
         """Add the document of a (document, score) pair with its score. Return False if there is none."""

@@ -261,6 +261,13 @@ SHORT = "It is 330 metres tall."
         ([["How tall is it?", []], ["How old is it?", [{"text": SHORT}]]], None, [SHORT]),
         ([("How tall is it?", None), ("How old is it?", [{"text": SHORT}])], None, [SHORT]),
         ([("How tall is it, would you say?", [SHORT])], "How tall is it, would you say? ", [SHORT]),
+        ({"How tall is it?": [{"text": SHORT}], "How old is it?": []}, None, [SHORT]),
+        ({"How tall is it?": []}, None, []),
+        ({"tall?": [SHORT], "old?": []}, "tall?", [SHORT]),
+        ({"tall?": []}, "tall?", []),
+        ({"tall?": []}, None, None),
+        ({"Product name": [SHORT], "Long name": ["a tower"]}, None, None),  # columns of a table
+        ({"An embedding": [0.5, 0.25]}, None, None),
         ([("tall?", None)], "tall?", []),
         ([("q-1", "tall?", [])], "tall?", []),
         ([("How tall is it?", [SHORT])], None, None),  # as long as tags may be
@@ -976,6 +983,13 @@ def test_chunks_of_gemini() -> None:
         {"candidates": None, "modelVersion": "m", "responseId": "r1", "usageMetadata": GEMINI},
     )
     assert found == Answer("yes", "m", "r1", ("STOP",), 10, 25)
+
+
+def test_a_reason_is_given_in_words() -> None:
+    """Older SDKs of Google's have the number of an enumeration."""
+    reply = gemini([{"text": "yes"}], **GEMINI)
+    reply["candidates"][0]["finishReason"] = 1
+    assert find_answer(reply) == Answer("yes", "m", "r1", (), 10, 25)
 
 
 def test_candidates_of_an_application_are_no_reply_of_gemini() -> None:
