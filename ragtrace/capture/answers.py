@@ -392,7 +392,8 @@ def _read_passages(value: object, answer: Answer, *, are_titles: bool = False) -
     if strings and len(strings) == len(items) and (are_titles or all(map(is_reference, strings))):
         return False
     found = find_documents(value, answer.budget)
-    if found is None:
+    # Whether texts beside empty lists are queries or passages is not known here.
+    if found is None or (not found and any(items_of(item, 1) for item in items)):
         return False
     ids = _ids_among(items)
     if are_titles:

@@ -343,7 +343,7 @@ class FunctionArguments:
             # Most functions have few of these sources, so a source that is nowhere is not looked for.
             return ExtractedArguments(
                 query,
-                None if self._contexts is _NOWHERE else self._find_documents(call),
+                None if self._contexts is _NOWHERE else self._find_documents(call, query),
                 None if self._top_k is _NOWHERE else whole_of(self._value(self._top_k, call)),
                 None if self._session is _NOWHERE else label_of(self._value(self._session, call)),
                 None if self._model is _NOWHERE else text_of(self._value(self._model, call)) or None,
@@ -502,9 +502,9 @@ class FunctionArguments:
             return found
         return found._replace(messages=(*found.messages, Message("user", query))) if is_history else None
 
-    def _find_documents(self, call: CallArguments) -> tuple[Document, ...] | None:
+    def _find_documents(self, call: CallArguments, query: str | None) -> tuple[Document, ...] | None:
         seen = self._value(self._contexts, call)
-        found = None if seen is None else find_documents(seen)
+        found = None if seen is None else find_documents(seen, query=query)
         if found is None and seen is not None:
             warn_not_found("contexts", self.function_name, seen)
         if found and not self._names_contexts and all(is_address(each.text) or is_id(each.text) for each in found):

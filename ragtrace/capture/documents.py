@@ -573,12 +573,14 @@ class _Search:
 
         Of pairs of a text and an empty list the text is taken for the query, unless that is known to be another.
         """
-        is_pair, is_null = len(columns) == 2, any(value is None for value in lists)
-        beside = next(column for column in columns if column is not lists)
-        if any(self._is_query(value) for column in columns if column is not lists for value in column):
-            return True if is_pair or not is_null else None
-        is_sure = is_pair and not is_null and all(text_of(value) is not None for value in beside)
-        return None if not is_sure else self.query is None
+        beside = [column for column in columns if column is not lists]
+        is_pair, is_asked = len(columns) == 2, any(self._is_query(value) for column in beside for value in column)
+        if all(value is None for value in lists):  # a column of a table, unless it stands beside the query
+            return False if is_pair and is_asked else None
+        if is_asked:
+            return True
+        is_query = is_pair and all(text_of(value) is not None for value in beside[0])
+        return self.query is None if is_query else None
 
     def _read_rows(self, items: list[object], depth: int) -> bool | None:
         """Add the documents in rows of a database. Return False if none is understood, and None if *items* are no rows.

@@ -68,10 +68,10 @@ def build_call(
     """
     call = RagCall(
         query=_text("query", query),
-        contexts=_passages("contexts", contexts),
+        contexts=_passages("contexts", contexts, query),
         answer=_text("answer", answer),
         reference=_text("reference", reference),
-        reference_contexts=_passages("reference_contexts", reference_contexts),
+        reference_contexts=_passages("reference_contexts", reference_contexts, query),
         turns=_each("turns", turns, _turn),
         runs=_each("runs", runs, lambda item: item if isinstance(item, str) else None),
         parts=_each("parts", parts, _part),
@@ -136,10 +136,10 @@ def _text(name: str, value: object) -> str | None:
     raise SettingsError(f"{name}= must be a string or None, got {type(value).__name__}; pass its text")
 
 
-def _passages(name: str, value: object) -> tuple[Document, ...] | None:
+def _passages(name: str, value: object, query: object) -> tuple[Document, ...] | None:
     if value is None:
         return None
-    found = find_documents(value)
+    found = find_documents(value, query=query if isinstance(query, str) else None)
     if found is None:
         raise SettingsError(
             f"{name}= cannot be read, got {type(value).__name__}; pass a list of strings or of documents"

@@ -152,7 +152,7 @@ def _returned_documents(reading: SpanReading) -> tuple[Document, ...] | None:
         return None
     if isinstance(parsed, str):  # only a tool that serves as a retriever returns a text
         return _tool_documents(reading) if semconv.OI_TOOL_NAME in reading.span.attributes else None
-    found = find_documents(flatten(parsed))
+    found = find_documents(flatten(parsed), query=reading.step.query)
     if found is None:
         several: object = cast("dict[str, Any]", parsed).get("documents") if isinstance(parsed, dict) else parsed
         reading.documents_without_text = len(cast("list[object]", several)) if isinstance(several, list) else 0

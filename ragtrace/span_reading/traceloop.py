@@ -131,7 +131,7 @@ def _read_retrieval(span: FinishedSpan, name: str, given: Any, returned: Any) ->
     step = reading.step
     step.name, step.query = name, query_in(given)
     step.rerank = _has(given, "nodes")
-    found = None if returned is None else find_documents(returned)
+    found = None if returned is None else find_documents(returned, query=step.query)
     step.documents = found
     if found is not None and any(unmasked(each.text) is None for each in found):
         step.documents, reading.documents_without_text = None, len(found)

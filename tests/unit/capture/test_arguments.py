@@ -17,6 +17,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.tags import MOST_TAGS, constant
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
+from tests.support.ids import readable
 from tests.support.logged import logged
 from tests.support.watched import watch
 
@@ -75,6 +76,16 @@ def test_generation() -> None:
     """Documents, model and session are found by their names."""
     found = extract(FunctionArguments(answer, "generate"), "why?", ["a"], session_id="s")
     assert found == ExtractedArguments("why?", (Document("a"),), model="m", session="s")
+
+
+@pytest.mark.parametrize(
+    ("docs", "found"),
+    [([("why?", [])], ()), ([("a passage", [])], None), ([("why?", ["because of it"])], (Document("because of it"),))],
+    ids=readable,
+)
+def test_a_query_beside_its_hits_is_no_context(docs: Any, found: tuple[Document, ...] | None) -> None:
+    """Which the function was given with them. A passage without tags is not said to be none."""
+    assert extract(FunctionArguments(answer, "generate"), "why?", docs).documents == found
 
 
 def test_a_default_query_counts() -> None:

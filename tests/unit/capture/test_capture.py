@@ -268,7 +268,9 @@ SHORT = "It is 330 metres tall."
         ({"tall?": []}, None, None),
         ({"Product name": [SHORT], "Long name": ["a tower"]}, None, None),  # columns of a table
         ({"An embedding": [0.5, 0.25]}, None, None),
-        ([("tall?", None)], "tall?", []),
+        ([("tall?", None)], "tall?", None),  # or a question that was asked before, and has no score
+        ([("tall?", None), ("old?", [])], "tall?", []),
+        ([("c-1", SHORT, None)], SHORT, [SHORT]),
         ([("q-1", "tall?", [])], "tall?", []),
         ([("How tall is it?", [SHORT])], None, None),  # as long as tags may be
         ([(SHORT, [])], "How tall is it?", None),  # a passage without tags, or a query that was put otherwise
@@ -282,6 +284,13 @@ def test_a_query_beside_its_hits_is_no_passage(found: Any, query: str | None, wa
     """Nor is it where it has none. What may be a query or a passage is told by the query, or is not known."""
     read = find_documents(found, query=query)
     assert (None if read is None else [each.text for each in read]) == wanted
+
+
+def test_passages_without_tags_beside_an_answer_are_not_said_to_be_none() -> None:
+    """Nor are they read, as they may be queries without a hit; an empty list says that there are none."""
+    for beside, wanted in (([(SHORT, [])], None), ([], ()), ([[]], ())):
+        found = find_answer({"answer": "yes", "contexts": beside})
+        assert found == Answer("yes", documents=wanted)
 
 
 def test_numpy_scores_count() -> None:

@@ -165,6 +165,7 @@ def test_all_parts_of_a_call_reach_the_judge(score: Scoring) -> None:
     "wrong",
     [
         {"contexts": 7},
+        {"contexts": [("a passage, or another query", [])]},
         {"answer": 7},
         {"query": ["x"]},
         {"turns": [{"role": "system", "text": "x"}]},
