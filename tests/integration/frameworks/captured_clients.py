@@ -97,6 +97,16 @@ def bedrock_converse(question: str, docs: list[str]) -> Any:
     return _bedrock.converse(modelId="m", messages=_blocks(question, docs))
 
 
+@form("boto3", "bedrock-runtime converse, of a model that thinks")
+def bedrock_thought(question: str, docs: list[str]) -> Any:
+    return _bedrock.converse(modelId="thinks", messages=_blocks(question, docs))
+
+
+@form("boto3", "bedrock-runtime converse_stream, of a model that thinks")
+def bedrock_thought_stream(question: str, docs: list[str]) -> Any:
+    return _bedrock.converse_stream(modelId="thinks", messages=_blocks(question, docs))["stream"]
+
+
 @form("boto3", "bedrock-runtime converse_stream, its response returned", read=_read_response)
 def bedrock_response(question: str, docs: list[str]) -> Any:
     return _bedrock.converse_stream(modelId="m", messages=_blocks(question, docs))

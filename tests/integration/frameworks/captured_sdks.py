@@ -234,6 +234,16 @@ def genai_early(question: str, docs: list[str]) -> Any:
     return _genai.models.generate_content_stream(model="m", contents=_prompt(question, docs))
 
 
+@form("google-genai", "generate_content, of a model that thinks")
+def genai_thought(question: str, docs: list[str]) -> Any:
+    return _genai.models.generate_content(model="thinks", contents=_prompt(question, docs))
+
+
+@form("google-genai", "generate_content_stream, of a model that thinks")
+def genai_thought_stream(question: str, docs: list[str]) -> Any:
+    return _genai.models.generate_content_stream(model="thinks", contents=_prompt(question, docs))
+
+
 @form("google-genai", "generate_content, async")
 async def genai_acontent(question: str, docs: list[str]) -> Any:
     return await _genai.aio.models.generate_content(model="m", contents=_prompt(question, docs))

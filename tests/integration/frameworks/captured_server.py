@@ -17,6 +17,9 @@ QUESTION: Final = "How tall is the Eiffel Tower?"
 DOCUMENTS: Final = ["The Eiffel Tower is 330 metres tall. It opened in 1889.", "The Louvre is a museum in Paris."]
 ANSWER: Final = "The Eiffel Tower is 330 metres tall."
 PIECES: Final = ["The ", "Eiffel ", "Tower ", "is ", "330 ", "metres ", "tall."]
+THOUGHT: Final = "The documents say how tall it is."
+_THINKS: Final = "/thinks"
+"""In the path of a request, the name of a model that thinks before it answers."""
 
 
 class CapturedServer(model_server.ModelServer):
@@ -69,13 +72,15 @@ class _Handler(model_server._Handler):
         elif path.endswith("search.post.search"):
             self._send({"value": [{"@search.score": 2.5 - at, "id": f"d{at}", "chunk": text} for at, text in _FOUND]})
         elif path.endswith(":generateContent"):
-            self._send(_gemini(ANSWER, "STOP"))
+            self._send(_gemini(ANSWER, "STOP", thinks=_THINKS in path))
         elif path.endswith(":streamGenerateContent"):
-            self._stream_events(_data(_gemini(text, "STOP" if text == PIECES[-1] else None) for text in PIECES))
+            self._stream_events(_data(_gemini_chunks(thinks=_THINKS in path)))
         elif path.endswith("/converse"):
-            self._send(_converse())
+            self._send(_converse(thinks=_THINKS in path))
         elif path.endswith("/converse-stream"):
-            self._stream_events(map(_amazon_event, _converse_events()), "application/vnd.amazon.eventstream")
+            self._stream_events(
+                map(_amazon_event, _converse_events(thinks=_THINKS in path)), "application/vnd.amazon.eventstream"
+            )
         elif path.endswith("/query"):
             self._send(_pinecone())
         elif kind is not None:
@@ -149,10 +154,20 @@ def _cohere(*, stream: bool) -> Iterator[Any]:
     )
 
 
-def _gemini(text: str, reason: str | None) -> dict[str, Any]:
-    candidate = {"content": {"parts": [{"text": text}], "role": "model"}, "finishReason": reason, "index": 0}
+def _gemini(text: str, reason: str | None, *, thinks: bool = False) -> dict[str, Any]:
+    parts = [*([{"text": THOUGHT, "thought": True}] if thinks else []), *([{"text": text}] if text else [])]
+    candidate = {"content": {"parts": parts, "role": "model"}, "finishReason": reason, "index": 0}
     usage = {"promptTokenCount": 9, "candidatesTokenCount": 7, "totalTokenCount": 16}
     return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-x"}
+
+
+def _gemini_chunks(*, thinks: bool) -> Iterator[dict[str, Any]]:
+    if thinks:
+        yield _gemini("", None, thinks=True)
+        yield from (_gemini(text, None) for text in PIECES)
+        yield {**_gemini("", None), "candidates": [{"finishReason": "STOP", "index": 0}]}
+    else:
+        yield from (_gemini(text, "STOP" if text == PIECES[-1] else None) for text in PIECES)
 
 
 def _ollama_chat(*, stream: bool) -> Iterator[Any]:
@@ -193,8 +208,9 @@ def _elasticsearch(path: str) -> dict[str, Any]:
     return {"took": 1, "timed_out": False, "_shards": shards, "hits": {"total": total, "max_score": 2.5, "hits": hits}}
 
 
-def _converse() -> dict[str, Any]:
-    message = {"role": "assistant", "content": [{"text": ANSWER}]}
+def _converse(*, thinks: bool) -> dict[str, Any]:
+    thought = {"reasoningContent": {"reasoningText": {"text": THOUGHT, "signature": "s"}}}
+    message = {"role": "assistant", "content": [*([thought] if thinks else []), {"text": ANSWER}]}
     return {"output": {"message": message}, "stopReason": "end_turn", **_CONVERSE_END}
 
 
@@ -204,11 +220,14 @@ _CONVERSE_END: Final[dict[str, Any]] = {
 }
 
 
-def _converse_events() -> Iterator[tuple[str, dict[str, Any]]]:
+def _converse_events(*, thinks: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "messageStart", {"role": "assistant"}
+    if thinks:
+        yield "contentBlockDelta", {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": THOUGHT}}}
+        yield "contentBlockStop", {"contentBlockIndex": 0}
     for text in PIECES:
-        yield "contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": text}}
-    yield "contentBlockStop", {"contentBlockIndex": 0}
+        yield "contentBlockDelta", {"contentBlockIndex": int(thinks), "delta": {"text": text}}
+    yield "contentBlockStop", {"contentBlockIndex": int(thinks)}
     yield "messageStop", {"stopReason": "end_turn"}
     yield "metadata", _CONVERSE_END
 
