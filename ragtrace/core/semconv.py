@@ -364,7 +364,7 @@ METRIC_TAGS_OTHER: Final = "ragtrace.tags.other"
 TAG_NAME: Final = "ragtrace.tag_name"
 """Name of a tag, on that metric."""
 tag: Final = "ragtrace.tag.{}".format
-"""Return the attribute for a tag of the call, by the tag's name; on the root span and on evaluation events."""
+"""Return the attribute for a tag of the call, by the tag's name: on its root span, a carrier span and its events."""
 eval_score: Final = "ragtrace.eval.{}.score".format
 """Return the span attribute for the score of a metric, a double; absent when unscored."""
 eval_label: Final = "ragtrace.eval.{}.label".format

@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
+from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.text import encodable
 
@@ -65,23 +66,44 @@ def valid_tags(given: Mapping[Any, object]) -> dict[str, TagValue]:
     return found
 
 
+def read_tags(value: object) -> dict[str, TagValue]:
+    """Return the tags in *value*, which was read from JSON: an object of valid names and values.
+
+    Raises:
+        ValueError: it is none; the message has no text of it.
+    """
+    given = cast("Mapping[object, object]", value) if isinstance(value, dict) else None
+    found = {} if given is None else valid_tags(given)
+    if given is None or len(found) < len(given):
+        raise ValueError("the tags are no object, or have a name or a value that no tag has")
+    return found
+
+
 def tag_text(value: TagValue) -> str:
-    """Return the *value* of a tag as text, as it is written in rules, filters and metrics: booleans in lower case."""
+    """Return the *value* of a tag as text, as rules, filters and metrics have it: true and false for booleans."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parse_tag(text: str, origin: str) -> tuple[str, str]:
-    """Return name and value of a tag that is written `name=value`.
+def parse_tag(text: str, origin: str = "") -> tuple[str, str]:
+    """Return name and text of the value of the tag that *text*, such as tenant=acme, chooses calls by.
+
+    Args:
+        text: name and value.
+        origin: argument or setting that has it, for the error; empty: the error does not say.
 
     Raises:
-        SettingsError: it is written otherwise.
+        SettingsError: it names no tag, or no value.
     """
-    name, equals, value = text.partition("=")
-    if not equals or not value.strip() or not _NAME.fullmatch(name.strip()):
-        raise SettingsError(
-            f"a tag is written name=value, got {text!r} (from {origin}); write for instance tenant=acme"
-        )
-    return name.strip(), value.strip()
+    name, _, value = (part.strip() for part in text.partition("="))
+    if not value:
+        where = f" (from {origin})" if origin else ""
+        raise SettingsError(f"a tag is chosen by name and value, such as tenant=acme, got {text!r}{where}")
+    return check_tag_name(name), value
+
+
+def tag_attributes(tags: Mapping[str, TagValue]) -> dict[str, TagValue]:
+    """Return *tags* as attributes of a span or an event, by the names of the attributes."""
+    return {semconv.tag(name): value for name, value in tags.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Langfuse attributes of a RAG call's root span: name, input and output of the trace.
+"""Langfuse attributes of a RAG call's root span: name, metadata, input and output of the trace.
 
 Langfuse takes them from any span; without them it shows those of the trace's root span, which may be a web framework's.
 Source: langfuse.com/integrations/native/opentelemetry, "Property mapping".
@@ -16,9 +16,13 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add the workflow's name to the span attributes, as the name of the Langfuse trace."""
-    if _is_root(step) and step.workflow:
+    """Add the workflow's name to the span attributes, as the name of the Langfuse trace, and tags as its metadata."""
+    if not _is_root(step):
+        return
+    if step.workflow:
         attributes[semconv.LANGFUSE_TRACE_NAME] = step.workflow
+    if step.tags:
+        attributes.update({semconv.langfuse_metadata(name): value for name, value in step.tags.items()})
 
 
 def add_content(attributes: Attributes, step: Step) -> None:

@@ -15,6 +15,7 @@ from opentelemetry._logs import SeverityNumber
 from ragtrace.core import semconv
 from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.step import GuardVerdict
+from ragtrace.core.tags import tag_attributes
 from ragtrace.core.text import encodable
 from ragtrace.core.types import CALIBRATION, Evaluation, RagCall, Result, Score
 
@@ -64,6 +65,7 @@ def emit_events(
         semconv.EVAL_PROBABILITY: evaluation.probability,
         semconv.EVAL_ADJUSTED_COUNT: 1 / evaluation.probability,
         **{key: value for key, value in optional.items() if value},
+        **(tag_attributes(call.tags) if call.tags else {}),
     }
     shown = statements_json(evaluation.results.values())
     for name, result in evaluation.results.items():
@@ -114,6 +116,8 @@ def emit_guard_event(logger: Logger, guard: StepGuard, call: RagCall, context: C
     attributes: Attributes = {**guard.attributes(), semconv.WORKFLOW_NAME: call.workflow}
     if call.conversation_id:
         attributes[semconv.CONVERSATION_ID] = call.conversation_id
+    if call.tags:
+        attributes.update(tag_attributes(call.tags))
     if guard.score is not None:
         attributes[semconv.EVALUATION_SCORE] = guard.score
     checked = attributes[semconv.GUARD_VERDICT] == "pass"

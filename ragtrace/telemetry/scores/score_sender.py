@@ -19,6 +19,7 @@ from ragtrace.core import semconv
 from ragtrace.core.contents import without_contents
 from ragtrace.core.labels import Claim
 from ragtrace.core.score_id import score_id_of_result
+from ragtrace.core.tags import tag_attributes
 from ragtrace.core.text import encodable
 from ragtrace.core.types import CALIBRATION, Evaluation, JudgedTexts, RagCall, Result, Score, Unscored
 from ragtrace.system.faults import faults, guarded
@@ -361,6 +362,8 @@ def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, eviden
         evidence: whether to quote the unsupported claims.
     """
     attributes: Attributes = {semconv.EVAL_STATUS: evaluation_status(evaluations)}
+    if call.tags:
+        attributes.update(tag_attributes(call.tags))
     if call.context_source:
         attributes[semconv.CONTEXT_SOURCE] = call.context_source
     last = next(

@@ -17,6 +17,7 @@ from ragtrace.core import semconv
 from ragtrace.core.contents import may_leave
 from ragtrace.core.limited_json import length_limit, shorten_json
 from ragtrace.core.reasoning import may_have_reasoning, split_reasoning
+from ragtrace.core.tags import tag_attributes
 from ragtrace.core.types import DocumentsInPart
 from ragtrace.dialects import langfuse, openinference
 from ragtrace.dialects import otel_genai as otel
@@ -149,6 +150,8 @@ class SpanWriter:
             attributes[semconv.ABANDONED] = step.abandoned
         if step.cut_chars:
             attributes[semconv.CUT_CHARS] = step.cut_chars
+        if step.tags and step.parent is None:  # those that other steps gave the call come with its scores
+            attributes.update(tag_attributes(step.tags))
         answer = step.answer
         if answer and may_have_reasoning(answer) and (reasoning := split_reasoning(answer).reasoning):
             attributes[semconv.REASONING_CHARS] = len(reasoning)
