@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
 from ragtrace.core.labels import CitedPart, Turn
+from ragtrace.core.tags import read_tags
 from ragtrace.core.types import Document, RagCall, Timing, Usage
 
 
@@ -58,6 +59,8 @@ def encode(unscored: UnscoredCall) -> str:
 def _to_json_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_to_json_value(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, Mapping):  # tags
+        return dict(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     names = _NAMES.get(type(value))  # pyright: ignore[reportUnknownArgumentType]
     return value if names is None else {name: _to_json_value(getattr(value, name)) for name in names}
 
@@ -123,6 +126,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "earlier_turns": _reader_of_many(Turn),
     "parts": _reader_of_many(CitedPart),
     "runs": _as_tuple,
+    "tags": read_tags,
     "timing": _reader_of_one(Timing),
     "usage": _reader_of_one(Usage),
     "total_usage": _reader_of_one(Usage),

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, Union, cast, get_args, get_o
 from opentelemetry.trace import SpanContext
 
 from ragtrace.core.errors import RagtraceError
+from ragtrace.core.tags import read_tags
 from ragtrace.core.text import encodable
 from ragtrace.core.types import RagCall
 from ragtrace.core.unscored_call import UnscoredCall, decode, encode
@@ -238,6 +239,11 @@ def _check(value: object, hint: Any, where: str) -> None:
     elif origin is Literal:
         if value not in arguments:
             raise MessageError("malformed", f"{where} has an unknown value")
+    elif origin is Mapping:  # the tags, the only field of the kind
+        try:
+            read_tags(value)
+        except ValueError as error:
+            raise MessageError("malformed", f"{where}: {error}") from error
     elif hint in _SIMPLE:
         if not _SIMPLE[hint](value):
             raise MessageError("malformed", f"{where} is no {hint.__name__}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ CALL = RagCall(
     turns=(Turn("user", "Hello"), Turn("assistant", "Hi")),
     runs=("330 m", "331 m"),
     parts=(CitedPart("330 m", ("d1",)),),
+    tags={"tenant": "acme", "paying": True, "seats": 3, "share": 0.5},
 )
 MESSAGE = CallMessage.of(UnscoredCall(CALL, (), "response-1", 0.25))
 
@@ -52,6 +55,21 @@ def test_how_much_of_the_answer_was_cut_is_kept() -> None:
     message = CallMessage.of(UnscoredCall(call, (), None, 0.5))
     read = read_message(write_message(message)).unscored.call
     assert (read.answer_cut_chars, read.contexts[0].cut_chars if read.contexts else None) == (12, 3)
+
+
+def test_tags_keep_the_types_of_their_values() -> None:
+    """True is no 1, and 1 is no 1.0."""
+    tags = {"yes": True, "one": 1, "float": 1.0, "text": "1"}
+    call = RagCall("q", (), "a", span=SPAN, tags=MappingProxyType(tags))
+    read = read_message(write_message(CallMessage.of(UnscoredCall(call, (), None, 0.5)))).unscored.call.tags
+    assert [(name, type(value)) for name, value in read.items()] == [(n, type(v)) for n, v in tags.items()]
+
+
+def test_a_message_of_a_release_that_had_no_tags_has_none() -> None:
+    """As its queue is still full of them when the workers are new."""
+    record = json.loads(write_message(MESSAGE))
+    del record["call"]["tags"]
+    assert read_message(json.dumps(record)).unscored.call == replace(CALL, tags={})
 
 
 def test_the_number_of_tries_is_kept() -> None:
@@ -120,6 +138,14 @@ def test_a_call_that_is_too_large_is_not_written() -> None:
         (changed(open=[""]), "malformed"),
         (changed(open=["judge"] * 101), "malformed"),
         (changed(call__cut_chars=10**400), "malformed"),
+        (changed(call__tags=None), "malformed"),
+        (changed(call__tags=["tenant"]), "malformed"),
+        (changed(call__tags={"tenant": None}), "malformed"),
+        (changed(call__tags={"tenant": ["acme"]}), "malformed"),
+        (changed(call__tags={"no name": "acme"}), "malformed"),
+        (changed(call__tags={"tenant": "x" * 201}), "malformed"),
+        (changed(call__tags={"seats": 10**400}), "malformed"),
+        (changed(call__tags={f"t{n}": n for n in range(17)}), "malformed"),
         (changed(published=10**400), "malformed"),
         (changed(call__contexts=[{"text": "x", "score": 10**400}]), "malformed"),
     ],

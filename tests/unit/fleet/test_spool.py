@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,7 @@ FULL = RagCall(
     turns=(Turn("user", "where?"),),
     runs=("there", "here"),
     parts=(CitedPart("there", ("1",)),),
+    tags={"tenant": "acme", "paying": True, "seats": 3},
 )
 
 
@@ -101,6 +104,22 @@ def test_a_field_that_this_version_does_not_know_is_left_out() -> None:
     """A later version may have written the file."""
     text = encode(UnscoredCall(FULL, ())).replace('"call": {', '"call": {"mood": "sunny", ', 1)
     assert decode(text).call == FULL
+
+
+def test_a_call_of_a_version_without_tags_has_none() -> None:
+    """An earlier version may have written the file."""
+    record = json.loads(encode(UnscoredCall(FULL, ())))
+    del record["call"]["tags"]
+    assert decode(json.dumps(record)).call == replace(FULL, tags={})
+
+
+@pytest.mark.parametrize("tags", [None, [], {"tenant": None}, {"tenant": {}}, {"": "acme"}])
+def test_a_call_with_damaged_tags_is_unreadable(tags: object) -> None:
+    """As one with damaged contexts is: half of its tags would say that it is somebody else's."""
+    record = json.loads(encode(UnscoredCall(FULL, ())))
+    record["call"]["tags"] = tags
+    with pytest.raises(ValueError, match="the tags are"):
+        decode(json.dumps(record))
 
 
 # --- in and out ------------------------------------------------------------------------------------------------------
