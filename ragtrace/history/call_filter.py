@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.tags import check_tag_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     Mask: TypeAlias = "NDArray[np.bool_]"
 
 FIELDS: Final = ("workflow", "model", "release", "service", "status", "label", "feedback", "guard")
-"""Fields of a call that are no metrics; people give `label` and `feedback`, and `guard` is the verdict of a guard."""
+"""Fields of a call that are no metrics; people give `label` and `feedback`, and `guard` is the verdict of a guard. A
+tag is a field as well, such as `tag.tenant`, which is compared as the text that `tag_text` writes."""
+_TAG: Final = "tag."
+"""Beginning of a field that is a tag of the calls, as in `tag.tenant`."""
 _OF_GUARD: Final = frozenset({"guard.metric", "guard.mode", "guard.action", "guard.reason"})
 """Fields of the guard of a call besides its verdict."""
 PARTS: Final = ("status", "reason", "label", "evaluator")
@@ -175,6 +179,12 @@ class CallFilter:
             raise self._error("expected a value", self._token().at)
         metric, _, part = name.text.rpartition(".")
         if (name.text in FIELDS and name.text != "feedback") or name.text in _OF_GUARD:
+            return self._of_text(name.text, sign, value)
+        if name.text.startswith(_TAG):
+            try:
+                check_tag_name(name.text.removeprefix(_TAG))
+            except SettingsError as error:
+                raise self._error(str(error), name.at) from None
             return self._of_text(name.text, sign, value)
         if metric and part in PARTS:
             if metric != "label":

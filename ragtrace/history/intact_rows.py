@@ -30,6 +30,7 @@ _REFERENCES: Final[Mapping[str, Mapping[str, str]]] = {
     "evaluations": {"evaluator": "evaluators"},
     "feedback": {},
     "guard_verdicts": {},
+    "tags": {},
     "alerts": {},
 }
 """Tables whose damaged rows are left out, each with the tables that its columns refer to.

@@ -77,6 +77,10 @@ class ChosenCalls(NamedTuple):
     """Sources of the calls, by number; None: any."""
     numbers: frozenset[int] | None = None
     """Row numbers of the calls; None: any."""
+    tags: tuple[tuple[str, str], ...] = ()
+    """Name and text of the value of each tag that the calls have."""
+    tagged: NDArray[np.int64] | None = None
+    """Row numbers of all calls that have these tags, lowest first; None: no tags are asked for."""
 
 
 class Block(NamedTuple):
@@ -106,6 +110,9 @@ class Block(NamedTuple):
         for numbers, column in ((chosen.sources, calls.source), (chosen.numbers, calls.number)):
             if numbers is not None:
                 mask &= np.isin(column, list(numbers))
+        if chosen.tagged is not None:
+            first, last = np.searchsorted(chosen.tagged, (calls.number[0], calls.number[-1] + 1))
+            mask &= np.isin(calls.number, chosen.tagged[first:last], assume_unique=True)
         return mask
 
     def segment(self, mask: NDArray[np.bool_], names: CallNames) -> Segment:

@@ -6,17 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property, reduce
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from ragtrace.core.alert_incident import AlertIncident
 from ragtrace.core.step import GuardVerdict
+from ragtrace.core.tags import TagValue, tag_value
 from ragtrace.core.types import UNCALIBRATED, EvaluatorType
 from ragtrace.estimates import ADJUSTED_CALLS, NOT_LEARNED, Baseline, BaselineKey, CallTraits, CollectedScores
 from ragtrace.history.intact_rows import connect_to_intact_rows, damaged_calls
 from ragtrace.history.packed_blocks import Block, ChosenCalls, names_of_blocks, packed_blocks, unpack
 from ragtrace.history.row_reading import BLOCK, RowReader
+from ragtrace.history.schema import TAG_TYPES
 from ragtrace.history.segments import CallNames, Segment, join_segments
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.stored_json import stored_object
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ragtrace.history.segments import Floats, Ints
+
+_TAGGED: Final = "SELECT number FROM main.tags WHERE name = ? AND value = ? ORDER BY number"
+_HAS_TAG: Final = "SELECT 1 FROM main.tags t WHERE t.number = calls.number AND t.name = ? AND t.value = ?"
+"""SQL of the calls with a tag, which an index has whole, and of the condition that a call has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +172,18 @@ class HistoryReader:
     Args:
         path: the file.
         stopped: event that is set when the reader is to stop; None: it reads to the end.
+        tags: texts of the values of tags by name: of all methods that choose calls by time, workflow, model and
+            release, each chooses those with all of these tags alone.
 
     Raises:
         SQLiteFileError: it is no history.
         sqlite3.Error: it cannot be read.
     """
 
-    def __init__(self, path: str, stopped: Event | None = None) -> None:
-        self._stopped = stopped
+    def __init__(
+        self, path: str, stopped: Event | None = None, *, tags: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._stopped, self._tags = stopped, tuple(tags.items())
         self.damaged: set[int] = set()
         """Row numbers of the calls of which anything was found damaged so far, and left out."""
         self.database = connect_to_intact_rows(path)
@@ -281,11 +293,23 @@ class HistoryReader:
         self, start: float, end: float, workflow: str | None, model: str | None, release: str | None
     ) -> ChosenCalls:
         """Return the choice of calls that the arguments of `columns` make."""
-        if release is None:
-            return ChosenCalls(start, end, workflow, model, None)
-        rows = self.database.execute("SELECT id, body FROM sources")
-        of_release = frozenset(int(number) for number, body in rows if CallOrigin.decode(body).release == release)
-        return ChosenCalls(start, end, workflow, model, of_release)
+        of_release = None
+        if release is not None:
+            rows = self.database.execute("SELECT id, body FROM sources")
+            of_release = frozenset(int(number) for number, body in rows if CallOrigin.decode(body).release == release)
+        return ChosenCalls(start, end, workflow, model, of_release, tags=self._tags, tagged=self._tagged)
+
+    @cached_property
+    def _tagged(self) -> NDArray[np.int64] | None:
+        """Row numbers of all calls with the reader's tags, lowest first; None: it has none."""
+        if not self._tags:
+            return None
+        if not self.has_table("tags"):  # an older release created the history
+            return np.empty(0, np.int64)
+        of_tags = (
+            np.fromiter((number for (number,) in self.database.execute(_TAGGED, tag)), np.int64) for tag in self._tags
+        )
+        return reduce(lambda found, more: np.intersect1d(found, more, assume_unique=True), of_tags)
 
     def _segments(
         self, blocks: Mapping[int, bool], chosen: ChosenCalls, names: CallNames, unscored: UnscoredCounter | None
@@ -387,6 +411,8 @@ class HistoryReader:
         found: dict[int, bool] = {}
         for first in self._first_numbers():
             times = packed.get(first)
+            if chosen.tagged is not None and not np.diff(np.searchsorted(chosen.tagged, (first, first + BLOCK)))[0]:
+                continue
             if chosen.numbers is not None and not any(first <= number < first + BLOCK for number in chosen.numbers):
                 continue
             if times is None or (times[0] < chosen.end and times[1] >= chosen.start):
@@ -560,6 +586,39 @@ class HistoryReader:
             (first, last),
         )
         return [StoredVerdict(number, GuardVerdict(*rest)) for number, *rest in rows]
+
+    def tags(self, numbers: Iterable[int]) -> dict[int, dict[str, TagValue]]:
+        """Return the tags of stored RAG calls by row number and name, without the calls that have none.
+
+        There are none if an older release created the history. A damaged tag is left out.
+        """
+        if not self.has_table("tags"):
+            return {}
+        found: dict[int, dict[str, TagValue]] = {}
+        for number in numbers:
+            rows = self.database.execute("SELECT name, value, type FROM tags WHERE number = ? ORDER BY name", (number,))
+            for name, text, type_ in rows:
+                value = _tag_value(text, type_)
+                if value is None:
+                    self.damaged.add(number)
+                else:
+                    found.setdefault(number, {})[name] = value
+        return found
+
+    def tag_texts(self, name: str, first: int, last: int) -> list[tuple[int, str]]:
+        """Return row number and text of the value of each stored RAG call that has a tag.
+
+        Args:
+            name: name of the tag.
+            first: row number of the first call.
+            last: row number of the last call.
+        """
+        if not self.has_table("tags"):  # an older release created the history
+            return []
+        rows = self.database.execute(
+            "SELECT number, value FROM tags WHERE name = ? AND number BETWEEN ? AND ?", (name, first, last)
+        )
+        return rows.fetchall()
 
     def alerts(self, start: float, end: float) -> list[AlertIncident]:
         """Return the incidents of alerts that lasted at some time of a period, the earliest first.
@@ -773,7 +832,22 @@ def _condition(chosen: ChosenCalls) -> tuple[str, list[object]]:
         where = f"{where} AND source IN ({', '.join(map(str, sorted(chosen.sources)))})"
     if chosen.numbers is not None:
         where = f"{where} AND number IN ({', '.join(map(str, sorted(chosen.numbers)))})"
+    for tag in chosen.tags:
+        if chosen.tagged is not None and not len(chosen.tagged):  # the table may be missing
+            return f"{where} AND 0", values
+        where = f"{where} AND EXISTS ({_HAS_TAG})"
+        values += tag
     return where, values
+
+
+def _tag_value(text: str, type_: str) -> TagValue | None:
+    """Return the value of a stored tag, or None if it is damaged."""
+    try:
+        if type_ == TAG_TYPES[bool]:
+            return {"true": True, "false": False}[text]
+        return tag_value(next(kind for kind, name in TAG_TYPES.items() if name == type_)(text))
+    except (KeyError, ValueError, StopIteration):
+        return None
 
 
 def _question_and_traits(body: Mapping[str, Any]) -> tuple[str | None, CallTraits | None]:

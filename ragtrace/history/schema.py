@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from typing import Final
 
 from ragtrace.core.errors import SettingsError
@@ -69,7 +70,17 @@ CREATE TABLE IF NOT EXISTS alerts (
 """
 """SQL of the table with the incidents of alerts, one row for each incident of each process; its columns are the fields
 of an `AlertIncident`. It is created as `FEEDBACK_TABLE` is."""
-OF_A_CALL: Final = ("guard_verdicts", "results", "evaluations", "evidence", "bodies", "calls")
+TAG_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS tags (
+    number INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, type TEXT NOT NULL, PRIMARY KEY (number, name)
+) WITHOUT ROWID
+"""
+TAG_INDEX: Final = "CREATE INDEX IF NOT EXISTS tags_value ON tags (name, value)"
+"""SQL of the table with the tags of calls, one row each, and of the index in which the calls with a tag are found. A
+value is stored as `tag_text` writes it, beside its type. They are created as `FEEDBACK_TABLE` is."""
+TAG_TYPES: Final[Mapping[type, str]] = {bool: "boolean", int: "integer", float: "number", str: "text"}
+"""Names under which the types of tags' values are stored. A boolean is an integer for Python, and so comes first."""
+OF_A_CALL: Final = ("tags", "guard_verdicts", "results", "evaluations", "evidence", "bodies", "calls")
 """Tables whose rows belong to a call, by `number`. The table of the calls themselves comes last."""
 IN_A_BODY: Final = ("query", "answer", "reference", "conversation_id", "error", "cut_chars", "streamed", "abandoned")
 """Fields of a `RagCall` that are stored unchanged in the JSON of a body."""

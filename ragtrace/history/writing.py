@@ -15,6 +15,7 @@ from ragtrace.core.cost import Cost
 from ragtrace.core.feedback import Feedback
 from ragtrace.core.labels import Claim
 from ragtrace.core.step import GuardVerdict
+from ragtrace.core.tags import TagValue, tag_text
 from ragtrace.core.text import encodable
 from ragtrace.core.types import UNCALIBRATED, Evaluation, RagCall, Score, is_raw_probability
 from ragtrace.history.intact_rows import damaged_calls
@@ -26,6 +27,9 @@ from ragtrace.history.schema import (
     GUARD_TABLE,
     IN_A_BODY,
     OF_A_CALL,
+    TAG_INDEX,
+    TAG_TABLE,
+    TAG_TYPES,
     WHERE_SET,
     history_file,
 )
@@ -63,7 +67,7 @@ class QueuedCall:
         call = self.call
         texts = [call.query or "", call.answer or "", *(document.text for document in call.contexts or ())]
         # Memory in bytes that a call takes without its texts, estimated.
-        return 1_000 + sum(map(len, texts))
+        return 1_000 + 200 * len(call.tags) + sum(map(len, texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,8 @@ class HistoryWriter:
         database.execute(FEEDBACK_TABLE)
         database.execute(GUARD_TABLE)
         database.execute(ALERT_TABLE)
+        database.execute(TAG_TABLE)
+        database.execute(TAG_INDEX)
         create_blocks(database)
         self._file = before
         self._ids.clear()
@@ -237,6 +243,12 @@ class HistoryWriter:
         if is_new:
             row = number, _call_json(offered.call, texts=self._texts)
             database.execute("INSERT INTO bodies (number, body) VALUES (?, ?)", row)
+        if offered.call.tags:  # whoever stores a call a second time has the same
+            rows = [
+                (number, name, encodable(tag_text(value)), _tag_type(value))
+                for name, value in offered.call.tags.items()
+            ]
+            database.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?, ?, ?)", rows)
         for evaluation in offered.evaluations:
             self._insert_evaluation(database, number, evaluation, is_new=is_new)
 
@@ -440,6 +452,11 @@ def _write_verdict(database: sqlite3.Connection, queued: QueuedVerdict) -> None:
         "INSERT OR REPLACE INTO guard_verdicts SELECT number, ?, ?, ?, ?, ?, ?, ? FROM calls WHERE identity = ?",
         (*names, found.score, found.added_s, _identity(queued.span)),
     )
+
+
+def _tag_type(value: TagValue) -> str:
+    """Return the type of a tag's value, as it is stored beside the value's text."""
+    return next(name for kind, name in TAG_TYPES.items() if isinstance(value, kind))
 
 
 def _file_identity(path: str) -> tuple[int, int] | None:

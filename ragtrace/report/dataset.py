@@ -171,6 +171,8 @@ class _CallFacts:
         if field == "status":
             failed = self._reader.errors(self._first, self._last)
             return [_texts("error" if number in failed else "ok") for number in columns.number.tolist()]
+        if field.startswith("tag."):
+            return self._of_tag(field.removeprefix("tag."))
         if field == "guard" or metric == "guard":
             return [self._of_guard(at, part) for at in range(len(columns))]
         if field == "label" or metric == "label":
@@ -180,6 +182,11 @@ class _CallFacts:
             ]
         results = self._results_of(metric)
         return [_texts(self._part(results[at], part)) if at in results else _NO_TEXT for at in range(len(columns))]
+
+    def _of_tag(self, name: str) -> list[frozenset[str]]:
+        """Return the text of one tag of each call, or nothing for a call without it."""
+        texts = dict(self._reader.tag_texts(name, self._first, self._last))
+        return [_texts(texts.get(number, "")) for number in self._columns.number.tolist()]
 
     def _of_guard(self, at: int, part: str) -> frozenset[str]:
         """Return one field of the guard's verdict on the call at position *at*, or nothing for a call without one."""

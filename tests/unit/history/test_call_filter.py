@@ -39,6 +39,8 @@ class Values:
             "faithfulness.reason": ["", "", "", "no_claims"],
             "guard": ["pass", "fail", "", ""],
             "guard.mode": ["shadow", "replace", "", ""],
+            "tag.tenant": ["acme", "globex", "", "acme"],
+            "tag.app.reason": ["a b", "", "", "true"],
         }
         texts = known[field]
         return [frozenset(text.split()) if field == "label" else frozenset({text} - {""}) for text in texts]
@@ -73,6 +75,9 @@ def selected(text: str) -> list[int]:
         ("guard = fail", [1]),
         ("not guard = fail", [0]),
         ("guard.mode != shadow", [1]),
+        ("tag.tenant = acme", [0, 3]),
+        ("tag.tenant != acme", [1]),
+        ("tag.app.reason = true or tag.app.reason = 'a b'", [0, 3]),
     ],
 )
 def test_an_expression_selects(text: str, expected: list[int]) -> None:
@@ -103,6 +108,8 @@ def test_unknown_is_neither_true_nor_false() -> None:
         ("faithfulness < 0.5 and", 23, "expected a metric"),
         ("workflow = 'support", 11, "quotes"),
         ("and < 1", 1, "expected a metric"),
+        ("latency < 1 or tag.1st = a", 16, "the name of a tag"),
+        ("tag.tenant < a", 12, "is a text"),
         ("1; DROP TABLE calls", 4, "expected one of <"),
         ("not " * 60 + "latency < 1", 205, "50 deep"),
     ],

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.tagged import ask_tagged, ask_tagged_inside, tag_step
 from tests.support.watched import GOOD, WAIT_S, ask, generate, search, watch
@@ -34,6 +35,7 @@ def spans(captured: Captured) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("judged", [True, False])
 def test_tags_are_on_the_root_span_whatever_is_captured(capture: str, *, judged: bool) -> None:
     """With the types of their values; a call that nobody scores has them, too."""
+    faults.clear()
     captured = watch(screen=FakeJudge(GOOD) if judged else None, capture_content=capture)
     ask_tagged("where?", **TAGS)
     found = spans(captured)

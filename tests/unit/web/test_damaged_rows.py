@@ -129,6 +129,7 @@ OTHERS: Final = {"REAL": VALUES[:3], "INTEGER": VALUES, "TEXT": VALUES[2:3], "BL
         ("evaluations", "n_calls"), ("evaluations", "input_tokens"), ("evaluations", "cost_usd"),
         ("evaluations", "error"),
         ("guard_verdicts", "verdict"), ("guard_verdicts", "score"), ("guard_verdicts", "added_s"),
+        ("tags", "value"), ("tags", "type"),
     ],
 )  # fmt: skip
 def test_a_value_of_another_type_is_left_out_and_counted(
@@ -141,6 +142,7 @@ def test_a_value_of_another_type_is_left_out_and_counted(
         numbers = range(3, 3 + 4 * len(OTHERS[types[column]]), 4)
         for number, value in zip(numbers, OTHERS[types[column]], strict=True):
             database.execute(f"INSERT INTO guard_verdicts VALUES ({number}, {verdict})")
+            database.execute(f"INSERT INTO tags VALUES ({number}, 'tenant', 'acme', 'text')")
             # Of one row, as a column in its primary key would have the same value twice.
             (key,) = [name for name in ("series", "evaluator") if name in types] or ["number"]
             first = f"(SELECT min({key}) FROM {table} WHERE number = {number})"
