@@ -44,6 +44,44 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
+def add_tag_option(parser: argparse.ArgumentParser, of: str = "") -> None:
+    """Add the option --tag to the parser of a command that reads the calls of a history.
+
+    Args:
+        parser: the command's parser.
+        of: what the option is for, where the command reads other files as well.
+    """
+    parser.add_argument(
+        "--tag",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"{of}calls with this tag; several: with all",
+    )
+
+
+def chosen_tags(options: argparse.Namespace) -> dict[str, str]:
+    """Return the tags that the option --tag names, by name, with the texts of their values.
+
+    Raises:
+        SettingsError: one is none, or is named with two values, which no call has.
+    """
+    from ragtrace.core.errors import SettingsError
+    from ragtrace.core.tags import parse_tag
+
+    found: dict[str, str] = {}
+    for given in options.tag:
+        try:
+            name, value = parse_tag(given)
+        except SettingsError as error:
+            raise SettingsError(f"--tag cannot be used: {error}") from None
+        if found.setdefault(name, value) != value:
+            raise SettingsError(
+                f"--tag names two values of {name}, {found[name]!r} and {value!r}, and a call has one; leave one out"
+            )
+    return found
+
+
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
     """Return a parser for option values that must be a whole number from *least* to *most*."""
     wanted = f"of at least {least}" if most is None else f"from {least} to {most}"

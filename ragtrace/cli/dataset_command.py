@@ -9,7 +9,14 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.cli.command_options import add_command, add_json_option, report_failure, whole_number
+from ragtrace.cli.command_options import (
+    add_command,
+    add_json_option,
+    add_tag_option,
+    chosen_tags,
+    report_failure,
+    whole_number,
+)
 from ragtrace.system.terminal import FAILURE, OK, print_error
 
 if TYPE_CHECKING:
@@ -33,6 +40,7 @@ def register(commands: Any) -> None:
     )
     parser.add_argument("history", help=argparse.SUPPRESS)
     parser.add_argument("--where", metavar="EXPRESSION", help="which calls (default: all)")
+    add_tag_option(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write")
     parser.add_argument("--since", "--last", metavar="T", help="start: 7d or a date (default: all)")
     parser.add_argument("--until", default="now", metavar="T", help="end (default now)")
@@ -88,6 +96,7 @@ def _dataset(options: argparse.Namespace) -> Dataset:
         one_per_query=options.one_per_query,
         most=options.most,
         redact=Redact(patterns=options.redact, max_chars=None) if options.redact else None,
+        tags=chosen_tags(options),
     )
 
 

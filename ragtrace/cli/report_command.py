@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.cli.command_options import add_command, report_failure, whole_number
+from ragtrace.cli.command_options import add_command, add_tag_option, chosen_tags, report_failure, whole_number
 from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.terminal import OK, USAGE, has_rich, print_error
 
@@ -43,6 +43,7 @@ def register(commands: Any) -> None:
     parser.add_argument("--since", default="24h", metavar="TIME", help="start: 24h (the default), 7d or a date")
     parser.add_argument("--until", default="now", metavar="TIME", help="end (default now)")
     parser.add_argument("--workflow", metavar="NAME", help="of that workflow only")
+    add_tag_option(parser)
     parser.add_argument(
         "--compare", default="previous", metavar="WHAT", help="previous (default), none, or A:B (releases)"
     )
@@ -87,7 +88,7 @@ def _report_on_history(path: str, options: argparse.Namespace) -> Report:
         raise SettingsError(f"--calls goes with a file of scores (*{_SCORES}), got the history {path}; leave it out")
     now = time()
     period = parse_period(options.since, options.until, now)
-    return build_report(path, period, options.workflow, options.compare, options.worst, now)
+    return build_report(path, period, options.workflow, options.compare, options.worst, now, tags=chosen_tags(options))
 
 
 def _report_on_scores(path: str, options: argparse.Namespace) -> Report:
@@ -96,12 +97,13 @@ def _report_on_scores(path: str, options: argparse.Namespace) -> Report:
     from ragtrace.report.model import Period
     from ragtrace.report.score_history import write_history
 
-    now = time()
+    now, tags = time(), chosen_tags(options)
     with TemporaryDirectory(prefix="ragtrace-report-") as folder:
         history = str(Path(folder) / "history.db")
         write_history(Path(path), options.calls, history, now)
         period = Period(now - 1.0, now + 1.0)
-        return replace(build_report(history, period, options.workflow, "none", options.worst, now), path=path)
+        report = build_report(history, period, options.workflow, "none", options.worst, now, tags=tags)
+        return replace(report, path=path)
 
 
 def _render(report: Report, options: argparse.Namespace) -> str:

@@ -13,7 +13,14 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.cli.command_options import add_command, add_json_option, positive_seconds, whole_number
+from ragtrace.cli.command_options import (
+    add_command,
+    add_json_option,
+    add_tag_option,
+    chosen_tags,
+    positive_seconds,
+    whole_number,
+)
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 if TYPE_CHECKING:
@@ -46,7 +53,7 @@ def register(commands: Any) -> None:
         "--concurrency",
         type=whole_number(1),
         metavar="N",
-        help="calls judged at a time (default: the judge's limit, or 16)",
+        help="calls at a time (default: the judge's limit, or 16)",
     )
     parser.add_argument(
         "--timeout",
@@ -66,6 +73,7 @@ def register(commands: Any) -> None:
     parser.add_argument("--since", metavar="TIME", help="of a history: start (default 24h)")
     parser.add_argument("--until", metavar="TIME", help="of a history: end (default now)")
     parser.add_argument("--workflow", metavar="NAME", help="of a history: calls of this workflow")
+    add_tag_option(parser, "of a history: ")
     parser.add_argument("--preview", action="store_true", help="of a history: say what it would cost")
     parser.add_argument("--max-usd", type=_dollars, metavar="USD", help="of a history: spend no more than this")
     parser.add_argument("--restart", action="store_true", help="judge all anew")
@@ -147,7 +155,7 @@ def _is_history(options: argparse.Namespace) -> bool:
 
     with options.calls.open("rb") as file:
         found = bool(file.read(len(_SQLITE)) == _SQLITE)
-    of_history = ("since", "until", "workflow", "preview", "max_usd")
+    of_history = ("since", "until", "workflow", "tag", "preview", "max_usd")
     of_file = ("out", "restart")
     for name in of_file if found else of_history:
         if getattr(options, name):
@@ -172,7 +180,16 @@ def _select_calls(options: argparse.Namespace) -> tuple[StoredCalls, Judge, tupl
     if not metrics:
         raise SettingsError("none of these metrics is computed from a judge's labels; name others with --metrics")
     period = parse_period(options.since or "24h", options.until or "now", time())
-    return select_calls(str(options.calls), period.start, period.end, options.workflow, judge, metrics), judge, metrics
+    found = select_calls(
+        str(options.calls),
+        period.start,
+        period.end,
+        options.workflow,
+        judge,
+        metrics,
+        tags=chosen_tags(options),
+    )
+    return found, judge, metrics
 
 
 def _preview(options: argparse.Namespace) -> Preview:

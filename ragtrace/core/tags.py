@@ -94,7 +94,7 @@ def parse_tag(text: str, origin: str = "") -> tuple[str, str]:
     Raises:
         SettingsError: it names no tag, or no value.
     """
-    name, _, value = (part.strip() for part in text.partition("="))
+    name, _, value = text.partition("=")
     if not value:
         where = f" (from {origin})" if origin else ""
         raise SettingsError(f"a tag is chosen by name and value, such as tenant=acme, got {text!r}{where}")

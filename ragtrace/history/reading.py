@@ -605,6 +605,16 @@ class HistoryReader:
                     found.setdefault(number, {})[name] = value
         return found
 
+    def tag_names(self) -> list[str]:
+        """Return the names of all tags of calls, sorted."""
+        if not self.has_table("tags"):  # an older release created the history
+            return []
+        found: list[str] = []
+        following = "SELECT min(name) FROM main.tags WHERE name > ?"  # by the index, whose values are not looked at
+        while (name := self.database.execute(following, (found[-1] if found else "",)).fetchone()[0]) is not None:
+            found.append(str(name))
+        return found
+
     def tag_texts(self, name: str, first: int, last: int) -> list[tuple[int, str]]:
         """Return row number and text of the value of each stored RAG call that has a tag.
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -92,9 +93,25 @@ class BackfillOutcome:
 
 
 def select_calls(
-    path: str, start: float, end: float, workflow: str | None, judge: Judge, metrics: Sequence[Metric]
+    path: str,
+    start: float,
+    end: float,
+    workflow: str | None,
+    judge: Judge,
+    metrics: Sequence[Metric],
+    *,
+    tags: Mapping[str, str] = MappingProxyType({}),
 ) -> StoredCalls:
     """Select the stored RAG calls that *judge* has not scored yet, and count the other calls by reason.
+
+    Args:
+        path: file of the history.
+        start: time of the first call, in seconds since the epoch.
+        end: time before which the calls end.
+        workflow: workflow of the calls; None: all.
+        judge: the judge.
+        metrics: metrics that are computed from its labels.
+        tags: texts of the values of tags that each call has, by name.
 
     Raises:
         SettingsError: the judge has scored a sample of these calls in the running application.
@@ -102,7 +119,7 @@ def select_calls(
         sqlite3.Error: it cannot be read.
     """
     evaluator = f"{judge.id}@{judge.version}"
-    with closing(HistoryReader(path)) as reader:
+    with closing(HistoryReader(path, tags=tags)) as reader:
         columns = reader.columns(start, end, workflow)
         _check_probabilities(columns, evaluator)
         done = reader.judged_calls(evaluator, {metric.name: metric.version for metric in metrics})

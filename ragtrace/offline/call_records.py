@@ -14,6 +14,7 @@ from ragtrace.capture import find_documents, mark_duplicates
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import CitedPart, Turn
 from ragtrace.core.reasoning import without_reasoning
+from ragtrace.core.tags import MOST_TAGS, MOST_VALUE_CHARS, TagValue, check_tag_name, tag_value, valid_tags
 from ragtrace.core.types import Document, RagCall
 from ragtrace.judges.llm.json_reading import object_without_duplicates, parse_finite, reject_constant
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 KEYS: Final = (
     *("query", "contexts", "answer", "reference", "reference_contexts"),
-    *("turns", "runs", "parts", "conversation_id", "workflow", "model"),
+    *("turns", "runs", "parts", "conversation_id", "workflow", "model", "tags"),
 )
 """Keys of a record that describe a call."""
 ALIASES: Final[Mapping[str, str]] = {
@@ -58,6 +59,7 @@ def build_call(
     conversation_id: object = None,
     workflow: object = None,
     model: object = None,
+    tags: object = None,
 ) -> RagCall:
     """Build a `RagCall` from arguments in any form that users may pass, such as strings, lists and dicts.
 
@@ -78,6 +80,7 @@ def build_call(
         conversation_id=_text("conversation_id", conversation_id),
         workflow=_text("workflow", workflow) or "",
         model=_text("model", model),
+        tags=_tags(tags),
     )
     return without_reasoning(call)
 
@@ -134,6 +137,23 @@ def _text(name: str, value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise SettingsError(f"{name}= must be a string or None, got {type(value).__name__}; pass its text")
+
+
+def _tags(given: object) -> dict[str, TagValue]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise SettingsError(f"tags= must be a dict of names and values, got {type(given).__name__}")
+    named = {check_tag_name(name): value for name, value in cast("Mapping[object, object]", given).items()}
+    for name, value in named.items():
+        if tag_value(value) is None:
+            raise SettingsError(
+                f"the value of the tag {name!r} must be a text of 1 to {MOST_VALUE_CHARS} characters, a boolean or a "
+                f"finite number, got {value!r:.80}"
+            )
+    if len(named) > MOST_TAGS:
+        raise SettingsError(f"a call has at most {MOST_TAGS} tags, got {len(named)}; leave some out")
+    return valid_tags(cast("Mapping[object, object]", named))
 
 
 def _passages(name: str, value: object, query: object) -> tuple[Document, ...] | None:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from time import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -96,6 +97,7 @@ def build_report(
     model: str | None = None,
     release: str | None = None,
     metric: str | None = None,
+    tags: Mapping[str, str] = MappingProxyType({}),
     stopped: Event | None = None,
     details: Details = "all",
 ) -> Report:
@@ -111,6 +113,7 @@ def build_report(
         model: model of the calls; None: all.
         release: release of the application that made the calls; None: all.
         metric: main metric of the report, if it has an estimate; None: the first in order of importance.
+        tags: texts of the values of tags that each of the calls has, by name.
         stopped: event that is set when nobody wants the report any more; None: it is made in any case.
         details: which parts of the report are made.
 
@@ -121,8 +124,9 @@ def build_report(
         ReadingStoppedError: `stopped` was set.
     """
     builder = ReportBuilder(
-        path, period, workflow, compare, worst, made_at, model=model, release=release, metric=metric, stopped=stopped
-    )
+        path, period, workflow, compare, worst, made_at,
+        model=model, release=release, metric=metric, tags=tags, stopped=stopped,
+    )  # fmt: skip
     with closing(builder):
         return builder.build(details)
 
@@ -145,12 +149,13 @@ class ReportBuilder:
         model: str | None = None,
         release: str | None = None,
         metric: str | None = None,
+        tags: Mapping[str, str] = MappingProxyType({}),
         stopped: Event | None = None,
     ) -> None:
         self._path, self._period, self._workflow, self._worst = path, period, workflow, worst
         self._made_at = time() if made_at is None else made_at
-        self._model, self._release = model, release
-        self._reader = HistoryReader(path, stopped)
+        self._model, self._release, self._tags = model, release, tags
+        self._reader = HistoryReader(path, stopped, tags=tags)
         try:
             self._read_calls(compare)
             self._choose_headline(metric)
@@ -168,7 +173,7 @@ class ReportBuilder:
         self._since = since = previous_period(period).start if compare == "previous" else period.start
         times = reader.time_range()
         self._oldest = None if times is None else times[0]
-        filtered = any(each is not None for each in (workflow, model, release))
+        filtered = bool(self._tags) or any(each is not None for each in (workflow, model, release))
         are_all = not filtered and (times is None or (since <= times[0] and times[1] < period.end))
         by_labels = LabelCorrections(reader)
         if not are_all:
@@ -186,7 +191,7 @@ class ReportBuilder:
         self._columns = columns.without_evaluations()
         self._compared: dict[tuple[str, str], ComparedSeries] = {}
         self._items: dict[tuple[tuple[str, str], Details], MetricReport] = {}
-        self._choice = CallChoice(workflow, model, release)
+        self._choice = CallChoice(workflow, model, release, tuple(sorted(self._tags.items())))
         self._found_search: ChangeSearch | None = None
         self._onset: tuple[Onset | None, ...] = ()
         """Onset of the main metric's change, once it was looked for."""
@@ -263,6 +268,7 @@ class ReportBuilder:
             rate=None if headline is None else headline_rate(headline),
             model=model,
             release=release,
+            tags=dict(self._tags),
         )
 
     @property
@@ -589,8 +595,12 @@ def _worst_answers(
         repeats[key] = repeats.get(key, 0) + 1
         if len(kept) < count:
             kept.setdefault(key, (at, texts))
+    tags = reader.tags(texts.number for _, texts in kept.values())
     return tuple(
-        _worst_answer(columns, found[int(by[at])], at, texts, repeats[key], len(order), labelling)
+        replace(
+            _worst_answer(columns, found[int(by[at])], at, texts, repeats[key], len(order), labelling),
+            tags=tags.get(texts.number, {}),
+        )
         for key, (at, texts) in kept.items()
     )
 

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ragtrace.capture.redact import Redact
 from ragtrace.core.step import GuardVerdict
+from ragtrace.core.tags import MOST_VALUE_CHARS
 from ragtrace.core.unscored_reasons import status_of
 from ragtrace.history.call_filter import CallFilter
 from ragtrace.history.reading import CallColumns, HistoryReader, StoredFeedback, StoredResult
@@ -55,6 +57,7 @@ def build_dataset(
     most: int | None = None,
     redact: Redact | None = None,
     numbers: Sequence[int] | None = None,
+    tags: Mapping[str, str] = MappingProxyType({}),
 ) -> Dataset:
     """Build a dataset of test cases from the RAG calls in the history at *path*.
 
@@ -67,13 +70,14 @@ def build_dataset(
         redact: rules for the texts, in addition to those that the application redacted them by.
         numbers: row numbers of the only calls to take, in the order of the cases; None: all that *where* selects, the
             newest first. No other calls are read.
+        tags: texts of the values of tags that each call has, by name.
 
     Raises:
         SettingsError: the filter names a metric of which the calls have no results.
         SQLiteFileError: there is no history.
         sqlite3.Error: it cannot be read.
     """
-    with closing(HistoryReader(path)) as reader:
+    with closing(HistoryReader(path, tags=tags)) as reader:
         columns = reader.columns(period.start, period.end, numbers=numbers)
         facts = _CallFacts(reader, columns)
         every = np.ones(len(columns), dtype=bool)
@@ -270,7 +274,8 @@ class _CallFacts:
         contexts: Sequence[Mapping[str, Any]] | None = body.get("contexts")
         feedback = self._feedback.get(at, [])
         corrections = [each.correction for each in feedback if each.correction]
-        identity = self._reader.identity(int(columns.number[at]))
+        number = int(columns.number[at])
+        identity = self._reader.identity(number)
         return {
             "id": None if identity is None else call_of_identity(identity),
             "query": text(body.get("query")),
@@ -285,6 +290,10 @@ class _CallFacts:
             "reference": text(corrections[-1] if corrections else body.get("reference")),
             "workflow": columns.workflows[int(columns.workflow[at])],
             "model": columns.models[int(columns.model[at])] or None,
+            "tags": {
+                name: (text(value) or "")[:MOST_VALUE_CHARS] if isinstance(value, str) else value
+                for name, value in self._reader.tags([number]).get(number, {}).items()
+            },
             "release": columns.sources[int(columns.source[at])].release,
             "at": float(columns.at[at]),
             "error": body.get("error"),

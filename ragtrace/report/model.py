@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.tags import TagValue
 from ragtrace.estimates import Estimate, Interval
 from ragtrace.estimates.label_demand import labels_needed
 
@@ -332,6 +333,8 @@ class WorstAnswer:
     """Statements of the answer with their probabilities, in order; empty if the evaluator gives none."""
     number: int = 0
     """Row number of the call in the history file."""
+    tags: Mapping[str, TagValue] = field(default_factory=dict[str, TagValue])
+    """Tags of the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,6 +563,8 @@ class Report:
     """Model of the calls that the report is about; None: all."""
     release: str | None = None
     """Release of the application that the report is about; None: all."""
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Tags of the calls that the report is about, with the texts of their values; empty: all calls."""
 
     @property
     def latest_change(self) -> Onset | None:

@@ -32,6 +32,8 @@ class CallChoice(NamedTuple):
     workflow: str | None
     model: str | None
     release: str | None
+    tags: tuple[tuple[str, str], ...] = ()
+    """Tags of all calls that the report's reader chooses, by name and text of the value."""
 
 
 NO_PAST: Final = TimedSums(np.zeros(0), OrderedSums(*(np.zeros(0) for _ in range(5))))

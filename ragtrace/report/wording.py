@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.core.step import GuardVerdict
+from ragtrace.core.tags import TagValue, tag_text
 from ragtrace.core.text import format_plainly
 from ragtrace.core.types import NOT_A_RATE, UNCALIBRATED
 from ragtrace.estimates import Estimate, Interval
@@ -178,7 +179,7 @@ def verdict(report: Report) -> Verdict:
     since when."""
     if report.latest_change is None:
         return _verdict(report)
-    is_part = any((report.workflow, report.model, report.release))
+    is_part = any((report.workflow, report.model, report.release, report.tags))
     since = onset_sentences(report.latest_change, is_part=is_part)
     return replace(_verdict(report), since=(*since, *([] if report.rhythm else [_NO_RHYTHM])))
 
@@ -708,7 +709,13 @@ def subject_line(report: Report) -> str:
         parts.append(f"model {display_name(report.model)} only")
     if report.release is not None:
         parts.append(f"release {display_name(report.release)} only")
+    parts += [f"{display_tag(name, value)} only" for name, value in report.tags.items()]
     return " \u00b7 ".join(parts)
+
+
+def display_tag(name: str, value: TagValue) -> str:
+    """Return name and value of a tag, as `--tag` takes them."""
+    return display_name(f"{name}={tag_text(value)}")
 
 
 def display_name(text: str) -> str:
@@ -930,7 +937,7 @@ def chunk_support_sentence(answer: WorstAnswer) -> str:
 
 
 def answer_details(answer: WorstAnswer, among: Collection[str] = ()) -> list[str]:
-    """Return details of one of the worst answers as texts: time, workflow, model, release, evaluator, trace id.
+    """Return details of one of the worst answers as texts: time, workflow, model, release, tags, evaluator, trace id.
 
     Args:
         among: all evaluators, among which the evaluator has a short name; empty: it is named by its id.
@@ -939,6 +946,7 @@ def answer_details(answer: WorstAnswer, among: Collection[str] = ()) -> list[str
         format_time(answer.at),
         *(display_name(each) for each in (answer.workflow, answer.model) if each),
         *([f"release {display_name(answer.release)}"] if answer.release else []),
+        *(display_tag(name, value) for name, value in answer.tags.items()),
         short_name(answer.evaluator, among) if among else display_name(answer.evaluator),
         *([f"trace {replace_control_characters(answer.trace_id)}"] if answer.trace_id else []),
         *([f"the same question and answer in {answer.repeats} of the {answer.among:,} "

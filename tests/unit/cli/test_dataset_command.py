@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from ragtrace.cli import main
 from ragtrace.core.feedback import Feedback
 from ragtrace.core.step import GuardVerdict
+from ragtrace.core.tags import TagValue
 from ragtrace.core.types import Document, Evaluation, RagCall, Score, Unscored
 from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
@@ -154,6 +155,66 @@ def test_calls_are_selected_by_what_is_known_about_them(history: Path, where: st
     fill(history, [feedback_on(4)])
     _, cases = made(history, "--where", where)
     assert {int(case["id"][3:35], 16) for case in cases} == ids
+
+
+TAGGED: Final[dict[int, dict[str, TagValue]]] = {
+    11: {"tenant": "acme", "paying": True},
+    12: {"tenant": "globex", "paying": True, "mail": "ada@example.org"},
+    13: {"tenant": "acme", "paying": False, "seats": 3},
+}
+
+
+@pytest.fixture
+def tagged(history: Path) -> Path:
+    """The same history with three more calls, which have tags."""
+    fill(history, [call(number, f"Question {number}?", 0.5, tags=tags) for number, tags in TAGGED.items()])
+    return history
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        (("--tag", "tenant=acme"), {11, 13}),
+        (("--tag", "tenant=acme", "--tag", "paying=true"), {11}),
+        (("--tag", "seats=3", "--where", "tag.paying = false"), {13}),
+        (("--where", "tag.tenant != acme"), {12}),
+        (("--where", "not tag.seats = 3 or tag.tenant = globex"), {12}),
+        (("--tag", "paying=true", "--where", "tag.tenant = globex"), {12}),
+    ],
+)
+def test_calls_are_selected_by_their_tags(tagged: Path, options: tuple[str, ...], ids: set[int]) -> None:
+    """Compared as texts; a call without the tag is neither true nor false."""
+    _, cases = made(tagged, *options)
+    assert {int(case["id"][3:35], 16) for case in cases} == ids
+    assert {int(case["id"][3:35], 16): case["tags"] for case in cases} == {number: TAGGED[number] for number in ids}
+
+
+def test_a_case_keeps_the_tags_of_its_call(tagged: Path) -> None:
+    """With their types, and redacted like its other texts; a call without tags has none."""
+    _, cases = made(tagged, "--redact", r"\w+@example\.org")
+    lines = CallFile(tagged.with_name("cases.jsonl"))
+    read = {line.call.query: dict(line.call.tags) for line in lines if isinstance(line, CallLine)}
+    assert len(read) == len(cases) == 9
+    assert read["Question 13?"] == TAGGED[13]
+    assert read["Question 12?"] == {**TAGGED[12], "mail": "[redacted]"}
+    assert read["What is a refund?"] == {}
+    assert not lines.unread_keys
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--tag", "acme"), "a tag is chosen by name and value, such as tenant=acme, got 'acme'"),
+        (("--tag", "1st=acme"), "the name of a tag has a letter"),
+        (("--tag", "tenant=acme", "--tag", "tenant=globex"), "--tag names two values of tenant, 'acme' and 'globex'"),
+    ],
+)
+def test_a_wrong_tag_is_an_error_in_words(
+    history: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], why: str
+) -> None:
+    """With what to write."""
+    assert main(["dataset", str(history), "--out", str(history.with_name("cases.jsonl")), *options]) == USAGE
+    assert why in " ".join(capsys.readouterr().err.split())
 
 
 def feedback_on(number: int) -> Feedback:

@@ -16,6 +16,7 @@ from ragtrace.core.tags import (
     TagValue,
     check_tag_name,
     constant,
+    parse_tag,
     tag_value,
     valid_tags,
 )
@@ -83,3 +84,18 @@ def test_a_constant_is_a_value_and_nothing_else() -> None:
         with pytest.raises(SettingsError, match="the value of a tag is a text of 1 to 200") as refused:
             constant(wrong)  # type: ignore[arg-type]
         assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "tag"), [("tenant=acme", ("tenant", "acme")), ("a.b=x=y", ("a.b", "x=y")), ("t= ", ("t", " "))]
+)
+def test_calls_are_chosen_by_name_and_value(text: str, tag: tuple[str, str]) -> None:
+    assert parse_tag(text) == tag
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("acme", "such as tenant=acme, got 'acme'"), ("tenant=", "such as"), ("=acme", "the name of")]
+)
+def test_other_texts_choose_none(text: str, why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        parse_tag(text)

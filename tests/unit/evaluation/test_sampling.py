@@ -164,7 +164,7 @@ def test_a_function_of_the_user_is_a_rule() -> None:
 
 @pytest.mark.parametrize(
     ("rule", "tags"),
-    [("tenant=acme", {"tenant": "acme"}), ("beta = true", {"beta": True}), ("version=2", {"version": 2})],
+    [("tenant=acme", {"tenant": "acme"}), ("beta=true", {"beta": True}), ("version=2", {"version": 2})],
 )
 def test_a_tag_is_a_rule(rule: str, tags: dict[str, Any]) -> None:
     """Its value is compared as text; a call without the tag, or with another value of it, does not match."""

@@ -89,6 +89,26 @@ def test_new_scores_stand_beside_the_old(tmp_path: Path, capsys: pytest.CaptureF
     assert scores(path) == {"judge@2": [0.25, 0.25], "wordy@1": [0.0, 1.0]}
 
 
+def test_the_calls_of_a_tag_are_judged_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a history; a file of calls is scored whole."""
+    path, rng = tmp_path / "history.db", random.Random(1)
+    answers = {"invented this.": "acme", "well said.": "globex", "well said, too.": "acme"}
+    fill(
+        path,
+        [
+            QueuedCall(replace(call_of(rng, answer), tags={"tenant": tenant}), (OLD,), "sampled", time() - 60)
+            for answer, tenant in answers.items()
+        ],
+    )
+    assert run(capsys, path, "--tag", "tenant=acme", "--preview")["to_judge"] == 2
+    assert run(capsys, path, "--tag", "tenant=acme")["calls"] == 2
+    assert scores(path) == {"judge@2": [0.25] * 3, "wordy@1": [0.0, 1.0]}
+    lines = tmp_path / "calls.jsonl"
+    lines.write_text('{"answer": "well said."}\n')
+    refused = run(capsys, lines, "--tag", "tenant=acme", status=USAGE)
+    assert "--tag is for a history" in refused["error"]
+
+
 def test_the_report_has_a_row_for_each_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both estimates are of all calls of the time, in every form; a note says that they have no common mean."""
     path, rng, now = tmp_path / "history.db", random.Random(2), time()

@@ -14,6 +14,7 @@ import pytest
 
 from ragtrace.cli import main
 from ragtrace.cli.score_command import OUT_OF_BOUNDS
+from ragtrace.core.errors import SettingsError
 from ragtrace.offline.call_records import call_from_record
 from ragtrace.offline.score_rows import without_formula
 from ragtrace.system.terminal import FAILURE, OK, USAGE
@@ -504,6 +505,30 @@ def test_context_key_is_read_in_deepeval_records_only() -> None:
     theirs = call_from_record({"input": "Where?", "actual_output": "good", "context": ["There."]})
     assert [document.text for document in theirs.reference_contexts or ()] == ["There."]
     assert call_from_record({"query": "Where?", "answer": "good", "context": ["There."]}).reference_contexts is None
+
+
+def test_tags_are_read_with_their_types() -> None:
+    """As `ragtrace dataset` writes them; null is none."""
+    tags = {"tenant": "acme", "paying": True, "seats": 3, "share": 0.5}
+    found = call_from_record({"answer": "yes", "tags": tags}).tags
+    assert {name: (value, type(value)) for name, value in found.items()} == {n: (v, type(v)) for n, v in tags.items()}
+    assert call_from_record({"answer": "yes", "tags": None}).tags == {}
+
+
+@pytest.mark.parametrize(
+    ("tags", "why"),
+    [
+        ("acme", "tags= must be a dict of names and values, got str"),
+        ({"1st": "acme"}, "the name of a tag"),
+        ({"tenant": None}, "the value of the tag 'tenant' must be"),
+        ({"tenant": ["acme"]}, "the value of the tag 'tenant' must be"),
+        ({f"t{number}": 1 for number in range(17)}, "at most 16 tags, got 17"),
+    ],
+)
+def test_wrong_tags_are_an_error_in_words(tags: object, why: str) -> None:
+    """None is left out in silence."""
+    with pytest.raises(SettingsError, match=re.escape(why)):
+        call_from_record({"answer": "yes", "tags": tags})
 
 
 def test_two_keys_for_one_part_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -982,3 +982,50 @@ def test_an_hour_that_is_a_fraction_longer_is_an_hour(path: Path) -> None:
     assert found.comparison is not None
     assert (found.comparison.before, found.comparison.after) == ("the 1 hour before", "this 1 hour")
     assert wording.format_length(7200.0) == "2 hours"
+
+
+# --- tags ------------------------------------------------------------------------------------------------------------
+
+
+def _of_tenants(path: Path) -> None:
+    """Store 120 calls of three tenants, of which one has only bad answers."""
+    rng = random.Random(3)
+    calls: list[QueuedCall] = []
+    for number in range(120):
+        tenant = ("acme", "globex", "initech")[number % 3]
+        one = made(NOW - 600.0 * number - 1.0, Simulated(float(tenant == "initech"), 1.0), rng)
+        calls.append(replace(one, call=replace(one.call, tags={"tenant": tenant, "paying": number % 2 == 0})))
+    fill(path, calls)
+
+
+@pytest.mark.parametrize(
+    ("tags", "calls", "bad"), [({}, 120, True), ({"tenant": "acme"}, 40, False), ({"tenant": "initech"}, 40, True)]
+)
+def test_a_report_is_on_the_calls_of_a_tag(path: Path, tags: dict[str, str], *, calls: int, bad: bool) -> None:
+    """Counts, rates and worst answers are theirs; it says which tags it is about."""
+    _of_tenants(path)
+    report = build_report(str(path), TODAY, compare="none", tags=tags)
+    assert (report.calls, bool(report.problems), report.tags) == (calls, bad, tags)
+    assert all(each.tags["tenant"] == "initech" for each in report.problems)
+    assert ("tenant=initech only" in wording.subject_line(report)) is ("initech" in tags.values())
+    of_judge = [
+        each.overall for each in report.measured if (each.metric, each.evaluator) == ("faithfulness", "judge@2")
+    ]
+    assert [each.n for each in of_judge if each] == [calls]
+
+
+def test_the_report_command_takes_tags_and_its_json_has_them(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that it is about, and those of each worst answer, with their types; other forms name them, too."""
+    _of_tenants(path)
+    period = ("--since", "2027-01-14", "--until", "2027-01-16", "--compare", "none")
+    given = ["report", str(path), *period, "--tag", "tenant=initech", "--tag", "paying=true"]
+    assert main([*given, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["calls"], found["tags"]) == (20, {"tenant": "initech", "paying": "true"})
+    assert [each["tags"] for each in found["problems"]] == [{"paying": True, "tenant": "initech"}]
+    for form in ("terminal", "markdown"):
+        assert main([*given, "--format", form]) == 0
+        said = capsys.readouterr().out.replace("\\", "")
+        assert said.count("tenant=initech") >= 2
+    assert main([*given[:2], "--tag", "acme"]) == 2
+    assert "such as tenant=acme, got 'acme'" in capsys.readouterr().err
