@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -136,14 +137,17 @@ class CallList:
     Args:
         path: the file.
         orders: beginnings of lists that are kept from request to request; None: none are.
+        tags: texts of the values of tags by name, which all calls of the lists have.
 
     Raises:
         SQLiteFileError: it is no history.
         sqlite3.Error: it cannot be read.
     """
 
-    def __init__(self, path: str, orders: KeptOrders | None = None) -> None:
-        self._reader, self._orders = HistoryReader(path), orders
+    def __init__(
+        self, path: str, orders: KeptOrders | None = None, tags: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._reader, self._orders, self._tags = HistoryReader(path, tags=tags), orders, tuple(tags.items())
         sources = self._reader.database.execute("SELECT id, body FROM sources")
         self._releases: dict[int, str] = {number: CallOrigin.decode(body).release for number, body in sources}
 
@@ -280,6 +284,9 @@ class CallList:
         if choice.guard != "any":  # few of many calls: other calls are not looked at
             yield from ((part, f"n{part[-1]}") for part in self._guarded(choice, least, end))
             return
+        if self._tags:
+            yield from ((part, f"n{part[-1]}") for part in self._tagged(least, end))
+            return
         while end > least:
             begin = max(least, end - 500)
             yield [*range(end - 1, begin - 1, -1)], f"n{begin}"
@@ -294,6 +301,22 @@ class CallList:
                 f"SELECT number FROM guard_verdicts WHERE number >= ? AND number < ? AND {_VERDICTS[choice.guard]}"
                 " ORDER BY number DESC LIMIT 500",
                 (least, end),
+            )
+            part = [number for (number,) in rows]
+            if not part:
+                return
+            yield part
+            end = part[-1]
+
+    def _tagged(self, least: int, end: int) -> Iterator[Sequence[int]]:
+        """Yield the numbers of the calls below *end* with the first of the chosen tags part by part, newest first."""
+        if not self._reader.has_table("tags"):  # an older release created the history
+            return
+        while True:
+            rows = self._reader.database.execute(
+                "SELECT number FROM main.tags WHERE name = ? AND value = ? AND number >= ? AND number < ?"
+                " ORDER BY number DESC LIMIT 500",
+                (*self._tags[0], least, end),
             )
             part = [number for (number,) in rows]
             if not part:
@@ -319,7 +342,7 @@ class CallList:
             series: stored series of its metric.
             whole: whether all are needed.
         """
-        filters = choice.since, choice.workflow, choice.model, choice.release, choice.metric
+        filters = choice.since, choice.workflow, choice.model, choice.release, choice.metric, self._tags
         orders = self._orders if choice.since else None
         if orders is not None and not whole and (kept := orders.find(filters)) is not None:
             return kept
@@ -428,7 +451,7 @@ class CallList:
 def names_in(path: str) -> dict[str, list[str]]:
     """Return the names of workflows, models, releases, metrics and evaluators in the history at *path*.
 
-    `guard` has the choices of a guard's verdict, or nothing if no guard checked any call.
+    `guard` has the choices of a guard's verdict, or nothing if no guard checked any call, and `tag` the names of tags.
     """
     with closing(HistoryReader(path)) as reader:
         select = reader.database.execute
@@ -441,6 +464,7 @@ def names_in(path: str) -> dict[str, list[str]]:
             "release": sorted({release for release in sources if release}),
             "metric": [name for (name,) in select("SELECT DISTINCT metric FROM series ORDER BY 1")],
             "guard": [*GUARDED] if is_guarded else [],
+            "tag": reader.tag_names(),
             "evaluator": [name for (name,) in select("SELECT DISTINCT name || '@' || version FROM evaluators")],
         }
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.core.step import GuardVerdict
+from ragtrace.core.tags import tag_text
 from ragtrace.history.reading import HistoryReader
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.stored_json import stored_object
@@ -83,6 +84,8 @@ class StoredCall:
     """Retrieved chunks in order of rank; None: the retrieval was not captured."""
     evaluators: tuple[EvaluatorView, ...]
     scores: tuple[MetricScores, ...]
+    tags: Mapping[str, str]
+    """Texts of the values of the call's tags, by name."""
     guard: GuardVerdict | None
     """Verdict of the guard on the answer; None: no guard checked it."""
     turns: tuple[tuple[int, float, str], ...]
@@ -116,6 +119,7 @@ def read_stored_call(path: str, number: int) -> StoredCall | None:
         evaluators = _evaluators(reader, number)
         marking = next((each for each in evaluators if texts.evidence.get(each.number, {}).get("claims")), None)
         marked: Mapping[str, Any] = {} if marking is None else texts.evidence[marking.number]
+        tags = reader.tags([number]).get(number, {})
         return StoredCall(
             number=number,
             identity=identity,
@@ -138,6 +142,7 @@ def read_stored_call(path: str, number: int) -> StoredCall | None:
             chunks=retrieved_chunks(texts.body, marked),
             evaluators=evaluators,
             scores=_scores(reader, number, texts.evidence),
+            tags={name: tag_text(value) for name, value in tags.items()},
             guard=next((each.verdict for each in reader.guard_verdicts(number, number)), None),
             turns=_turns(reader, number, texts.body.get("conversation_id")),
             labels=tuple(label for label in labels_in(reader) if label.identity == identity),

@@ -33,7 +33,7 @@ from ragtrace.web.call_list import (
 )
 from ragtrace.web.call_page import read_stored_call
 from ragtrace.web.kept_orders import KeptOrders
-from ragtrace.web.kept_reports import KeptReports, chosen_name
+from ragtrace.web.kept_reports import KeptReports, chosen_name, chosen_tags
 from ragtrace.web.rendering import Form, Pages, SiteSettings, page_url
 from ragtrace.web.security import RefusedError
 
@@ -46,7 +46,7 @@ TIMES: Final = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", 
 """Choices of time on the pages, as `--since` of `ragtrace report` takes them."""
 _COMPARED: Final = {"previous": "compared with the time before", "none": "compared with nothing"}
 _NAMES: Final = ("workflow", "model", "release")
-_FILTERS: Final = ("since", *_NAMES, "metric")
+_FILTERS: Final = ("since", *_NAMES, "metric", "tag")
 _STATUSES: Final[dict[str, Status]] = {each: each for each in STATUSES}
 _SORTS: Final[dict[str, Sort]] = {each: each for each in SORTS}
 _GUARDED: Final[dict[str, Guarded]] = {each: each for each in GUARDED}
@@ -120,7 +120,7 @@ class HistoryPages:
         if ticked:
             query["ticked"] = ",".join(map(str, ticked))
         after = _position(request)
-        with closing(CallList(self._settings.history, self._orders)) as calls:
+        with closing(self._call_list(query)) as calls:
             page, count = calls.page(choice, after), calls.count(choice)
         if not after and page.after is None:
             count = CallCount(len(page.calls), is_whole=True)
@@ -143,7 +143,7 @@ class HistoryPages:
             raise RefusedError(
                 404, "The history has no such call; it may have been deleted for its age, or be damaged."
             )
-        with closing(CallList(self._settings.history, self._orders)) as calls:
+        with closing(self._call_list(query)) as calls:
             before, after = calls.neighbours(choice, number)
         trace = self._settings.trace_url.replace("{trace_id}", call.trace_id) if call.trace_id else ""
         return self._pages.render(
@@ -201,8 +201,9 @@ class HistoryPages:
     def _chosen_calls(self, request: Request) -> list[int]:
         """Return the row numbers of the ticked calls, or of all listed ones if these are asked for, in the order of the
         list."""
-        choice = self._choice(_given(request, _OF_LIST))
-        with closing(CallList(self._settings.history, self._orders)) as calls:
+        query = _given(request, _OF_LIST)
+        choice = self._choice(query)
+        with closing(self._call_list(query)) as calls:
             if not request.query_params.get("all"):
                 return calls.in_order(choice, _ticked(request))
             numbers: list[int] = []
@@ -213,6 +214,9 @@ class HistoryPages:
         return numbers[:_MOST_CASES]
 
     # --- what the pages share -----------------------------------------------------------------------------------------
+
+    def _call_list(self, query: Query) -> CallList:
+        return CallList(self._settings.history, self._orders, chosen_tags(query))
 
     def _choice(self, query: Query) -> CallChoice:
         names = self._all_names()
@@ -244,6 +248,7 @@ class HistoryPages:
             "chosen": {kind: chosen_name(query, kind) for kind in _NAMES},
             "since": query.get("since") or "24h",
             "metric": query.get("metric", ""),
+            "tag": query.get("tag", ""),
             "compare": query.get("compare", "previous"),
             "compared": _COMPARED.get(compare := query.get("compare", "previous"), compare.replace(":", " \u2192 ")),
             "tabs_query": tabs_query(query),
@@ -260,12 +265,13 @@ def _given(request: Request, names: Sequence[str]) -> dict[str, str]:
     """Return the URL parameters of *request* that have a value and one of these names.
 
     Raises:
-        SettingsError: the time is none.
+        SettingsError: the time is none, or the tag.
     """
     given = {name: encodable(request.query_params.get(name, "")) for name in names}
     found = {name: value for name, value in given.items() if value}
     if found.get("since", "all") != "all":
         parse_time(found["since"], time(), "Time")
+    chosen_tags(found)
     return found
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ragtrace.core.tags import parse_tag
 from ragtrace.history.reading import HistoryReader
 from ragtrace.report.analysis import Details, ReportBuilder
 from ragtrace.report.model import Period, Report, parse_time
@@ -117,7 +118,7 @@ class KeptReports:
             self._history, self.period(query, now), chosen_name(query, "workflow"),
             query.get("compare") or ("none" if query.get("since") == "all" else "previous"), made_at=now,
             model=chosen_name(query, "model"), release=chosen_name(query, "release"),
-            metric=query.get("metric") or None, stopped=stopped,
+            metric=query.get("metric") or None, tags=chosen_tags(query), stopped=stopped,
         )  # fmt: skip
 
     def period(self, query: Query, now: float) -> Period:
@@ -134,3 +135,13 @@ def chosen_name(query: Query, kind: str) -> str | None:
     """Return the chosen name of a workflow, model or release, or None for all: `=` stands before a chosen name."""
     value = query.get(kind, "")
     return value[1:] if value.startswith("=") else None
+
+
+def chosen_tags(query: Query) -> dict[str, str]:
+    """Return the tag that calls are chosen by, with the text of its value; empty: none is.
+
+    Raises:
+        SettingsError: the filter is none.
+    """
+    given = query.get("tag", "")
+    return dict([parse_tag(given)]) if given else {}

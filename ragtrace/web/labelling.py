@@ -40,7 +40,7 @@ _PICKED_AT_ONCE: Final = 60
 """About how many calls are picked at random: as by `ragtrace calibrate pick`, and three times the fewest labels that
 correct a rate."""
 _OF_THE_QUEUE: Final = ("metric", "source", "status", "workflow", "text")
-_OF_OTHER_VIEWS: Final = ("since", "model", "release")
+_OF_OTHER_VIEWS: Final = ("since", "model", "release", "tag")
 _SOURCES: Final[dict[str, Source]] = {each: each for each in SOURCES}
 _STATUSES: Final[dict[str, Status]] = {each: each for each in STATUSES}
 _SAID: Final = {

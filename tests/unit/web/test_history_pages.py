@@ -595,3 +595,67 @@ def test_the_queue_shows_a_workflow_that_the_history_does_not_have(history: Path
     LabelStore(str(history)).close()
     page = client(history).get("/label?workflow=%3Dgone").text
     assert '<option value="=gone" selected>gone (not in this history)' in page
+
+
+# --- tags ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A history of 60 calls of three tenants, and of some without tags."""
+    path, rng, now = tmp_path_factory.mktemp("tagged") / "history.db", random.Random(8), time.time()
+    calls: list[QueuedCall] = []
+    for number in range(80):
+        one = made(now - 60.0 * (80 - number), Simulated(bad=0.5, probability=1.0), rng)
+        tenant = ("acme", "globex", "<b>&'=")[number % 3]
+        calls.append(
+            replace(one, call=replace(one.call, tags={"tenant": tenant, "paying": True} if number < 60 else {}))
+        )
+    fill(path, calls)
+    return path
+
+
+def test_a_call_shows_its_tags_and_leads_to_the_calls_of_each(tagged: Path) -> None:
+    """Whatever is in a value, and with the other filters kept."""
+    page = client(tagged).get("/calls/3?since=7d").text
+    assert part(page, '<h2 id="tags">', "</table>") == "Tags Tag Value paying true tenant <b>&'="
+    (link,) = [each for each in re.findall(r'href="([^"]+)"', page[page.index('id="tags"') :]) if "tenant" in each]
+    query = dict(parse_qsl(unescape(link).partition("?")[2]))
+    assert query == {"since": "7d", "tag": "tenant=<b>&'="}
+    assert all_listed(tagged, unescape(link)) == [number for number in range(60, 0, -1) if number % 3 == 0]
+    assert '<h2 id="tags">' not in client(tagged).get("/calls/70").text
+
+
+@pytest.mark.parametrize("sort", ["newest", "worst"])
+def test_the_list_has_the_calls_of_a_tag(tagged: Path, sort: str) -> None:
+    """In both orders, on all pages, with the neighbours of each call and their number."""
+    path = f"/calls?tag=tenant%3Dacme&sort={sort}"
+    found = all_listed(tagged, path)
+    assert sorted(found) == [number for number in range(1, 61) if number % 3 == 1]
+    assert "20 calls, " in text_of(client(tagged).get(path).text)
+    page = client(tagged).get(f"/calls/{found[1]}?tag=tenant%3Dacme&sort={sort}").text
+    neighbours = [int(re.search(rf'rel="{side}"[^>]*href="/calls/(\d+)', page)[1]) for side in ("prev", "next")]  # type: ignore[index]
+    assert neighbours == [found[0], found[2]]
+    assert all_listed(tagged, "/calls?tag=paying%3Dtrue") == [*range(60, 0, -1)]
+    assert all_listed(tagged, "/calls?tag=tenant%3Dnobody") == []
+
+
+def test_the_other_pages_are_about_the_calls_of_the_tag_too(tagged: Path) -> None:
+    """The filter goes from page to page like the others, and can be changed on each."""
+    browser = client(tagged)
+    assert "40 calls" not in text_of(browser.get("/").text)
+    page = browser.get("/?tag=tenant%3Dacme").text
+    assert "20 calls" in text_of(page)
+    assert 'name="tag" value="tenant=acme"' in page
+    assert "/calls?tag=tenant%3Dacme" in page
+    cases = browser.get("/dataset?all=yes&tag=tenant%3Dacme").text.splitlines()
+    assert {json.loads(case)["tags"]["tenant"] for case in cases} == {"acme"}
+
+
+def test_a_wrong_tag_is_refused_in_words_and_a_history_without_tags_offers_none(tagged: Path, history: Path) -> None:
+    """As a wrong time is."""
+    refused = client(tagged).get("/calls?tag=acme")
+    assert (refused.status_code, "such as tenant=acme" in unescape(refused.text)) == (400, True)
+    assert 'name="tag"' in client(tagged).get("/calls").text
+    assert 'name="tag"' not in client(history).get("/calls").text
+    assert all_listed(history, "/calls?tag=tenant%3Dacme") == []
