@@ -1,4 +1,4 @@
-"""Common properties of bad calls, such as a workflow, model, chunk or word with clearly worse scores.
+"""Common properties of bad calls, such as a workflow, model, tag, chunk or word with clearly worse scores.
 
 **Rates.** Each group's mean score is estimated from its judged calls alone, weighted by the inverse of the probability
 with which each was judged, and compared with that of all other judged calls.
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from ragtrace.core.labels import STATEMENT_METRICS
+from ragtrace.core.tags import tag_text
 from ragtrace.core.text import format_plainly
 from ragtrace.estimates import Estimate, difference, estimate_mean
 from ragtrace.history.reading import CallColumns, HistoryReader
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 FALSE_DISCOVERY_RATE: Final = 0.05
 BAD: Final = 0.5
 """Lowest badness (0 is good, 1 is bad) at which a call counts as bad."""
+FEWEST_VALUES: Final = 2
+MOST_VALUES: Final = 50
+"""Numbers of values of a tag by which calls are divided into groups."""
 _MOST_READ: Final = 5_000
 _FEWEST: Final = 5
 """Fewest judged calls inside a group, and outside it."""
@@ -89,7 +93,11 @@ def group_bad_calls(
     questions = _Questions(found)
     groups = [
         group
-        for group in (*_groups_by_name(columns, positions), *_groups_by_content(found, questions))
+        for group in (
+            *_groups_by_name(columns, positions),
+            *_groups_by_tag(reader, columns.number[positions].tolist(), questions),
+            *_groups_by_content(found, questions),
+        )
         if min(questions.count(group.member), questions.count(~group.member)) >= _FEWEST
     ]
     bad = _badness(part) >= BAD
@@ -179,6 +187,25 @@ def _groups_by_name(columns: CallColumns, positions: NDArray[np.int64]) -> Itera
             yield _Group(kind, name, np.isin(here, [code for code, each in names.items() if each == name]))
 
 
+def _groups_by_tag(reader: HistoryReader, numbers: Sequence[int], questions: _Questions) -> Iterator[_Group]:
+    """Yield groups of calls with the same value of a tag.
+
+    A tag with many values, such as the id of a request, divides the calls into no groups, and one with a single value
+    into none that could be compared.
+    """
+    if not reader.tag_names():
+        return
+    of_call = reader.tags(numbers)
+    texts = [{name: tag_text(value) for name, value in of_call.get(number, {}).items()} for number in numbers]
+    values: dict[str, set[str]] = {}
+    for mine in texts:
+        for name, text in mine.items():
+            values.setdefault(name, set()).add(text)
+    divided = {name for name, texts_of in values.items() if FEWEST_VALUES <= len(texts_of) <= MOST_VALUES}
+    elements = [{f"{name}={text}" for name, text in mine.items() if name in divided} for mine in texts]
+    yield from _groups_by_element("tag", elements, questions)
+
+
 def _groups_by_content(bodies: Sequence[Mapping[str, Any]], questions: _Questions) -> Iterator[_Group]:
     """Yield groups of calls with the same retrieved chunk, then groups of calls with the same word in the query."""
     contexts: list[Sequence[Mapping[str, Any]] | None] = [body.get("contexts") for body in bodies]
@@ -226,7 +253,7 @@ def _groups_by_element(
         (name for name, count in asked.items() if count >= _FEWEST and len(calls[name]) <= most * len(elements)),
         key=lambda name: (-asked[name], name),
     )
-    # Most chunks, and most words, that are compared: the most frequent ones.
+    # Most tags, chunks and words that are compared: the most frequent ones of each.
     for name in frequent[:200]:
         member = np.zeros(len(elements), dtype=bool)
         member[calls[name]] = True

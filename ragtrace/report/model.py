@@ -342,7 +342,8 @@ class GroupRate:
     """Group of calls in which a metric is clearly worse than in all other calls."""
 
     kind: str
-    """Kind of the common property: workflow, model, release, retrieval, chunk, or word of the query."""
+    """Kind of the common property: workflow, model, release, tag (named name=value), retrieval, chunk, or word of the
+    query."""
     name: str
     judged: int
     estimate: Estimate

@@ -53,6 +53,8 @@ _GUARDED: Final[dict[str, Guarded]] = {each: each for each in GUARDED}
 _OF_LIST: Final = (*_FILTERS, "text", "status", "guard", "sort", "ticked")
 _WORD: Final = "word of the query"
 """Kind of the groups of calls that a search for a text finds."""
+_TAG: Final = "tag"
+"""Kind of the groups of calls with a tag, which are named as the filter names it."""
 _MOST_CASES: Final = 1_000
 _MOST_NUMBER: Final = 2**63 - 1
 """Largest row number of SQLite."""
@@ -90,9 +92,9 @@ class HistoryPages:
         def calls_url(kind: str, name: str) -> str | None:
             if kind == GUARD:
                 return page_url("/calls", {**query, "workflow": f"={name}", "guard": "fail"})
-            if kind not in _NAMES and kind != _WORD:  # a list has no filter for how calls were retrieved
+            if kind not in (*_NAMES, _WORD, _TAG):  # a list has no filter for how calls were retrieved
                 return None
-            chosen = {"text": name} if kind == _WORD else {kind: f"={name}"}
+            chosen = _chosen_group(kind, name)
             return page_url("/calls", {**query, **chosen, "sort": "worst", "metric": metric})
 
         metric = report.headline.metric if report.headline else query.get("metric", "")
@@ -104,7 +106,7 @@ class HistoryPages:
         group = change.group if change is not None and change.direction == "worse" else None
         links: dict[str, Any] = {"calls_url": calls_url, "call_url": call_url, "group_url": ""}
         if group is not None:
-            chosen = {kind: f"={name}" for kind, name in group.names}
+            chosen = {key: value for names in group.names for key, value in _chosen_group(*names).items()}
             links["group_url"] = page_url("/calls", {**query, **chosen, "sort": "worst", "metric": metric})
         values = report_values(report) | links | self._filter_values(query)
         return self._pages.render(tab, tab=tab, **values)
@@ -253,6 +255,13 @@ class HistoryPages:
             "compared": _COMPARED.get(compare := query.get("compare", "previous"), compare.replace(":", " \u2192 ")),
             "tabs_query": tabs_query(query),
         }
+
+
+def _chosen_group(kind: str, name: str) -> dict[str, str]:
+    """Return the URL parameter that chooses the calls of a group in a list."""
+    if kind == _WORD:
+        return {"text": name}
+    return {kind: name if kind == _TAG else f"={name}"}
 
 
 def tabs_query(query: Query) -> str:

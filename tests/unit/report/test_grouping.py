@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ import pytest
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.core.labels import Claim
+from ragtrace.core.tags import TagValue
 from ragtrace.core.types import Document, Evaluation, RagCall, Score
 from ragtrace.history.schema import history_file
 from ragtrace.history.source import CallOrigin
@@ -113,6 +114,45 @@ def test_chance_is_not_reported(tmp_path: Path) -> None:
         report = report_on(tmp_path / f"{seed}.db", lambda call, rng: rng.random() < 0.2, seed=seed, count=300)
         assert grouping(report).examined >= 12
         assert not grouping(report).worse
+
+
+def of_tenants(tags: Mapping[str, Sequence[TagValue]]) -> Callable[[RagCall, random.Random], None]:
+    """Give each call one of the values of each of *tags*."""
+    return lambda call, rng: object.__setattr__(
+        call, "tags", {name: rng.choice(values) for name, values in tags.items()}
+    )
+
+
+def test_a_bad_tenant_of_twenty_is_named(tmp_path: Path) -> None:
+    """And nobody else, beside a tag that means nothing; every form names it."""
+    tagged = of_tenants({"tenant": [f"t{number}" for number in range(20)], "paying": [True, False]})
+
+    def is_bad(call: RagCall, rng: random.Random) -> bool:
+        tagged(call, rng)
+        return rng.random() < (0.6 if call.tags["tenant"] == "t7" else 0.05)
+
+    report = report_on(tmp_path / "history.db", is_bad, count=2_000)
+    assert [(row.kind, row.name) for row in grouping(report).worse] == [("tag", "tenant=t7")]
+    for text in (render_terminal(report), render_markdown(report).replace("\\", ""), render_html(report)):
+        assert "tag tenant=t7" in " ".join(text.split())
+
+
+def test_a_tag_with_too_many_values_or_one_makes_no_groups(tmp_path: Path) -> None:
+    """Neither the id of a request nor a tag that all calls have in common; the values are counted among the calls."""
+    plain = report_on(tmp_path / "plain.db", lambda call, rng: rng.random() < 0.1)
+    for tags, more in (
+        ({"id": [f"{number}" for number in range(10**6)], "only": ["one"]}, 0),
+        ({"half": [f"{number}" for number in range(51)]}, 0),
+        ({"half": [f"{number}" for number in range(12)], "id": [f"{number}" for number in range(10**6)]}, 12),
+    ):
+        tagged = of_tenants(tags)
+
+        def is_bad(call: RagCall, rng: random.Random, tagged: Callable[..., None] = tagged) -> bool:
+            tagged(call, random.Random(call.query))
+            return rng.random() < 0.1
+
+        found = grouping(report_on(tmp_path / f"{len(tags)}-{more}.db", is_bad))
+        assert (found.examined, found.worse) == (grouping(plain).examined + more, ())
 
 
 def test_most_bad_calls_that_ask_one_question_are_said_to(tmp_path: Path) -> None:

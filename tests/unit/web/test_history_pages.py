@@ -652,6 +652,23 @@ def test_the_other_pages_are_about_the_calls_of_the_tag_too(tagged: Path) -> Non
     assert {json.loads(case)["tags"]["tenant"] for case in cases} == {"acme"}
 
 
+def test_the_group_of_a_tag_leads_to_its_calls(tmp_path: Path) -> None:
+    """From the table of what bad calls share, the worst first."""
+    path, rng, now = tmp_path / "history.db", random.Random(4), time.time()
+    calls: list[QueuedCall] = []
+    for number in range(300):
+        tenant = ("acme", "globex", "a & b")[number % 3]
+        one = made(now - 60.0 * (300 - number), Simulated(0.7 if tenant == "a & b" else 0.05, probability=1.0), rng)
+        query = f"Question {number}?"
+        calls.append(replace(one, call=replace(one.call, query=query, tags={"tenant": tenant})))
+    fill(path, calls)
+    page = client(path).get("/changes?metric=hallucination").text
+    (link,) = [each for each in re.findall(r'href="(/calls\?[^"]+)"', page) if "tag=" in each]
+    query = dict(parse_qsl(unescape(link).partition("?")[2]))
+    assert query == {"metric": "hallucination", "tag": "tenant=a & b", "sort": "worst"}
+    assert set(all_listed(path, unescape(link))) == {number for number in range(1, 301) if number % 3 == 0}
+
+
 def test_a_wrong_tag_is_refused_in_words_and_a_history_without_tags_offers_none(tagged: Path, history: Path) -> None:
     """As a wrong time is."""
     refused = client(tagged).get("/calls?tag=acme")
